@@ -1,0 +1,48 @@
+"""The hospital's Flower ClientApp: two handlers, each a request in and a reply out.
+
+Whatever goes wrong inside becomes a refusal from the fixed list; details stay in the hospital's own log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from clients.hospital import Hospital
+from clients.site import read_site
+from pate_fed.errors import IntegrityError
+from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.protocol import Record, Refusal, RefusalReply, TeachReply, TeachRequest, VoteReply, VoteRequest
+
+__all__ = ["app"]
+
+app = ClientApp()
+
+Handler = Callable[[Hospital, Record], TeachReply | VoteReply | RefusalReply]
+
+
+@app.train("teacher")
+def train_teacher(message: Message, context: Context) -> Message:
+    """`train.teacher`: agree to the study's terms and train."""
+    return _answer(message, context, lambda hospital, record: hospital.teach(TeachRequest.from_record(record)))
+
+
+@app.query("votes")
+def query_votes(message: Message, context: Context) -> Message:
+    """`query.votes`: one vote matrix for a whole batch of public inputs."""
+    return _answer(message, context, lambda hospital, record: hospital.vote(VoteRequest.from_record(record)))
+
+
+def _answer(message: Message, context: Context, handle: Handler) -> Message:
+    hospital = Hospital(read_site(context.node_config))
+    try:
+        reply = handle(hospital, from_flower(message.content))
+    except IntegrityError:
+        reply = hospital.refuse(Refusal.MALFORMED)
+    except Exception as error:
+        # An exception's text could carry data out; only the code of a fault leaves.
+        hospital.journal.fault(error)
+        reply = hospital.refuse(Refusal.FAULT)
+    return Message(to_flower(reply.to_record()), reply_to=message)

@@ -1,0 +1,177 @@
+"""One hospital: agrees to terms, trains its teachers, votes once on a batch, refuses the rest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.journal import Journal
+from clients.site import Site
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.protocol import (
+    EVALUATION,
+    RELEASE,
+    Refusal,
+    RefusalReply,
+    TeachReply,
+    TeachRequest,
+    Terms,
+    VoteReply,
+    VoteRequest,
+)
+
+__all__ = ["Hospital"]
+
+
+class Hospital:
+    """Answers the coordinator's two requests from what lies in the site's state directory.
+
+    A new process may serve every message, so nothing is kept in memory between them: agreed terms, teachers
+    and answered batches are on the hospital's own disk.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.journal = Journal(site.state_dir)
+
+    def refuse(self, reason: Refusal) -> RefusalReply:
+        """A refusal from the fixed list, noted in the hospital's own log."""
+        self.journal.note("refused", reason=reason.name)
+        return RefusalReply(party=self._site.party, code=reason.name)
+
+    def teach(self, request: TeachRequest) -> TeachReply | RefusalReply:
+        """Agree to the terms and train; teachers already trained under the same terms are kept."""
+        try:
+            terms = Terms.from_json(request.terms)
+        except IntegrityError:
+            return self.refuse(Refusal.MALFORMED)
+        reason = self._objection(terms)
+        if reason is not None:
+            return self.refuse(reason)
+        agreed = self._agreed_digest()
+        if agreed is not None and agreed != terms.digest:
+            return self.refuse(Refusal.TERMS)
+        if agreed is None:
+            # Before training, so that teachers on disk always belong to terms on disk.
+            _write_private(self._site.state_dir / "terms.json", request.terms)
+        try:
+            self._train_missing_teachers(terms)
+        except InputError as error:
+            self.journal.fault(error)
+            return self.refuse(Refusal.DATA)
+        return TeachReply(
+            party=self._site.party, terms_digest=terms.digest, num_teachers=terms.teachers_per_client
+        )
+
+    def vote(self, request: VoteRequest) -> VoteReply | RefusalReply:
+        """Vote on a batch of public inputs: once, and only under the agreed terms.
+
+        Shapes: the reply's votes are int64 (queries, classes); rows sum to the number of teachers.
+        """
+        agreed = self._agreed_digest()
+        if agreed is None or not all(path.exists() for path in self._teacher_paths()):
+            return self.refuse(Refusal.NOT_TAUGHT)
+        if request.terms_digest != agreed:
+            return self.refuse(Refusal.TERMS)
+        if request.purpose == EVALUATION and not self._site.simulated:
+            return self.refuse(Refusal.POLICY)
+        pool = self._site.dataset.public_images
+        if request.purpose not in (RELEASE, EVALUATION) or not _is_batch(request.index, len(pool)):
+            return self.refuse(Refusal.MALFORMED)
+        if not self.journal.claim(_content_digest(request.index)):
+            return self.refuse(Refusal.REPEATED)
+        start = time.perf_counter()
+        votes = self._count_votes(pool[request.index])
+        self.journal.note(
+            "voted", queries=len(votes), bytes=votes.nbytes, seconds=time.perf_counter() - start
+        )
+        return VoteReply(party=self._site.party, batch_digest=request.digest, votes=votes)
+
+    def _objection(self, terms: Terms) -> Refusal | None:
+        """Why these terms are not this hospital's study, or None."""
+        dataset, study = self._site.dataset, self._site.study
+        if (terms.pool_size, terms.pool_digest) != (len(dataset.public_images), dataset.pool_digest):
+            return Refusal.POOL
+        ours = (dataset.num_classes, study.parties.teachers_per_client, dataset.public_images.shape[1:])
+        if (terms.num_classes, terms.teachers_per_client, terms.image_shape) != ours:
+            return Refusal.TERMS
+        return None
+
+    def _agreed_digest(self) -> str | None:
+        path = self._site.state_dir / "terms.json"
+        return Terms.from_json(path.read_text(encoding="utf-8")).digest if path.exists() else None
+
+    def _teacher_paths(self) -> list[Path]:
+        teachers = self._site.study.parties.teachers_per_client
+        return [self._site.state_dir / f"teacher-{number}.pt" for number in range(teachers)]
+
+    def _train_missing_teachers(self, terms: Terms) -> None:
+        from pate_fed.learning import train_teacher
+
+        dataset = self._site.dataset
+        parts = zip(self._teacher_paths(), self._site.teacher_parts(), strict=True)
+        for number, (path, part) in enumerate(parts):
+            if path.exists():
+                continue
+            start = time.perf_counter()
+            with _one_thread():
+                teacher = train_teacher(
+                    dataset.private_images[part],
+                    dataset.private_labels[part],
+                    num_classes=terms.num_classes,
+                    settings=self._site.study.teacher,
+                    seed=self._site.study.seed_for("teacher", self._site.number, number),
+                    device=self._site.device,
+                )
+            teacher.save(path)
+            self.journal.note("taught", teacher=number, seconds=time.perf_counter() - start)
+
+    def _count_votes(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
+        from pate_fed.learning import Teacher
+
+        votes = np.zeros((len(images), self._site.dataset.num_classes), dtype=np.int64)
+        with _one_thread():
+            for path in self._teacher_paths():
+                teacher = Teacher.load(path, device=self._site.device)
+                votes[np.arange(len(images)), teacher.predict(images)] += 1
+        return votes
+
+
+def _is_batch(index: NDArray[np.int64], pool_size: int) -> bool:
+    """Whether `index` is one-dimensional, not empty, inside the pool and without repeats."""
+    if index.ndim != 1 or len(index) == 0:
+        return False
+    return bool(index.min() >= 0 and index.max() < pool_size and len(np.unique(index)) == len(index))
+
+
+def _content_digest(index: NDArray[np.int64]) -> str:
+    """Names a batch by what it asks about, so that another number or order does not make it new."""
+    return hashlib.sha256(np.sort(index).astype("<i8").tobytes()).hexdigest()
+
+
+def _write_private(path: Path, text: str) -> None:
+    handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread in torch: the order of additions, and so a vote, must not depend on the machine's cores."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,49 @@
+"""A hospital's own memory on its own disk: which batches it answered, and a log that never leaves the house."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import traceback
+from pathlib import Path
+
+__all__ = ["Journal"]
+
+
+class Journal:
+    """Claims and notes in one state directory (mode 0700), readable by the hospital alone."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._dir = state_dir
+        self._answered = state_dir / "answered"
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._answered.mkdir(mode=0o700, exist_ok=True)
+
+    def claim(self, content_digest: str) -> bool:
+        """Mark a batch as answered; False when it was before, also by a process that died since.
+
+        The claim is durable before the first vote is computed: a crash in between costs this hospital the
+        batch, but never lets a batch be answered twice.
+        """
+        try:
+            handle = os.open(self._answered / content_digest, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        except FileExistsError:
+            return False
+        os.fsync(handle)
+        os.close(handle)
+        folder = os.open(self._answered, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+        return True
+
+    def note(self, event: str, **figures: float | int | str) -> None:
+        """Append one line to the hospital's own log."""
+        line = json.dumps({"time": time.time(), "event": event, **figures})
+        handle = os.open(self._dir / "log.jsonl", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+        with os.fdopen(handle, "a", encoding="utf-8") as log:
+            log.write(line + "\n")
+
+    def fault(self, error: BaseException) -> None:
+        """Keep an unexpected error, with its traceback, in the hospital's own log."""
+        self.note("fault", error="".join(traceback.format_exception(error)))

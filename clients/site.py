@@ -1,0 +1,98 @@
+"""Where a hospital's own things are: its records, its copy of the public pool, its state directory.
+
+A simulated party finds them through the study that the launcher wrote (`PATE_FED_SITE` names the file), and its
+part of the private records through its partition number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.data import Dataset, load_dataset, partition, split_among_teachers
+from pate_fed.errors import InputError
+from pate_fed.learning import resolve_device
+from pate_fed.study import Study, load_study, study_from_dict
+
+__all__ = ["SITE_VARIABLE", "Site", "read_site"]
+
+SITE_VARIABLE = "PATE_FED_SITE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """One hospital's own settings. Whatever is here stays here.
+
+    `number` only seeds training; `simulated` says that this process plays a party with public test data, so
+    that votes may be given for evaluation.
+    """
+
+    party: str
+    number: int
+    study: Study
+    state_dir: Path
+    simulated: bool
+
+    @property
+    def device(self) -> str:
+        """Where teachers train: cpu or cuda."""
+        return resolve_device(self.study.engine.device)
+
+    @property
+    def dataset(self) -> Dataset:
+        """The data set; a party uses its own part and the public images only."""
+        return _dataset(self.study)
+
+    def teacher_parts(self) -> list[NDArray[np.int64]]:
+        """Indices of this party's records, one disjoint part a teacher."""
+        mine = _partition(self.study)[self.number]
+        teachers = self.study.parties.teachers_per_client
+        return split_among_teachers(mine, num_teachers=teachers, seed=self.study.seed_for("split", self.number))
+
+
+def read_site(node_config: Mapping[str, object]) -> Site:
+    """The site of this party.
+
+    Raises:
+        InputError: no site file is named, or the party's number is missing.
+    """
+    path = os.environ.get(SITE_VARIABLE)
+    number = node_config.get("partition-id")
+    if path is None or not isinstance(number, int):
+        raise InputError(f"{SITE_VARIABLE} and partition-id say where a party's data are; one is missing")
+    study, state_dir = _read_site_file(path)
+    width = len(str(study.parties.num_clients - 1))
+    party = f"party-{number:0{width}d}"
+    return Site(party=party, number=number, study=study, state_dir=state_dir / party, simulated=True)
+
+
+# A simulated party's process plays many parties in turn: what they share is read once.
+
+
+@lru_cache(maxsize=2)
+def _read_site_file(path: str) -> tuple[Study, Path]:
+    site = json.loads(Path(path).read_text(encoding="utf-8"))
+    return study_from_dict(load_study(Path(site["study"]))), Path(site["state_dir"])
+
+
+@lru_cache(maxsize=1)
+def _dataset(study: Study) -> Dataset:
+    folder = None if study.data.data_dir is None else Path(study.data.data_dir)
+    return load_dataset(study.data.dataset, glyph=study.data.glyph, data_dir=folder)
+
+
+@lru_cache(maxsize=1)
+def _partition(study: Study) -> list[NDArray[np.int64]]:
+    return partition(
+        _dataset(study).private_labels,
+        num_parties=study.parties.num_clients,
+        scheme=study.parties.partition,
+        seed=study.seed_for("partition"),
+    )

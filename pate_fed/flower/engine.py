@@ -1,0 +1,78 @@
+"""Flower's simulation engine on Ray: parties as actors that share the machine's cores and GPUs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from pate_fed.errors import InputError
+from pate_fed.flower.compat import quiet_flower
+
+if TYPE_CHECKING:
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
+
+__all__ = ["gpu_share", "run_on_ray"]
+
+_TEACHER_GPU_BYTES = 1.5e9  # CUDA context, weights and one batch of a party, with room to spare
+
+
+def gpu_share(device: str, wanted: float | None, *, actors: int) -> float:
+    """The fraction of a GPU that one party takes: as asked for, else from the memory that is free.
+
+    Raises:
+        InputError: a GPU was asked for by name and there is none.
+    """
+    import torch
+
+    if device == "cpu":
+        return 0.0
+    count = torch.cuda.device_count()
+    if count == 0:
+        if device != "auto":
+            raise InputError(f"--device {device}: no GPU is visible here; auto and cpu work without one")
+        return 0.0
+    if wanted is not None:
+        return wanted
+    free = min(torch.cuda.mem_get_info(gpu)[0] for gpu in range(count))
+    by_memory = max(1, int(free // _TEACHER_GPU_BYTES))
+    by_cores = max(1, -(-actors // count))
+    return 1.0 / min(by_memory, by_cores)
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_on_ray(
+    server_app: ServerApp, client_app: ClientApp, *, num_nodes: int, device: str, gpus_per_client: float | None
+) -> None:
+    """Run both apps on Flower's engine until the ServerApp's main returns or raises; stop Ray after it.
+
+    One actor a core, never more than parties; torch in each uses one thread, so that votes do not depend on
+    how many cores the machine has.
+    """
+    import ray
+    from flwr.simulation import run_simulation
+
+    actors = min(cores(), num_nodes)
+    share = gpu_share(device, gpus_per_client, actors=actors)
+    backend: dict[str, dict[str, Any]] = {
+        "init_args": {
+            "num_cpus": actors,
+            "include_dashboard": False,
+            "log_to_driver": False,
+            "logging_level": logging.ERROR,
+            "object_store_memory": 256 * 1024**2,
+        },
+        "client_resources": {"num_cpus": 1, "num_gpus": share},
+    }
+    try:
+        with quiet_flower(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            run_simulation(server_app, client_app, num_supernodes=num_nodes, backend_config=backend)
+    finally:
+        ray.shutdown()

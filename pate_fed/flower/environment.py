@@ -1,0 +1,32 @@
+"""Environment switches of Flower and Ray, set before either is imported: nothing phones home."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+__all__ = ["prepare_environment"]
+
+_SWITCHES = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DISABLE_DOCKER_CPU_WARNING": "1",
+    "RAY_DEDUP_LOGS": "0",
+    "GRPC_VERBOSITY": "ERROR",
+}
+
+
+def prepare_environment() -> None:
+    """Switch telemetry, update checks and usage statistics off, and put this Python's scripts on PATH.
+
+    Telemetry stays off even where the user's environment asks for it: a hospital's promise is not a default.
+    """
+    os.environ.update(_SWITCHES)
+    scripts = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", "")
+    if scripts not in path.split(os.pathsep):
+        # Flower starts its helpers (flower-superexec) by bare name.
+        os.environ["PATH"] = os.pathsep.join([scripts, path]) if path else scripts

@@ -1,0 +1,256 @@
+"""What coordinator and hospital say to each other, typed, both ways; nothing else crosses the wire.
+
+Every message lowers to a flat record of numbers, text, bytes and integer arrays (`to_record`) and is rebuilt from
+one with every field checked (`from_record`), so that a malformed message is refused before anything acts on it.
+A hospital's reviewer finds here all that can leave the house: a name, a digest, a count of teachers, a vote
+matrix, and refusals from a fixed list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from enum import Enum
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import IntegrityError
+
+__all__ = [
+    "EVALUATION",
+    "RELEASE",
+    "TEACH",
+    "VOTES",
+    "Record",
+    "Refusal",
+    "RefusalReply",
+    "TeachReply",
+    "TeachRequest",
+    "Terms",
+    "VoteReply",
+    "VoteRequest",
+    "check_votes",
+    "parse_reply",
+]
+
+Scalar = int | float | str
+Record = dict[str, Scalar | NDArray[Any]]
+M = TypeVar("M", bound="_Message")
+
+TEACH = "train.teacher"
+VOTES = "query.votes"
+RELEASE = "release"
+EVALUATION = "evaluation"
+
+
+class Refusal(Enum):
+    """Why a hospital does not answer: the fixed list, so that no error text can carry data out."""
+
+    TERMS = "the terms are not the ones this hospital agreed to"
+    POOL = "the public pool is not the one in the terms"
+    REPEATED = "this batch was answered before"
+    NOT_TAUGHT = "no teacher is trained yet"
+    POLICY = "refused by the hospital's policy"
+    MALFORMED = "the request is malformed"
+    DATA = "the hospital's own data cannot be used"
+    FAULT = "a fault at the hospital; its own log has the details"
+
+
+def _digest(*parts: bytes) -> str:
+    """SHA-256 over length-prefixed parts, so that no two lists of parts collide."""
+    state = hashlib.sha256()
+    for part in parts:
+        state.update(len(part).to_bytes(8, "big"))
+        state.update(part)
+    return state.hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a hospital agrees to before it trains; fixed before the first vote is seen.
+
+    `threshold`, `sigma1` and `sigma2` are in votes; `epsilon` is None where no budget was set.
+    """
+
+    study: str
+    num_classes: int
+    image_shape: tuple[int, int, int]
+    pool_size: int
+    pool_digest: str
+    num_clients: int
+    teachers_per_client: int
+    least_clients: int
+    aggregator: str
+    threshold: float
+    sigma1: float
+    sigma2: float
+    labels: int
+    max_queries: int
+    epsilon: float | None
+    delta: float
+    unit: str
+    adjacency: str
+    teacher: dict[str, Any]
+
+    def to_json(self) -> str:
+        """Canonical JSON: equal terms give equal text."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Terms:
+        """Terms from their canonical JSON.
+
+        Raises:
+            IntegrityError: not JSON, or fields missing or unknown.
+        """
+        try:
+            values = json.loads(text)
+            names = {entry.name for entry in fields(cls)}
+            if not isinstance(values, dict) or set(values) != names:
+                raise IntegrityError("the study's terms have missing or unknown fields")
+            return cls(**{**values, "image_shape": tuple(values["image_shape"])})
+        except (json.JSONDecodeError, TypeError) as error:
+            raise IntegrityError("the study's terms are not readable") from error
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the terms, hex; named in every later message."""
+        return _digest(b"pate_fed/v1 terms", self.to_json().encode())
+
+
+class _Message:
+    """Shared lowering: a message is a flat record with its kind and fields."""
+
+    kind: ClassVar[str]
+    __slots__ = ()
+
+    def to_record(self) -> Record:
+        """The message as a flat record."""
+        return {"kind": self.kind, **{entry.name: getattr(self, entry.name) for entry in fields(self)}}  # type: ignore[arg-type]
+
+    @classmethod
+    def from_record(cls: type[M], record: Record) -> M:
+        """The message in a record, every field checked.
+
+        Raises:
+            IntegrityError: another kind of message, or a field missing, unknown or of the wrong type.
+        """
+        names = {entry.name: str(entry.type) for entry in fields(cls)}  # type: ignore[arg-type]
+        if record.get("kind") != cls.kind or set(record) != {"kind", *names}:
+            raise IntegrityError(f"expected a message {cls.kind!r} with the fields {', '.join(names)}")
+        for name, kind in names.items():
+            if not _fits(record[name], kind):
+                raise IntegrityError(f"field {name!r} of a message {cls.kind!r} has the wrong type")
+        return cls(**{name: record[name] for name in names})
+
+
+def _fits(value: object, kind: str) -> bool:
+    if kind == "str":
+        return isinstance(value, str)
+    if kind == "int":
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, np.ndarray) and value.dtype == np.int64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeachRequest(_Message):
+    """Coordinator to hospital: the terms; train if you agree."""
+
+    kind: ClassVar[str] = "teach"
+    terms: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeachReply(_Message):
+    """Hospital to coordinator: agreed and trained. No figure about data or training."""
+
+    kind: ClassVar[str] = "taught"
+    party: str
+    terms_digest: str
+    num_teachers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteRequest(_Message):
+    """Coordinator to hospital: vote on these public inputs.
+
+    Shapes: `index` is int64 (queries,), positions in the public pool. `purpose` is "release", or "evaluation"
+    where nothing is released (simulated parties only).
+    """
+
+    kind: ClassVar[str] = "query"
+    terms_digest: str
+    batch: int
+    purpose: str
+    index: NDArray[np.int64]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 hex that names the batch in the reply and in the ledger."""
+        head = f"{self.terms_digest}/{self.batch}/{self.purpose}".encode()
+        return _digest(b"pate_fed/v1 batch", head, self.index.astype("<i8").tobytes())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteReply(_Message):
+    """Hospital to coordinator: the vote matrix, int64 (queries, classes)."""
+
+    kind: ClassVar[str] = "votes"
+    party: str
+    batch_digest: str
+    votes: NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        return f"VoteReply(party={self.party!r}, batch_digest={self.batch_digest!r}, votes=<hidden>)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalReply(_Message):
+    """Hospital to coordinator: no, with a code from the fixed list `Refusal`."""
+
+    kind: ClassVar[str] = "refused"
+    party: str
+    code: str
+
+    @property
+    def refusal(self) -> Refusal:
+        """The reason; an unknown code counts as a fault."""
+        return Refusal.__members__.get(self.code, Refusal.FAULT)
+
+
+Reply = TeachReply | VoteReply | RefusalReply
+
+
+def parse_reply(record: Record) -> Reply:
+    """The reply in a record.
+
+    Raises:
+        IntegrityError: it is none of the replies, or malformed.
+    """
+    for kind in (TeachReply, VoteReply, RefusalReply):
+        if record.get("kind") == kind.kind:
+            return kind.from_record(record)
+    raise IntegrityError("a reply of unknown kind")
+
+
+def check_votes(votes: NDArray[np.int64], *, queries: int, classes: int, num_teachers: int) -> None:
+    """Refuse a vote matrix that no honest party can send.
+
+    Shapes: `votes` int64 (queries, classes); every row sums to the party's `num_teachers`.
+
+    Raises:
+        IntegrityError: wrong type or shape, a negative count, or a row with too many or too few votes. The
+            message carries no votes.
+    """
+    if votes.dtype != np.int64:
+        raise IntegrityError(f"votes are {votes.dtype}, not int64")
+    if votes.shape != (queries, classes):
+        raise IntegrityError(f"votes have the shape {votes.shape}, not {(queries, classes)}")
+    if votes.size and votes.min() < 0:
+        raise IntegrityError("votes hold negative counts")
+    # Each entry is checked before the sum, which could otherwise wrap around in 64 bits.
+    if votes.size and votes.max() > num_teachers or (votes.sum(axis=1) != num_teachers).any():
+        raise IntegrityError(f"a row of votes does not sum to the party's {num_teachers} teachers")

@@ -1,0 +1,211 @@
+"""`flower-simulation`: a whole study on this machine, on Flower's simulation engine or in one process."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from pate_fed import __version__
+from pate_fed.errors import InputError, PateFedError
+from pate_fed.study import OPTIONS, Option, Study, load_study, study_from_dict
+
+__all__ = ["main"]
+
+_DESCRIPTION = """\
+Simulate a PATE federation on this machine: parties train teachers on disjoint private data and vote on public
+inputs, a coordinator adds noise and keeps the privacy ledger, a student learns from what is released."""
+
+_EPILOG = """\
+Every option is also a key of study.toml (--config). A run leaves study.toml, ledger.sqlite, labels.npz,
+student.pt, report.html, log.jsonl and metrics.json in --run-dir. Exit codes: 0 success, 1 fault, 2 wrong
+input, 3 budget, 4 quorum, 5 refused by policy, 6 failed check, 130 interrupted."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; the return value is the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        study = _study(arguments)
+        return _simulate(study, arguments)
+    except PateFedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        print(_nothing_spent(arguments))
+        return error.exit_code
+
+
+def _simulate(study: Study, arguments: argparse.Namespace) -> int:
+    from pate_fed.flower import prepare_environment
+
+    prepare_environment()
+    run_dir = _run_dir(arguments.run_dir, study)
+    stop = threading.Event()
+    # The coordinator is named, as Flower names apps: pate_fed imports neither party.
+    coordinator = importlib.import_module("server.app").Coordinator(
+        study, run_dir=run_dir, quiet=arguments.quiet, stop=stop
+    )
+    with _private_folder() as folder, _interruptible(stop):
+        _write_site(study, folder)
+        coordinator.run(lambda server_app: _run_apps(server_app, study))
+    return int(coordinator.conclude(as_json=arguments.format == "json"))
+
+
+def _run_apps(server_app: Any, study: Study) -> None:
+    client_app = importlib.import_module("clients.app").app
+    nodes = study.parties.num_clients
+    if study.engine.backend == "inline":
+        from pate_fed.flower.inline import run_inline
+
+        run_inline(server_app, client_app, num_nodes=nodes)
+    else:
+        from pate_fed.flower.engine import run_on_ray
+
+        run_on_ray(
+            server_app,
+            client_app,
+            num_nodes=nodes,
+            device=study.engine.device,
+            gpus_per_client=study.engine.gpus_per_client,
+        )
+
+
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    """The simulated parties' own disks: readable by this user alone, gone after the run."""
+    folder = Path(tempfile.mkdtemp(prefix="pate-fed-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_site(study: Study, folder: Path) -> None:
+    (folder / "study.toml").write_text(study.to_toml(), encoding="utf-8")
+    site = {"study": str(folder / "study.toml"), "state_dir": str(folder)}
+    (folder / "site.json").write_text(json.dumps(site), encoding="utf-8")
+    os.environ["PATE_FED_SITE"] = str(folder / "site.json")
+
+
+@contextmanager
+def _interruptible(stop: threading.Event) -> Iterator[None]:
+    """Ctrl-C or a termination signal asks the coordinator to stop; a second one ends at once."""
+
+    def handle(number: int, _: object) -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+        print("\nstopping: the ledger keeps what was spent (again to end at once)", file=sys.stderr)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _run_dir(given: str | None, study: Study) -> Path:
+    """The run directory, checked but not yet made.
+
+    Raises:
+        InputError: it holds a run already, is not a directory, or cannot be written.
+    """
+    path = Path(given) if given else Path("runs") / f"{study.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    if path.exists() and not path.is_dir():
+        raise InputError(f"--run-dir {path}: a file of that name exists; give a directory")
+    held = [name for name in ("ledger.sqlite", "metrics.json", "study.toml") if (path / name).exists()]
+    if held:
+        raise InputError(f"--run-dir {path}: already holds a run ({held[0]}); give another directory")
+    existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise InputError(f"--run-dir {path}: {existing} cannot be written; give another directory")
+    return path
+
+
+def _nothing_spent(arguments: argparse.Namespace) -> str:
+    if arguments.format == "json":
+        return json.dumps({"status": "failed", "epsilon": 0.0, "labels": 0, "report": None})
+    return "FAILED  ε=0 δ=- unit=- labels=0 accuracy=- report=-"
+
+
+def _study(arguments: argparse.Namespace) -> Study:
+    values = load_study(Path(arguments.config)) if arguments.config else {}
+    for option in OPTIONS:
+        given = getattr(arguments, _dest(option))
+        if given is None:
+            continue
+        section, key = option.key.split(".")
+        table = values.setdefault(section, {})
+        if isinstance(table, dict):
+            table[key] = _convert(option, given)
+    return study_from_dict(values).resolve()
+
+
+def _dest(option: Option) -> str:
+    return option.key.replace(".", "__")
+
+
+def _convert(option: Option, given: str | bool) -> object:
+    """A command-line value in the type that its key has."""
+    kinds = _kinds(option)
+    if isinstance(given, bool) or str in kinds:
+        return given
+    for kind, convert in ((int, int), (float, float)):
+        if kind in kinds:
+            try:
+                return convert(given)
+            except ValueError:
+                continue
+    wanted = "a whole number" if int in kinds else "a number"
+    raise InputError(f"{option.flag} {given}: {wanted} is meant")
+
+
+def _kinds(option: Option) -> tuple[type, ...]:
+    section, key = option.key.split(".")
+    owner = Study if section == "study" else get_type_hints(Study)[section]
+    hint = get_type_hints(owner)[key]
+    return get_args(hint) or (hint,)
+
+
+def _default(option: Option) -> object:
+    section, key = option.key.split(".")
+    study = Study()
+    return getattr(study if section == "study" else getattr(study, section), key)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="flower-simulation", description=_DESCRIPTION, epilog=_EPILOG, allow_abbrev=False
+    )
+    for option in OPTIONS:
+        flags = [option.flag, option.alias] if option.alias else [option.flag]
+        default = _default(option)
+        text = option.help + (f"; one of {', '.join(option.choices)}" if option.choices else "")
+        if default is not None and not isinstance(default, bool):
+            text += f" (default {default})"
+        if _kinds(option) == (bool,):
+            parser.add_argument(*flags, dest=_dest(option), action="store_true", default=None, help=text)
+        else:
+            metavar = option.key.split(".")[1].upper()
+            parser.add_argument(*flags, dest=_dest(option), metavar=metavar, help=text.replace("%", "%%"))
+    parser.add_argument("--config", metavar="FILE", help="a study.toml; options given here take precedence")
+    parser.add_argument("--run-dir", metavar="DIR", help="where the run's files go (default runs/NAME-TIME)")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="of the outcome line")
+    parser.add_argument("--quiet", action="store_true", help="no progress, only warnings and the outcome")
+    parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The coordinator's side: rounds, totals, noise, ledger, labels, student."""

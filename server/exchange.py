@@ -1,0 +1,98 @@
+"""One message a phase to every party, and their replies as they come: what fails or is late is left out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from pate_fed.errors import IntegrityError, QuorumError
+from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.protocol import Record, Reply, parse_reply
+
+__all__ = ["Answer", "Stopped", "exchange", "wait_for_nodes"]
+
+_POLL_S = 0.05
+
+
+class Stopped(Exception):
+    """The user asked to stop; what is on the ledger stays there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came from one node: a reply, or the reason why there is none."""
+
+    node: int
+    reply: Reply | None
+    trouble: str = ""
+
+
+def wait_for_nodes(grid: Grid, *, count: int, timeout_s: float, stop: threading.Event) -> list[int]:
+    """Node ids of all parties, once `count` are connected or the time is over.
+
+    Raises:
+        QuorumError: nobody is connected after `timeout_s` seconds.
+        Stopped: the user asked to stop.
+    """
+    end = time.monotonic() + timeout_s
+    while True:
+        nodes = sorted(grid.get_node_ids())
+        if len(nodes) >= count or time.monotonic() >= end:
+            break
+        _pause(stop)
+    if not nodes:
+        raise QuorumError(f"no party connected within {timeout_s:.0f} s")
+    return nodes
+
+
+def exchange(
+    grid: Grid,
+    requests: Mapping[int, Record],
+    *,
+    message_type: str,
+    timeout_s: float,
+    stop: threading.Event,
+) -> Iterator[Answer]:
+    """Send every node its request, then yield one answer a node, in the order in which they arrive.
+
+    A node that has not answered within `timeout_s` seconds yields an answer without a reply.
+
+    Raises:
+        Stopped: the user asked to stop.
+    """
+    messages = [
+        Message(to_flower(record), node, message_type, ttl=timeout_s) for node, record in requests.items()
+    ]
+    pending = dict(zip(grid.push_messages(messages), requests, strict=True))
+    del messages
+    end = time.monotonic() + timeout_s
+    while pending and time.monotonic() < end:
+        arrived = list(grid.pull_messages(list(pending)))
+        for message in arrived:
+            node = pending.pop(message.metadata.reply_to_message_id, None)
+            if node is not None:
+                yield _read(node, message)
+        if arrived and not stop.is_set():
+            continue
+        _pause(stop)
+    for node in pending.values():
+        yield Answer(node, None, f"no answer within {timeout_s:.0f} s")
+
+
+def _read(node: int, message: Message) -> Answer:
+    if message.has_error():
+        return Answer(node, None, f"did not answer (Flower error {message.error.code})")
+    try:
+        return Answer(node, parse_reply(from_flower(message.content)))
+    except IntegrityError as error:
+        return Answer(node, None, f"sent a malformed reply: {error}")
+
+
+def _pause(stop: threading.Event) -> None:
+    if stop.wait(_POLL_S):
+        raise Stopped
