@@ -1,0 +1,203 @@
+"""The coordinator's rounds: what is wrong is left out by name, and the quorum decides."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from flwr.app import Context, Message  # noqa: E402
+from flwr.clientapp import ClientApp  # noqa: E402
+
+from pate_fed.errors import QuorumError  # noqa: E402
+from pate_fed.flower.inline import InlineGrid  # noqa: E402
+from pate_fed.flower.records import from_flower, to_flower  # noqa: E402
+from pate_fed.protocol import Record, Terms, VoteRequest  # noqa: E402
+from server.exchange import Stopped, exchange, wait_for_nodes  # noqa: E402
+from server.rounds import Member, collect_votes, teach  # noqa: E402
+
+PARTIES, CLASSES, QUERIES = 5, 3, 4
+TERMS = Terms(
+    study="s",
+    num_classes=CLASSES,
+    image_shape=(8, 8, 1),
+    pool_size=10,
+    pool_digest="00" * 32,
+    num_clients=PARTIES,
+    teachers_per_client=1,
+    least_clients=4,
+    aggregator="confident-gnmax",
+    threshold=4.0,
+    sigma1=3.0,
+    sigma2=0.8,
+    labels=10,
+    max_queries=10,
+    epsilon=None,
+    delta=1e-5,
+    unit="record",
+    adjacency="replace-one",
+    teacher={},
+)
+Script = Callable[[int, Record], Record]
+
+
+def _honest(number: int, record: Record) -> Record:
+    if record["kind"] == "teach":
+        return {"kind": "taught", "party": f"p{number}", "terms_digest": TERMS.digest, "num_teachers": 1}
+    votes = np.zeros((QUERIES, CLASSES), dtype=np.int64)
+    votes[:, number % CLASSES] = 1
+    request = VoteRequest.from_record(record)
+    return {"kind": "votes", "party": f"p{number}", "batch_digest": request.digest, "votes": votes}
+
+
+def _grid(script: Script) -> InlineGrid:
+    app = ClientApp()
+
+    def answer(message: Message, context: Context) -> Message:
+        number = int(context.node_config["partition-id"])
+        return Message(to_flower(script(number, from_flower(message.content))), reply_to=message)
+
+    app.train("teacher")(answer)
+    app.query("votes")(answer)
+    return InlineGrid(app, num_nodes=PARTIES)
+
+
+def _one_odd(change: Callable[[Record], Record]) -> Script:
+    return lambda number, record: (
+        change(_honest(number, record)) if number == 3 else _honest(number, record)
+    )
+
+
+class _Run:
+    def __init__(self, script: Script) -> None:
+        self.grid, self.stop = _grid(script), threading.Event()
+        self.troubles: list[tuple[str, str]] = []
+        self.arrived = 0
+
+    def _count(self) -> None:
+        self.arrived += 1
+
+    def teach(self) -> dict[int, Member]:
+        return teach(
+            self.grid,
+            self.grid.get_node_ids(),
+            TERMS,
+            timeout_s=5,
+            stop=self.stop,
+            arrived=self._count,
+            trouble=lambda who, why: self.troubles.append((who, why)),
+        )
+
+    def vote(self, members: dict[int, Member] | None = None) -> np.ndarray:
+        nodes = self.grid.get_node_ids()
+        request = VoteRequest(
+            terms_digest=TERMS.digest, batch=0, purpose="release", index=np.arange(QUERIES, dtype=np.int64)
+        )
+        return collect_votes(
+            self.grid,
+            members or {node: Member(f"p{number}", 1) for number, node in enumerate(nodes)},
+            TERMS,
+            request,
+            timeout_s=5,
+            stop=self.stop,
+            arrived=self._count,
+            trouble=lambda who, why: self.troubles.append((who, why)),
+        )
+
+
+def test_honest_parties_are_all_counted() -> None:
+    run = _Run(_honest)
+    members = run.teach()
+    assert sorted(member.party for member in members.values()) == [f"p{i}" for i in range(PARTIES)]
+    np.testing.assert_array_equal(run.vote(members), np.tile([2, 2, 1], (QUERIES, 1)))
+    assert run.troubles == []
+    assert run.arrived == 2 * PARTIES
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda r: {**r, "votes": r["votes"].astype(np.float64)}, "wrong type"),
+        (lambda r: {**r, "votes": r["votes"][:-1]}, "shape"),
+        (lambda r: {**r, "votes": r["votes"] * 2}, "does not sum"),
+        (lambda r: {**r, "votes": -r["votes"]}, "negative"),
+        (lambda r: {**r, "votes": r["votes"].astype(np.int32)}, "wrong type"),
+        (lambda r: {**r, "batch_digest": "0" * 64}, "another batch"),
+        (lambda r: {**r, "party": "p1"}, "under the name of p1"),
+        (lambda r: {"kind": "refused", "party": "p3", "code": "REPEATED"}, "answered before"),
+        (lambda r: {"kind": "refused", "party": "p3", "code": "secret text"}, "fault at the hospital"),
+        (lambda r: {**r, "extra": 1}, "malformed"),
+        (lambda r: {"kind": "taught", "party": "p3", "terms_digest": "", "num_teachers": 1}, "another request"),
+        (lambda r: 1 / 0, "did not answer"),
+    ],
+)
+def test_a_bad_vote_is_left_out_by_name(change: Callable[[Record], Record], word: str) -> None:
+    run = _Run(_one_odd(change))
+    totals = run.vote()
+    np.testing.assert_array_equal(totals.sum(axis=1), PARTIES - 1)
+    [(who, why)] = run.troubles
+    assert who == "p3"
+    assert word in why
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda r: {**r, "party": "p1"}, "already called p1"),
+        (lambda r: {**r, "party": "../etc"}, "name that is not"),
+        (lambda r: {**r, "terms_digest": "0" * 64}, "other terms"),
+        (lambda r: {**r, "num_teachers": 40}, "has 40 teachers"),
+        (lambda r: {"kind": "refused", "party": "p3", "code": "POOL"}, "public pool"),
+    ],
+)
+def test_a_bad_agreement_is_left_out(change: Callable[[Record], Record], word: str) -> None:
+    run = _Run(_one_odd(change))
+    assert len(run.teach()) == PARTIES - 1
+    assert word in run.troubles[0][1]
+
+
+def test_below_the_quorum_nothing_is_returned() -> None:
+    def refuse(number: int, record: Record) -> Record:
+        if number < 2:
+            return {"kind": "refused", "party": f"p{number}", "code": "POLICY"}
+        return _honest(number, record)
+
+    with pytest.raises(QuorumError, match="3 of 5 parties"):
+        _Run(refuse).teach()
+    with pytest.raises(QuorumError, match="quorum is 4"):
+        _Run(refuse).vote()
+
+
+class _DeafGrid(InlineGrid):
+    """Never delivers to the first two nodes."""
+
+    def pull_messages(self, message_ids: object) -> list[Message]:
+        deaf = set(self.get_node_ids()[:2])
+        ids = [i for i, message in self._waiting.items() if message.metadata.dst_node_id not in deaf]
+        return super().pull_messages(ids)
+
+
+def test_a_silent_party_is_late_and_a_stop_is_heard() -> None:
+    grid = _DeafGrid(_grid(_honest)._app, num_nodes=PARTIES)
+    request = VoteRequest(terms_digest=TERMS.digest, batch=0, purpose="release", index=np.arange(QUERIES))
+    sent = dict.fromkeys(grid.get_node_ids(), request.to_record())
+    answers = list(exchange(grid, sent, message_type="query.votes", timeout_s=1, stop=threading.Event()))
+    assert sorted(answer.reply is None for answer in answers) == [False] * 3 + [True] * 2
+    assert "no answer within 1 s" in answers[-1].trouble
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Stopped):
+        list(exchange(grid, sent, message_type="query.votes", timeout_s=60, stop=stop))
+
+
+def test_nobody_connected_is_no_quorum() -> None:
+    with pytest.raises(QuorumError, match="no party connected"):
+        wait_for_nodes(
+            InlineGrid(ClientApp(), num_nodes=0), count=3, timeout_s=0.1, stop=threading.Event()
+        )
