@@ -1,0 +1,29 @@
+"""PATE's privacy: mechanisms, noise, what they cost, the budget and the ledger. No torch, no flwr."""
+
+from pate_fed.privacy.events import PLAIN, RECORD, SECURE_SUM, PrivacyEvent, Protection, Sight, hospital_noise
+from pate_fed.privacy.filter import BudgetFilter, Odometer, epsilon_of, total_cost
+from pate_fed.privacy.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
+from pate_fed.privacy.noise import NoiseSource, SeededNoise, SystemNoise, noise_from_seed
+
+__all__ = [
+    "PLAIN",
+    "RECORD",
+    "SECURE_SUM",
+    "BudgetFilter",
+    "ConfidentGNMax",
+    "GNMax",
+    "InteractiveGNMax",
+    "LNMax",
+    "NoiseSource",
+    "Odometer",
+    "PrivacyEvent",
+    "Protection",
+    "Release",
+    "SeededNoise",
+    "Sight",
+    "SystemNoise",
+    "epsilon_of",
+    "hospital_noise",
+    "noise_from_seed",
+    "total_cost",
+]

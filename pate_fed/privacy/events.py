@@ -1,0 +1,282 @@
+"""What a release costs, as frozen values: who is protected, how much was asked, what each adversary learns.
+
+All costs here are independent of the votes. They are kept as exact fractions, so that nothing is lost when a
+small cost is added to a large one, and a total does not depend on the order of its parts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol
+
+from pate_fed.errors import InputError
+
+__all__ = [
+    "ADJACENCIES",
+    "PLAIN",
+    "RECORD",
+    "SECURE_SUM",
+    "UNITS",
+    "Cost",
+    "Mechanism",
+    "PrivacyEvent",
+    "Protection",
+    "Sight",
+    "check_count",
+    "hospital_noise",
+]
+
+UNITS = ("record", "hospital")
+ADJACENCIES = ("replace-one", "add-or-remove-one")
+
+
+def check_count(name: str, value: int, *, least: int = 0) -> int:
+    """The value as a plain int.
+
+    Raises:
+        InputError: not a whole number, or below `least`.
+    """
+    try:
+        whole = value.__index__()
+    except AttributeError:
+        whole = least - 1
+    if isinstance(value, bool) or whole < least:
+        raise InputError(f"{name}={value!r}: must be a whole number of at least {least}")
+    return whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """Whose presence is protected: what two neighbouring data sets differ in, and how many votes that moves.
+
+    `votes_moved` is the number of teachers that one unit can sway: 1 for a record in one teacher's part, K
+    for a hospital with K teachers, k for a patient present in k parts. Where it is above 1 Gaussian RDP grows
+    by its square and pure ε by itself.
+
+    Raises:
+        InputError: an unknown unit or adjacency, or `votes_moved` below 1.
+    """
+
+    unit: str = "record"
+    adjacency: str = "replace-one"
+    votes_moved: int = 1
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise InputError(f"unit={self.unit!r}: must be one of {', '.join(UNITS)}")
+        if self.adjacency not in ADJACENCIES:
+            raise InputError(f"adjacency={self.adjacency!r}: must be one of {', '.join(ADJACENCIES)}")
+        if check_count("votes_moved", self.votes_moved, least=1) > 10**9:
+            raise InputError(f"votes_moved={self.votes_moved}: must be at most 10^9")
+
+    @property
+    def votes_vanish(self) -> bool:
+        """Whether the unit's votes may appear or disappear whole, instead of moving from class to class.
+
+        Only a hospital that joins or leaves takes its teachers along. A record that is added or removed
+        changes the teachers that saw it, which go on voting.
+        """
+        return self.unit == "hospital" and self.adjacency == "add-or-remove-one"
+
+    @property
+    def l1(self) -> int:
+        """L1 sensitivity of the totals, in votes."""
+        return self.votes_moved if self.votes_vanish else 2 * self.votes_moved
+
+    @property
+    def l2_squared(self) -> int:
+        """Squared L2 sensitivity of the totals: all moved votes may go from one class to one other."""
+        return self.votes_moved**2 if self.votes_vanish else 2 * self.votes_moved**2
+
+    @property
+    def top(self) -> int:
+        """Sensitivity of the largest total, in votes."""
+        return self.votes_moved
+
+    def words(self) -> str:
+        """The unit and the adjacency in a sentence's part."""
+        verb = "replaced" if self.adjacency == "replace-one" else "added or removed"
+        votes = "one vote" if self.votes_moved == 1 else f"up to {self.votes_moved} votes"
+        effect = "appear or disappear" if self.votes_vanish else "move"
+        if self.votes_moved == 1:
+            effect += "s" if effect == "move" else ""
+        return f"one {self.unit} {verb} ({votes} of a query {effect})"
+
+
+RECORD = Protection()
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """An RDP curve that bounds a release whatever the votes were, in exact arithmetic.
+
+    `rho` is the ρ of all Gaussian parts (ρ-zCDP: RDP `a * rho` at every order a); `pure` lists pure-DP parts
+    as (ε, times), each worth min(ε, ε² a / 2) at order a (Bun and Steinke 2016, Proposition 3.3; P17, Theorem
+    2).
+    """
+
+    rho: Fraction = Fraction(0)
+    pure: tuple[tuple[Fraction, int], ...] = ()
+
+    def __add__(self, other: Cost) -> Cost:
+        times: dict[Fraction, int] = {}
+        for epsilon, count in (*self.pure, *other.pure):
+            times[epsilon] = times.get(epsilon, 0) + count
+        return Cost(self.rho + other.rho, tuple(sorted(times.items())))
+
+    def __mul__(self, times: int) -> Cost:
+        if times == 0:
+            return Cost()
+        return Cost(self.rho * times, tuple((epsilon, count * times) for epsilon, count in self.pure))
+
+    def rdp(self, order: Fraction) -> Fraction:
+        """Exact Rényi divergence bound at `order` > 1, in nats."""
+        laplace = (count * min(epsilon, epsilon * epsilon * order / 2) for epsilon, count in self.pure)
+        return order * self.rho + sum(laplace, Fraction(0))
+
+    def rdp_float(self, order: float) -> float:
+        """The bound at `order` in floating point, for searches; not rounded up."""
+        total = order * float(self.rho)
+        for epsilon, count in self.pure:
+            total += count * min(float(epsilon), float(epsilon) ** 2 * order / 2)
+        return total
+
+
+class Mechanism(Protocol):
+    """A frozen value: the parameters of a release, fixed before the first vote is seen."""
+
+    @property
+    def name(self) -> str:
+        """The mechanism's name in a study and in the ledger."""
+
+    @property
+    def num_teachers(self) -> int:
+        """Most votes that a query can have."""
+
+    @property
+    def num_classes(self) -> int:
+        """Classes that are voted on."""
+
+    def parameters(self) -> dict[str, Any]:
+        """All parameters, as plain numbers by name."""
+
+    def cost_asked(self, protection: Protection) -> Cost:
+        """What each query costs that is looked at, answered or not."""
+
+    def cost_answered(self, protection: Protection) -> Cost:
+        """What each answered query costs besides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What the coordinator gets to see of the votes, and so which bound holds against it.
+
+    `kind` is "plain" (every hospital's votes), "secure-sum" (exact totals) or "hospital-noise" (noisy totals:
+    every hospital adds discrete Gaussian noise of `sigma_party` votes, at least `survivors` hospitals are in
+    the sum and at most `colluders` of them tell the coordinator their noise).
+
+    Raises:
+        InputError: an unknown kind, or parameters that do not go with it.
+    """
+
+    kind: str = "plain"
+    sigma_party: float | None = None
+    survivors: int | None = None
+    colluders: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in _SIGHTS:
+            raise InputError(f"coordinator={self.kind!r}: must be one of {', '.join(_SIGHTS)}")
+        if self.kind != "hospital-noise":
+            if (self.sigma_party, self.survivors, self.colluders) != (None, None, 0):
+                raise InputError(
+                    f"coordinator={self.kind!r}: hospitals add no noise here, so it has no parameters"
+                )
+            return
+        sigma = self.sigma_party
+        if sigma is None or not math.isfinite(sigma) or sigma**2 < 2:
+            raise InputError(
+                f"sigma_party={sigma!r}: must be finite with a square of at least 2; below that the sum of "
+                "discrete Gaussians is too far from one"
+            )
+        survivors = check_count("survivors", self.survivors if self.survivors is not None else 0, least=1)
+        check_count("colluders", self.colluders)
+        if self.colluders >= survivors:
+            raise InputError(
+                f"colluders={self.colluders}: must be fewer than the {survivors} hospitals in the sum"
+            )
+
+    @property
+    def variance(self) -> Fraction | None:
+        """Variance of the noise that the coordinator cannot subtract; None where there is none."""
+        if self.sigma_party is None or self.survivors is None:
+            return None
+        return Fraction(self.sigma_party) ** 2 * (self.survivors - self.colluders)
+
+    def cost(self, asked: int, protection: Protection) -> Cost | None:
+        """What the coordinator learns from `asked` queries; None where no bound holds.
+
+        It sees the noisy totals of every asked query, so the threshold saves nothing: RDP Δ² a / (2 s²) each.
+        """
+        variance = self.variance
+        if variance is None:
+            return None
+        return Cost(Fraction(protection.l2_squared) / (2 * variance)) * asked
+
+    def words(self) -> str:
+        """What the coordinator sees, as the end of "the coordinator sees"."""
+        return _SIGHTS[self.kind]
+
+
+_SIGHTS = {
+    "plain": "every hospital's votes",
+    "secure-sum": "the exact totals of every query, no hospital's own votes",
+    "hospital-noise": "only noisy totals of every query",
+}
+
+PLAIN = Sight()
+SECURE_SUM = Sight(kind="secure-sum")
+
+
+def hospital_noise(*, sigma_party: float, survivors: int, colluders: int = 0) -> Sight:
+    """The sight of a coordinator to whom only noisy totals come; see `Sight`."""
+    return Sight(kind="hospital-noise", sigma_party=sigma_party, survivors=survivors, colluders=colluders)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyEvent:
+    """One release: a mechanism that looked at `asked` queries and answered `answered` of them.
+
+    `noise` is the source's kind in words, `private` whether it protects anyone; `coordinator` is what the
+    coordinator saw on the way.
+
+    Raises:
+        InputError: counts that are negative, or more answers than queries.
+    """
+
+    mechanism: Mechanism
+    asked: int
+    answered: int
+    protection: Protection
+    noise: str
+    private: bool
+    coordinator: Sight = PLAIN
+
+    def __post_init__(self) -> None:
+        check_count("asked", self.asked)
+        check_count("answered", self.answered)
+        if self.answered > self.asked:
+            raise InputError(
+                f"answered={self.answered}: must not be more than the {self.asked} queries asked"
+            )
+
+    def cost(self) -> Cost:
+        """What the student, and so the public, learns: the realised cost, a function of the answered bits."""
+        asked = self.mechanism.cost_asked(self.protection) * self.asked
+        return asked + self.mechanism.cost_answered(self.protection) * self.answered
+
+    def coordinator_cost(self) -> Cost | None:
+        """What the coordinator learns; None where no bound holds."""
+        return self.coordinator.cost(self.asked, self.protection)

@@ -1,0 +1,209 @@
+"""The budget: fixed before the first query, asked before a batch, never passed; an odometer for display.
+
+Costs add up as exact fractions and every logarithm is rounded against the user, so no rounding can hide a
+spend. The filter works at one Rényi order that follows from ε and δ alone (Rényi filter: Feldman and Zrnic
+2021, Theorem 4.3; Lécuyer 2021): queries may be chosen from past outputs, and the stop is a function of the
+public answered bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import BudgetError, InputError
+from pate_fed.privacy.events import RECORD, Cost, Mechanism, PrivacyEvent, Protection, check_count
+from pate_fed.privacy.noise import is_number
+
+__all__ = ["BudgetFilter", "Odometer", "check_delta", "check_epsilon", "epsilon_of", "total_cost"]
+
+# α - 1 of the orders that are searched. Any order gives a valid ε; the best lies near 1 + sqrt(ln(1/δ)/ρ).
+_ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 801)
+
+
+def check_delta(delta: float) -> float:
+    """δ as a float.
+
+    Raises:
+        InputError: not a number above 0 and below 1.
+    """
+    if not is_number(delta) or not 0 < delta < 1:
+        raise InputError(f"delta={delta!r}: must be above 0 and below 1, such as 1e-5")
+    return float(delta)
+
+
+def check_epsilon(epsilon: float) -> float:
+    """An ε budget as a float.
+
+    Raises:
+        InputError: not a finite number above 0.
+    """
+    if not is_number(epsilon) or not 0 < epsilon < math.inf:
+        raise InputError(f"epsilon={epsilon!r}: must be a finite budget above 0")
+    return float(epsilon)
+
+
+def total_cost(events: Iterable[PrivacyEvent]) -> Cost:
+    """What the student, and so the public, learns from all events; their order does not matter."""
+    return sum((event.cost() for event in events), Cost())
+
+
+def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> float:
+    """ε of the (ε, δ)-DP that follows from the cost, rounded up: improved conversion at the best order.
+
+    ε = rdp(α) + ln(1 - 1/α) - ln(δ α)/(α - 1), at least 0 (arXiv 2004.00010, Proposition 12). `orders` are
+    tried besides the ones that the search finds.
+
+    Raises:
+        InputError: δ outside (0, 1).
+    """
+    delta = check_delta(delta)
+    if not cost.rho and not cost.pure:
+        return 0.0
+    candidates = {_best_order(cost, delta), *orders}
+    return max(0.0, min(_epsilon_at(cost, delta, order) for order in candidates))
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetFilter:
+    """Says how many more queries fit, in the worst case, before ε at δ would pass the budget.
+
+    It knows parameters and public counts only, never votes, so that a stop reveals nothing.
+
+    Raises:
+        InputError: ε or δ out of range.
+    """
+
+    epsilon: float
+    delta: float
+    protection: Protection = RECORD
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+
+    @property
+    def order(self) -> float:
+        """The one Rényi order that the budget is kept at: the one where a Gaussian spend goes furthest."""
+        room = (self.epsilon - _overhead(_ORDERS, self.delta)) / _ORDERS
+        return float(_ORDERS[int(np.argmax(room))])
+
+    @property
+    def room(self) -> Fraction:
+        """RDP at `order` that the whole budget allows, in nats; 0 where it allows nothing."""
+        return max(Fraction(0), Fraction(self.epsilon) - _overhead_up(self.order, self.delta))
+
+    def affordable(
+        self,
+        mechanism: Mechanism,
+        *,
+        events: Iterable[PrivacyEvent] = (),
+        queries: int,
+        max_answers: int | None = None,
+    ) -> int:
+        """How many of the next `queries` may be put to the mechanism: in the worst case, all are answered.
+
+        `events` are all releases so far, `max_answers` the cap that the mechanism will be given.
+
+        Raises:
+            InputError: negative counts, or an event with another protection than the budget's.
+        """
+        most = check_count("queries", queries)
+        cap = most if max_answers is None else min(most, check_count("max_answers", max_answers))
+        if cap == 0:
+            return 0
+        order = Fraction(self.order)
+        left = self.room - self._spent(events, order)
+        asked = mechanism.cost_asked(self.protection).rdp(order)
+        both = asked + mechanism.cost_answered(self.protection).rdp(order)
+        if asked < 0 or both <= 0:
+            raise InputError(
+                f"mechanism={mechanism.name!r} states a cost of {float(both)} a query: above 0 is meant"
+            )
+        if left < cap * both:
+            return max(0, left // both)
+        # Beyond the cap only the check is paid; where there is none the mechanism stops with its last answer.
+        further = (left - cap * both) // asked if asked else most - cap
+        return min(most, cap + further)
+
+    def require(self, events: Iterable[PrivacyEvent]) -> None:
+        """Refuse a list of events that passes the budget.
+
+        Raises:
+            BudgetError: it does, by however little.
+        """
+        if self._spent(events, Fraction(self.order)) > self.room:
+            raise BudgetError(
+                f"the privacy budget ε={self.epsilon:g} at δ={self.delta:g} would be passed; nothing was released"
+            )
+
+    def _spent(self, events: Iterable[PrivacyEvent], order: Fraction) -> Fraction:
+        known = list(events)
+        if any(event.protection != self.protection for event in known):
+            raise InputError("an event protects another unit, adjacency or number of votes than the budget")
+        return total_cost(known).rdp(order)
+
+
+@dataclass(frozen=True, slots=True)
+class Odometer:
+    """ε so far, event by event, for display; it stops nothing and never decreases.
+
+    Raises:
+        InputError: δ outside (0, 1).
+    """
+
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+
+    def readings(self, events: Iterable[PrivacyEvent]) -> list[float]:
+        """ε at δ after each event."""
+        cost, shown = Cost(), [0.0]
+        for event in events:
+            cost += event.cost()
+            # Each search may end a hair beside the best order, which must not look like a refund.
+            shown.append(max(shown[-1], epsilon_of(cost, self.delta)))
+        return shown[1:]
+
+
+def _overhead(order: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
+    """What the improved conversion adds to RDP at these orders."""
+    return np.log1p(-1 / order) - (math.log(delta) + np.log(order)) / (order - 1)
+
+
+def _overhead_up(order: float, delta: float) -> Fraction:
+    """The overhead at one order, and a little more: an upper bound in spite of rounding."""
+    # The one of two equal forms that loses no digits.
+    first = math.log((order - 1) / order) if order < 2 else math.log1p(-1 / order)
+    parts = first, -math.log(delta) / (order - 1), -math.log(order) / (order - 1)
+    # Each part is right to a few units in its last place (2^-53 of it).
+    return sum(map(Fraction, parts), Fraction(0)) + Fraction(math.fsum(map(abs, parts))) / 2**48
+
+
+def _epsilon_at(cost: Cost, delta: float, order: float) -> float:
+    exact = cost.rdp(Fraction(order)) + _overhead_up(order, delta)
+    try:
+        nearest = float(exact)
+    except OverflowError:
+        return math.inf
+    return math.nextafter(nearest, math.inf) if nearest < exact else nearest
+
+
+def _best_order(cost: Cost, delta: float) -> float:
+    """The order with the least ε: a coarse look over all, then two closer ones around the best."""
+    orders = _ORDERS
+    for _ in range(3):
+        curve = orders * float(cost.rho) + _overhead(orders, delta)
+        for pure, count in cost.pure:
+            curve += count * np.minimum(float(pure), float(pure) ** 2 * orders / 2)
+        best = int(np.argmin(curve))
+        low, high = orders[max(best - 1, 0)], orders[min(best + 1, len(orders) - 1)]
+        found = float(orders[best])
+        orders = 1.0 + np.geomspace(low - 1, high - 1, 201)
+    return found
