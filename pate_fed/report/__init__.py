@@ -1,0 +1,64 @@
+"""What a run leaves for people and programs: log, metrics, report, progress on the terminal.
+
+Nothing heavy is imported here; jinja2 and rich are imported where they are used.
+"""
+
+from __future__ import annotations
+
+from pate_fed.report.log import Event, RunLog, Taught, Voted, read_log, read_result
+from pate_fed.report.metrics import (
+    collect_versions,
+    make_metrics,
+    outcome_json,
+    outcome_line,
+    round_up,
+    write_metrics,
+)
+from pate_fed.report.result import (
+    Accuracy,
+    Epoch,
+    Evaluation,
+    LeftOut,
+    Outcome,
+    PrivacyFigures,
+    Release,
+    RunResult,
+    Samples,
+    Seconds,
+    StudyFacts,
+    count_confusion,
+    count_top_votes,
+)
+from pate_fed.report.terminal import Phase, Progress, make_progress, print_summary
+
+__all__ = [
+    "Accuracy",
+    "Epoch",
+    "Evaluation",
+    "Event",
+    "LeftOut",
+    "Outcome",
+    "Phase",
+    "PrivacyFigures",
+    "Progress",
+    "Release",
+    "RunLog",
+    "RunResult",
+    "Samples",
+    "Seconds",
+    "StudyFacts",
+    "Taught",
+    "Voted",
+    "collect_versions",
+    "count_confusion",
+    "count_top_votes",
+    "make_metrics",
+    "make_progress",
+    "outcome_json",
+    "outcome_line",
+    "print_summary",
+    "read_log",
+    "read_result",
+    "round_up",
+    "write_metrics",
+]

@@ -1,0 +1,210 @@
+"""`log.jsonl`: what happened, one JSON object a line, and the run's result read back from it.
+
+A line is `{"event": NAME, "time": UTC in ISO 8601, "publish": bool, ...}` with the fields of the value that
+was written. `publish` is false where figures were computed from private votes: they are for the analyst. Only
+the values in `EVENTS` can be written, none of which can hold a vote vector or a total.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.report.codec import decode, encode
+from pate_fed.report.result import (
+    Epoch,
+    Evaluation,
+    LeftOut,
+    Outcome,
+    PrivacyFigures,
+    Release,
+    RunResult,
+    Samples,
+    StudyFacts,
+)
+
+__all__ = ["EVENTS", "LOG_NAME", "Event", "RunLog", "Taught", "Voted", "read_log", "read_result"]
+
+LOG_NAME = "log.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taught:
+    """Parties agreed to the terms and have their teachers ready."""
+
+    clients: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voted:
+    """Parties answered a batch of `queries`."""
+
+    batch: int
+    clients: int
+    queries: int
+    seconds: float
+
+
+Event = StudyFacts | Taught | Voted | Release | LeftOut | Epoch | Evaluation | Samples | Outcome
+
+EVENTS: dict[str, type[Any]] = {
+    "study": StudyFacts,
+    "teach": Taught,
+    "vote": Voted,
+    "release": Release,
+    "left_out": LeftOut,
+    "epoch": Epoch,
+    "evaluation": Evaluation,
+    "samples": Samples,
+    "outcome": Outcome,
+}
+_NAMES = {kind: name for name, kind in EVENTS.items()}
+_ANALYST_ONLY = frozenset({"evaluation", "outcome"})
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class RunLog:
+    """Appends events to a log that only its owner can read; safe to use from several threads.
+
+    Each event is one `write` of one whole line, so a killed process leaves at most one half line.
+
+    Raises:
+        InputError: the file cannot be opened for writing.
+    """
+
+    def __init__(self, path: Path, *, now: Callable[[], datetime] = _now) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+        self._end_torn_line()
+
+    def write(self, event: Event) -> None:
+        """Append one event.
+
+        Raises:
+            InputError: the log was closed.
+        """
+        name = _NAMES[type(event)]
+        head = {"event": name, "time": self._now().isoformat(timespec="milliseconds")}
+        values = {**head, "publish": name not in _ANALYST_ONLY, **encode(event)}
+        line = json.dumps(values, ensure_ascii=False, allow_nan=False) + "\n"
+        with self._lock:
+            if self._file < 0:
+                raise InputError("the run's log was closed")
+            _write_all(self._file, line.encode())
+
+    def close(self) -> None:
+        """Close the file; closing twice does nothing."""
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _end_torn_line(self) -> None:
+        """Where a run goes on after a crash the half line stays, but ends, so the next one is whole."""
+        size = os.fstat(self._file).st_size
+        if size and os.pread(self._file, 1, size - 1) != b"\n":
+            _write_all(self._file, b"\n")
+
+
+def _write_all(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
+
+
+def read_log(path: Path) -> Iterator[tuple[str, Event | None]]:
+    """Time and event of every line, in order; the event is None where the line was cut off.
+
+    Events of a kind that this version does not know are left aside.
+
+    Raises:
+        InputError: the file cannot be read.
+        IntegrityError: a whole line holds an event with missing or wrong fields; the error names the line.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line)
+        except ValueError:
+            yield "", None
+            continue
+        kind = EVENTS.get(values.get("event", "")) if isinstance(values, dict) else None
+        if kind is not None:
+            yield str(values.get("time", "")), _decode_line(kind, values, path, number)
+
+
+def _decode_line(kind: type[Event], values: dict[str, Any], path: Path, number: int) -> Event:
+    try:
+        return decode(kind, values)
+    except PateFedError as error:
+        raise IntegrityError(f"{path}, line {number}: {error}") from error
+
+
+def read_result(run_dir: Path) -> RunResult:
+    """The result of the run in a directory, from its log alone; also of a run that was killed.
+
+    Raises:
+        InputError: no log, or no study in it.
+        IntegrityError: an event with missing or wrong fields.
+    """
+    path = run_dir / LOG_NAME
+    found: dict[type, list[Any]] = {kind: [] for kind in EVENTS.values()}
+    times, torn = [], 0
+    for time, event in read_log(path):
+        if event is None:
+            torn += 1
+        else:
+            found[type(event)].append(event)
+            times.append(time)
+    if not found[StudyFacts]:
+        raise InputError(f"{path}: holds no study, so there is nothing to report")
+    return RunResult(
+        study=found[StudyFacts][-1],
+        outcome=_last(found[Outcome]) or _cut_off(),
+        releases=tuple(found[Release]),
+        epochs=tuple(found[Epoch]),
+        evaluation=_last(found[Evaluation]) or Evaluation(),
+        samples=_last(found[Samples]),
+        left_out=tuple(found[LeftOut]),
+        started=times[0],
+        ended=times[-1],
+        torn_lines=torn,
+    )
+
+
+def _last(values: list[Any]) -> Any:
+    return values[-1] if values else None
+
+
+def _cut_off() -> Outcome:
+    # The ledger is written before the log, so after a kill it may hold more than the log knows.
+    reason = "the run was cut off before its end; the ledger says what was spent (pate-fed ledger show)"
+    return Outcome(status="aborted", reason=reason, privacy=PrivacyFigures(student_reason=reason))

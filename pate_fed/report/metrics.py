@@ -1,0 +1,187 @@
+"""`metrics.json` and the outcome line: the run's figures for a program, and in one line for a person.
+
+An unknown or inapplicable figure is null, never 0. An ε is rounded up, never down; without a bound it is null
+with the reason in words beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from decimal import ROUND_CEILING, Decimal
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pate_fed import __version__
+from pate_fed.errors import InputError
+from pate_fed.report.result import PrivacyFigures, RunResult
+
+__all__ = [
+    "METRICS_NAME",
+    "collect_versions",
+    "make_metrics",
+    "outcome_json",
+    "outcome_line",
+    "round_up",
+    "write_atomically",
+    "write_metrics",
+]
+
+METRICS_NAME = "metrics.json"
+_DIGITS = 6
+_VERSIONED = ("pate_fed", "flwr", "torch")
+
+
+def round_up(value: float | None, *, digits: int = _DIGITS) -> float | None:
+    """The least float of so many decimals that is not below `value`; None for None, NaN and infinity."""
+    if value is None or not math.isfinite(value):
+        return None
+    if abs(value) >= 2**53:
+        return float(value)  # a float of that size has no decimals
+    rounded = float(Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
+    return max(rounded, float(value))
+
+
+def make_metrics(result: RunResult) -> dict[str, Any]:
+    """The content of `metrics.json`, by the keys of the design."""
+    study, outcome = result.study, result.outcome
+    accuracy, seconds = outcome.accuracy, outcome.seconds
+    return {
+        "status": outcome.status,
+        "study": study.name,
+        "num_clients": study.num_clients,
+        "num_teachers": study.num_teachers,
+        "num_classes": study.num_classes,
+        "seed": study.seed,
+        "queries_asked": result.queries_asked,
+        "queries_answered": result.queries_answered,
+        "accuracy": {
+            name: _finite(getattr(accuracy, name))
+            for name in ("teacher_mean", "ensemble", "labels", "student")
+        },
+        "privacy": _privacy(result),
+        "seconds": {
+            name: _finite(getattr(seconds, name))
+            for name in ("teach", "vote", "aggregate", "student", "total")
+        },
+        "peak_memory_mb": outcome.peak_memory_mb,
+        "versions": {**dict.fromkeys(_VERSIONED), **study.versions},
+    }
+
+
+def _privacy(result: RunResult) -> dict[str, Any]:
+    study, figures = result.study, result.outcome.privacy
+    student: dict[str, Any] = {
+        "data_independent": round_up(figures.student),
+        "data_dependent_do_not_publish": round_up(figures.data_dependent_do_not_publish),
+        "sanitised": round_up(figures.sanitised),
+    }
+    if student["data_independent"] is None:
+        student["reason"] = _reason(figures)
+    return {
+        "delta": study.delta,
+        "unit": study.unit,
+        "adjacency": study.adjacency,
+        "student": student,
+        "coordinator": {"epsilon": round_up(figures.coordinator), "sees": study.coordinator_sees},
+    }
+
+
+def _reason(figures: PrivacyFigures) -> str:
+    return figures.student_reason or "no bound is known"
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(float(value), _DIGITS)
+
+
+def write_metrics(result: RunResult, path: Path) -> None:
+    """Write `metrics.json` at once: a reader sees the old file or the new one, never half of it.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    text = json.dumps(make_metrics(result), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_atomically(path, text)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write text beside `path`, sync it to the disk, and rename it over `path`; readable by its owner.
+
+    Raises:
+        InputError: the folder or file cannot be written.
+    """
+    try:
+        file, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with open(file, "w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def outcome_line(result: RunResult, report: Path | None = None) -> str:
+    """The one line that a run ends with: `SUCCESS  ε=… δ=… unit=… labels=… accuracy=… report=PATH`.
+
+    ε is the one that holds against anyone who gets the student; "unbounded" where a whole run has no bound,
+    "-" for what is unknown.
+    """
+    study, outcome = result.study, result.outcome
+    epsilon = round_up(outcome.privacy.student, digits=3)
+    accuracy = _finite(outcome.accuracy.student)
+    none = "unbounded" if outcome.status == "success" else "-"
+    parts = (
+        f"ε={none if epsilon is None else f'{epsilon:.3f}'}",
+        f"δ={_short(study.delta)}",
+        f"unit={study.unit}",
+        f"labels={result.queries_answered}",
+        f"accuracy={'-' if accuracy is None else f'{accuracy:.3f}'}",
+        f"report={_printable(report)}",
+    )
+    return f"{outcome.status.upper()}  {' '.join(parts)}"
+
+
+def outcome_json(result: RunResult, report: Path | None = None) -> str:
+    """The outcome line's fields as one line of JSON, with the reason where the run did not succeed."""
+    outcome = result.outcome
+    values = {
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "epsilon": round_up(outcome.privacy.student),
+        "delta": result.study.delta,
+        "unit": result.study.unit,
+        "labels": result.queries_answered,
+        "accuracy": _finite(outcome.accuracy.student),
+        "report": None if report is None else str(report),
+    }
+    return json.dumps(values, ensure_ascii=False, allow_nan=False)
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}".replace("e-0", "e-")
+
+
+def _printable(path: Path | None) -> str:
+    if path is None:
+        return "-"
+    return "".join(letter if letter.isprintable() else "?" for letter in str(path))
+
+
+def collect_versions() -> dict[str, str]:
+    """Versions of this package, Flower and torch where installed, without importing them."""
+    found = {"pate_fed": __version__}
+    for name in ("flwr", "torch"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

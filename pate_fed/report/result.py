@@ -1,0 +1,303 @@
+"""What a run found, as frozen values: all that `metrics.json`, the report and the summary are made of.
+
+Every value but `RunResult` is also an event of `log.jsonl` (`pate_fed.report.log`), so that a report can be
+written again from the run directory alone. No vote vector and no total is in any of them. Where a figure was
+computed from private votes its field or class says so: such figures are for the analyst and not published.
+Accuracies are shares from 0 to 1; None is unknown or inapplicable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError
+
+__all__ = [
+    "STATUSES",
+    "Accuracy",
+    "Epoch",
+    "Evaluation",
+    "LeftOut",
+    "Outcome",
+    "PrivacyFigures",
+    "Release",
+    "RunResult",
+    "Samples",
+    "Seconds",
+    "StudyFacts",
+    "count_confusion",
+    "count_top_votes",
+]
+
+STATUSES = ("success", "failed", "aborted")
+_MOST_BINS = 50
+_MOST_SAMPLES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyFacts:
+    """The study's terms, known before the first vote.
+
+    Units: `threshold`, `sigma1`, `sigma2` in votes (None where the mechanism has none). `budget` is the ε
+    that may not be passed, None where none was set. `noise` is the source in words, `noise_private` whether
+    it protects anyone. `coordinator` is "plain", "secure-sum" or "hospital-noise"; `coordinator_sees` says it
+    in words. `protects` names unit and adjacency in words.
+    """
+
+    name: str
+    dataset: str
+    num_clients: int
+    teachers_per_client: int
+    least_clients: int
+    num_classes: int
+    class_names: tuple[str, ...] = ()
+    seed: int | None = None
+    partition: str = "iid"
+    teacher: str = ""
+    student: str = ""
+    backend: str = ""
+    pool_size: int | None = None
+    pool_digest: str = ""
+    aggregator: str
+    threshold: float | None = None
+    sigma1: float | None = None
+    sigma2: float | None = None
+    labels: int
+    max_queries: int
+    budget: float | None = None
+    delta: float
+    unit: str
+    adjacency: str
+    protects: str = ""
+    noise: str
+    noise_private: bool
+    coordinator: str = "plain"
+    coordinator_sees: str = "every hospital's votes"
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def num_teachers(self) -> int:
+        """Teachers in the whole federation."""
+        return self.num_clients * self.teachers_per_client
+
+    def class_name(self, number: int) -> str:
+        """The class's name, or its number where it has none."""
+        return self.class_names[number] if number < len(self.class_names) else str(number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One batch that went out: how many queries were looked at and answered, and ε after it.
+
+    `epsilon` is the data-independent ε of everything released so far, rounded up.
+    """
+
+    batch: int
+    asked: int
+    answered: int
+    epsilon: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A party whose reply did not count, and why, in the coordinator's own words."""
+
+    party: str
+    phase: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """One pass of the student: losses and shares by name. `test_accuracy` is on public inputs never asked."""
+
+    epoch: int
+    test_accuracy: float | None = None
+    values: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, record: object) -> Epoch:
+        """From the student's own record: any dataclass with `epoch`; its finite numbers become `values`.
+
+        Raises:
+            InputError: not a dataclass with a whole number `epoch`.
+        """
+        if not is_dataclass(record) or not isinstance(getattr(record, "epoch", None), int):
+            raise InputError(
+                f"{type(record).__name__}: an epoch's record is a dataclass with a field `epoch`"
+            )
+        numbers = dict(_numbers({entry.name: getattr(record, entry.name) for entry in fields(record)}))
+        epoch, accuracy = int(numbers.pop("epoch")), numbers.pop("test_accuracy", None)
+        return cls(epoch=epoch, test_accuracy=accuracy, values=numbers)
+
+
+def _numbers(values: Mapping[str, Any]) -> Any:
+    """Finite numbers by name; a tuple of them (one per network) by name and place."""
+    for name, value in values.items():
+        if isinstance(value, (tuple, list)):
+            yield from _numbers({f"{name} {place}": inner for place, inner in enumerate(value, 1)})
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            yield name, float(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Counts over what was asked, in whole numbers.
+
+    `confusion[truth][label]` counts answered queries: from released labels and the public inputs' true
+    labels, so it is free post-processing. `top_edges` (bins + 1, votes), `top_answered` and `top_refused`
+    (bins) are the histogram of the highest vote: computed from private totals, for the analyst only.
+    """
+
+    confusion: tuple[tuple[int, ...], ...] = ()
+    top_edges: tuple[int, ...] = ()
+    top_answered: tuple[int, ...] = ()
+    top_refused: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Samples:
+    """Images that the student's generator draws: uint8 (count, height, width, channels), at most 64."""
+
+    images: NDArray[np.uint8]
+
+    def __post_init__(self) -> None:
+        images = np.asarray(self.images)
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3):
+            raise InputError(
+                f"images {images.dtype}{images.shape}: uint8 (count, height, width, 1 or 3) is meant"
+            )
+        object.__setattr__(self, "images", images[:_MOST_SAMPLES])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """Shares of right answers, 0 to 1. `teacher_mean` and `ensemble` come from private votes."""
+
+    teacher_mean: float | None = None
+    ensemble: float | None = None
+    labels: float | None = None
+    student: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyFigures:
+    """Every ε of the run, at the study's δ, rounded up; None is without a bound or not computed.
+
+    `student` holds against anyone who gets the student or its labels, whatever the data are; where it is None
+    `student_reason` says why. `data_dependent_do_not_publish` is computed from private votes. `sanitised` may
+    be published; `sanitised_sd` is the standard deviation of its noise.
+    """
+
+    student: float | None = None
+    student_reason: str | None = None
+    data_dependent_do_not_publish: float | None = None
+    sanitised: float | None = None
+    sanitised_sd: float | None = None
+    coordinator: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seconds:
+    """Time by phase, in seconds; `aggregate` is totals, noise and ledger."""
+
+    teach: float | None = None
+    vote: float | None = None
+    aggregate: float | None = None
+    student: float | None = None
+    total: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How the run ended. `reason` is a sentence where it did not succeed."""
+
+    status: str
+    reason: str | None = None
+    accuracy: Accuracy = field(default_factory=Accuracy)
+    privacy: PrivacyFigures = field(default_factory=PrivacyFigures)
+    seconds: Seconds = field(default_factory=Seconds)
+    peak_memory_mb: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.status not in STATUSES:
+            raise InputError(f"status={self.status!r}: must be one of {', '.join(STATUSES)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """A whole run. `started` and `ended` are UTC in ISO 8601; `torn_lines` counts cut lines of the log."""
+
+    study: StudyFacts
+    outcome: Outcome
+    releases: tuple[Release, ...] = ()
+    epochs: tuple[Epoch, ...] = ()
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    samples: Samples | None = None
+    left_out: tuple[LeftOut, ...] = ()
+    started: str = ""
+    ended: str = ""
+    torn_lines: int = 0
+
+    @property
+    def queries_asked(self) -> int:
+        """Queries that were looked at."""
+        return sum(release.asked for release in self.releases)
+
+    @property
+    def queries_answered(self) -> int:
+        """Queries that got a label."""
+        return sum(release.answered for release in self.releases)
+
+
+def count_confusion(
+    truth: NDArray[np.int64], label: NDArray[np.int64], *, num_classes: int
+) -> tuple[tuple[int, ...], ...]:
+    """Counts by true class (row) and released label (column); -1 is not answered and not counted.
+
+    Shapes: `truth` and `label` int64 (queries,).
+
+    Raises:
+        InputError: different lengths, or a class out of range.
+    """
+    truth, label = np.asarray(truth), np.asarray(label)
+    if truth.shape != label.shape:
+        raise InputError(f"{truth.shape} true labels for {label.shape} released ones: one each is meant")
+    answered = label >= 0
+    truth, label = truth[answered], label[answered]
+    if truth.size and not (0 <= truth.min() and max(truth.max(), label.max()) < num_classes):
+        raise InputError(f"labels must be from 0 to {num_classes - 1}")
+    counts = np.bincount(truth * num_classes + label, minlength=num_classes**2).reshape(
+        num_classes, num_classes
+    )
+    return tuple(tuple(int(count) for count in row) for row in counts)
+
+
+def count_top_votes(
+    totals: NDArray[np.int64], answered: NDArray[np.bool_], *, num_teachers: int
+) -> dict[str, tuple[int, ...]]:
+    """The histogram of the highest vote, as `Evaluation`'s three fields; for the analyst only.
+
+    Shapes: `totals` int64 (asked, classes), `answered` bool (asked,). Bins are whole votes wide, at most 50.
+
+    Raises:
+        InputError: shapes that do not go together.
+    """
+    totals, answered = np.asarray(totals), np.asarray(answered, dtype=bool)
+    if totals.ndim != 2 or answered.shape != totals.shape[:1]:
+        raise InputError(f"totals {totals.shape} with answered {answered.shape}: one bit a query is meant")
+    width = math.ceil((num_teachers + 1) / _MOST_BINS)
+    bins = math.ceil((num_teachers + 1) / width)
+    place = np.clip(totals.max(axis=1, initial=0) // width, 0, bins - 1)
+
+    def count(which: NDArray[np.bool_]) -> tuple[int, ...]:
+        return tuple(int(number) for number in np.bincount(place[which], minlength=bins))
+
+    edges = tuple(width * bin_ for bin_ in range(bins + 1))
+    return {"top_edges": edges, "top_answered": count(answered), "top_refused": count(~answered)}

@@ -1,0 +1,238 @@
+"""What a person sees while a study runs: bars on a terminal, plain lines elsewhere, nothing when quiet."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol, TextIO
+
+from pate_fed.report.metrics import round_up
+from pate_fed.report.result import RunResult
+
+__all__ = ["Phase", "Progress", "make_progress", "print_summary"]
+
+_LINE_EVERY_S = 10.0
+_LINE_EVERY_SHARE = 0.1
+
+
+class Phase(Protocol):
+    """A part of the run with a known number of steps."""
+
+    def advance(self, n: int = 1, note: str = "") -> None:
+        """So many more steps are done; the note, if any, replaces the one before. Safe from any thread."""
+
+
+class Progress(Protocol):
+    """What the coordinator tells about its work; never a name together with private data."""
+
+    def phase(self, name: str, total: int) -> AbstractContextManager[Phase]:
+        """A part of the run with `total` steps, shown until the block ends."""
+
+    def say(self, text: str) -> None:
+        """A line between the bars, such as a warning."""
+
+
+def make_progress(quiet: bool, stream: TextIO | None = None) -> Progress:
+    """Bars where `stream` (default: standard error) is a terminal, else plain lines; silent when quiet."""
+    stream = sys.stderr if stream is None else stream
+    if quiet:
+        return _Silent()
+    return _Bars(stream) if stream.isatty() else _Lines(stream)
+
+
+class _Silent:
+    """Shows nothing."""
+
+    @contextmanager
+    def phase(self, name: str, total: int) -> Iterator[Phase]:
+        yield self
+
+    def advance(self, n: int = 1, note: str = "") -> None:
+        """Nothing to show."""
+
+    def say(self, text: str) -> None:
+        """Nothing to show."""
+
+
+class _Lines:
+    """Plain lines: one when a phase ends, and on the way one for a tenth done, at most every ten seconds."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def phase(self, name: str, total: int) -> Iterator[Phase]:
+        line = _Line(name, total, self.say, self._clock)
+        try:
+            yield line
+        finally:
+            line.end()
+
+    def say(self, text: str) -> None:
+        with self._lock:
+            print(_plain(text), file=self._stream, flush=True)
+
+
+class _Line:
+    def __init__(self, name: str, total: int, say: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self._name, self._total, self._say, self._clock = name, total, say, clock
+        self._lock = threading.Lock()
+        self._done, self._note = 0, ""
+        self._began = self._said_at = clock()
+        self._said_share = 0.0
+
+    def advance(self, n: int = 1, note: str = "") -> None:
+        with self._lock:
+            self._done += n
+            self._note = note or self._note
+            now, share = self._clock(), self._done / max(self._total, 1)
+            due = now - self._said_at >= _LINE_EVERY_S and share - self._said_share >= _LINE_EVERY_SHARE
+            if not due or share >= 1:
+                return
+            self._said_at, self._said_share = now, share
+            left = (now - self._began) * (1 - share) / share
+            text = f"{self._name}: {self._done}/{self._total}, about {_duration(left)} left"
+        self._say(text + (f" ({self._note})" if self._note else ""))
+
+    def end(self) -> None:
+        took = _duration(self._clock() - self._began)
+        self._say(
+            f"{self._name}: {self._done}/{self._total} in {took}" + (f" ({self._note})" if self._note else "")
+        )
+
+
+class _Bars:
+    """Rich's bars. One display at a time: it starts with the first open phase and stops with the last."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+
+        self._console = Console(file=stream)
+        self._lock = threading.RLock()
+        self._display: Any = None
+        self._open = 0
+
+    @contextmanager
+    def phase(self, name: str, total: int) -> Iterator[Phase]:
+        with self._lock:
+            if self._display is None:
+                self._display = _display(self._console)
+                self._display.start()
+            self._open += 1
+            bar = _Bar(self._display, _plain(name), total)
+        try:
+            yield bar
+        finally:
+            with self._lock:
+                bar.end()
+                self._open -= 1
+                if not self._open:
+                    self._display.stop()
+                    self._display = None
+
+    def say(self, text: str) -> None:
+        self._console.print(_plain(text), markup=False, highlight=False)
+
+
+class _Bar:
+    def __init__(self, display: Any, name: str, total: int) -> None:
+        self._display = display
+        self._task = display.add_task(name, total=total, note="")
+
+    def advance(self, n: int = 1, note: str = "") -> None:
+        extra = {"note": _plain(note)} if note else {}
+        self._display.update(self._task, advance=n, **extra)
+
+    def end(self) -> None:
+        self._display.stop_task(self._task)
+        self._display.refresh()
+
+
+def _display(console: Any) -> Any:
+    from rich import progress
+
+    return progress.Progress(
+        progress.TextColumn("{task.description:<10}", markup=False),
+        progress.BarColumn(bar_width=30),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[note]}", markup=False, style="dim"),
+        console=console,
+        refresh_per_second=5,
+    )
+
+
+def _plain(text: str) -> str:
+    """Without control characters: a party's words cannot steer the terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def print_summary(result: RunResult, stream: TextIO | None = None) -> None:
+    """A short table of the run's figures on `stream` (default: standard error); plain text off a terminal."""
+    stream = sys.stderr if stream is None else stream
+    rows = _summary(result)
+    if not stream.isatty():
+        print("\n".join(f"{name:<24}{_plain(value)}" for name, value in rows), file=stream, flush=True)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in rows:
+        table.add_row(name, Text(_plain(value)))
+    Console(file=stream).print(table)
+
+
+def _summary(result: RunResult) -> list[tuple[str, str]]:
+    study, outcome = result.study, result.outcome
+    accuracy, privacy = outcome.accuracy, outcome.privacy
+    parties = f"{study.num_clients} hospitals, {study.num_teachers} teachers"
+    if result.left_out:
+        parties += f"; {len({left.party for left in result.left_out})} left out at least once"
+    public = _epsilon(privacy.student, privacy.student_reason)
+    rows = [
+        ("study", f"{study.name} ({study.dataset}, {study.num_classes} classes)"),
+        ("parties", parties),
+        ("queries", f"{result.queries_asked} asked, {result.queries_answered} answered"),
+        ("accuracy", f"teachers {_share(accuracy.teacher_mean)}, ensemble {_share(accuracy.ensemble)}"),
+        ("", f"labels {_share(accuracy.labels)}, student {_share(accuracy.student)}"),
+        ("ε against the public", f"{public} at δ={study.delta:g}, {study.unit}, {study.adjacency}"),
+        ("ε against coordinator", f"{_epsilon(privacy.coordinator)}: it sees {study.coordinator_sees}"),
+    ]
+    if not study.noise_private:
+        rows.append(("noise", f"not private: {study.noise}"))
+    if outcome.seconds.total is not None:
+        rows.append(("time", _duration(outcome.seconds.total)))
+    if outcome.reason:
+        rows.append((outcome.status, outcome.reason))
+    return rows
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _epsilon(value: float | None, reason: str | None = None) -> str:
+    rounded = round_up(value, digits=3)
+    if rounded is not None:
+        return f"{rounded:.3f}"
+    return f"unknown ({reason})" if reason else "unbounded"

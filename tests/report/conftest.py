@@ -1,0 +1,141 @@
+"""A made-up but plausible run: 250 hospitals, ten classes, Confident-GNMax, a co-teaching student."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from pate_fed.report import (
+    Accuracy,
+    Epoch,
+    Evaluation,
+    LeftOut,
+    Outcome,
+    PrivacyFigures,
+    Release,
+    RunResult,
+    Samples,
+    Seconds,
+    StudyFacts,
+    count_confusion,
+    count_top_votes,
+)
+
+CLASSES = ("A", "B", "C", "D", "E", "F", "G", "H", "I", "J")
+
+
+def _facts() -> StudyFacts:
+    return StudyFacts(
+        name="glyph-250",
+        dataset="glyph",
+        num_clients=250,
+        teachers_per_client=1,
+        least_clients=200,
+        num_classes=10,
+        class_names=CLASSES,
+        seed=None,
+        partition="iid",
+        teacher="small-cnn",
+        student="co-teaching",
+        backend="ray",
+        pool_size=10_000,
+        pool_digest="9f2c" * 16,
+        aggregator="confident-gnmax",
+        threshold=200.0,
+        sigma1=150.0,
+        sigma2=40.0,
+        labels=1000,
+        max_queries=9000,
+        budget=None,
+        delta=1e-5,
+        unit="record",
+        adjacency="replace-one",
+        protects="one record replaced (one vote of a query moves)",
+        noise="discrete Gaussian, the operating system's CSPRNG",
+        noise_private=True,
+        versions={"pate_fed": "0.1.0", "flwr": "1.39.0", "torch": "2.15.0"},
+    )
+
+
+def _releases() -> tuple[Release, ...]:
+    releases, rho = [], 0.0
+    for batch, (asked, answered) in enumerate([(1000, 412), (1000, 398), (478, 190)]):
+        rho += asked / (2 * 150**2) + answered / 40**2
+        epsilon = rho + 2 * math.sqrt(rho * math.log(1e5))
+        releases.append(Release(batch=batch, asked=asked, answered=answered, epsilon=epsilon))
+    return tuple(releases)
+
+
+def _evaluation(rng: np.random.Generator) -> Evaluation:
+    queries = 2478
+    truth = rng.integers(0, 10, queries)
+    agreement = np.clip(rng.beta(5, 2, queries), 0.2, 0.99)
+    totals = np.stack([rng.multinomial(250, _votes(t, a)) for t, a in zip(truth, agreement, strict=True)])
+    answered = totals.max(axis=1) + rng.normal(0, 150, queries) >= 200
+    label = np.where(answered, (totals + rng.normal(0, 40, totals.shape)).argmax(axis=1), -1)
+    return Evaluation(
+        confusion=count_confusion(truth, label, num_classes=10),
+        **count_top_votes(totals, answered, num_teachers=250),
+    )
+
+
+def _votes(truth: int, agreement: float) -> np.ndarray:
+    shares = np.full(10, (1 - agreement) / 10)
+    shares[(truth + 3) % 10] += (1 - agreement) / 3
+    shares[truth] += 1 - shares.sum()
+    return shares
+
+
+def _epochs(rng: np.random.Generator) -> tuple[Epoch, ...]:
+    epochs = []
+    for epoch in range(1, 31):
+        fall = math.exp(-epoch / 8)
+        values = {
+            "supervised_loss": 0.25 + 1.6 * fall + 0.03 * rng.normal(),
+            "unsupervised_loss": 0.45 + 0.4 * fall + 0.02 * rng.normal(),
+            "generator_loss": 0.9 - 0.5 * fall + 0.04 * rng.normal(),
+            "kept_share": 1 - 0.2 * min(epoch / 15, 1),
+            "disagreement": 0.02 + 0.3 * fall,
+        }
+        epochs.append(
+            Epoch(epoch=epoch, test_accuracy=0.91 - 0.35 * fall + 0.006 * rng.normal(), values=values)
+        )
+    return tuple(epochs)
+
+
+def _samples(rng: np.random.Generator) -> Samples:
+    y, x = np.mgrid[0:28, 0:28]
+    images = []
+    for _ in range(40):
+        cx, cy, r = rng.uniform(10, 18), rng.uniform(10, 18), rng.uniform(5, 9)
+        ring = np.exp(-((np.hypot(x - cx, (y - cy) * rng.uniform(0.7, 1.3)) - r) ** 2) / 4)
+        images.append(np.clip(ring * 255 + rng.normal(0, 8, ring.shape), 0, 255))
+    return Samples(images=np.stack(images).astype(np.uint8)[..., None])
+
+
+@pytest.fixture
+def run_result() -> RunResult:
+    """A successful run with every figure known."""
+    rng = np.random.default_rng(7)
+    releases = _releases()
+    return RunResult(
+        study=_facts(),
+        outcome=Outcome(
+            status="success",
+            accuracy=Accuracy(teacher_mean=0.623, ensemble=0.871, labels=0.958, student=0.904),
+            privacy=PrivacyFigures(
+                student=releases[-1].epsilon, data_dependent_do_not_publish=3.1234567, coordinator=None
+            ),
+            seconds=Seconds(teach=212.4, vote=31.7, aggregate=2.3, student=104.9, total=361.0),
+            peak_memory_mb=2750,
+        ),
+        releases=releases,
+        epochs=_epochs(rng),
+        evaluation=_evaluation(rng),
+        samples=_samples(rng),
+        left_out=(LeftOut(party="party-017", phase="vote", reason="no answer within 600 s"),),
+        started="2026-03-01T08:00:00.000+00:00",
+        ended="2026-03-01T08:06:01.000+00:00",
+    )

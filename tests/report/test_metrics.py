@@ -1,0 +1,157 @@
+"""metrics.json keeps its contract: keys, nulls, and every ε rounded up; the outcome is one line."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pate_fed.errors import InputError
+from pate_fed.report import (
+    Accuracy,
+    Outcome,
+    PrivacyFigures,
+    RunResult,
+    collect_versions,
+    make_metrics,
+    outcome_json,
+    outcome_line,
+    round_up,
+    write_metrics,
+)
+
+SCHEMA = {
+    "status": str,
+    "study": str,
+    "num_clients": int,
+    "num_teachers": int,
+    "num_classes": int,
+    "seed": None,
+    "queries_asked": int,
+    "queries_answered": int,
+    "accuracy": {"teacher_mean": float, "ensemble": float, "labels": float, "student": float},
+    "privacy": {
+        "delta": float,
+        "unit": str,
+        "adjacency": str,
+        "student": {"data_independent": float, "data_dependent_do_not_publish": float, "sanitised": None},
+        "coordinator": {"epsilon": None, "sees": str},
+    },
+    "seconds": {"teach": float, "vote": float, "aggregate": float, "student": float, "total": float},
+    "peak_memory_mb": int,
+    "versions": {"pate_fed": str, "flwr": str, "torch": str},
+}
+
+
+def assert_schema(value: object, schema: object) -> None:
+    if isinstance(schema, dict):
+        assert isinstance(value, dict)
+        assert list(value) == list(schema)
+        for key, inner in schema.items():
+            assert_schema(value[key], inner)
+    elif schema is None:
+        assert value is None
+    else:
+        assert type(value) is schema
+
+
+def test_the_keys_are_those_of_the_design(run_result: RunResult, tmp_path: Path) -> None:
+    write_metrics(run_result, tmp_path / "metrics.json")
+    assert_schema(json.loads((tmp_path / "metrics.json").read_text(encoding="utf-8")), SCHEMA)
+
+
+def test_unknown_figures_are_null(run_result: RunResult) -> None:
+    empty = Outcome(
+        status="failed", accuracy=Accuracy(student=math.nan), privacy=PrivacyFigures(student=math.inf)
+    )
+    bare = replace(run_result, outcome=empty, releases=(), study=replace(run_result.study, versions={}))
+    metrics = make_metrics(bare)
+    assert set(metrics["accuracy"].values()) == {None}
+    assert set(metrics["seconds"].values()) == {None}
+    assert metrics["peak_memory_mb"] is None
+    assert metrics["versions"] == {"pate_fed": None, "flwr": None, "torch": None}
+    assert metrics["queries_asked"] == 0
+
+
+def test_an_epsilon_without_bound_has_its_reason_beside_it(run_result: RunResult) -> None:
+    privacy = PrivacyFigures(student=None, student_reason="no noise was added")
+    metrics = make_metrics(replace(run_result, outcome=replace(run_result.outcome, privacy=privacy)))
+    assert metrics["privacy"]["student"]["data_independent"] is None
+    assert metrics["privacy"]["student"]["reason"] == "no noise was added"
+    assert metrics["privacy"]["coordinator"] == {"epsilon": None, "sees": "every hospital's votes"}
+
+
+def test_a_seed_is_told(run_result: RunResult) -> None:
+    assert make_metrics(replace(run_result, study=replace(run_result.study, seed=0)))["seed"] == 0
+
+
+@given(st.floats(min_value=0, allow_infinity=False, allow_nan=False), st.integers(min_value=0, max_value=9))
+def test_rounding_never_lowers(value: float, digits: int) -> None:
+    rounded = round_up(value, digits=digits)
+    assert rounded is not None
+    assert rounded >= value
+    assert rounded - value <= 10.0**-digits + math.ulp(value)
+
+
+def test_rounding_up_is_not_rounding_to_the_nearest() -> None:
+    assert round_up(1.0000001) == 1.000001
+    assert round_up(2.5) == 2.5
+    assert round_up(5e-324) == 1e-6
+    assert round_up(2.0001, digits=3) == 2.001
+    assert round_up(math.inf) is round_up(math.nan) is round_up(None) is None
+
+
+def test_metrics_and_line_round_up(run_result: RunResult) -> None:
+    privacy = PrivacyFigures(
+        student=2.00000001, data_dependent_do_not_publish=1.00000001, sanitised=1.50000001
+    )
+    result = replace(run_result, outcome=replace(run_result.outcome, privacy=privacy))
+    assert make_metrics(result)["privacy"]["student"] == {
+        "data_independent": 2.000001,
+        "data_dependent_do_not_publish": 1.000001,
+        "sanitised": 1.500001,
+    }
+    assert "ε=2.001 " in outcome_line(result)
+
+
+def test_the_outcome_is_one_line(run_result: RunResult) -> None:
+    line = outcome_line(run_result, Path("runs/a\nb/report.html"))
+    labels = run_result.queries_answered
+    assert line.startswith("SUCCESS  ε=")
+    assert line.endswith(f" δ=1e-5 unit=record labels={labels} accuracy=0.904 report=runs/a?b/report.html")
+    assert len(line.splitlines()) == 1
+
+
+def test_the_outcome_line_without_figures(run_result: RunResult) -> None:
+    bare = replace(run_result, outcome=Outcome(status="aborted", reason="stopped"), releases=())
+    assert outcome_line(bare) == "ABORTED  ε=- δ=1e-5 unit=record labels=0 accuracy=- report=-"
+    assert outcome_line(replace(bare, outcome=Outcome(status="success"))).startswith("SUCCESS  ε=unbounded ")
+
+
+def test_the_outcome_as_json_has_the_same_fields(run_result: RunResult) -> None:
+    text = outcome_json(run_result, Path("r/report.html"))
+    values = json.loads(text)
+    assert "\n" not in text
+    assert values["status"] == "success" and values["report"] == "r/report.html"
+    assert values["labels"] == run_result.queries_answered
+    assert values["epsilon"] >= run_result.releases[-1].epsilon
+
+
+def test_writing_replaces_at_once_and_leaves_nothing_else(run_result: RunResult, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.json"
+    path.write_text("old", encoding="utf-8")
+    write_metrics(run_result, path)
+    assert json.loads(path.read_text(encoding="utf-8"))["status"] == "success"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["metrics.json"]
+    with pytest.raises(InputError, match="cannot be written"):
+        write_metrics(run_result, tmp_path / "nowhere" / "metrics.json")
+
+
+def test_versions_are_found_without_importing() -> None:
+    assert set(collect_versions()) <= {"pate_fed", "flwr", "torch"}
+    assert collect_versions()["pate_fed"]

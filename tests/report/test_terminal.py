@@ -1,0 +1,119 @@
+"""Progress and summary: few plain lines, bars on a terminal, silence on request, no escape codes from others."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+
+from pate_fed.report import Outcome, PrivacyFigures, RunResult, make_progress, print_summary
+from pate_fed.report.terminal import _Lines
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_quiet_shows_nothing() -> None:
+    stream = Terminal()
+    progress = make_progress(True, stream)
+    with progress.phase("teaching", 3) as phase:
+        phase.advance()
+        phase.advance(2, note="x")
+    progress.say("something")
+    assert stream.getvalue() == ""
+
+
+def test_a_quick_phase_is_one_plain_line() -> None:
+    stream = io.StringIO()
+    with make_progress(False, stream).phase("teaching", 250) as phase:
+        for _ in range(250):
+            phase.advance()
+    (line,) = stream.getvalue().splitlines()
+    assert line.startswith("teaching: 250/250 in ")
+
+
+@pytest.mark.parametrize("step_s", [0.01, 0.5, 3.0, 60.0])
+def test_plain_lines_are_at_most_one_for_a_tenth_and_for_ten_seconds(step_s: float) -> None:
+    stream, clock = io.StringIO(), Clock()
+    with _Lines(stream, clock).phase("voting", 100) as phase:
+        for _ in range(100):
+            clock.now += step_s
+            phase.advance(note="batch 1")
+    lines = stream.getvalue().splitlines()
+    assert len(lines) <= min(11, 1 + step_s * 100 / 10)
+    assert lines[-1].startswith("voting: 100/100") and lines[-1].endswith("(batch 1)")
+    if step_s == 3.0:
+        assert lines[0] == "voting: 10/100, about 4 min 30 s left (batch 1)"
+
+
+def test_a_phase_that_fails_says_how_far_it_came() -> None:
+    stream = io.StringIO()
+    with pytest.raises(RuntimeError), make_progress(False, stream).phase("voting", 4) as phase:
+        phase.advance()
+        raise RuntimeError
+    assert stream.getvalue().startswith("voting: 1/4 in ")
+
+
+def test_bars_on_a_terminal_count_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    progress = make_progress(False, stream)
+    with progress.phase("voting", 5) as votes, progress.phase("releasing", 2) as releases:
+        votes.advance(5, note="batch [bold]1")
+        progress.say("party-3 was left out: late\x1b[2J")
+        releases.advance(2)
+    with progress.phase("learning", 1) as learning:
+        learning.advance()
+    text = stream.getvalue()
+    for part in (
+        "voting",
+        "5/5",
+        "releasing",
+        "2/2",
+        "learning",
+        "1/1",
+        "batch [bold]1",
+        "party-3 was left out",
+    ):
+        assert part in text
+    assert "\x1b[2J" not in text
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_the_summary_names_every_adversary(run_result: RunResult, stream: io.StringIO) -> None:
+    print_summary(run_result, stream)
+    text = stream.getvalue()
+    for part in (
+        "glyph-250",
+        "250 hospitals",
+        "1 left out",
+        "unbounded: it sees every hospital's votes",
+        "90.4%",
+    ):
+        assert part in text
+    assert "not private" not in text
+    assert "party-017" not in text
+    assert "3.12" not in text  # the data-dependent figure is not for the terminal
+
+
+def test_the_summary_of_a_run_without_protection(run_result: RunResult) -> None:
+    stream = io.StringIO()
+    reason = "the quorum was not reached"
+    outcome = Outcome(status="failed", reason=reason, privacy=PrivacyFigures(student_reason=reason))
+    study = replace(run_result.study, noise_private=False, noise="seeded noise")
+    print_summary(replace(run_result, study=study, outcome=outcome), stream)
+    assert "not private: seeded noise" in stream.getvalue()
+    assert f"unknown ({reason})" in stream.getvalue()
+    assert "failed" in stream.getvalue()
