@@ -2,6 +2,9 @@
 
 from pate_fed.privacy.events import PLAIN, RECORD, SECURE_SUM, PrivacyEvent, Protection, Sight, hospital_noise
 from pate_fed.privacy.filter import BudgetFilter, Odometer, epsilon_of, total_cost
+from pate_fed.privacy.ledger import Ledger
+from pate_fed.privacy.ledger_rows import Entry, LedgerTerms
+from pate_fed.privacy.ledger_words import LedgerReport, describe, epsilon_text, verify
 from pate_fed.privacy.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
 from pate_fed.privacy.noise import NoiseSource, SeededNoise, SystemNoise, noise_from_seed
 
@@ -11,9 +14,13 @@ __all__ = [
     "SECURE_SUM",
     "BudgetFilter",
     "ConfidentGNMax",
+    "Entry",
     "GNMax",
     "InteractiveGNMax",
     "LNMax",
+    "Ledger",
+    "LedgerReport",
+    "LedgerTerms",
     "NoiseSource",
     "Odometer",
     "PrivacyEvent",
@@ -22,8 +29,11 @@ __all__ = [
     "SeededNoise",
     "Sight",
     "SystemNoise",
+    "describe",
     "epsilon_of",
+    "epsilon_text",
     "hospital_noise",
     "noise_from_seed",
     "total_cost",
+    "verify",
 ]

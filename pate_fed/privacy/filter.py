@@ -131,15 +131,20 @@ class BudgetFilter:
         further = (left - cap * both) // asked if asked else most - cap
         return min(most, cap + further)
 
-    def require(self, events: Iterable[PrivacyEvent]) -> None:
-        """Refuse a list of events that passes the budget.
+    def holds(self, cost: Cost) -> bool:
+        """Whether a total cost is within the budget; exact, so that a spend of any size counts."""
+        return cost.rdp(Fraction(self.order)) <= self.room
+
+    def require(self, cost: Cost) -> None:
+        """Refuse a total cost that passes the budget.
 
         Raises:
             BudgetError: it does, by however little.
         """
-        if self._spent(events, Fraction(self.order)) > self.room:
+        if not self.holds(cost):
             raise BudgetError(
-                f"the privacy budget ε={self.epsilon:g} at δ={self.delta:g} would be passed; nothing was released"
+                f"the privacy budget ε={self.epsilon:g} at δ={self.delta:g} would be passed; "
+                "nothing was released"
             )
 
     def _spent(self, events: Iterable[PrivacyEvent], order: Fraction) -> Fraction:

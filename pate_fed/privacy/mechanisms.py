@@ -149,22 +149,22 @@ class LNMax(_Votes):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GNMax(_Votes):
-    """Noisy max with Gaussian noise (P18, Proposition 8): argmax of totals + discrete N(0, `sigma`²) votes.
+    """Noisy max with Gaussian noise (P18, Proposition 8): argmax of totals + discrete N(0, `sigma2`²) votes.
 
     Raises:
         InputError: a parameter out of range.
     """
 
     name: ClassVar[str] = "gnmax"
-    sigma: float
+    sigma2: float
 
     def __post_init__(self) -> None:
         _Votes.__post_init__(self)
-        check_scale("sigma", self.sigma)
+        check_scale("sigma2", self.sigma2)
 
     def cost_asked(self, protection: Protection) -> Cost:
-        """ρ = 1/σ² a query where one vote moves (P18, Proposition 8; for integers arXiv 2004.00010)."""
-        return _gaussian(protection.l2_squared, self.sigma)
+        """ρ = 1/σ2² a query where one vote moves (P18, Proposition 8; for integers arXiv 2004.00010)."""
+        return _gaussian(protection.l2_squared, self.sigma2)
 
     def release(
         self,
@@ -185,7 +185,7 @@ class GNMax(_Votes):
         return self._all(totals, self._draw(noise), noise, max_answers, protection, coordinator)
 
     def _draw(self, noise: NoiseSource) -> Callable[[tuple[int, ...]], Ints]:
-        return lambda shape: noise.discrete_gaussian(shape, sigma=self.sigma)
+        return lambda shape: noise.discrete_gaussian(shape, sigma=self.sigma2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

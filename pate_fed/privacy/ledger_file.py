@@ -1,0 +1,213 @@
+"""The ledger's file: SQLite in WAL, an fsync at every commit, append-only tables, one writer at a time."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from pathlib import Path
+
+from pate_fed.errors import InputError, IntegrityError
+
+__all__ = ["SCHEMA", "WriterLock", "connect", "create_file", "insert_row", "read_only"]
+
+_APPLICATION_ID = 0x50415445
+_FORMAT = 1
+
+_ENTRIES = """CREATE TABLE entries (
+    seq INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, mechanism TEXT, parameters TEXT,
+    protection TEXT, coordinator TEXT, asked INTEGER, answered INTEGER, batch_digest TEXT UNIQUE,
+    outputs_digest TEXT, noise TEXT, private INTEGER, version TEXT NOT NULL, epsilon REAL, body TEXT,
+    previous TEXT NOT NULL UNIQUE, hash TEXT NOT NULL UNIQUE, signature TEXT)"""
+_RELEASED = """CREATE TABLE released (
+    seq INTEGER NOT NULL REFERENCES entries (seq), position INTEGER NOT NULL, query INTEGER NOT NULL,
+    answered INTEGER NOT NULL, label INTEGER NOT NULL, PRIMARY KEY (seq, position)) WITHOUT ROWID"""
+_HEAD = """CREATE TABLE head (
+    id INTEGER PRIMARY KEY CHECK (id = 1), seq INTEGER NOT NULL, hash TEXT NOT NULL)"""
+
+
+def _refusal(table: str, verb: str, when: str = "") -> str:
+    return (
+        f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} {when}"
+        f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
+    )
+
+
+SCHEMA = (
+    _ENTRIES,
+    _RELEASED,
+    _HEAD,
+    *(_refusal(table, verb) for table in ("entries", "released") for verb in ("UPDATE", "DELETE")),
+    _refusal("head", "DELETE"),
+    _refusal("head", "UPDATE", "WHEN NEW.id IS NOT 1 OR NEW.seq IS NOT OLD.seq + 1 "),
+)
+"""Statements that make the tables; the head's row moves forward by one entry at a time."""
+
+
+def create_file(path: Path, row: dict[str, object]) -> None:
+    """Write a new ledger with its first row; either the whole of it is at `path` afterwards, or nothing.
+
+    Raises:
+        InputError: `path` exists, or cannot be written.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        draft.unlink(missing_ok=True)
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        try:
+            _fill(draft, row)
+            os.link(draft, path)
+        finally:
+            draft.unlink()
+        _sync_folder(path.parent)
+    except FileExistsError as error:
+        raise InputError(f"{path}: already holds a ledger; a study never starts over on one") from error
+    except (OSError, sqlite3.Error) as error:
+        raise InputError(f"{path}: the ledger cannot be written ({error})") from error
+
+
+def _fill(path: Path, row: dict[str, object]) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {_FORMAT}")
+        for statement in SCHEMA:
+            connection.execute(statement)
+        insert_row(connection, row)
+        connection.execute("INSERT INTO head VALUES (1, ?, ?)", (row["seq"], row["hash"]))
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+
+
+def insert_row(connection: sqlite3.Connection, row: dict[str, object]) -> None:
+    """Append one row to the entries."""
+    marks = ", ".join("?" * len(row))
+    connection.execute(f"INSERT INTO entries ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """The writer's connection: WAL, every commit on the disk before it returns.
+
+    Raises:
+        InputError: no such file, or a file system without WAL.
+        IntegrityError: not a ledger.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: there is no ledger")
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode=rw", uri=True, isolation_level=None, check_same_thread=False
+    )
+    try:
+        _check_format(connection, path)
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise InputError(
+                f"{path}: this file system has no write-ahead log; keep the ledger on a local disk"
+            )
+        for setting in ("synchronous = FULL", "fullfsync = ON", "foreign_keys = ON", "busy_timeout = 10000"):
+            connection.execute(f"PRAGMA {setting}")
+    except sqlite3.Error as error:
+        connection.close()
+        raise IntegrityError(f"{path}: the ledger is damaged ({error})") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def read_only(path: Path) -> sqlite3.Connection:
+    """A reader's connection, also beside a writer and on a read-only disk.
+
+    Raises:
+        InputError: no such file, or it cannot be read.
+        IntegrityError: not a ledger.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: there is no ledger")
+    uri = f"{path.resolve().as_uri()}?mode=ro"
+    # Without a log beside it, and where none can be made, the file does not change under us.
+    quiet = not path.with_name(path.name + "-wal").exists() and not os.access(path.parent, os.W_OK)
+    connection = sqlite3.connect(uri + ("&immutable=1" if quiet else ""), uri=True, isolation_level=None)
+    try:
+        connection.execute("PRAGMA busy_timeout = 10000")
+        _check_format(connection, path)
+    except sqlite3.Error as error:
+        connection.close()
+        raise IntegrityError(f"{path}: the ledger is damaged ({error})") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_format(connection: sqlite3.Connection, path: Path) -> None:
+    found = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if found != _APPLICATION_ID:
+        raise IntegrityError(f"{path}: this is no pate_fed ledger")
+    if version != _FORMAT:
+        raise IntegrityError(f"{path}: a ledger of format {version}; this version reads format {_FORMAT}")
+
+
+def _sync_folder(folder: Path) -> None:
+    if sys.platform == "win32":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class WriterLock:
+    """At most one writer: an advisory lock on a file beside the ledger, gone with the process holding it."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the lock.
+
+        Raises:
+            IntegrityError: another writer holds it.
+            InputError: the lock file cannot be made.
+        """
+        self._path = path.with_name(path.name + ".lock")
+        while True:
+            try:
+                self._handle = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
+            except OSError as error:
+                raise InputError(f"{path}: the ledger cannot be locked ({error.strerror})") from error
+            if not _try_lock(self._handle):
+                os.close(self._handle)
+                raise IntegrityError(f"{path}: another process writes this ledger; only one may")
+            if self._current():
+                return
+            os.close(self._handle)
+
+    def release(self) -> None:
+        """Give the lock back and remove its file."""
+        self._path.unlink(missing_ok=True)
+        os.close(self._handle)
+
+    def _current(self) -> bool:
+        # The file may have been removed by its last holder between our open and our lock.
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self._handle))
+        except FileNotFoundError:
+            return False
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,141 @@
+"""The ledger in words and figures: who is protected against whom, by how much, and what was spent on what."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+from pathlib import Path
+from typing import Any
+
+from pate_fed.privacy.events import Mechanism, PrivacyEvent
+from pate_fed.privacy.ledger_verify import Chain, coordinator_epsilon, read_ledger
+
+__all__ = ["LedgerReport", "describe", "epsilon_text", "verify"]
+
+
+def epsilon_text(epsilon: float, *, digits: int = 4) -> str:
+    """ε with so many decimals, rounded up, never down."""
+    if not math.isfinite(epsilon):
+        return "∞"
+    return str(Decimal(epsilon).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerReport:
+    """A ledger that passed every check, with each ε computed again from its rows."""
+
+    path: Path
+    chain: Chain
+
+    @property
+    def asked(self) -> int:
+        """Queries put to the teachers."""
+        return sum(entry.event.asked for entry in self.chain.entries)
+
+    @property
+    def answered(self) -> int:
+        """Queries that the teachers answered."""
+        return sum(entry.event.answered for entry in self.chain.entries)
+
+    @property
+    def epsilon(self) -> float:
+        """ε against the student and the public at the terms' δ."""
+        return self.chain.epsilon
+
+    @property
+    def coordinator_epsilon(self) -> float | None:
+        """ε against the coordinator, None where no bound holds."""
+        events = [entry.event for entry in self.chain.entries]
+        return coordinator_epsilon(self.chain.terms, events, self.chain.terms.delta)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        terms = self.chain.terms
+        return {
+            "status": "intact",
+            "rows": len(self.chain.entries) + 1,
+            "queries_asked": self.asked,
+            "queries_answered": self.answered,
+            "terms": terms.to_dict(),
+            "epsilon": {"student": self.epsilon, "coordinator": self.coordinator_epsilon},
+            "coordinator_sees": terms.coordinator.words(),
+            "head": self.chain.head,
+            "public_key": self.chain.public_key,
+        }
+
+    def lines(self) -> list[str]:
+        """What was checked and what came out, for a person."""
+        rows = len(self.chain.entries) + 1
+        signed = f"signed by {self.chain.public_key}" if self.chain.public_key else "not signed"
+        return [
+            f"{self.path}: intact, {rows} rows, {signed}",
+            f"{self.asked} queries asked, {self.answered} answered, every released label as it was written",
+            *_bounds(self),
+            f"last row's hash {self.chain.head}",
+        ]
+
+
+def verify(path: Path, *, public_key: str | None = None, head: str | None = None) -> LedgerReport:
+    """Check a ledger and compute every ε again from its rows alone.
+
+    `public_key` (Ed25519, 64 hex digits) must have signed every row, `head` must be the hash of one; both
+    come from elsewhere. Without the key a chain that was computed anew by somebody who can write the file is
+    not noticed; without the head neither is an older copy of the file put back in its place.
+
+    Raises:
+        InputError: there is no ledger.
+        IntegrityError: it is not as it was written; the message names the first row that is not.
+    """
+    return LedgerReport(path=Path(path), chain=read_ledger(Path(path), public_key=public_key, head=head))
+
+
+def describe(path: Path) -> list[str]:
+    """The ledger in words, line by line, after the checks of `verify`."""
+    report = verify(path)
+    chain, terms = report.chain, report.chain.terms
+    budget = "none" if terms.epsilon is None else f"ε={terms.epsilon!r}, never passed"
+    return [
+        f"Ledger of the study {terms.study_digest[:16]}…, begun {chain.created}, pate_fed {chain.version}",
+        *(f"Mechanism: {_mechanism(mechanism)}" for mechanism in terms.mechanisms),
+        f"Noise: {terms.noise}",
+        f"Budget: {budget}",
+        f"Spent: {report.asked} queries asked, {report.answered} answered, in {len(chain.entries)} releases",
+        *_bounds(report),
+        *(_entry_line(entry.seq, entry.time, entry.event, entry.epsilon) for entry in chain.entries),
+    ]
+
+
+def _bounds(report: LedgerReport) -> list[str]:
+    terms = report.chain.terms
+    protected = f"for {terms.protection.words()}"
+    against = f"({epsilon_text(report.epsilon)}, {terms.delta:g})-differential privacy {protected}"
+    seen = report.coordinator_epsilon
+    if seen is None:
+        coordinator = f"no bound: it sees {terms.coordinator.words()}"
+    else:
+        coordinator = (
+            f"({epsilon_text(seen)}, {terms.delta:g})-differential privacy {protected}: it sees "
+            f"{terms.coordinator.words()}, and at most {terms.coordinator.colluders} hospitals tell it "
+            "their noise"
+        )
+    lines = [
+        f"Against the student and anyone who gets it or its labels: {against}",
+        f"Against the coordinator: {coordinator}",
+        "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up",
+    ]
+    if not terms.private:
+        lines.insert(
+            0, f"Nobody is protected ({terms.noise}): every ε is what noise without a seed would give"
+        )
+    return lines
+
+
+def _mechanism(mechanism: Mechanism) -> str:
+    values = ", ".join(f"{name}={value:g}" for name, value in mechanism.parameters().items())
+    return f"{mechanism.name} with {values}; noise and threshold in votes"
+
+
+def _entry_line(seq: int, time: str, event: PrivacyEvent, epsilon: float) -> str:
+    counts = f"{event.asked} asked, {event.answered} answered"
+    return f"  {seq:>4}  {time}  {event.mechanism.name}: {counts}, then ε={epsilon_text(epsilon)}"
