@@ -1,0 +1,134 @@
+"""The user's cache: a folder of arrays is built once, by one process, and is either complete or not there.
+
+A folder is built under another name and renamed when all its files are on disk, so that a killed process leaves
+nothing that could be mistaken for data. Processes that start at once wait for the first (flock), where the file
+system has locks; elsewhere they may build twice, and the first to finish wins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pate_fed.errors import InputError
+
+__all__ = ["MANIFEST", "build_once", "cache_root"]
+
+MANIFEST = "manifest.json"
+
+
+def cache_root(cache_dir: Path | None = None) -> Path:
+    """`cache_dir`, else `PATE_FED_CACHE`, else `$XDG_CACHE_HOME/pate_fed`, else `~/.cache/pate_fed`."""
+    if cache_dir is not None:
+        return Path(cache_dir)
+    if own := os.environ.get("PATE_FED_CACHE"):
+        return Path(own).expanduser()
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base).expanduser() / "pate_fed"
+    try:
+        return Path.home() / ".cache" / "pate_fed"
+    except RuntimeError as error:
+        raise InputError(
+            "no home directory for the cache: set PATE_FED_CACHE to a writable folder"
+        ) from error
+
+
+def build_once(root: Path, name: str, key: str, build: Callable[[Path], dict[str, object]]) -> Path:
+    """The complete folder `root/name/key`; `build` fills an empty one if it is not there yet.
+
+    Args:
+        root: the cache.
+        name: the data set.
+        key: what the contents depend on, as a digest.
+        build: writes files into the folder it is given; what it returns goes into the manifest.
+
+    Raises:
+        InputError: the cache cannot be written; whatever `build` raises.
+    """
+    final = root / name / key
+    if is_complete(final):
+        return final
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(final.parent / f"{key}.lock") as alone:
+            if not is_complete(final):
+                if alone:
+                    _clear(final)
+                _build(final, build)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(
+            f"the cache {root} cannot be written ({reason}): set PATE_FED_CACHE to a writable folder with "
+            "room for the data set, about 1 GB at most"
+        ) from error
+    return final
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether the folder holds every file of its manifest, in full length."""
+    try:
+        sizes = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+        return all((folder / file).stat().st_size == size for file, size in sizes.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[bool]:
+    """Hold the lock file, which the system lets go of when the process dies; False where there are no locks."""
+    with path.open("ab") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
+def _clear(final: Path) -> None:
+    # Under the lock nobody else builds: whatever carries this key is left over or damaged.
+    for stale in (*final.parent.glob(f".{final.name}.*"), final):
+        shutil.rmtree(stale, ignore_errors=True)
+
+
+def _build(final: Path, build: Callable[[Path], dict[str, object]]) -> None:
+    work = final.parent / f".{final.name}.{secrets.token_hex(8)}"
+    work.mkdir()
+    try:
+        manifest = build(work)
+        files = sorted(path for path in work.iterdir())
+        manifest["files"] = {path.name: path.stat().st_size for path in files}
+        (work / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        for path in (*files, work / MANIFEST):
+            _sync(path)
+            path.chmod(0o444)
+        _sync(work)
+        _publish(work, final)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+
+
+def _publish(work: Path, final: Path) -> None:
+    try:
+        work.rename(final)
+    except OSError:
+        if not is_complete(final):
+            raise
+        shutil.rmtree(work)  # without a lock another process came first; its copy is as good
+    else:
+        _sync(final.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

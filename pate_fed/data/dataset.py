@@ -1,0 +1,164 @@
+"""A data set as the rest of the project sees it, and where it is loaded from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.data.cache import MANIFEST, build_once, cache_root
+from pate_fed.data.settings import GlyphSettings
+from pate_fed.errors import InputError
+
+__all__ = ["DATASETS", "Dataset", "Parts", "load_dataset", "pool_digest"]
+
+DATASETS: tuple[str, ...] = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10")
+
+Progress = Callable[[int, int], None]
+
+_ARRAYS = ("private_images", "private_labels", "public_images", "public_labels")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """Everything a simulation has; a real hospital has only its own part and the public images.
+
+    Attributes:
+        name: one of `DATASETS`.
+        num_classes: labels are 0 to `num_classes` - 1.
+        class_names: one a class, for people.
+        private_images: `uint8 (private, height, width, channels)`, read-only.
+        private_labels: `int64 (private,)`, as the hospitals know them: some may be wrong.
+        public_images: `uint8 (public, height, width, channels)`, read-only.
+        public_labels: `int64 (public,)`, true; to measure with, never to learn from.
+        num_queries: the first so many public images may be asked about and learnt from, the rest only test.
+        pool_digest: `pool_digest(public_images)`.
+        details: what the data were made with, in words, for a caption.
+    """
+
+    name: str
+    num_classes: int
+    class_names: tuple[str, ...]
+    private_images: NDArray[np.uint8]
+    private_labels: NDArray[np.int64]
+    public_images: NDArray[np.uint8]
+    public_labels: NDArray[np.int64]
+    num_queries: int
+    pool_digest: str
+    details: str = ""
+
+    def __repr__(self) -> str:
+        return (
+            f"Dataset({self.name!r}, classes={self.num_classes}, private={len(self.private_labels)}, "
+            f"public={len(self.public_labels)})"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """One kind of data, found but not yet read: what it is, and how it gets into an empty folder.
+
+    Attributes:
+        key: digest of all that the arrays depend on.
+        save: writes the four arrays of a `Dataset` as .npy files into a folder.
+        most_queries: the papers' number of public inputs that may be asked about.
+    """
+
+    name: str
+    key: str
+    class_names: tuple[str, ...]
+    save: Callable[[Path], None]
+    most_queries: int = 9_000
+    details: str = ""
+
+
+def load_dataset(
+    name: str,
+    *,
+    glyph: GlyphSettings | None = None,
+    data_dir: Path | None = None,
+    download: bool = False,
+    cache_dir: Path | None = None,
+    on_progress: Progress | None = None,
+) -> Dataset:
+    """Load a data set, as memory maps of files that are written into the user's cache on first use.
+
+    Args:
+        name: one of `DATASETS`. `glyph` is drawn on this machine; the others are read from files.
+        glyph: settings of `glyph`; the other data sets ignore them.
+        data_dir: folder of the data files; None: the environment variable `PATE_FED_DATA`.
+        download: let torchvision fetch files that are missing, into `data_dir` or else into the cache.
+        cache_dir: None: `PATE_FED_CACHE`, else `$XDG_CACHE_HOME/pate_fed`, else `~/.cache/pate_fed`.
+        on_progress: called with (images done, images in all) while Glyph is drawn.
+
+    Raises:
+        InputError: an unknown name, files that are missing or damaged, or a cache that cannot be written.
+    """
+    if name not in DATASETS:
+        near = get_close_matches(name, DATASETS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InputError(f"--dataset {name!r} is unknown: one of {', '.join(DATASETS)}{hint}")
+    root = cache_root(cache_dir)
+    if name == "glyph":
+        raise InputError("--dataset glyph cannot be drawn yet; take mnist or fashion-mnist")
+    from pate_fed.data.formats import find_parts
+
+    parts = find_parts(name, data_dir=data_dir, download=download, downloads=root / "downloads")
+    folder = build_once(root, name, parts.key, lambda empty: _save(parts, empty))
+    return _open(parts, folder)
+
+
+def _save(parts: Parts, folder: Path) -> dict[str, object]:
+    parts.save(folder)
+    return {"pool_digest": pool_digest(_array(folder, "public_images"))}
+
+
+def _open(parts: Parts, folder: Path) -> Dataset:
+    arrays = {name: _array(folder, name) for name in _ARRAYS}
+    public = len(arrays["public_labels"])
+    return Dataset(
+        name=parts.name,
+        num_classes=len(parts.class_names),
+        class_names=parts.class_names,
+        num_queries=min(parts.most_queries, max(1, public * 9 // 10)),
+        pool_digest=json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["pool_digest"],
+        details=parts.details,
+        **arrays,
+    )
+
+
+def _array(folder: Path, name: str) -> NDArray[Any]:
+    path = folder / f"{name}.npy"
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: the cached file cannot be read ({error}); delete the folder {folder}"
+        ) from error
+    return array
+
+
+def pool_digest(images: NDArray[np.uint8]) -> str:
+    """SHA-256 over shape, dtype and bytes, in hexadecimal: what names a pool of public inputs.
+
+    Args:
+        images: `uint8 (n, height, width, channels)`.
+
+    Raises:
+        InputError: another dtype or number of dimensions.
+    """
+    if images.dtype != np.uint8 or images.ndim != 4:
+        raise InputError(
+            f"images of {images.dtype} with shape {images.shape}: uint8 (n, height, width, channels) is meant"
+        )
+    digest = sha256(f"uint8 {'×'.join(map(str, images.shape))}\n".encode())
+    for start in range(0, len(images), 1024):
+        digest.update(np.ascontiguousarray(images[start : start + 1024]).tobytes())
+    return digest.hexdigest()

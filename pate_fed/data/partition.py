@@ -1,0 +1,129 @@
+"""How private records are dealt out to parties, and a party's records to its teachers.
+
+Every party computes the same partition from the labels and the seed alone, so that the parts are disjoint without
+anybody being told of another's records. It depends on nothing but NumPy's raw Philox stream and its frozen
+`RandomState`, both of which NumPy promises to keep.
+"""
+
+from __future__ import annotations
+
+import math
+from difflib import get_close_matches
+from hashlib import sha256
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pate_fed.errors import InputError
+
+__all__ = ["partition", "split_among_teachers"]
+
+Indices = NDArray[np.int64]
+
+
+def partition(labels: ArrayLike, *, num_parties: int, scheme: str = "iid", seed: int) -> list[Indices]:
+    """Deal records out to parties.
+
+    Args:
+        labels: `(records,)` integers; only `dirichlet` looks at their values.
+        num_parties: number of parts.
+        scheme: `iid`: parts of equal size (±1) at random; `dirichlet:ALPHA`: each class is divided in shares drawn
+            from a symmetric Dirichlet distribution, so that a small ALPHA gives parties few classes and
+            very different sizes (Hsu, Qi and Brown 2019, section 3).
+        seed: equal seeds give equal parts.
+
+    Returns:
+        One ascending `int64` index array a party: disjoint, together every record, none empty.
+
+    Raises:
+        InputError: an unknown scheme, ALPHA not above 0, no party, or more parties than records.
+    """
+    values = np.asarray(labels)
+    alpha = _alpha(scheme)
+    _check_count(num_parties, len(values), one="party", many="parties")
+    order = _shuffled(len(values), f"partition/{seed}")
+    if alpha is None:
+        return [np.sort(part) for part in np.array_split(order, num_parties)]
+    return _by_label(values, order, num_parties, alpha, seed)
+
+
+def split_among_teachers(indices: ArrayLike, *, num_teachers: int, seed: int) -> list[Indices]:
+    """Split one party's records at random among its teachers, in parts of equal size (±1).
+
+    Returns:
+        One ascending `int64` array a teacher: disjoint, together all of `indices`, none empty.
+
+    Raises:
+        InputError: no teacher, or more teachers than records.
+    """
+    values = np.asarray(indices, dtype=np.int64)
+    _check_count(num_teachers, len(values), one="teacher", many="teachers")
+    order = _shuffled(len(values), f"teachers/{seed}")
+    return [np.sort(values[part]) for part in np.array_split(order, num_teachers)]
+
+
+def _check_count(count: int, records: int, *, one: str, many: str) -> None:
+    if count < 1:
+        raise InputError(f"the number of {many} is {count}: at least 1 is needed")
+    if count > records:
+        raise InputError(f"{count} {many} for {records} records: every {one} needs at least one record")
+
+
+def _alpha(scheme: str) -> float | None:
+    kind, colon, text = scheme.partition(":")
+    if kind == "iid" and not colon:
+        return None
+    allowed = "iid, or dirichlet:ALPHA with ALPHA a number above 0, such as dirichlet:0.5"
+    if kind != "dirichlet":
+        near = get_close_matches(kind, ("iid", "dirichlet"), n=1, cutoff=0.4)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InputError(f"partition {scheme!r} is unknown: {allowed}{hint}")
+    try:
+        alpha = float(text)
+    except ValueError:
+        alpha = math.nan
+    if not (math.isfinite(alpha) and alpha > 0):
+        raise InputError(f"partition {scheme!r}: {allowed}")
+    return alpha
+
+
+def _shuffled(count: int, purpose: str) -> Indices:
+    key = int.from_bytes(sha256(purpose.encode()).digest()[:16], "little")
+    return np.argsort(np.random.Philox(key=key).random_raw(count), kind="stable")
+
+
+def _by_label(
+    labels: NDArray[np.generic], order: Indices, parties: int, alpha: float, seed: int
+) -> list[Indices]:
+    _, classes = np.unique(labels[order], return_inverse=True)
+    grouped = order[np.argsort(classes, kind="stable")]  # class by class, at random within one
+    sizes = np.bincount(classes)
+    shares = _dirichlet(len(sizes), parties, alpha, seed)
+    cuts = np.floor(np.cumsum(shares, axis=1) * sizes[:, None]).astype(np.int64)
+    cuts[:, -1] = sizes
+    counts = np.diff(cuts, axis=1, prepend=0)
+    owner = np.repeat(np.tile(np.arange(parties), len(sizes)), counts.ravel())
+    dealt = grouped[np.argsort(owner, kind="stable")]
+    bounds = np.cumsum(counts.sum(axis=0))[:-1]
+    return _fill_empty([np.sort(part) for part in np.split(dealt, bounds)])
+
+
+def _dirichlet(rows: int, columns: int, alpha: float, seed: int) -> NDArray[np.float64]:
+    words = np.frombuffer(sha256(f"dirichlet/{seed}".encode()).digest(), dtype="<u4")
+    stream = np.random.RandomState(words.astype(np.uint32))
+    # Gamma(α) = Gamma(α + 1) · U^(1/α), in logarithms: a small α would underflow to parties that get nothing at all.
+    gamma = stream.standard_gamma(alpha + 1.0, size=(rows, columns))
+    uniform = 1.0 - stream.random_sample((rows, columns))
+    logs = np.log(gamma) + np.log(uniform) / alpha
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+def _fill_empty(parts: list[Indices]) -> list[Indices]:
+    """Give every empty part one record of the part that is then the largest."""
+    sizes = np.array([len(part) for part in parts])
+    for empty in np.flatnonzero(sizes == 0):
+        donor = int(sizes.argmax())
+        parts[empty], parts[donor] = parts[donor][-1:].copy(), parts[donor][:-1]
+        sizes[empty], sizes[donor] = 1, sizes[donor] - 1
+    return parts
