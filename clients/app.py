@@ -26,7 +26,9 @@ Handler = Callable[[Hospital, Record], TeachReply | VoteReply | RefusalReply]
 @app.train("teacher")
 def train_teacher(message: Message, context: Context) -> Message:
     """`train.teacher`: agree to the study's terms and train."""
-    return _answer(message, context, lambda hospital, record: hospital.teach(TeachRequest.from_record(record)))
+    return _answer(
+        message, context, lambda hospital, record: hospital.teach(TeachRequest.from_record(record))
+    )
 
 
 @app.query("votes")

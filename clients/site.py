@@ -54,7 +54,9 @@ class Site:
         """Indices of this party's records, one disjoint part a teacher."""
         mine = _partition(self.study)[self.number]
         teachers = self.study.parties.teachers_per_client
-        return split_among_teachers(mine, num_teachers=teachers, seed=self.study.seed_for("split", self.number))
+        return split_among_teachers(
+            mine, num_teachers=teachers, seed=self.study.seed_for("split", self.number)
+        )
 
 
 def read_site(node_config: Mapping[str, object]) -> Site:

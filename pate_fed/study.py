@@ -54,7 +54,9 @@ BACKENDS = ("ray", "inline")
 
 OPTIONS: tuple[Option, ...] = (
     Option("--num-clients", "parties.num_clients", "parties in the federation", alias="--num-supernodes"),
-    Option("--teachers-per-client", "parties.teachers_per_client", "teachers a party trains on disjoint parts"),
+    Option(
+        "--teachers-per-client", "parties.teachers_per_client", "teachers a party trains on disjoint parts"
+    ),
     Option("--partition", "parties.partition", "how private records are dealt out: iid or dirichlet:ALPHA"),
     Option("--quorum", "parties.quorum", "least share of parties that must answer"),
     Option("--dataset", "data.dataset", "what is learnt", choices=DATASETS),
@@ -62,7 +64,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("--download", "data.download", "let torchvision fetch the data set"),
     Option("--teacher", "teacher.name", "the teachers' model"),
     Option("--aggregator", "aggregation.aggregator", "the noisy vote", choices=AGGREGATORS),
-    Option("--threshold", "aggregation.threshold", "votes the winner must reach, T (default 0.8 per teacher)"),
+    Option(
+        "--threshold", "aggregation.threshold", "votes the winner must reach, T (default 0.8 per teacher)"
+    ),
     Option("--sigma1", "aggregation.sigma1", "noise of the threshold check, votes (default 0.6 per teacher)"),
     Option("--sigma2", "aggregation.sigma2", "noise of the vote, votes (default 0.16 per teacher)"),
     Option("--labels", "queries.labels", "stop after so many answered queries"),
@@ -73,7 +77,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("--student-epochs", "student.epochs", "passes over the public data"),
     Option("--backend", "engine.backend", "Flower's engine on Ray, or all in this process", choices=BACKENDS),
     Option("--device", "engine.device", "auto, cpu or cuda"),
-    Option("--gpus-per-client", "engine.gpus_per_client", "share of a GPU a party takes (default: from free memory)"),
+    Option(
+        "--gpus-per-client",
+        "engine.gpus_per_client",
+        "share of a GPU a party takes (default: from free memory)",
+    ),
     Option("--seed", "study.seed", "repeat a run exactly; the noise is then NOT private"),
 )
 _FLAGS = {option.key: option.flag for option in OPTIONS}
@@ -292,7 +300,11 @@ class Study:
 
 def _table(name: str, values: dict[str, Any]) -> str:
     # JSON's strings, numbers and booleans are TOML's too; None is a key left out.
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items() if value is not None]
+    lines = [
+        f"{key} = {json.dumps(value, ensure_ascii=False)}"
+        for key, value in values.items()
+        if value is not None
+    ]
     return "\n".join([f"[{name}]", *lines, ""])
 
 
@@ -378,7 +390,9 @@ def _build(kind: type[T], values: dict[str, Any], where: str) -> T:
         return kind(**built)
     except InputError as error:
         # Settings of other rooms know their own limits, but not where in the study they stand.
-        raise error if "study.toml" in str(error) else InputError(f"[{where}] in study.toml: {error}") from error
+        raise (
+            error if "study.toml" in str(error) else InputError(f"[{where}] in study.toml: {error}")
+        ) from error
 
 
 def _typed(key: str, value: Any, hint: Any) -> Any:
@@ -386,7 +400,11 @@ def _typed(key: str, value: Any, hint: Any) -> Any:
     if float in kinds and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     for kind in kinds:
-        if isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        if (
+            isinstance(kind, type)
+            and isinstance(value, kind)
+            and not (kind is int and isinstance(value, bool))
+        ):
             return value
     wanted = " or ".join(_WORDS.get(kind, str(kind)) for kind in kinds if kind is not type(None))
     raise _refuse(key, value, f"{wanted} is meant")

@@ -52,11 +52,19 @@ def _request(**changes: object) -> VoteRequest:
 
 def test_terms_survive_and_any_change_shows_in_their_digest() -> None:
     assert Terms.from_json(TERMS.to_json()) == TERMS
-    for change in ({"sigma1": 3.5}, {"pool_digest": "cd" * 32}, {"epsilon": 1.0}, {"delta": 1e-6}, {"study": "t"}):
+    for change in (
+        {"sigma1": 3.5},
+        {"pool_digest": "cd" * 32},
+        {"epsilon": 1.0},
+        {"delta": 1e-6},
+        {"study": "t"},
+    ):
         assert replace(TERMS, **change).digest != TERMS.digest
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"study": 1}', TERMS.to_json()[:-1] + ',"extra":1}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "null", '{"study": 1}', TERMS.to_json()[:-1] + ',"extra":1}']
+)
 def test_malformed_terms_are_refused(text: str) -> None:
     with pytest.raises(IntegrityError):
         Terms.from_json(text)
@@ -102,7 +110,13 @@ def test_a_request_survives() -> None:
 
 
 def test_batches_have_different_digests() -> None:
-    changes = [{}, {"batch": 1}, {"purpose": "evaluation"}, {"index": np.arange(6)}, {"index": np.arange(5)[::-1]}]
+    changes = [
+        {},
+        {"batch": 1},
+        {"purpose": "evaluation"},
+        {"index": np.arange(6)},
+        {"index": np.arange(5)[::-1]},
+    ]
     assert len({_request(**change).digest for change in changes}) == len(changes)
 
 

@@ -48,7 +48,12 @@ def cores() -> int:
 
 
 def run_on_ray(
-    server_app: ServerApp, client_app: ClientApp, *, num_nodes: int, device: str, gpus_per_client: float | None
+    server_app: ServerApp,
+    client_app: ClientApp,
+    *,
+    num_nodes: int,
+    device: str,
+    gpus_per_client: float | None,
 ) -> None:
     """Run both apps on Flower's engine until the ServerApp's main returns or raises; stop Ray after it.
 

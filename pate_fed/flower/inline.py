@@ -46,7 +46,12 @@ class InlineGrid(Grid):
         return Run.create_empty(run_id=_RUN_ID)
 
     def create_message(
-        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
     ) -> Message:
         """A message to a node (Flower's older way; `Message(...)` is the newer)."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)

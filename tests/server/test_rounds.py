@@ -69,9 +69,7 @@ def _grid(script: Script) -> InlineGrid:
 
 
 def _one_odd(change: Callable[[Record], Record]) -> Script:
-    return lambda number, record: (
-        change(_honest(number, record)) if number == 3 else _honest(number, record)
-    )
+    return lambda number, record: change(_honest(number, record)) if number == 3 else _honest(number, record)
 
 
 class _Run:
@@ -133,7 +131,10 @@ def test_honest_parties_are_all_counted() -> None:
         (lambda r: {"kind": "refused", "party": "p3", "code": "REPEATED"}, "answered before"),
         (lambda r: {"kind": "refused", "party": "p3", "code": "secret text"}, "fault at the hospital"),
         (lambda r: {**r, "extra": 1}, "malformed"),
-        (lambda r: {"kind": "taught", "party": "p3", "terms_digest": "", "num_teachers": 1}, "another request"),
+        (
+            lambda r: {"kind": "taught", "party": "p3", "terms_digest": "", "num_teachers": 1},
+            "another request",
+        ),
         (lambda r: 1 / 0, "did not answer"),
     ],
 )
@@ -198,6 +199,4 @@ def test_a_silent_party_is_late_and_a_stop_is_heard() -> None:
 
 def test_nobody_connected_is_no_quorum() -> None:
     with pytest.raises(QuorumError, match="no party connected"):
-        wait_for_nodes(
-            InlineGrid(ClientApp(), num_nodes=0), count=3, timeout_s=0.1, stop=threading.Event()
-        )
+        wait_for_nodes(InlineGrid(ClientApp(), num_nodes=0), count=3, timeout_s=0.1, stop=threading.Event())

@@ -1,0 +1,133 @@
+"""`pate-fed`: look at data, plan a budget, read and check a run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+
+from pate_fed import __version__
+from pate_fed.errors import InputError, PateFedError
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; the return value is the exit code."""
+    arguments = _parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], int] = arguments.run
+    try:
+        return run(arguments)
+    except PateFedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader left, as `| head` does
+        return 0
+
+
+def _data(arguments: argparse.Namespace) -> int:
+    from pate_fed.data import GlyphSettings, contact_sheet, load_dataset
+
+    glyph = GlyphSettings()
+    chosen = {
+        entry.name: getattr(arguments, entry.name)
+        for entry in fields(glyph)
+        if getattr(arguments, entry.name, None) is not None
+    }
+    folder = None if arguments.data_dir is None else Path(arguments.data_dir)
+    dataset = load_dataset(
+        arguments.dataset, glyph=replace(glyph, **chosen), data_dir=folder, download=arguments.download
+    )
+    print(
+        f"{dataset.name}: {len(dataset.private_labels)} private, {len(dataset.public_labels)} public "
+        f"({dataset.num_queries} to ask about), {dataset.num_classes} classes, "
+        f"{'×'.join(map(str, dataset.public_images.shape[1:]))}"
+    )
+    print(f"public pool SHA-256 {dataset.pool_digest}")
+    if arguments.preview:
+        contact_sheet(dataset, Path(arguments.preview))
+        print(f"wrote {arguments.preview}")
+    return 0
+
+
+def _ledger_show(arguments: argparse.Namespace) -> int:
+    from pate_fed.privacy import describe
+
+    for line in describe(_ledger_path(arguments.run_dir)):
+        print(line)
+    return 0
+
+
+def _ledger_verify(arguments: argparse.Namespace) -> int:
+    from pate_fed.privacy import verify
+
+    report = verify(_ledger_path(arguments.run_dir))
+    if arguments.format == "json":
+        print(json.dumps(report.to_dict()))
+    else:
+        for line in report.lines():
+            print(line)
+    return 0
+
+
+def _ledger_path(run_dir: str) -> Path:
+    path = Path(run_dir) / "ledger.sqlite"
+    if not path.is_file():
+        raise InputError(f"{run_dir}: holds no ledger.sqlite; give the --run-dir of a run")
+    return path
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from pate_fed.report import read_result, write_report
+
+    run_dir = Path(arguments.run_dir)
+    path = run_dir / ("report-publishable.html" if arguments.publishable else "report.html")
+    write_report(read_result(run_dir), path, publishable=arguments.publishable)
+    print(f"wrote {path}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="pate-fed", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_data(commands)
+    _add_ledger(commands)
+    report = commands.add_parser("report", help="write report.html of a run again")
+    report.add_argument("run_dir", metavar="RUN_DIR")
+    report.add_argument("--publishable", action="store_true", help="leave out what comes from private votes")
+    report.set_defaults(run=_report)
+    return parser
+
+
+def _add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    data = commands.add_parser("data", help="draw or read a data set, and show it")
+    data.add_argument("dataset", metavar="NAME", help="glyph, fashion-mnist, mnist, svhn or cifar10")
+    data.add_argument("--preview", metavar="FILE.png", help="draw a contact sheet")
+    data.add_argument("--data-dir", metavar="DIR", help="folder of the data files (else PATE_FED_DATA)")
+    data.add_argument("--download", action="store_true", help="let torchvision fetch the data set")
+    data.add_argument("--classes", type=int, help="glyph: symbols, 2 to 150 (default 10)")
+    data.add_argument("--private", type=int, help="glyph: private images (default 60000)")
+    data.add_argument("--public", type=int, help="glyph: public images (default 10000)")
+    data.add_argument("--seed", type=int, help="glyph: seed (default 0)")
+    data.set_defaults(run=_data)
+
+
+def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    ledger = commands.add_parser("ledger", help="read or check a run's privacy ledger")
+    actions = ledger.add_subparsers(title="actions", required=True, metavar="ACTION")
+    show = actions.add_parser("show", help="the ledger in words")
+    show.set_defaults(run=_ledger_show)
+    verify = actions.add_parser("verify", help="recompute every ε from the entries and check the hash chain")
+    verify.add_argument("--format", choices=("text", "json"), default="text")
+    verify.set_defaults(run=_ledger_verify)
+    for action in (show, verify):
+        action.add_argument("run_dir", metavar="RUN_DIR")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

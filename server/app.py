@@ -1,0 +1,229 @@
+"""The coordinator's Flower ServerApp, and what is around it: checks before, the run directory, the outcome after."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from pate_fed.data import Dataset, load_dataset
+from pate_fed.errors import InputError, PateFedError
+from pate_fed.privacy import Ledger, noise_from_seed
+from pate_fed.report import (
+    Outcome,
+    PrivacyFigures,
+    RunLog,
+    StudyFacts,
+    collect_versions,
+    make_progress,
+    outcome_json,
+    outcome_line,
+    print_summary,
+    read_result,
+    write_metrics,
+    write_report,
+)
+from pate_fed.report.memory import watch_memory
+from pate_fed.study import Study
+from server.coordinator import Course, Findings
+from server.exchange import Stopped
+from server.release import Desk, make_ledger_terms, make_mechanism
+from server.terms import check_against_data, make_terms
+
+__all__ = ["Coordinator"]
+
+INTERRUPTED = 130
+
+
+class Coordinator:
+    """Runs one study and leaves its run directory; everything a user can get wrong is checked before that.
+
+    Raises:
+        InputError: settings that do not fit the data, or a budget that not even one query fits.
+    """
+
+    def __init__(self, study: Study, *, run_dir: Path, quiet: bool, stop: threading.Event) -> None:
+        self._started = time.perf_counter()
+        self._study, self._run_dir, self._quiet, self._stop = study, run_dir, quiet, stop
+        self._progress = make_progress(quiet)
+        self._dataset = self._load()
+        check_against_data(study, self._dataset)
+        self._terms = make_terms(study, self._dataset)
+        self._noise = noise_from_seed(None if study.seed is None else study.seed_for("noise"))
+        self._ledger_terms = make_ledger_terms(study, self._terms, self._noise)
+        self._found = Findings()
+        self._epsilon: float | None = None
+        self._error: BaseException | None = None
+        self._peak_mb: int | None = None
+
+    def run(self, start: Callable[[ServerApp], None]) -> None:
+        """Make the run directory and hand the ServerApp to `start`, which returns when its main has.
+
+        Errors are kept for `conclude`, so that what was spent is always reported.
+        """
+        self._make_run_dir()
+        app = ServerApp()
+
+        @app.main()
+        def main(grid: Grid, context: Context) -> None:
+            self._serve(grid)
+
+        with RunLog(self._run_dir / "log.jsonl") as self._log, watch_memory() as peak:
+            self._log.write(self._facts())
+            try:
+                start(app)
+            except Exception as error:  # the engine's own fault; the course's are kept where they happen
+                self._error = self._error or error
+            self._peak_mb = peak.megabytes
+            self._log.write(self._outcome())
+
+    def conclude(self, *, as_json: bool) -> int:
+        """Write metrics and report, print the outcome as the last line, and return the exit code."""
+        result = read_result(self._run_dir)
+        report = self._run_dir / "report.html"
+        write_metrics(result, self._run_dir / "metrics.json")
+        write_report(result, report)
+        if not self._quiet:
+            print_summary(result)
+        self._print_error()
+        print(outcome_json(result, report) if as_json else outcome_line(result, report), flush=True)
+        return self._exit_code()
+
+    def _load(self) -> Dataset:
+        data = self._study.data
+        folder = None if data.data_dir is None else Path(data.data_dir)
+        return load_dataset(data.dataset, glyph=data.glyph, data_dir=folder, download=data.download)
+
+    def _make_run_dir(self) -> None:
+        try:
+            self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self._run_dir / "study.toml").write_text(self._study.to_toml(), encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"--run-dir {self._run_dir}: cannot be written ({error.strerror})") from error
+
+    def _serve(self, grid: Grid) -> None:
+        """The ServerApp's main. Runs in Flower's thread, where exceptions would lose their meaning."""
+        try:
+            with Ledger.create(self._run_dir / "ledger.sqlite", self._ledger_terms) as ledger:
+                try:
+                    self._course(ledger).run(grid)
+                finally:
+                    self._epsilon = ledger.epsilon()
+                    self._export_labels(ledger)
+        except Exception as error:
+            self._error = error
+
+    def _course(self, ledger: Ledger) -> Course:
+        desk = Desk(self._terms, make_mechanism(self._terms), noise=self._noise, ledger=ledger)
+        course = Course(
+            self._study,
+            self._dataset,
+            self._terms,
+            desk,
+            ledger=ledger,
+            log=self._log,
+            progress=self._progress,
+            stop=self._stop,
+            student_path=self._run_dir / "student.pt",
+        )
+        self._found = course.found
+        return course
+
+    def _export_labels(self, ledger: Ledger) -> None:
+        """`labels.npz`: what the ledger has released, written at once."""
+        index, answered, label = ledger.released()
+        path = self._run_dir / "labels.npz"
+        with open(path.with_suffix(".part"), "wb") as file:
+            np.savez(file, index=index, answered=answered, label=label)
+            file.flush()
+            os.fsync(file.fileno())
+        path.with_suffix(".part").replace(path)
+
+    def _facts(self) -> StudyFacts:
+        study, terms = self._study, self._terms
+        confident = terms.aggregator == "confident-gnmax"
+        return StudyFacts(
+            name=study.name,
+            dataset=self._dataset.name,
+            num_clients=terms.num_clients,
+            teachers_per_client=terms.teachers_per_client,
+            least_clients=terms.least_clients,
+            num_classes=terms.num_classes,
+            class_names=self._dataset.class_names,
+            seed=study.seed,
+            partition=study.parties.partition,
+            teacher=study.teacher.name,
+            student=study.student.name,
+            backend=study.engine.backend,
+            pool_size=terms.pool_size,
+            pool_digest=terms.pool_digest,
+            aggregator=terms.aggregator,
+            threshold=terms.threshold if confident else None,
+            sigma1=terms.sigma1 if confident else None,
+            sigma2=terms.sigma2,
+            labels=terms.labels,
+            max_queries=terms.max_queries,
+            budget=terms.epsilon,
+            delta=terms.delta,
+            unit=terms.unit,
+            adjacency=terms.adjacency,
+            protects=self._ledger_terms.protection.words(),
+            noise=self._noise.kind,
+            noise_private=self._noise.private,
+            versions=collect_versions(),
+        )
+
+    def _outcome(self) -> Outcome:
+        found = self._found
+        return Outcome(
+            status=self._status(),
+            reason=self._reason(),
+            accuracy=found.accuracy,
+            privacy=self._figures(),
+            seconds=replace(found.seconds, total=time.perf_counter() - self._started),
+            peak_memory_mb=self._peak_mb,
+        )
+
+    def _figures(self) -> PrivacyFigures:
+        if self._epsilon is None:
+            return PrivacyFigures(student_reason="the ledger was not opened, so nothing was released")
+        return PrivacyFigures(
+            student=self._epsilon,
+            data_dependent_do_not_publish=self._data_dependent(),
+        )
+
+    def _status(self) -> str:
+        if self._error is None:
+            return "success"
+        return "aborted" if isinstance(self._error, Stopped) else "failed"
+
+    def _reason(self) -> str | None:
+        if self._error is None:
+            return None
+        if isinstance(self._error, Stopped):
+            return "interrupted; what was released is on the ledger"
+        if isinstance(self._error, PateFedError):
+            return str(self._error)
+        return "a fault of the program; its traceback is on standard error"
+
+    def _print_error(self) -> None:
+        if isinstance(self._error, PateFedError):
+            print(f"error: {self._error}", file=sys.stderr)
+        elif self._error is not None and not isinstance(self._error, Stopped):
+            traceback.print_exception(self._error, file=sys.stderr)
+
+    def _exit_code(self) -> int:
+        if self._error is None:
+            return 0
+        if isinstance(self._error, Stopped):
+            return INTERRUPTED
+        return self._error.exit_code if isinstance(self._error, PateFedError) else 1

@@ -1,0 +1,241 @@
+"""The study's course: teach, vote and release batch by batch, evaluate, learn. One visible path from top to end.
+
+Everything that happened is an event in the run's log; labels are in the ledger before anyone uses them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from pate_fed.data import Dataset
+from pate_fed.errors import InputError
+from pate_fed.learning import Student, train_student
+from pate_fed.learning.settings import EpochRecord
+from pate_fed.privacy import Ledger
+from pate_fed.protocol import EVALUATION, RELEASE, Terms, VoteRequest
+from pate_fed.report import (
+    Accuracy,
+    Epoch,
+    Evaluation,
+    LeftOut,
+    Progress,
+    Release,
+    RunLog,
+    Samples,
+    Seconds,
+    Taught,
+    Voted,
+    count_confusion,
+    count_top_votes,
+)
+from pate_fed.study import Study
+from server.exchange import Stopped, wait_for_nodes
+from server.release import Desk
+from server.rounds import Member, collect_votes, teach
+
+__all__ = ["Course", "Findings"]
+
+_CONNECT_S = 120.0
+
+
+@dataclass(slots=True)
+class Findings:
+    """What the course has found so far. Totals are private: they stay in this process."""
+
+    index: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    label: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    totals: list[NDArray[np.int64]] = field(default_factory=list)
+    voted: list[NDArray[np.int64]] = field(default_factory=list)
+    accuracy: Accuracy = field(default_factory=Accuracy)
+    seconds: Seconds = field(default_factory=Seconds)
+    student: Student | None = None
+
+    @property
+    def asked_totals(self) -> NDArray[np.int64]:
+        """Totals of the queries that were asked, in order: int64 (asked, classes). Private."""
+        return np.concatenate(self.totals)[: len(self.index)]
+
+
+class Course:
+    """One study over one Grid, from the first message to the trained student."""
+
+    def __init__(
+        self,
+        study: Study,
+        dataset: Dataset,
+        terms: Terms,
+        desk: Desk,
+        *,
+        ledger: Ledger,
+        log: RunLog,
+        progress: Progress,
+        stop: threading.Event,
+        student_path: Path,
+    ) -> None:
+        self._study, self._dataset, self._terms, self._desk = study, dataset, terms, desk
+        self._ledger, self._log, self._progress, self._stop = ledger, log, progress, stop
+        self._student_path = student_path
+        self.found = Findings()
+
+    def run(self, grid: Grid) -> None:
+        """Go through all phases.
+
+        Raises:
+            QuorumError: too few parties are left.
+            BudgetError: a batch would pass the budget (the filter asks for none that could).
+            Stopped: the user asked to stop; what was released is in the ledger.
+        """
+        members = self._teach(grid)
+        self._ask(grid, members)
+        if self._study.queries.evaluate:
+            self._evaluate(grid, members)
+        self._measure()
+        self._learn()
+
+    def _teach(self, grid: Grid) -> dict[int, Member]:
+        clients = self._terms.num_clients
+        with self._timed("teach"), self._progress.phase("teaching", clients) as bar:
+            nodes = wait_for_nodes(grid, count=clients, timeout_s=_CONNECT_S, stop=self._stop)
+            members = teach(
+                grid,
+                nodes,
+                self._terms,
+                timeout_s=self._study.engine.teach_timeout_s,
+                stop=self._stop,
+                arrived=bar.advance,
+                trouble=lambda who, why: self._leave_out(who, "teach", why),
+            )
+        self._log.write(Taught(clients=len(members), seconds=self.found.seconds.teach or 0.0))
+        return members
+
+    def _ask(self, grid: Grid, members: dict[int, Member]) -> None:
+        """Vote and release until labels, queries or the budget are used up."""
+        batch = 0
+        while size := self._desk.room(self._batch_size()):
+            index = np.arange(self._desk.asked, self._desk.asked + size, dtype=np.int64)
+            digest, totals = self._vote(grid, members, batch, RELEASE, index)
+            with self._timed("aggregate"):
+                released = self._desk.release(digest, index, totals)
+            self._keep(index, totals, released.label)
+            epsilon = self._ledger.epsilon()
+            counts = {"asked": released.asked, "answered": int(released.answered.sum())}
+            self._log.write(Release(batch=batch, epsilon=epsilon, **counts))
+            batch += 1
+
+    def _batch_size(self) -> int:
+        return min(self._study.queries.batch_size, self._dataset.num_queries - self._desk.asked)
+
+    def _keep(self, index: NDArray[np.int64], totals: NDArray[np.int64], label: NDArray[np.int64]) -> None:
+        found = self.found
+        found.voted.append(index)
+        found.totals.append(totals)
+        found.index = np.concatenate([found.index, index[: len(label)]])
+        found.label = np.concatenate([found.label, label])
+
+    def _vote(
+        self, grid: Grid, members: dict[int, Member], batch: int, purpose: str, index: NDArray[np.int64]
+    ) -> tuple[str, NDArray[np.int64]]:
+        request = VoteRequest(terms_digest=self._terms.digest, batch=batch, purpose=purpose, index=index)
+        name = f"voting, batch {batch + 1}" if purpose == RELEASE else "voting, to evaluate"
+        start = time.perf_counter()
+        with self._timed("vote"), self._progress.phase(name, len(members)) as bar:
+            totals = collect_votes(
+                grid,
+                members,
+                self._terms,
+                request,
+                timeout_s=self._study.engine.vote_timeout_s,
+                stop=self._stop,
+                arrived=bar.advance,
+                trouble=lambda who, why: self._leave_out(who, "vote", why),
+            )
+        seconds = time.perf_counter() - start
+        self._log.write(Voted(batch=batch, clients=len(members), queries=len(index), seconds=seconds))
+        return request.digest, totals
+
+    def _evaluate(self, grid: Grid, members: dict[int, Member]) -> None:
+        """Votes on every other public input, for the two accuracy figures alone; nothing is released."""
+        seen = np.concatenate([*self.found.voted, np.empty(0, dtype=np.int64)])
+        rest = np.setdiff1d(np.arange(len(self._dataset.public_labels), dtype=np.int64), seen)
+        if len(rest):
+            _, totals = self._vote(grid, members, len(self.found.voted), EVALUATION, rest)
+            self.found.voted.append(rest)
+            self.found.totals.append(totals)
+
+    def _measure(self) -> None:
+        """Accuracy of teachers, ensemble and labels, where the public inputs' true labels are known."""
+        found, truth = self.found, self._dataset.public_labels
+        if not found.totals:
+            return
+        totals, right = np.concatenate(found.totals), truth[np.concatenate(found.voted)]
+        rows = np.arange(len(right))
+        answered = found.label >= 0
+        asked_truth = truth[found.index]
+        labels = np.mean(found.label[answered] == asked_truth[answered]) if answered.any() else None
+        found.accuracy = replace(
+            found.accuracy,
+            teacher_mean=float(totals[rows, right].sum() / totals.sum()),
+            ensemble=float(np.mean(totals.argmax(axis=1) == right)),
+            labels=None if labels is None else float(labels),
+        )
+        top = count_top_votes(found.asked_totals, answered, num_teachers=self._study.parties.num_teachers)
+        confusion = count_confusion(asked_truth, found.label, num_classes=self._terms.num_classes)
+        self._log.write(Evaluation(confusion=confusion, **top))
+
+    def _learn(self) -> None:
+        found, study, dataset = self.found, self._study, self._dataset
+        answered = found.label >= 0
+        if not answered.any():
+            raise InputError(
+                f"none of {len(found.label)} queries was answered, so there is nothing to learn from: the "
+                f"threshold of {self._terms.threshold:g} votes is out of reach of these teachers (--threshold)"
+            )
+        epochs, pool = study.student.epochs, dataset.num_queries
+        with self._timed("student"), self._progress.phase("learning", epochs) as bar:
+
+            def on_epoch(record: EpochRecord) -> None:
+                self._log.write(Epoch.of(record))
+                bar.advance()
+                if self._stop.is_set():
+                    raise Stopped
+
+            student = train_student(
+                dataset.public_images[:pool],
+                labelled_index=found.index[answered],
+                labels=found.label[answered],
+                num_classes=dataset.num_classes,
+                settings=study.student,
+                seed=study.seed_for("student"),
+                device=study.engine.device,
+                test_images=dataset.public_images[pool:],
+                test_labels=dataset.public_labels[pool:],
+                on_epoch=on_epoch,
+            )
+        student.save(self._student_path)
+        right = student.predict(dataset.public_images[pool:]) == dataset.public_labels[pool:]
+        found.accuracy = replace(found.accuracy, student=float(right.mean()) if len(right) else None)
+        found.student = student
+        images = student.generate(48)
+        if images is not None:
+            self._log.write(Samples(images=images))
+
+    def _leave_out(self, party: str, phase: str, reason: str) -> None:
+        self._log.write(LeftOut(party=party, phase=phase, reason=reason))
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = getattr(self.found.seconds, phase) or 0.0
+            self.found.seconds = replace(self.found.seconds, **{phase: spent + time.perf_counter() - start})

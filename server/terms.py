@@ -1,0 +1,64 @@
+"""From a study and its public pool to the terms that hospitals agree to, checked before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from pate_fed.data import Dataset
+from pate_fed.errors import InputError
+from pate_fed.protocol import Terms
+from pate_fed.study import Study
+
+__all__ = ["check_against_data", "make_terms"]
+
+
+def make_terms(study: Study, dataset: Dataset) -> Terms:
+    """The terms of a resolved study over this pool."""
+    aggregation = study.aggregation
+    assert (
+        aggregation.threshold is not None
+        and aggregation.sigma1 is not None
+        and aggregation.sigma2 is not None
+    )
+    height, width, channels = dataset.public_images.shape[1:]
+    return Terms(
+        study=study.name,
+        num_classes=dataset.num_classes,
+        image_shape=(height, width, channels),
+        pool_size=len(dataset.public_images),
+        pool_digest=dataset.pool_digest,
+        num_clients=study.parties.num_clients,
+        teachers_per_client=study.parties.teachers_per_client,
+        least_clients=study.parties.least_clients,
+        aggregator=aggregation.aggregator,
+        threshold=aggregation.threshold,
+        sigma1=aggregation.sigma1,
+        sigma2=aggregation.sigma2,
+        labels=study.queries.labels,
+        max_queries=study.queries.max_queries or dataset.num_queries,
+        epsilon=study.privacy.epsilon,
+        delta=study.privacy.delta,
+        unit=study.privacy.unit,
+        adjacency=study.privacy.adjacency,
+        teacher=asdict(study.teacher),
+    )
+
+
+def check_against_data(study: Study, dataset: Dataset) -> None:
+    """What only the data can tell about a study.
+
+    Raises:
+        InputError: more teachers than private records, or more queries than the pool holds.
+    """
+    records, teachers = len(dataset.private_labels), study.parties.num_teachers
+    if teachers > records:
+        raise InputError(
+            f"--num-clients {study.parties.num_clients} with --teachers-per-client "
+            f"{study.parties.teachers_per_client}: {teachers} teachers, but {dataset.name} has only {records} "
+            "private records; every teacher needs at least one"
+        )
+    most = study.queries.max_queries
+    if most is not None and most > dataset.num_queries:
+        raise InputError(
+            f"--max-queries {most}: {dataset.name} has {dataset.num_queries} public inputs to ask about"
+        )
