@@ -1,1 +1,4 @@
-"""The hospital's side: train, vote, keep its own journal, refuse. All that can leave the house is decided here."""
+"""The hospital's side: train, vote, keep its own journal, refuse.
+
+All that can leave the house is decided here.
+"""

@@ -1,4 +1,4 @@
-"""A hospital's own memory on its own disk: which batches it answered, and a log that never leaves the house."""
+"""A hospital's own memory on its own disk: which batches it answered, and a log that never leaves it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Where a hospital's own things are: its records, its copy of the public pool, its state directory.
 
-A simulated party finds them through the study that the launcher wrote (`PATE_FED_SITE` names the file), and its
-part of the private records through its partition number.
+A simulated party finds them through the study that the launcher wrote (`PATE_FED_SITE` names the file),
+and its part of the private records through its partition number.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What coordinator and hospital say to each other, typed, both ways; nothing else crosses the wire.
 
-Every message lowers to a flat record of numbers, text, bytes and integer arrays (`to_record`) and is rebuilt from
-one with every field checked (`from_record`), so that a malformed message is refused before anything acts on it.
-A hospital's reviewer finds here all that can leave the house: a name, a digest, a count of teachers, a vote
+Every message lowers to a flat record of numbers, text and integer arrays (`to_record`) and is rebuilt from
+one with every field checked (`from_record`), so that a malformed message is refused before anything acts on it. A
+hospital's reviewer finds here all that can leave the house: a name, a digest, a count of teachers, a vote
 matrix, and refusals from a fixed list.
 """
 
@@ -252,5 +252,5 @@ def check_votes(votes: NDArray[np.int64], *, queries: int, classes: int, num_tea
     if votes.size and votes.min() < 0:
         raise IntegrityError("votes hold negative counts")
     # Each entry is checked before the sum, which could otherwise wrap around in 64 bits.
-    if votes.size and votes.max() > num_teachers or (votes.sum(axis=1) != num_teachers).any():
+    if (votes.size and votes.max() > num_teachers) or (votes.sum(axis=1) != num_teachers).any():
         raise IntegrityError(f"a row of votes does not sum to the party's {num_teachers} teachers")

@@ -18,8 +18,8 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from pate_fed.data import DATASETS, GlyphSettings
 from pate_fed.errors import InputError
-from pate_fed.learning import TeacherSettings
 from pate_fed.learning import StudentSettings as StudentSettings
+from pate_fed.learning import TeacherSettings
 
 __all__ = [
     "OPTIONS",

@@ -1,4 +1,4 @@
-"""The coordinator's Flower ServerApp, and what is around it: checks before, the run directory, the outcome after."""
+"""The coordinator's Flower ServerApp and what is around it: checks before, run directory, outcome after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The study's course: teach, vote and release batch by batch, evaluate, learn. One visible path from top to end.
+"""The study's course: teach, vote and release batch by batch, evaluate, learn.
 
 Everything that happened is an event in the run's log; labels are in the ledger before anyone uses them.
 """
@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
+from pate_fed.learning.settings import EpochRecord
 
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
 from pate_fed.learning import Student, train_student
-from pate_fed.learning.settings import EpochRecord
 from pate_fed.privacy import Ledger
 from pate_fed.protocol import EVALUATION, RELEASE, Terms, VoteRequest
 from pate_fed.report import (
@@ -196,8 +196,8 @@ class Course:
         answered = found.label >= 0
         if not answered.any():
             raise InputError(
-                f"none of {len(found.label)} queries was answered, so there is nothing to learn from: the "
-                f"threshold of {self._terms.threshold:g} votes is out of reach of these teachers (--threshold)"
+                f"none of {len(found.label)} queries was answered, so nothing can be learnt: the "
+                f"threshold of {self._terms.threshold:g} votes is out of these teachers' reach (--threshold)"
             )
         epochs, pool = study.student.epochs, dataset.num_queries
         with self._timed("student"), self._progress.phase("learning", epochs) as bar:

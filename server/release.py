@@ -66,8 +66,8 @@ def make_ledger_terms(study: Study, terms: Terms, noise: NoiseSource) -> LedgerT
     if made.budget is not None and made.budget.affordable(mechanism, queries=1) == 0:
         raise InputError(
             f"--epsilon {privacy.epsilon:g} at --delta {privacy.delta:g}: not even one query fits with this "
-            f"noise and {mechanism.num_teachers} teachers; give more noise (--sigma1, --sigma2), more teachers, "
-            "or a larger budget"
+            f"noise and {mechanism.num_teachers} teachers; give more noise (--sigma1, --sigma2), more "
+            "teachers, or a larger budget"
         )
     return made
 

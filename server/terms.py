@@ -1,4 +1,4 @@
-"""From a study and its public pool to the terms that hospitals agree to, checked before anything is written."""
+"""From a study and its public pool to the terms that hospitals agree to, checked before any writing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
     if teachers > records:
         raise InputError(
             f"--num-clients {study.parties.num_clients} with --teachers-per-client "
-            f"{study.parties.teachers_per_client}: {teachers} teachers, but {dataset.name} has only {records} "
+            f"{study.parties.teachers_per_client}: {teachers} teachers, but {dataset.name} has {records} "
             "private records; every teacher needs at least one"
         )
     most = study.queries.max_queries
