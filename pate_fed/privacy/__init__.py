@@ -1,5 +1,7 @@
 """PATE's privacy: mechanisms, noise, what they cost, the budget and the ledger. No torch, no flwr."""
 
+from pate_fed.privacy.conversion import ConvertedEpsilon, to_epsilon
+from pate_fed.privacy.do_not_publish import data_dependent_epsilon_do_not_publish, data_dependent_rdp
 from pate_fed.privacy.events import PLAIN, RECORD, SECURE_SUM, PrivacyEvent, Protection, Sight, hospital_noise
 from pate_fed.privacy.filter import BudgetFilter, Odometer, epsilon_of, total_cost
 from pate_fed.privacy.ledger import Ledger
@@ -14,6 +16,7 @@ __all__ = [
     "SECURE_SUM",
     "BudgetFilter",
     "ConfidentGNMax",
+    "ConvertedEpsilon",
     "Entry",
     "GNMax",
     "InteractiveGNMax",
@@ -29,11 +32,14 @@ __all__ = [
     "SeededNoise",
     "Sight",
     "SystemNoise",
+    "data_dependent_epsilon_do_not_publish",
+    "data_dependent_rdp",
     "describe",
     "epsilon_of",
     "epsilon_text",
     "hospital_noise",
     "noise_from_seed",
+    "to_epsilon",
     "total_cost",
     "verify",
 ]
