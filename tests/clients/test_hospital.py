@@ -1,0 +1,218 @@
+"""The hospital's side: what it agrees to, what it refuses, and what leaves the house."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from flwr.app import Context, Message, RecordDict  # noqa: E402
+
+from clients.app import app  # noqa: E402
+from clients.hospital import Hospital  # noqa: E402
+from clients.site import SITE_VARIABLE, Site, read_site  # noqa: E402
+from pate_fed.data import GlyphSettings  # noqa: E402
+from pate_fed.errors import InputError  # noqa: E402
+from pate_fed.flower.compat import set_identity, stamp  # noqa: E402
+from pate_fed.flower.records import from_flower, to_flower  # noqa: E402
+from pate_fed.learning import TeacherSettings  # noqa: E402
+from pate_fed.protocol import (  # noqa: E402
+    Refusal,
+    RefusalReply,
+    TeachReply,
+    TeachRequest,
+    Terms,
+    VoteReply,
+    VoteRequest,
+)
+from pate_fed.study import Data, Engine, Parties, Study  # noqa: E402
+from server.terms import make_terms  # noqa: E402
+
+STUDY = Study(
+    parties=Parties(num_clients=4, teachers_per_client=3),
+    data=Data(glyph=GlyphSettings(classes=3, private=400, public=60)),
+    teacher=TeacherSettings(epochs=1),
+    engine=Engine(device="cpu"),
+).resolve()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATE_FED_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(party="party-1", number=1, study=STUDY, state_dir=tmp_path / "party-1", simulated=True)
+
+
+def _terms(site: Site) -> Terms:
+    return make_terms(STUDY, site.dataset)
+
+
+def _request(terms: Terms, index: list[int], **changes: object) -> VoteRequest:
+    values = {"terms_digest": terms.digest, "batch": 0, "purpose": "release", "index": np.array(index)}
+    return VoteRequest(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def _code(reply: object) -> Refusal:
+    assert isinstance(reply, RefusalReply)
+    return reply.refusal
+
+
+@pytest.fixture
+def taught(site: Site) -> Hospital:
+    hospital = Hospital(site)
+    reply = hospital.teach(TeachRequest(terms=_terms(site).to_json()))
+    assert isinstance(reply, TeachReply)
+    assert reply == TeachReply(party="party-1", terms_digest=_terms(site).digest, num_teachers=3)
+    return hospital
+
+
+def test_votes_sum_to_the_hospitals_teachers(taught: Hospital, site: Site) -> None:
+    reply = taught.vote(_request(_terms(site), list(range(60))))
+    assert isinstance(reply, VoteReply)
+    assert reply.votes.shape == (60, 3)
+    assert reply.votes.dtype == np.int64
+    np.testing.assert_array_equal(reply.votes.sum(axis=1), 3)
+    assert len(np.unique(reply.votes.argmax(axis=1))) > 1
+
+
+def test_a_second_process_gives_the_same_votes_from_the_same_teachers(taught: Hospital, site: Site) -> None:
+    first = taught.vote(_request(_terms(site), [0, 1, 2, 3, 4]))
+    other = Hospital(replace(site, state_dir=site.state_dir.parent / "again"))
+    other.teach(TeachRequest(terms=_terms(site).to_json()))
+    second = other.vote(_request(_terms(site), [0, 1, 2, 3, 4]))
+    assert isinstance(first, VoteReply)
+    assert isinstance(second, VoteReply)
+    np.testing.assert_array_equal(first.votes, second.votes)
+
+
+def test_a_batch_is_answered_once_even_by_a_new_process_and_under_another_number(
+    taught: Hospital, site: Site
+) -> None:
+    terms = _terms(site)
+    assert isinstance(taught.vote(_request(terms, [1, 2, 3])), VoteReply)
+    again = Hospital(site)
+    assert _code(again.vote(_request(terms, [1, 2, 3]))) is Refusal.REPEATED
+    assert _code(again.vote(_request(terms, [3, 2, 1], batch=7))) is Refusal.REPEATED
+    assert isinstance(again.vote(_request(terms, [1, 2, 4])), VoteReply)
+
+
+def test_refusals(taught: Hospital, site: Site) -> None:
+    terms = _terms(site)
+    assert _code(taught.vote(_request(replace(terms, sigma1=1.0), [0]))) is Refusal.TERMS
+    for index in ([], [60], [-1], [2, 2], [[0, 1]]):
+        assert _code(taught.vote(_request(terms, index))) is Refusal.MALFORMED  # type: ignore[arg-type]
+    assert _code(taught.vote(_request(terms, [0], purpose="curiosity"))) is Refusal.MALFORMED
+    assert _code(taught.teach(TeachRequest(terms="{}"))) is Refusal.MALFORMED
+    other = replace(terms, sigma2=1.0)
+    assert _code(taught.teach(TeachRequest(terms=other.to_json()))) is Refusal.TERMS
+    other = replace(terms, pool_digest="0" * 64)
+    assert _code(taught.teach(TeachRequest(terms=other.to_json()))) is Refusal.POOL
+    real = Hospital(replace(site, simulated=False))
+    assert _code(real.vote(_request(terms, [0], purpose="evaluation"))) is Refusal.POLICY
+
+
+def test_nothing_is_voted_before_training(site: Site) -> None:
+    assert _code(Hospital(site).vote(_request(_terms(site), [0]))) is Refusal.NOT_TAUGHT
+
+
+def test_a_lost_teacher_is_noticed_and_trained_again_alike(taught: Hospital, site: Site) -> None:
+    terms = _terms(site)
+    before = taught.vote(_request(terms, list(range(30))))
+    (site.state_dir / "teacher-1.pt").unlink()
+    assert _code(taught.vote(_request(terms, [40]))) is Refusal.NOT_TAUGHT
+    taught.teach(TeachRequest(terms=terms.to_json()))
+    (site.state_dir / "answered").rename(site.state_dir / "forgotten")
+    after = Hospital(site).vote(_request(terms, list(range(30))))
+    assert isinstance(before, VoteReply)
+    assert isinstance(after, VoteReply)
+    np.testing.assert_array_equal(before.votes, after.votes)
+
+
+def test_what_lies_on_disk_is_private(taught: Hospital, site: Site) -> None:
+    taught.vote(_request(_terms(site), [0]))
+    assert stat.S_IMODE(site.state_dir.stat().st_mode) == 0o700
+    for path in site.state_dir.rglob("*"):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode & 0o077 == 0, path
+
+
+def test_parts_of_all_teachers_are_disjoint_and_complete(tmp_path: Path) -> None:
+    parts = [
+        part
+        for number in range(4)
+        for part in Site(
+            party=f"party-{number}", number=number, study=STUDY, state_dir=tmp_path, simulated=True
+        ).teacher_parts()
+    ]
+    assert len(parts) == 12
+    assert sorted(np.concatenate(parts).tolist()) == list(range(400))
+
+
+def _send(message_type: str, content: RecordDict) -> Message:
+    set_identity(run_id=1, node_id=1)
+    message = Message(content, 2, message_type)
+    stamp(message)
+    context = Context(
+        run_id=1,
+        node_id=2,
+        node_config={"partition-id": 1, "num-partitions": 4},
+        state=RecordDict(),
+        run_config={},
+    )
+    reply = app(message, context)
+    assert len(context.state) == 0  # nothing of a hospital goes into Flower's context
+    return reply
+
+
+@pytest.fixture
+def site_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "study.toml").write_text(STUDY.to_toml(), encoding="utf-8")
+    path = tmp_path / "site.json"
+    path.write_text(json.dumps({"study": str(tmp_path / "study.toml"), "state_dir": str(tmp_path)}))
+    monkeypatch.setenv(SITE_VARIABLE, str(path))
+    return path
+
+
+def test_the_app_answers_and_a_fault_is_only_a_code(
+    site_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = read_site({"partition-id": 1})
+    record = from_flower(
+        _send("train.teacher", to_flower(TeachRequest(terms=_terms(site).to_json()).to_record())).content
+    )
+    assert record["kind"] == "taught"
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("Ann Smith, born 1931")
+
+    monkeypatch.setattr(Hospital, "vote", fails)
+    reply = _send("query.votes", to_flower(_request(_terms(site), [0]).to_record()))
+    assert from_flower(reply.content) == {"kind": "refused", "party": "party-1", "code": "FAULT"}
+    assert "Ann Smith" not in str(reply.content)
+    assert "Ann Smith" in (site.state_dir / "log.jsonl").read_text(encoding="utf-8")
+
+
+def test_a_malformed_message_is_refused(site_file: Path) -> None:
+    reply = _send("query.votes", to_flower({"kind": "query", "code": "import os"}))
+    assert from_flower(reply.content)["code"] == "MALFORMED"
+
+
+def test_a_site_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SITE_VARIABLE, raising=False)
+    with pytest.raises(InputError, match=SITE_VARIABLE):
+        read_site({"partition-id": 0})
+    assert os.environ.get(SITE_VARIABLE) is None
