@@ -20,7 +20,7 @@ from pate_fed import __version__
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy.events import Cost, PrivacyEvent
 from pate_fed.privacy.filter import epsilon_of
-from pate_fed.privacy.ledger_file import WriterLock, connect, create_file, insert_row
+from pate_fed.privacy.ledger_file import WriterLock, connect, create_file, disconnect, insert_row
 from pate_fed.privacy.ledger_rows import (
     Entry,
     LedgerTerms,
@@ -62,7 +62,7 @@ class Ledger:
             try:
                 self._resume(read_chain(self._connection, self._path))
             except BaseException:
-                self._connection.close()
+                disconnect(self._connection)
                 raise
         except BaseException:
             self._lock.release()
@@ -258,7 +258,7 @@ class Ledger:
             if self._closed or os.getpid() != self._pid:
                 return
             self._closed = True
-            self._connection.close()
+            disconnect(self._connection)
             self._lock.release()
 
     def __enter__(self) -> Ledger:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from pate_fed.errors import InputError, IntegrityError
 
-__all__ = ["SCHEMA", "WriterLock", "connect", "create_file", "insert_row", "read_only"]
+__all__ = ["SCHEMA", "WriterLock", "connect", "create_file", "disconnect", "insert_row", "read_only"]
 
 _APPLICATION_ID = 0x50415445
 _FORMAT = 1
@@ -109,13 +110,22 @@ def connect(path: Path) -> sqlite3.Connection:
             )
         for setting in ("synchronous = FULL", "fullfsync = ON", "foreign_keys = ON", "busy_timeout = 10000"):
             connection.execute(f"PRAGMA {setting}")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:
         connection.close()
         raise IntegrityError(f"{path}: the ledger is damaged ({error})") from error
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def disconnect(connection: sqlite3.Connection) -> None:
+    """Close the writer's connection and leave one plain file, which a reader opens without making others."""
+    # A reader in this very moment keeps the log where it is; the next writer takes it over.
+    with contextlib.suppress(sqlite3.OperationalError):
+        connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+    connection.close()
 
 
 def read_only(path: Path) -> sqlite3.Connection:
@@ -127,14 +137,19 @@ def read_only(path: Path) -> sqlite3.Connection:
     """
     if not path.is_file():
         raise InputError(f"{path}: there is no ledger")
-    uri = f"{path.resolve().as_uri()}?mode=ro"
-    # Without a log beside it, and where none can be made, the file does not change under us.
-    quiet = not path.with_name(path.name + "-wal").exists() and not os.access(path.parent, os.W_OK)
-    connection = sqlite3.connect(uri + ("&immutable=1" if quiet else ""), uri=True, isolation_level=None)
+    # After a crash SQLite must first bring the file to its last whole state, which takes a writable one.
+    # Where nothing can be written and no log lies beside the file, it does not change under us.
+    if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
+        mode = "mode=rw"
+    else:
+        logged = path.with_name(path.name + "-wal").exists()
+        mode = "mode=ro" if logged else "mode=ro&immutable=1"
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, isolation_level=None)
     try:
         connection.execute("PRAGMA busy_timeout = 10000")
+        connection.execute("PRAGMA query_only = ON")
         _check_format(connection, path)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:
         connection.close()
         raise IntegrityError(f"{path}: the ledger is damaged ({error})") from error
     except BaseException:
@@ -144,12 +159,18 @@ def read_only(path: Path) -> sqlite3.Connection:
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:
+    # A damaged text must reach the checks that name its row.
+    connection.text_factory = _text
     found = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if found != _APPLICATION_ID:
         raise IntegrityError(f"{path}: this is no pate_fed ledger")
     if version != _FORMAT:
         raise IntegrityError(f"{path}: a ledger of format {version}; this version reads format {_FORMAT}")
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", errors="backslashreplace")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -65,7 +65,8 @@ FIRST_PREVIOUS = "0" * 64
 
 def canonical(value: object) -> str:
     """JSON with sorted keys and no spaces, ASCII only: equal values give equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    # A damaged row may hold bytes where text was: any spelling will do, as its hash fits nothing.
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=repr)
 
 
 def is_digest(value: object) -> bool:

@@ -94,7 +94,8 @@ def read_chain(
         rows, outputs, last = _load(connection)
         connection.execute("COMMIT")
         return _check(rows, outputs, last, public_key=public_key, head=head)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:
+        # UnicodeError: SQLite's own message may quote the damaged bytes.
         raise IntegrityError(f"{path}: the ledger is damaged ({error})") from error
     except IntegrityError as error:
         raise IntegrityError(f"{path}: {error}") from error
@@ -116,7 +117,7 @@ def _load(
     if state != "ok":
         raise IntegrityError(f"the ledger is damaged ({state})")
     made = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
-    if sorted(sql for (sql,) in made) != sorted(SCHEMA):
+    if {sql for (sql,) in made} != set(SCHEMA):
         raise IntegrityError("the tables or the triggers that make them append-only were changed")
     found = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM entries ORDER BY seq")
     rows = [dict(zip(COLUMNS, values, strict=True)) for values in found]
@@ -157,9 +158,8 @@ def _check(
         epsilon=0.0,
         head=rows[0]["hash"],
     )
-    stray = sorted(set(outputs) - set(range(1, len(rows))))
-    if stray:
-        raise IntegrityError(f"labels were released that belong to no row ({stray[0]})")
+    if not set(outputs) <= set(range(1, len(rows))):
+        raise IntegrityError("labels were released that belong to no row")
     return _replay(chain, rows[1:], outputs)
 
 
