@@ -107,10 +107,13 @@ def load_dataset(
         raise InputError(f"--dataset {name!r} is unknown: one of {', '.join(DATASETS)}{hint}")
     root = cache_root(cache_dir)
     if name == "glyph":
-        raise InputError("--dataset glyph cannot be drawn yet; take mnist or fashion-mnist")
-    from pate_fed.data.formats import find_parts
+        from pate_fed.data.glyph import glyph_parts
 
-    parts = find_parts(name, data_dir=data_dir, download=download, downloads=root / "downloads")
+        parts = glyph_parts(glyph or GlyphSettings(), on_progress)
+    else:
+        from pate_fed.data.formats import find_parts
+
+        parts = find_parts(name, data_dir=data_dir, download=download, downloads=root / "downloads")
     folder = build_once(root, name, parts.key, lambda empty: _save(parts, empty))
     return _open(parts, folder)
 
