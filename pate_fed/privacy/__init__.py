@@ -1,6 +1,7 @@
 """PATE's privacy: mechanisms, noise, what they cost, the budget and the ledger. No torch, no flwr."""
 
 from pate_fed.privacy.conversion import ConvertedEpsilon, to_epsilon
+from pate_fed.privacy.distributed import DistributedGNMax, party_sigma
 from pate_fed.privacy.do_not_publish import data_dependent_epsilon_do_not_publish, data_dependent_rdp
 from pate_fed.privacy.events import PLAIN, RECORD, SECURE_SUM, PrivacyEvent, Protection, Sight, hospital_noise
 from pate_fed.privacy.filter import BudgetFilter, Odometer, epsilon_of, total_cost
@@ -17,6 +18,7 @@ __all__ = [
     "BudgetFilter",
     "ConfidentGNMax",
     "ConvertedEpsilon",
+    "DistributedGNMax",
     "Entry",
     "GNMax",
     "InteractiveGNMax",
@@ -39,6 +41,7 @@ __all__ = [
     "epsilon_text",
     "hospital_noise",
     "noise_from_seed",
+    "party_sigma",
     "to_epsilon",
     "total_cost",
     "verify",

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.filter import check_delta
+from pate_fed.privacy.checks import check_delta
 from pate_fed.privacy.orders import Floats, check_curve
 
 __all__ = ["CONVERSIONS", "ConvertedEpsilon", "overhead", "round_up", "to_epsilon"]

@@ -14,38 +14,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pate_fed.errors import BudgetError, InputError
-from pate_fed.privacy.events import RECORD, Cost, Mechanism, PrivacyEvent, Protection, check_count
-from pate_fed.privacy.noise import is_number
+from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
+from pate_fed.privacy.conversion import overhead
+from pate_fed.privacy.events import RECORD, Cost, Mechanism, PrivacyEvent, Protection
 
-__all__ = ["BudgetFilter", "Odometer", "check_delta", "check_epsilon", "epsilon_of", "total_cost"]
+__all__ = ["BudgetFilter", "Odometer", "epsilon_of", "total_cost"]
 
 # α - 1 of the orders that are searched. Any order gives a valid ε; the best lies near 1 + sqrt(ln(1/δ)/ρ).
 _ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 801)
-
-
-def check_delta(delta: float) -> float:
-    """δ as a float.
-
-    Raises:
-        InputError: not a number above 0 and below 1.
-    """
-    if not is_number(delta) or not 0 < delta < 1:
-        raise InputError(f"delta={delta!r}: must be above 0 and below 1, such as 1e-5")
-    return float(delta)
-
-
-def check_epsilon(epsilon: float) -> float:
-    """An ε budget as a float.
-
-    Raises:
-        InputError: not a finite number above 0.
-    """
-    if not is_number(epsilon) or not 0 < epsilon < math.inf:
-        raise InputError(f"epsilon={epsilon!r}: must be a finite budget above 0")
-    return float(epsilon)
 
 
 def total_cost(events: Iterable[PrivacyEvent]) -> Cost:
@@ -90,7 +68,7 @@ class BudgetFilter:
     @property
     def order(self) -> float:
         """The one Rényi order that the budget is kept at: the one where a Gaussian spend goes furthest."""
-        room = (self.epsilon - _overhead(_ORDERS, self.delta)) / _ORDERS
+        room = (self.epsilon - overhead(_ORDERS, self.delta)) / _ORDERS
         return float(_ORDERS[int(np.argmax(room))])
 
     @property
@@ -177,11 +155,6 @@ class Odometer:
         return shown[1:]
 
 
-def _overhead(order: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
-    """What the improved conversion adds to RDP at these orders."""
-    return np.log1p(-1 / order) - (math.log(delta) + np.log(order)) / (order - 1)
-
-
 def _overhead_up(order: float, delta: float) -> Fraction:
     """The overhead at one order, and a little more: an upper bound in spite of rounding."""
     # The one of two equal forms that loses no digits.
@@ -204,7 +177,7 @@ def _best_order(cost: Cost, delta: float) -> float:
     """The order with the least ε: a coarse look over all, then two closer ones around the best."""
     orders = _ORDERS
     for _ in range(3):
-        curve = orders * float(cost.rho) + _overhead(orders, delta)
+        curve = orders * float(cost.rho) + overhead(orders, delta)
         for pure, count in cost.pure:
             curve += count * np.minimum(float(pure), float(pure) ** 2 * orders / 2)
         best = int(np.argmin(curve))

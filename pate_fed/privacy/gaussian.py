@@ -14,9 +14,9 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from pate_fed.errors import InputError
+from pate_fed.privacy.checks import check_count, check_delta
 from pate_fed.privacy.conversion import round_up
-from pate_fed.privacy.events import RECORD, Protection, check_count
-from pate_fed.privacy.filter import check_delta
+from pate_fed.privacy.events import RECORD, Protection
 from pate_fed.privacy.orders import Floats, check_orders, check_sigma
 
 __all__ = [

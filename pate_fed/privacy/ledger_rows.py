@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.privacy.checks import check_delta, check_epsilon
 from pate_fed.privacy.events import PLAIN, Mechanism, PrivacyEvent, Protection, Sight
-from pate_fed.privacy.filter import BudgetFilter, check_delta, check_epsilon
-from pate_fed.privacy.mechanisms import mechanism_from_parameters
+from pate_fed.privacy.filter import BudgetFilter
+from pate_fed.privacy.registry import mechanism_from_parameters
 
 __all__ = [
     "COLUMNS",

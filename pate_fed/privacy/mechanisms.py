@@ -17,17 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.events import (
-    PLAIN,
-    RECORD,
-    Cost,
-    Mechanism,
-    PrivacyEvent,
-    Protection,
-    Sight,
-    check_count,
-)
-from pate_fed.privacy.noise import NoiseSource, check_scale, is_number
+from pate_fed.privacy.checks import check_count, check_scale, is_number
+from pate_fed.privacy.events import PLAIN, RECORD, Cost, Mechanism, PrivacyEvent, Protection, Sight
+from pate_fed.privacy.noise import NoiseSource
 from pate_fed.privacy.totals import check_predictions, check_totals, frozen, noisy_argmax, stop_after
 
 __all__ = [
@@ -36,7 +28,8 @@ __all__ = [
     "InteractiveGNMax",
     "LNMax",
     "Release",
-    "mechanism_from_parameters",
+    "Voting",
+    "finish",
 ]
 
 Ints = NDArray[np.int64]
@@ -62,7 +55,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Votes:
+class Voting:
     """What every mechanism knows about the votes, and the steps that all share."""
 
     name: ClassVar[str]
@@ -76,8 +69,11 @@ class _Votes:
     def parameters(self) -> dict[str, Any]:
         """All parameters, as plain numbers by name."""
         # One spelling for 40, 40.0 and NumPy's 40, so that equal mechanisms give equal text.
-        plain = {"int": int, "float": float}
-        return {part.name: plain[str(part.type)](getattr(self, part.name)) for part in fields(self)}
+        given = {part.name: (str(part.type), getattr(self, part.name)) for part in fields(self)}
+        return {
+            name: int(value) if kind == "int" else value if value is None else float(value)
+            for name, (kind, value) in given.items()
+        }
 
     def cost_asked(self, protection: Protection) -> Cost:
         """What each query costs that is looked at, answered or not."""
@@ -101,11 +97,11 @@ class _Votes:
         votes = votes[: stop_after(np.ones(len(votes), dtype=np.bool_), max_answers)]
         label = noisy_argmax(votes, draw(votes.shape), noise)
         answered = np.ones(len(votes), dtype=np.bool_)
-        return _release(self, answered, label, noise, protection, coordinator)
+        return finish(self, answered, label, noise, protection, coordinator)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LNMax(_Votes):
+class LNMax(Voting):
     """Noisy max with Laplace noise (P17, section 2.2): argmax of totals + discrete Laplace of `scale` votes.
 
     One query is (2 k / scale, 0)-DP where a unit moves k votes; P17's γ is 1 / scale.
@@ -118,7 +114,7 @@ class LNMax(_Votes):
     scale: float
 
     def __post_init__(self) -> None:
-        _Votes.__post_init__(self)
+        Voting.__post_init__(self)
         check_scale("scale", self.scale)
 
     def cost_asked(self, protection: Protection) -> Cost:
@@ -148,7 +144,7 @@ class LNMax(_Votes):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GNMax(_Votes):
+class GNMax(Voting):
     """Noisy max with Gaussian noise (P18, Proposition 8): argmax of totals + discrete N(0, `sigma2`²) votes.
 
     Raises:
@@ -159,7 +155,7 @@ class GNMax(_Votes):
     sigma2: float
 
     def __post_init__(self) -> None:
-        _Votes.__post_init__(self)
+        Voting.__post_init__(self)
         check_scale("sigma2", self.sigma2)
 
     def cost_asked(self, protection: Protection) -> Cost:
@@ -189,7 +185,7 @@ class GNMax(_Votes):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfidentGNMax(_Votes):
+class ConfidentGNMax(Voting):
     """Answer only where the teachers agree (P18, Algorithm 1).
 
     A query is answered where max + discrete N(0, `sigma1`²) >= `threshold`, by the argmax of
@@ -205,7 +201,7 @@ class ConfidentGNMax(_Votes):
     sigma2: float
 
     def __post_init__(self) -> None:
-        _Votes.__post_init__(self)
+        Voting.__post_init__(self)
         check_scale("sigma1", self.sigma1)
         check_scale("sigma2", self.sigma2)
         if not is_number(self.threshold) or not math.isfinite(self.threshold):
@@ -253,7 +249,7 @@ class ConfidentGNMax(_Votes):
         voted = votes[: len(answered)][answered]
         label = np.full(len(answered), NOT_ANSWERED, dtype=np.int64)
         label[answered] = noisy_argmax(voted, noise.discrete_gaussian(voted.shape, sigma=self.sigma2), noise)
-        return _release(self, answered, label, noise, protection, coordinator), answered
+        return finish(self, answered, label, noise, protection, coordinator), answered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,31 +309,11 @@ class InteractiveGNMax(ConfidentGNMax):
         )
 
 
-_MECHANISMS: dict[str, type[_Votes]] = {
-    kind.name: kind for kind in (LNMax, GNMax, ConfidentGNMax, InteractiveGNMax)
-}
-
-
-def mechanism_from_parameters(name: str, parameters: dict[str, Any]) -> Mechanism:
-    """The mechanism with that name and these parameters, as a ledger keeps them.
-
-    Raises:
-        InputError: an unknown name, or parameters that are not the mechanism's.
-    """
-    kind = _MECHANISMS.get(name)
-    if kind is None:
-        raise InputError(f"mechanism={name!r}: must be one of {', '.join(_MECHANISMS)}")
-    names = {entry.name for entry in fields(kind)}
-    if set(parameters) != names:
-        raise InputError(f"mechanism={name!r} has the parameters {', '.join(sorted(names))}")
-    return kind(**parameters)
-
-
 def _gaussian(l2_squared: int, sigma: float) -> Cost:
     return Cost(l2_squared / (2 * Fraction(sigma) ** 2))
 
 
-def _release(
+def finish(
     mechanism: Mechanism,
     answered: Bools,
     label: Ints,
@@ -345,6 +321,7 @@ def _release(
     protection: Protection,
     coordinator: Sight,
 ) -> Release:
+    """The release of these bits and labels, with what it cost."""
     event = PrivacyEvent(
         mechanism=mechanism,
         asked=len(answered),

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
+from pate_fed.privacy.checks import check_scale, is_number
 
 __all__ = [
     "SEEDED",
@@ -34,7 +35,6 @@ Shape = int | tuple[int, ...]
 SYSTEM = "exact integer sampler on the system's CSPRNG"
 SEEDED = "not private: seeded noise"
 
-SCALE_LIMITS = (1e-6, 1e9)
 _CHUNK = 100_000
 
 
@@ -58,25 +58,6 @@ class NoiseSource(Protocol):
 
     def tie_keys(self, shape: Shape) -> NDArray[np.int64]:
         """Independent uniform draws from 1..2^62, by which ties are broken without a preference."""
-
-
-def is_number(value: object) -> bool:
-    """Whether the value is a plain or NumPy number, and no truth value."""
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
-def check_scale(name: str, value: float) -> float:
-    """The scale as a float.
-
-    Raises:
-        InputError: not a number, not finite, or outside 1e-6..1e9 votes (int64 arithmetic stays exact there).
-    """
-    low, high = SCALE_LIMITS
-    if not is_number(value):
-        raise InputError(f"{name}={value!r}: a number of votes between {low:g} and {high:g} is meant")
-    if not low <= value <= high:
-        raise InputError(f"{name}={value!r}: must be a finite number of votes between {low:g} and {high:g}")
-    return float(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.noise import is_number
+from pate_fed.privacy.checks import is_number
 
 __all__ = ["DEFAULT_ORDERS", "Floats", "check_curve", "check_histograms", "check_orders", "check_sigma"]
 

@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
 from pate_fed.errors import InputError
+from pate_fed.privacy.checks import is_number
 from pate_fed.privacy.discrete import log_tail_gaussian
 from pate_fed.privacy.events import RECORD, Protection
 from pate_fed.privacy.gnmax import gnmax_rdp_from_log_q
-from pate_fed.privacy.noise import is_number
 from pate_fed.privacy.orders import Floats, check_orders, check_sigma
 
 __all__ = [

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.events import check_count
+from pate_fed.privacy.checks import check_count
 from pate_fed.privacy.noise import NoiseSource
 
 __all__ = ["check_predictions", "check_totals", "frozen", "noisy_argmax", "stop_after"]

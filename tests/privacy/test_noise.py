@@ -139,9 +139,9 @@ def test_a_bad_seed_is_refused(seed: Any) -> None:
 
 def test_system_noise_has_no_seed_and_does_not_repeat() -> None:
     assert not inspect.signature(SystemNoise).parameters
-    np.random.seed(0)  # noqa: NPY002 - must have no effect
+    np.random.seed(0)
     first = SystemNoise().discrete_gaussian(64, sigma=40.0), SystemNoise().discrete_laplace(64, scale=40.0)
-    np.random.seed(0)  # noqa: NPY002
+    np.random.seed(0)
     again = SystemNoise().discrete_gaussian(64, sigma=40.0), SystemNoise().discrete_laplace(64, scale=40.0)
     assert not any(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert (SystemNoise().kind, SystemNoise().private) == (SYSTEM, True)
