@@ -5,6 +5,7 @@ Nothing heavy is imported here; jinja2 and rich are imported where they are used
 
 from __future__ import annotations
 
+from pate_fed.report.html import render_report, write_report
 from pate_fed.report.log import Event, RunLog, Taught, Voted, read_log, read_result
 from pate_fed.report.metrics import (
     collect_versions,
@@ -59,6 +60,8 @@ __all__ = [
     "print_summary",
     "read_log",
     "read_result",
+    "render_report",
     "round_up",
     "write_metrics",
+    "write_report",
 ]

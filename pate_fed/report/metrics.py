@@ -26,6 +26,7 @@ __all__ = [
     "outcome_json",
     "outcome_line",
     "round_up",
+    "short",
     "write_atomically",
     "write_metrics",
 ]
@@ -141,7 +142,7 @@ def outcome_line(result: RunResult, report: Path | None = None) -> str:
     none = "unbounded" if outcome.status == "success" else "-"
     parts = (
         f"ε={none if epsilon is None else f'{epsilon:.3f}'}",
-        f"δ={_short(study.delta)}",
+        f"δ={short(study.delta)}",
         f"unit={study.unit}",
         f"labels={result.queries_answered}",
         f"accuracy={'-' if accuracy is None else f'{accuracy:.3f}'}",
@@ -166,7 +167,8 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
     return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
+    """A small number as people write it: 1e-5 rather than 1e-05."""
     return f"{value:.3g}".replace("e-0", "e-")
 
 

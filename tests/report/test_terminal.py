@@ -1,4 +1,4 @@
-"""Progress and summary: few plain lines, bars on a terminal, silence on request, no escape codes from others."""
+"""Progress and summary: few plain lines, bars on a terminal, silence on request, no foreign escape codes."""
 
 from __future__ import annotations
 

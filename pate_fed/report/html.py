@@ -1,0 +1,100 @@
+"""`report.html`: one file that needs nothing from outside, runs no script, and fits phone and paper."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pate_fed.report import plots, words
+from pate_fed.report.metrics import write_atomically
+from pate_fed.report.png import contact_sheet, data_uri
+from pate_fed.report.result import RunResult
+
+__all__ = ["REPORT_NAME", "render_report", "write_report"]
+
+REPORT_NAME = "report.html"
+
+
+def write_report(result: RunResult, path: Path, publishable: bool = False) -> None:
+    """Write the report at once; `publishable` leaves out every figure computed from private votes.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    write_atomically(path, render_report(result, publishable=publishable))
+
+
+def render_report(result: RunResult, *, publishable: bool = False) -> str:
+    """The report's text; equal results give equal text."""
+    return str(_template().render(_context(result, publishable=publishable)))
+
+
+def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
+    notes = words.banners(result, publishable=publishable)
+    return {
+        "result": result,
+        "study": result.study,
+        "outcome": result.outcome,
+        "publishable": publishable,
+        "style": _asset("report.css"),
+        "alarms": [note for note in notes if note.kind == "danger"],
+        "notes": [note for note in notes if note.kind != "danger"],
+        "key_figures": words.key_figures(result),
+        "guarantees": words.guarantees(result),
+        "lead": words.protection_lead(result),
+        "terms": words.describe_terms(result),
+        "groups": _groups(result, publishable=publishable),
+        "samples": _samples(result),
+        "time": plots.time_bars(result),
+        "hidden": [] if publishable else words.unpublishable(result),
+        "sanitised": _sanitised(result),
+        "duration": words.duration(result.outcome.seconds.total),
+        "versions": sorted(result.study.versions.items()),
+    }
+
+
+def _groups(result: RunResult, *, publishable: bool) -> list[tuple[str, list[plots.Figure]]]:
+    agreement = None if publishable else plots.top_vote_histogram(result)
+    accuracy = plots.accuracy_bars(result, publishable=publishable)
+    matrix, curve = plots.confusion_matrix(result), plots.test_accuracy_curve(result)
+    groups: list[tuple[str, list[plots.Figure | None]]] = [
+        ("Privacy over the run", [plots.epsilon_curve(result), agreement]),
+        ("How good it is", [accuracy, matrix, curve]),
+        ("How the student learnt", [*plots.learning_curves(result)]),
+    ]
+    return [(title, [figure for figure in figures if figure]) for title, figures in groups]
+
+
+def _samples(result: RunResult) -> tuple[int, str] | None:
+    """How many images the generator drew and their sheet; whole rows, so that no corner stays empty."""
+    if result.samples is None or not len(result.samples.images):
+        return None
+    images = result.samples.images
+    columns = next((number for number in range(16, 7, -1) if len(images) % number == 0), 8)
+    images = images[: max(len(images) // columns * columns, min(len(images), columns))]
+    return len(images), data_uri(contact_sheet(images, columns=columns))
+
+
+def _sanitised(result: RunResult) -> str | None:
+    privacy = result.outcome.privacy
+    if privacy.sanitised is None:
+        return None
+    sd = privacy.sanitised_sd
+    spread = "" if sd is None else f" (standard deviation of its noise {sd:.3f})"
+    return words.epsilon_text(privacy.sanitised) + spread
+
+
+def _asset(name: str) -> str:
+    return files("pate_fed.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Any:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(_asset("report.html.jinja"))

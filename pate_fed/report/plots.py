@@ -1,0 +1,369 @@
+"""The report's figures: each a picture, its words, and the numbers behind it as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from pate_fed.report.metrics import round_up, short
+from pate_fed.report.result import RunResult
+from pate_fed.report.svg import WIDTH, Canvas, Chart, Scale, compact, nice_ticks
+
+__all__ = [
+    "Figure",
+    "accuracy_bars",
+    "confusion_matrix",
+    "epsilon_curve",
+    "learning_curves",
+    "test_accuracy_curve",
+    "time_bars",
+    "top_vote_histogram",
+]
+
+_SERIES = ("c1", "c2", "c3", "c4", "c5", "c6")
+_MOST_CLASSES = 20  # with more, a confusion matrix shows no numbers and no names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """An inline SVG with its title, caption, legend (CSS class, name), and its numbers as a table.
+
+    `private`: computed from private votes, for the analyst only. `tall`: takes two rows beside others.
+    """
+
+    title: str
+    picture: str
+    caption: str = ""
+    legend: tuple[tuple[str, str], ...] = ()
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    private: bool = False
+    tall: bool = False
+
+
+def epsilon_curve(result: RunResult) -> Figure | None:
+    """Data-independent ε after each batch over the queries so far, and the budget where there is one."""
+    points = [(0, 0, 0.0)]
+    asked = accumulate(release.asked for release in result.releases)
+    answered = accumulate(release.answered for release in result.releases)
+    for release, queries, labels in zip(result.releases, asked, answered, strict=True):
+        if release.epsilon is not None:
+            points.append((queries, labels, release.epsilon))
+    if len(points) == 1:
+        return None
+    budget, top = result.study.budget, points[-1][2]
+    shown = budget is not None and budget <= 4 * top
+    chart = Chart(
+        nice_ticks(0, points[-1][0]),
+        nice_ticks(0, max(top, budget or 0) * 1.08 if shown else top),
+        x_range=(0, points[-1][0]),
+        x_label="queries asked",
+        y_label=f"ε at δ = {short(result.study.delta)}",
+    )
+    chart.path([(chart.x(queries), chart.y(epsilon)) for queries, _, epsilon in points], "line c1")
+    for queries, labels, epsilon in points[1:]:
+        tip = f"ε = {_up(epsilon)} after {queries:,} queries, {labels:,} labels"
+        chart.dot(chart.x(queries), chart.y(epsilon), "dot c1", tip=tip)
+    if shown and budget is not None:
+        chart.mark_y(budget, f"budget ε = {compact(budget)}")
+    alt = f"ε grows with the queries asked, to {_up(top)} after {points[-1][0]:,} queries."
+    caption = "Data-independent ε against the public, charged before a batch is released."
+    if budget is not None and not shown:
+        caption += f" The budget, ε = {compact(budget)}, lies far above."
+    return Figure(
+        title="Privacy spent",
+        picture=chart.svg(alt),
+        caption=caption,
+        header=("queries asked", "labels released", "ε"),
+        rows=tuple((f"{queries:,}", f"{labels:,}", _up(epsilon)) for queries, labels, epsilon in points[1:]),
+    )
+
+
+def accuracy_bars(result: RunResult, *, publishable: bool) -> Figure | None:
+    """Teachers, ensemble, labels and student, side by side."""
+    accuracy = result.outcome.accuracy
+    rows = [
+        ("teachers, mean", accuracy.teacher_mean, True),
+        ("ensemble", accuracy.ensemble, True),
+        ("released labels", accuracy.labels, False),
+        ("student", accuracy.student, False),
+    ]
+    known = [(name, value, private) for name, value, private in rows if value is not None]
+    known = [row for row in known if not (publishable and row[2])]
+    if not known:
+        return None
+    canvas = Canvas(44 * len(known) + 30)
+    x = Scale(0, 1, 150, WIDTH - 56)
+    for value in (0.0, 0.25, 0.5, 0.75, 1.0):
+        canvas.line(x(value), 6, x(value), canvas.height - 24, "grid")
+        canvas.text(x(value), canvas.height - 6, f"{value:.0%}", anchor="middle")
+    for place, (name, value, private) in enumerate(known):
+        y = 10 + 44 * place
+        canvas.text(142, y + 19, name + (" ◆" if private else ""), "t ink", anchor="end")
+        canvas.rect(x(0), y, x(value) - x(0), 28, "fill " + ("c1" if name == "student" else "soft"))
+        canvas.text(x(value) + 7, y + 19, f"{value:.1%}", "t strong")
+    text = ", ".join(f"{name} {value:.1%}" for name, value, _ in known)
+    caption = (
+        "Labels count answered queries only: the threshold passes over hard images, so they look easier."
+    )
+    if any(private for _, _, private in known):
+        caption += " ◆ computed from private votes: for the analyst, do not publish."
+    return Figure(
+        title="Accuracy",
+        picture=canvas.svg(f"Share of right answers: {text}."),
+        caption=caption,
+        header=("who", "right"),
+        rows=tuple((name, f"{value:.2%}") for name, value, _ in known),
+    )
+
+
+def top_vote_histogram(result: RunResult) -> Figure | None:
+    """How many votes the winner of each query had, answered above refused. From private totals."""
+    found = result.evaluation
+    if not found.top_edges or not (sum(found.top_answered) + sum(found.top_refused)):
+        return None
+    edges, answered, refused = found.top_edges, found.top_answered, found.top_refused
+    stacked = [left + right for left, right in zip(answered, refused, strict=True)]
+    chart = Chart(
+        nice_ticks(0, edges[-1]),
+        nice_ticks(0, max(stacked), most=5),
+        x_range=(0, edges[-1]),
+        x_label="votes for the winner",
+        y_label="queries",
+    )
+    for low, high, yes, both in zip(edges, edges[1:], answered, stacked, strict=False):
+        left, width = chart.x(low), max(chart.x(high) - chart.x(low) - 1, 0.7)
+        tip = f"{_votes(low, high)} votes: {yes:,} answered, {both - yes:,} refused"
+        if yes:
+            chart.rect(left, chart.y(yes), width, chart.bottom - chart.y(yes), "fill c1", tip=tip)
+        if both > yes:
+            chart.rect(left, chart.y(both), width, chart.y(yes) - chart.y(both), "fill c2", tip=tip)
+    if result.study.threshold is not None and 0 <= result.study.threshold <= edges[-1]:
+        chart.mark_x(result.study.threshold, f"threshold {compact(result.study.threshold)}")
+    rows = zip(edges, edges[1:], answered, refused, strict=False)
+    return Figure(
+        title="Agreement of the teachers",
+        picture=chart.svg(
+            f"Histogram of the winner's votes over {sum(stacked):,} queries: {sum(answered):,} answered, "
+            f"{sum(refused):,} refused."
+        ),
+        caption="Noise is added before the threshold is asked, so the two kinds overlap around it.",
+        legend=(("c1", f"answered ({sum(answered):,})"), ("c2", f"refused ({sum(refused):,})")),
+        header=("winner's votes", "answered", "refused"),
+        rows=tuple((_votes(low, high), f"{yes:,}", f"{no:,}") for low, high, yes, no in rows if yes or no),
+        private=True,
+    )
+
+
+def _votes(low: int, high: int) -> str:
+    return str(low) if high == low + 1 else f"{low} to {high - 1}"
+
+
+def confusion_matrix(result: RunResult) -> Figure | None:
+    """Released labels against the public inputs' true classes; each row's shares as depth of colour."""
+    counts = result.evaluation.confusion
+    total = sum(map(sum, counts))
+    if not total:
+        return None
+    size, right = len(counts), sum(counts[place][place] for place in range(len(counts)))
+    few = size <= _MOST_CLASSES
+    names = [_cut(result.study.class_name(place)) for place in range(size)]
+    longest = max(map(len, names)) if few else 0
+    left = 26.0 + 7.2 * longest
+    cell = min((WIDTH - left - 8) / size, 40.0)
+    flat = longest * 7.2 <= cell - 4
+    canvas = Canvas(26 + cell * size + (22 if flat or not few else 10 + 5.6 * longest))
+    left += (WIDTH - 8 - left - cell * size) / 2
+    for truth, row in enumerate(counts):
+        y = 8 + truth * cell
+        if few:
+            canvas.text(left - 7, y + cell / 2 + 4, names[truth], anchor="end")
+        for label, count in enumerate(row):
+            _cell(canvas, left + label * cell, y, cell, count, sum(row), few=few, diagonal=truth == label)
+    _frame(canvas, left, cell * size, names if few else [], flat=flat)
+    mixed = sorted(
+        ((count, truth, label) for truth, row in enumerate(counts) for label, count in enumerate(row)),
+        reverse=True,
+    )
+    worst = [(count, truth, label) for count, truth, label in mixed if truth != label and count][:10]
+    name = result.study.class_name
+    return Figure(
+        title="Released labels against the truth",
+        picture=canvas.svg(
+            f"Confusion matrix of {size} classes: {right:,} of {total:,} released labels are right"
+            + (f"; most often {name(worst[0][1])} is called {name(worst[0][2])}." if worst else ".")
+        ),
+        tall=True,
+        caption=f"{right:,} of {total:,} right. A row is a true class, a column the label it got; shades are "
+        "shares of the row. From released labels and public truth, so it costs no privacy.",
+        header=("truth", "called", "times"),
+        rows=tuple((name(truth), name(label), f"{count:,}") for count, truth, label in worst),
+    )
+
+
+def _cell(
+    canvas: Canvas, x: float, y: float, size: float, count: int, of: int, *, few: bool, diagonal: bool
+) -> None:
+    if not count:
+        if few:
+            canvas.rect(x + 0.5, y + 0.5, size - 1, size - 1, "empty")
+        return
+    gap = 0.5 if few else 0.0
+    share = count / of
+    kind = "fill c1" if diagonal else "fill c2"
+    canvas.rect(x + gap, y + gap, size - 2 * gap, size - 2 * gap, "empty" if few else kind, opacity=1)
+    canvas.rect(x + gap, y + gap, size - 2 * gap, size - 2 * gap, kind, opacity=0.12 + 0.88 * share)
+    if few:
+        text = "t on" if share > 0.8 else "t ink halo"
+        small = " tiny" if len(f"{count}") * 8 > size else ""
+        canvas.text(x + size / 2, y + size / 2 + 4, f"{count}", text + small, anchor="middle")
+
+
+def _frame(canvas: Canvas, left: float, side: float, names: Sequence[str], *, flat: bool) -> None:
+    cell = side / len(names) if names else side
+    for place, name in enumerate(names):
+        x = left + (place + 0.5) * cell
+        if flat:
+            canvas.text(x, side + 23, name, anchor="middle")
+        else:
+            canvas.text(x + 4, side + 20, name, anchor="end", turn=-45)
+    canvas.text(left + side / 2, canvas.height - 3, "released label", "t label", anchor="middle")
+    canvas.text(12, 8 + side / 2, "truth", "t label", anchor="middle", turn=-90)
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= 11 else name[:10] + "…"
+
+
+def test_accuracy_curve(result: RunResult) -> Figure | None:
+    """The student's accuracy on public images that were never asked about, over epochs."""
+    points = [
+        (epoch.epoch, epoch.test_accuracy) for epoch in result.epochs if epoch.test_accuracy is not None
+    ]
+    return _curves(
+        "The student's test accuracy",
+        {"test accuracy": points},
+        caption="On public images that were never asked about; shown, never used to choose.",
+        y_label="right",
+        share=True,
+    )
+
+
+def learning_curves(result: RunResult) -> list[Figure]:
+    """The student's losses, and shares such as the kept one, each over epochs."""
+    epochs = result.epochs
+    names = list(dict.fromkeys(name for epoch in epochs for name in epoch.values))
+    series: dict[str, list[tuple[int, float]]] = {
+        name: [(epoch.epoch, epoch.values[name]) for epoch in epochs if name in epoch.values]
+        for name in names
+    }
+    losses = {name: points for name, points in series.items() if "loss" in name}
+    shares = {
+        name: points
+        for name, points in series.items()
+        if name not in losses and all(0 <= value <= 1 for _, value in points)
+    }
+    figures = [
+        _curves("The student's losses", losses, caption=_LOSSES, y_label="loss"),
+        _curves("How it chose its labels", shares, caption=_SHARES, y_label="share", share=True),
+    ]
+    return [figure for figure in figures if figure]
+
+
+_LOSSES = "Supervised parts learn from released labels, unsupervised ones from all public images."
+_SHARES = (
+    "Shares in a pass over the data, such as the labels kept for learning and those the networks dispute."
+)
+
+Series = dict[str, list[tuple[int, float]]]
+
+
+def _curves(title: str, series: Series, *, caption: str, y_label: str, share: bool = False) -> Figure | None:
+    series = {name: points for name, points in series.items() if points}
+    if not series:
+        return None
+    show: Callable[[float], str] = (lambda value: f"{value:.2%}") if share else (lambda value: f"{value:.4f}")
+    epochs = sorted({epoch for points in series.values() for epoch, _ in points})
+    chart = _epoch_chart(series, epochs, y_label, share=share)
+    for place, (name, points) in enumerate(series.items()):
+        kind = _SERIES[place % len(_SERIES)]
+        chart.path([(chart.x(epoch), chart.y(value)) for epoch, value in points], f"line {kind}")
+        epoch, value = points[-1]
+        chart.dot(chart.x(epoch), chart.y(value), f"dot {kind}", tip=f"{_words(name)}: {show(value)}")
+    ends = ", ".join(f"{_words(name)} {show(points[-1][1])}" for name, points in series.items())
+    legend = tuple((_SERIES[place % len(_SERIES)], _words(name)) for place, name in enumerate(series))
+    lookup = {name: dict(points) for name, points in series.items()}
+    return Figure(
+        title=title,
+        picture=chart.svg(f"{title} over {len(epochs)} epochs; at the end: {ends}."),
+        caption=caption,
+        legend=legend if len(series) > 1 else (),
+        header=("epoch", *map(_words, series)),
+        rows=tuple(
+            (str(epoch), *(show(lookup[name][epoch]) if epoch in lookup[name] else "-" for name in series))
+            for epoch in epochs
+        ),
+    )
+
+
+def _epoch_chart(series: Series, epochs: Sequence[int], y_label: str, *, share: bool) -> Chart:
+    values = [value for points in series.values() for _, value in points]
+    low = max(0.0, min(values) - 0.05) if share else min(min(values), 0.0)
+    ticks = nice_ticks(low, max(values))
+    return Chart(
+        [tick for tick in nice_ticks(0, epochs[-1]) if tick == int(tick)],
+        [tick for tick in ticks if tick <= 1.0] if share else ticks,
+        x_range=(min(epochs[0], 0), epochs[-1]),
+        x_label="epoch",
+        y_label=y_label,
+        height=220,
+        y_text=(lambda value: f"{value:.0%}") if share else compact,
+    )
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def time_bars(result: RunResult) -> Figure | None:
+    """Seconds a phase, and what none of them accounts for."""
+    seconds = result.outcome.seconds
+    rows = [
+        ("teach", seconds.teach),
+        ("vote", seconds.vote),
+        ("aggregate", seconds.aggregate),
+        ("learn", seconds.student),
+    ]
+    known = [(name, value) for name, value in rows if value is not None]
+    if not known:
+        return None
+    total = sum(value for _, value in known)
+    if seconds.total is not None and seconds.total > total:
+        known.append(("other", seconds.total - total))
+        total = seconds.total
+    canvas = Canvas(32 * len(known) + 8)
+    x = Scale(0, max(max(value for _, value in known), 1e-9), 84, WIDTH - 120)
+    for place, (name, value) in enumerate(known):
+        y = 6 + 32 * place
+        canvas.text(76, y + 16, name, "t ink", anchor="end")
+        canvas.rect(x(0), y, max(x(value) - x(0), 1), 22, "fill soft")
+        canvas.text(
+            max(x(value), x(0) + 1) + 7,
+            y + 16,
+            f"{value:,.1f} s  ({value / max(total, 1e-9):.0%})",
+            "t strong",
+        )
+    text = ", ".join(f"{name} {value:.1f} s" for name, value in known)
+    return Figure(
+        title="Time by phase",
+        picture=canvas.svg(f"Time by phase: {text}."),
+        caption="Other: starting up, messages between the parties, writing files.",
+        header=("phase", "seconds", "share"),
+        rows=tuple((name, f"{value:,.2f}", f"{value / max(total, 1e-9):.1%}") for name, value in known),
+    )
+
+
+def _up(value: float) -> str:
+    rounded = round_up(value, digits=3)
+    return "unbounded" if rounded is None else f"{rounded:.3f}"

@@ -1,0 +1,328 @@
+"""What the report says in words: outcome, warnings, who is protected against whom, the study's terms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pate_fed.report.metrics import round_up, short
+from pate_fed.report.result import Outcome, RunResult, StudyFacts
+
+__all__ = [
+    "EPSILON_ALARM",
+    "Banner",
+    "Guarantee",
+    "KeyFigure",
+    "banners",
+    "describe_terms",
+    "duration",
+    "epsilon_text",
+    "guarantees",
+    "key_figures",
+    "protection_lead",
+    "unpublishable",
+]
+
+EPSILON_ALARM = 10.0
+"""Above it a report says that ε promises almost nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Banner:
+    """A message at the top; `kind` is danger, warn or note."""
+
+    kind: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFigure:
+    """A large number with its name and what belongs to it; `kind` is empty or danger."""
+
+    name: str
+    value: str
+    details: tuple[str, ...]
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """One adversary: what it sees, what is kept from it, and the bound; `kind` is finite, none or broken."""
+
+    against: str
+    sees: str
+    hidden: str
+    bound: str
+    by: str
+    kind: str
+
+
+def epsilon_text(value: float | None) -> str:
+    """ε with three decimals, rounded up, or "unbounded"."""
+    rounded = round_up(value, digits=3)
+    return "unbounded" if rounded is None else f"{rounded:,.3f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as a person says them."""
+    if seconds is None:
+        return "-"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _protects(study: StudyFacts) -> str:
+    verb = "replaced" if study.adjacency == "replace-one" else "added or removed"
+    return study.protects or f"one {study.unit} {verb}"
+
+
+def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
+    """Everything a reader must know before any figure, the gravest first."""
+    study, outcome = result.study, result.outcome
+    found: list[Banner] = []
+    if outcome.status != "success":
+        title = "The run failed" if outcome.status == "failed" else "The run was aborted"
+        found.append(Banner("danger", title, _sentence(outcome.reason or "no reason was recorded")))
+    if not study.noise_private:
+        found.append(Banner("danger", "Not private: seeded noise", _SEEDED))
+    epsilon = outcome.privacy.student
+    if outcome.status == "success" and epsilon is None:
+        reason = outcome.privacy.student_reason or "no bound is known"
+        found.append(Banner("danger", "No privacy bound", _sentence(reason)))
+    if epsilon is not None and epsilon > EPSILON_ALARM:
+        title = f"ε = {epsilon_text(epsilon)} promises almost nothing"
+        found.append(Banner("danger", title, _why_large(result)))
+    if result.left_out:
+        found.append(_left_out_banner(result, publishable=publishable))
+    if not publishable:
+        found.append(Banner("note", "For the analyst", _ANALYST))
+    return found
+
+
+_SEEDED = (
+    "The noise of this run can be computed again by anyone who knows the seed, so it protects nobody. Every "
+    "ε below is what the same run would cost with noise from the operating system's random source. Leave the "
+    "seed out to get that protection."
+)
+_ANALYST = (
+    "Figures marked ◆ were computed from private votes: they help to judge the run and carry no guarantee. "
+    "Write a publishable copy before you hand this report on; log.jsonl and metrics.json stay with you."
+)
+
+
+def _why_large(result: RunResult) -> str:
+    study, epsilon = result.study, result.outcome.privacy.student or 0.0
+    why = f"It allows the chance of an outcome to change by a factor of {_factor(epsilon)}. "
+    noise = f"noise of σ₂ = {study.sigma2:,.4g} votes" if study.sigma2 is not None else "noise in proportion"
+    if study.num_teachers < 100:
+        why += (
+            f"The reason: {_plural(study.num_teachers, 'teacher')} can outvote only a little noise "
+            f"({noise}), and little noise hides little of one {study.unit}. "
+        )
+    else:
+        answers = _plural(result.queries_answered, "answered query").replace("querys", "queries")
+        why += f"The reason: {answers} at {noise} add up. "
+    return (
+        why + "More teachers, more noise or fewer labels bring it down; pate-fed plan computes by how much."
+    )
+
+
+def _left_out_banner(result: RunResult, *, publishable: bool) -> Banner:
+    parties = list(dict.fromkeys(left.party for left in result.left_out))
+    title = f"{len(parties)} of {result.study.num_clients} hospitals left out at least once"
+    if publishable:
+        return Banner("warn", title, "Their votes did not count where they were late or failed a check.")
+    shown = "; ".join(f"{left.party} ({left.phase}: {left.reason})" for left in result.left_out[:5])
+    more = f"; and {len(result.left_out) - 5} more in log.jsonl" if len(result.left_out) > 5 else ""
+    return Banner("warn", title, f"{shown}{more}.")
+
+
+def _sentence(text: str) -> str:
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else text + "."
+
+
+_UNTOLD = 13.8
+
+
+def _factor(epsilon: float) -> str:
+    if epsilon > _UNTOLD:
+        return "more than a million"
+    factor = math.exp(epsilon)
+    return f"{factor:,.0f}" if factor >= 10 else f"{factor:.1f}"
+
+
+def protection_lead(result: RunResult) -> str:
+    """What is protected and what ε at δ says about it, in two sentences."""
+    study, epsilon = result.study, result.outcome.privacy.student
+    unit = f"Protected unit: {_protects(study)}."
+    if not result.queries_asked and epsilon == 0:
+        return f"{unit} Nothing was released, so nothing was spent."
+    if epsilon is None:
+        return unit
+    change = "replaced by any other" if study.adjacency == "replace-one" else "added or taken away"
+    grows = "grows" if study.noise_private else "would grow, with private noise,"
+    size = f"e^ε = {_factor(epsilon)}," if epsilon <= _UNTOLD else "e^ε, which is more than a million,"
+    return (
+        f"{unit} With one {study.unit} {change}, the probability of any outcome {grows} at most by a factor "
+        f"of {size} plus δ = {short(study.delta)}."
+    )
+
+
+def key_figures(result: RunResult) -> list[KeyFigure]:
+    """The four numbers a reader looks for first."""
+    study, outcome = result.study, result.outcome
+    epsilon, student = outcome.privacy.student, outcome.accuracy.student
+    asked, answered = result.queries_asked, result.queries_answered
+    details: tuple[str, ...] = (f"δ = {short(study.delta)}", study.unit, study.adjacency)
+    if not study.noise_private:
+        details += ("not private: seeded noise",)
+    bad = not study.noise_private or epsilon is None or epsilon > EPSILON_ALARM
+    none = "unbounded" if outcome.status == "success" else "unknown"
+    share = f"of {asked:,} queries asked" + (f" ({answered / asked:.0%})" if asked else "")
+    return [
+        KeyFigure(
+            "ε against the public",
+            none if epsilon is None else epsilon_text(epsilon),
+            details,
+            "danger" if bad else "",
+        ),
+        KeyFigure(
+            "student's accuracy", "-" if student is None else f"{student:.1%}", ("on public test images",)
+        ),
+        KeyFigure("labels released", f"{answered:,}", (share,)),
+        KeyFigure(
+            "hospitals",
+            f"{study.num_clients:,}",
+            (_plural(study.num_teachers, "teacher"), f"quorum {study.least_clients:,}"),
+        ),
+    ]
+
+
+def guarantees(result: RunResult) -> list[Guarantee]:
+    """One row for each who could try to learn about a patient."""
+    return [_public(result), _coordinator(result), _other_hospitals(result)]
+
+
+_AT_HOME = "Records, teachers and their weights, gradients, scores"
+
+
+def _public(result: RunResult) -> Guarantee:
+    study, privacy = result.study, result.outcome.privacy
+    bound, kind = _public_bound(study, result.outcome)
+    by = f"noise on every vote: {study.noise}"
+    if not study.noise_private and privacy.student is not None:
+        by = f"{study.noise}; with private noise it would be ε = {epsilon_text(privacy.student)}"
+    elif privacy.student is None:
+        by = privacy.student_reason or "no bound is known"
+    return Guarantee(
+        "Anyone who gets the student or its labels",
+        "Which queries were answered, and their noisy labels",
+        "All votes and totals. " + _AT_HOME,
+        bound,
+        by,
+        kind,
+    )
+
+
+def _public_bound(study: StudyFacts, outcome: Outcome) -> tuple[str, str]:
+    epsilon = outcome.privacy.student
+    if epsilon is None:
+        return "No bound", "none"
+    if not study.noise_private:
+        return "None: the noise was seeded", "broken"
+    kind = "finite" if epsilon <= EPSILON_ALARM else "broken"
+    return f"ε = {epsilon_text(epsilon)}, δ = {short(study.delta)}", kind
+
+
+def _coordinator(result: RunResult) -> Guarantee:
+    study, epsilon = result.study, result.outcome.privacy.coordinator
+    hidden, by = {
+        "plain": (_AT_HOME, "trust alone: no noise is added before it sees the votes"),
+        "secure-sum": (
+            "One hospital's own votes. " + _AT_HOME,
+            "masks hide who voted how; the exact sum is shown",
+        ),
+        "hospital-noise": (
+            "Exact totals, one hospital's own votes. " + _AT_HOME,
+            "noise and masks added at home",
+        ),
+    }.get(study.coordinator, (_AT_HOME, "see the ledger"))
+    if epsilon is None:
+        bound, kind = "Unbounded: ε promises nothing here", "none"
+    elif not study.noise_private:
+        bound, kind = "None: the noise was seeded", "broken"
+    else:
+        bound, kind = f"ε = {epsilon_text(epsilon)}, δ = {short(study.delta)}", "finite"
+    sees = study.coordinator_sees[:1].upper() + study.coordinator_sees[1:]
+    return Guarantee("The coordinator", sees, hidden, bound, by, kind)
+
+
+def _other_hospitals(result: RunResult) -> Guarantee:
+    bound, kind = _public_bound(result.study, result.outcome)
+    return Guarantee(
+        "The other hospitals",
+        "The same as the public, and their own votes",
+        "Another hospital's votes. " + _AT_HOME,
+        bound,
+        "the same noise, as long as they do not share in what the coordinator sees",
+        kind,
+    )
+
+
+def describe_terms(result: RunResult) -> list[tuple[str, str]]:
+    """The study's terms as names and values, in reading order; what is unknown is left out."""
+    study = result.study
+    terms = [
+        ("Data set", f"{study.dataset}, {study.num_classes} classes"),
+        ("Public pool", _pool(study)),
+        ("Hospitals", f"{study.num_clients:,}, at least {study.least_clients:,} in every batch"),
+        ("Teachers a hospital", f"{study.teachers_per_client:,} ({study.teacher})" if study.teacher else ""),
+        ("Private records", study.partition),
+        ("Mechanism", study.aggregator),
+        ("Threshold T", _in_votes(study.threshold, study)),
+        ("Threshold noise σ₁", _in_votes(study.sigma1, study)),
+        ("Vote noise σ₂", _in_votes(study.sigma2, study)),
+        ("Noise from", study.noise),
+        ("Protected", _protects(study)),
+        ("Budget", f"ε = {study.budget:,.6g}" if study.budget is not None else "none was set; ε is reported"),
+        ("Stop", f"at {study.labels:,} labels or {study.max_queries:,} queries"),
+        ("Student", study.student),
+        (
+            "Ran on",
+            {"ray": "Flower's simulation engine", "inline": "one process"}.get(study.backend, study.backend),
+        ),
+        ("Seed", "none" if study.seed is None else f"{study.seed} (repeatable, not private)"),
+    ]
+    return [(name, value) for name, value in terms if value]
+
+
+_BACKENDS = {"ray": "Flower's simulation engine", "inline": "one process"}
+
+
+def _pool(study: StudyFacts) -> str:
+    size = f"{study.pool_size:,} images" if study.pool_size is not None else ""
+    digest = f"SHA-256 {study.pool_digest[:12]}…" if study.pool_digest else ""
+    return ", ".join(part for part in (size, digest) if part)
+
+
+def _in_votes(value: float | None, study: StudyFacts) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.6g} votes ({value / study.num_teachers:.3g} a teacher)"
+
+
+def unpublishable(result: RunResult) -> list[tuple[str, str]]:
+    """Privacy figures that follow from private votes, by name; for the analyst."""
+    privacy = result.outcome.privacy
+    if privacy.data_dependent_do_not_publish is None:
+        return []
+    return [("data-dependent ε (do not publish)", epsilon_text(privacy.data_dependent_do_not_publish))]

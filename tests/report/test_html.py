@@ -1,0 +1,294 @@
+"""report.html: one file, nothing from outside, every section, hostile text escaped, private figures told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from pate_fed.errors import InputError
+from pate_fed.report import (
+    Accuracy,
+    Evaluation,
+    Outcome,
+    PrivacyFigures,
+    RunLog,
+    RunResult,
+    read_result,
+    render_report,
+    write_report,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+SECTIONS = (
+    "Who is protected against whom",
+    "The study's terms",
+    "Privacy spent",
+    "Agreement of the teachers",
+    "Accuracy",
+    "Released labels against the truth",
+    "The student's test accuracy",
+    "The student's losses",
+    "How it chose its labels",
+    "What the generator draws",
+    "Time by phase",
+    "Versions and resources",
+)
+VOID = {"meta", "img", "br", "hr", "input", "link", "rect", "line", "polyline", "circle"}
+
+
+class Page(HTMLParser):
+    """The page's tags, headings and text; fails where tags do not nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.headings: list[str] = []
+        self.words = ""
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID or (tag in {"rect", "circle"} and not self.rawdata_self_closed()):
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open and self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self._open:
+            self.words += data
+        if self._open and self._open[-1] in {"h1", "h2", "h3"}:
+            self.headings.append(data.strip())
+
+    def rawdata_self_closed(self) -> bool:
+        return (self.get_starttag_text() or "").endswith("/>")
+
+    def of(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture
+def page(run_result: RunResult) -> Page:
+    return Page(render_report(run_result))
+
+
+def test_nothing_comes_from_outside(run_result: RunResult) -> None:
+    text = render_report(run_result)
+    page = Page(text)
+    names = {name for name, _ in page.tags}
+    assert not names & {"script", "link", "iframe", "object", "embed", "form", "base", "audio", "video"}
+    for name, attributes in page.tags:
+        for key in ("src", "href", "xlink:href", "srcset", "action", "data", "poster", "background"):
+            assert attributes.get(key, "data:").startswith("data:"), (name, attributes)
+        assert not any(key.startswith("on") for key in attributes)
+        assert "url(" not in attributes.get("style", "")
+    assert "http://" not in text and "https://" not in text and "@import" not in text and "url(" not in text
+
+
+def test_the_page_forbids_scripts_and_loading(page: Page) -> None:
+    (policy,) = [
+        meta["content"] for meta in page.of("meta") if meta.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert policy.startswith("default-src 'none'") and "script" not in policy
+
+
+def test_every_section_is_there(page: Page) -> None:
+    assert page.headings[0] == "glyph-250"
+    for section in SECTIONS:
+        assert section in page.headings
+
+
+def test_it_says_who_is_protected_against_whom(page: Page) -> None:
+    for part in (
+        "Anyone who gets the student or its labels",
+        "The coordinator",
+        "Unbounded: ε promises nothing here",
+        "Every hospital's votes",
+        "The other hospitals",
+        "δ = 1e-5",
+        "one record replaced (one vote of a query moves)",
+        "replace-one",
+        "data-dependent ε (do not publish) = 3.124",
+    ):
+        assert part in page.words
+
+
+def test_pictures_have_words_and_tables_have_heads(page: Page) -> None:
+    assert len(page.of("svg")) >= 7
+    assert all(svg["role"] == "img" and svg["aria-label"] for svg in page.of("svg"))
+    assert all(image["alt"] for image in page.of("img"))
+    assert all("scope" in head for head in page.of("th"))
+    assert page.of("html")[0]["lang"] == "en"
+
+
+def test_a_private_run_of_many_hospitals_has_no_alarm(page: Page) -> None:
+    assert not [tag for tag in page.of("aside") if "danger" in tag["class"]]
+
+
+def test_seeded_noise_is_loud(run_result: RunResult) -> None:
+    study = replace(run_result.study, seed=0, noise_private=False, noise="seeded generator")
+    page = Page(render_report(replace(run_result, study=study)))
+    assert "Not private: seeded noise" in page.words
+    assert "None: the noise was seeded" in page.words
+    assert "would grow, with private noise," in page.words
+    assert [tag for tag in page.of("aside") if "danger" in tag["class"]]
+
+
+@pytest.mark.parametrize(("epsilon", "alarm"), [(10.0, False), (10.1, True), (4000.0, True)])
+def test_a_large_epsilon_is_loud(run_result: RunResult, epsilon: float, alarm: bool) -> None:
+    study = replace(run_result.study, num_clients=8, least_clients=7, sigma2=1.28)
+    outcome = replace(run_result.outcome, privacy=PrivacyFigures(student=epsilon))
+    words = Page(render_report(replace(run_result, study=study, outcome=outcome))).words
+    assert ("promises almost nothing" in words) is alarm
+    assert ("8 teachers can outvote only a little noise" in words) is alarm
+
+
+def test_hostile_text_stays_text(run_result: RunResult) -> None:
+    evil = '<script>alert("x")</script>'
+    quote = '"><img src=http://evil.example/x onerror=alert(1)>'
+    hostile = replace(
+        run_result,
+        study=replace(
+            run_result.study,
+            name=evil,
+            dataset=quote,
+            class_names=tuple(quote + str(number) for number in range(10)),
+            protects=evil,
+            coordinator_sees=evil,
+            noise=quote,
+            versions={evil: quote},
+        ),
+        outcome=replace(run_result.outcome, status="failed", reason=evil),
+        left_out=tuple(replace(left, party=evil, reason=quote) for left in run_result.left_out),
+        epochs=tuple(replace(epoch, values={evil + "loss": 1.0}) for epoch in run_result.epochs),
+    )
+    page = Page(render_report(hostile))
+    assert "script" not in {name for name, _ in page.tags}
+    assert all(image["src"].startswith("data:image/png") for image in page.of("img"))
+    assert evil in page.words
+
+
+PRIVATE = ("62.3%", "87.1%", "3.124", "◆", "party-017", "Agreement of the teachers", "votes for the winner")
+
+
+def test_the_analyst_sees_marked_what_comes_from_private_votes(page: Page) -> None:
+    for figure in PRIVATE:
+        assert figure in page.words
+    assert "do not publish" in page.words
+
+
+def test_a_publishable_copy_has_none_of_it(run_result: RunResult) -> None:
+    text = render_report(run_result, publishable=True)
+    for figure in (*PRIVATE, "62.30%", "87.10%", "do not publish"):
+        assert figure not in text
+    assert "ε = 6." in text and "90.4%" in text and "Released labels against the truth" in text
+
+
+def test_the_sanitised_figure_may_be_published(run_result: RunResult) -> None:
+    privacy = replace(run_result.outcome.privacy, sanitised=4.00001, sanitised_sd=0.25)
+    outcome = replace(run_result.outcome, privacy=privacy)
+    text = render_report(replace(run_result, outcome=outcome), publishable=True)
+    assert "4.001 (standard deviation of its noise 0.250)" in text
+
+
+@pytest.mark.parametrize("kind", ["plain", "secure-sum", "hospital-noise"])
+def test_each_kind_of_coordinator_is_described(run_result: RunResult, kind: str) -> None:
+    epsilon = 2.5 if kind == "hospital-noise" else None
+    result = replace(
+        run_result,
+        study=replace(run_result.study, coordinator=kind, coordinator_sees=f"what {kind} shows"),
+        outcome=replace(run_result.outcome, privacy=PrivacyFigures(student=1.5, coordinator=epsilon)),
+    )
+    words = Page(render_report(result)).words
+    assert f"What {kind} shows" in words
+    assert ("Unbounded" in words) is (epsilon is None)
+    assert ("ε = 2.500, δ = 1e-5" in words) is (epsilon is not None)
+
+
+def test_equal_results_give_equal_reports(run_result: RunResult) -> None:
+    assert render_report(run_result) == render_report(replace(run_result))
+
+
+def test_the_report_comes_from_the_run_directory_alone(run_result: RunResult, tmp_path: Path) -> None:
+    assert run_result.samples is not None
+    with RunLog(tmp_path / "log.jsonl") as log:
+        log.write(run_result.study)
+        for event in (*run_result.releases, *run_result.left_out, *run_result.epochs):
+            log.write(event)
+        log.write(run_result.evaluation)
+        log.write(run_result.samples)
+        log.write(run_result.outcome)
+    read = replace(read_result(tmp_path), started=run_result.started, ended=run_result.ended)
+    assert render_report(read) == render_report(run_result)
+
+
+def test_a_run_that_was_stopped_at_once_has_a_report(run_result: RunResult) -> None:
+    bare = RunResult(
+        study=replace(run_result.study, class_names=(), versions={}, protects=""),
+        outcome=Outcome(status="aborted", reason="stopped by the user", privacy=PrivacyFigures(student=0.0)),
+    )
+    words = Page(render_report(bare)).words
+    assert "Stopped by the user." in words
+    assert "Nothing was released, so nothing was spent." in words
+
+
+def test_a_cut_off_run_names_no_epsilon(run_result: RunResult, tmp_path: Path) -> None:
+    with RunLog(tmp_path / "log.jsonl") as log:
+        log.write(run_result.study)
+        log.write(run_result.releases[0])
+    words = Page(render_report(read_result(tmp_path))).words
+    assert "unknown" in words and "pate-fed ledger show" in words and "No bound" in words
+
+
+def test_a_success_without_a_bound_is_loud(run_result: RunResult) -> None:
+    privacy = PrivacyFigures(student_reason="the ledger is empty")
+    outcome = Outcome(status="success", accuracy=Accuracy(), privacy=privacy)
+    words = Page(render_report(replace(run_result, outcome=outcome))).words
+    assert "No privacy bound" in words and "unbounded" in words and "The ledger is empty." in words
+
+
+@pytest.mark.parametrize("classes", [2, 21, 150])
+def test_any_number_of_classes_makes_a_matrix(run_result: RunResult, classes: int) -> None:
+    confusion = tuple(
+        tuple(7 if row == column else int((row + column) % 9 == 0) for column in range(classes))
+        for row in range(classes)
+    )
+    result = replace(run_result, evaluation=Evaluation(confusion=confusion))
+    assert "Released labels against the truth" in Page(render_report(result)).headings
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"), [(8.0, "budget ε = 8"), (500.0, "lies far above"), (None, "none was set")]
+)
+def test_the_budget_is_shown(run_result: RunResult, budget: float | None, words: str) -> None:
+    result = replace(run_result, study=replace(run_result.study, budget=budget))
+    assert words in render_report(result)
+
+
+def test_writing_is_whole_or_not_at_all(run_result: RunResult, tmp_path: Path) -> None:
+    write_report(run_result, tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == render_report(run_result)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
+    with pytest.raises(InputError, match="cannot be written"):
+        write_report(run_result, tmp_path / "nowhere" / "report.html")
+
+
+def test_importing_the_room_is_light() -> None:
+    code = (
+        "import sys, pate_fed.report\n"
+        "heavy = {'torch', 'ray', 'flwr', 'matplotlib', 'jinja2', 'rich', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "assert all(hasattr(pate_fed.report, name) for name in pate_fed.report.__all__)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
