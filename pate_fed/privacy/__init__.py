@@ -10,6 +10,7 @@ from pate_fed.privacy.ledger_rows import Entry, LedgerTerms
 from pate_fed.privacy.ledger_words import LedgerReport, describe, epsilon_text, verify
 from pate_fed.privacy.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
 from pate_fed.privacy.noise import NoiseSource, SeededNoise, SystemNoise, noise_from_seed
+from pate_fed.privacy.sanitise import SanitisedEpsilon, SanitiseSettings, sanitised_epsilon
 
 __all__ = [
     "PLAIN",
@@ -31,6 +32,8 @@ __all__ = [
     "PrivacyEvent",
     "Protection",
     "Release",
+    "SanitiseSettings",
+    "SanitisedEpsilon",
     "SeededNoise",
     "Sight",
     "SystemNoise",
@@ -42,6 +45,7 @@ __all__ = [
     "hospital_noise",
     "noise_from_seed",
     "party_sigma",
+    "sanitised_epsilon",
     "to_epsilon",
     "total_cost",
     "verify",

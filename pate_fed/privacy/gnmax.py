@@ -70,6 +70,12 @@ def log_sum(terms: Floats, *, cap: float) -> Floats:
     return total
 
 
+def log1mexp(x: Floats) -> Floats:
+    """The logarithm of 1 - e^x for x < 0, to full relative precision near both ends."""
+    with np.errstate(divide="ignore"):
+        return np.where(x > -0.7, np.log(-np.expm1(x)), np.log1p(-np.exp(x)))
+
+
 def theorem6(log_q: Floats, orders: Floats, sigma: float) -> Floats:
     """P18, Theorem 6 with μ2 = σ √ln(1/q), μ1 = μ2 + 1 (Proposition 10) of a mechanism of RDP α/σ².
 
@@ -92,8 +98,8 @@ def theorem6(log_q: Floats, orders: Floats, sigma: float) -> Floats:
 
 def _theorem6_valid(log_q: Floats, mu2: Floats, e2: Floats, orders: Floats, sigma: float) -> Floats:
     """1/(α-1) ln[(1-q) A^(α-1) + q B^(α-1)] where q, μ2 and e2 satisfy the conditions; inf for α > μ1."""
-    log_kept = np.log1p(-np.exp(log_q))
-    log_a = log_kept - np.log(-np.expm1((log_q + e2) * (1 - 1 / mu2)))
+    log_kept = log1mexp(log_q)
+    log_a = log_kept - log1mexp((log_q + e2) * (1 - 1 / mu2))
     log_b = (mu2 + 1) / sigma**2 - log_q / mu2
     order, less = orders[None, :], (orders - 1)[None, :]
     first = log_kept[:, None] + less * log_a[:, None]

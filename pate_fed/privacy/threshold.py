@@ -150,12 +150,13 @@ def exact_bit_worst_case(
     sigma1: float,
     orders: ArrayLike,
     *,
+    lowest: int = 0,
     protection: Protection = RECORD,
 ) -> Floats:
-    """The largest exact RDP of the bit over all largest totals 0..n, with discrete noise: data-independent.
+    """The largest exact RDP of the bit over all largest totals, with discrete noise: data-independent.
 
-    A finite maximum, so no search can miss it; it holds for totals from 0 to `num_teachers` (not for the
-    differences of Interactive-GNMax).
+    A finite maximum over `lowest`..`num_teachers`, so no search can miss it. Interactive-GNMax compares
+    differences of totals, which reach down to -`num_teachers`.
 
     Shapes: (orders,).
 
@@ -164,7 +165,7 @@ def exact_bit_worst_case(
     """
     if not isinstance(num_teachers, (int, np.integer)) or num_teachers < 1:
         raise InputError(f"num_teachers={num_teachers!r}: must be a whole number of at least 1")
-    every = np.arange(num_teachers + 1)
+    every = np.arange(lowest, num_teachers + 1)
     curves = exact_bit_rdp(every, threshold, sigma1, orders, discrete=True, protection=protection)
     worst: Floats = curves.max(axis=0)
     return worst
