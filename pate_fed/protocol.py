@@ -1,7 +1,7 @@
 """What coordinator and hospital say to each other, typed, both ways; nothing else crosses the wire.
 
 Every message lowers to a flat record of numbers, text and integer arrays (`to_record`) and is rebuilt from
-one with every field checked (`from_record`), so that a malformed message is refused before anything acts on it. A
+one with every field checked (`from_record`): a malformed message is refused before anything acts on it. A
 hospital's reviewer finds here all that can leave the house: a name, a digest, a count of teachers, a vote
 matrix, and refusals from a fixed list.
 """

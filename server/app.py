@@ -17,7 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.privacy import Ledger, noise_from_seed
+from pate_fed.privacy import Ledger, data_dependent_epsilon_do_not_publish, noise_from_seed
 from pate_fed.report import (
     Outcome,
     PrivacyFigures,
@@ -119,7 +119,7 @@ class Coordinator:
                 finally:
                     self._epsilon = ledger.epsilon()
                     self._export_labels(ledger)
-        except Exception as error:
+        except Exception as error:  # kept, not lost: `conclude` reports it and turns it into an exit code
             self._error = error
 
     def _course(self, ledger: Ledger) -> Course:
@@ -200,6 +200,22 @@ class Coordinator:
             student=self._epsilon,
             data_dependent_do_not_publish=self._data_dependent(),
         )
+
+    def _data_dependent(self) -> float | None:
+        """For the analyst's eyes: computed from the totals that the coordinator saw."""
+        found, terms = self._found, self._terms
+        if not len(found.index):
+            return None
+        confident = terms.aggregator == "confident-gnmax"
+        return data_dependent_epsilon_do_not_publish(
+            found.asked_totals,
+            found.label >= 0,
+            threshold=terms.threshold if confident else None,
+            sigma1=terms.sigma1 if confident else None,
+            sigma2=terms.sigma2,
+            delta=terms.delta,
+            protection=self._ledger_terms.protection,
+        ).epsilon
 
     def _status(self) -> str:
         if self._error is None:

@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
-from pate_fed.learning.settings import EpochRecord
 
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
+from pate_fed.flower.engine import cores
 from pate_fed.learning import Student, train_student
+from pate_fed.learning.settings import EpochRecord
 from pate_fed.privacy import Ledger
 from pate_fed.protocol import EVALUATION, RELEASE, Terms, VoteRequest
 from pate_fed.report import (
@@ -45,6 +46,7 @@ from server.rounds import Member, collect_votes, teach
 __all__ = ["Course", "Findings"]
 
 _CONNECT_S = 120.0
+_WINDOW_PER_CORE = 12  # messages under way on Flower's simulation engine; see `exchange`
 
 
 @dataclass(slots=True)
@@ -84,6 +86,7 @@ class Course:
         self._study, self._dataset, self._terms, self._desk = study, dataset, terms, desk
         self._ledger, self._log, self._progress, self._stop = ledger, log, progress, stop
         self._student_path = student_path
+        self._window = _WINDOW_PER_CORE * cores() if study.engine.backend == "ray" else None
         self.found = Findings()
 
     def run(self, grid: Grid) -> None:
@@ -110,6 +113,7 @@ class Course:
                 nodes,
                 self._terms,
                 timeout_s=self._study.engine.teach_timeout_s,
+                window=self._window,
                 stop=self._stop,
                 arrived=bar.advance,
                 trouble=lambda who, why: self._leave_out(who, "teach", why),
@@ -154,6 +158,7 @@ class Course:
                 self._terms,
                 request,
                 timeout_s=self._study.engine.vote_timeout_s,
+                window=self._window,
                 stop=self._stop,
                 arrived=bar.advance,
                 trouble=lambda who, why: self._leave_out(who, "vote", why),

@@ -54,6 +54,7 @@ def teach(
     terms: Terms,
     *,
     timeout_s: float,
+    window: int | None,
     stop: threading.Event,
     arrived: Callable[[], None],
     trouble: Trouble,
@@ -66,7 +67,12 @@ def teach(
     request = TeachRequest(terms=terms.to_json()).to_record()
     members: dict[int, Member] = {}
     for answer in exchange(
-        grid, dict.fromkeys(nodes, request), message_type=TEACH, timeout_s=timeout_s, stop=stop
+        grid,
+        dict.fromkeys(nodes, request),
+        message_type=TEACH,
+        timeout_s=timeout_s,
+        stop=stop,
+        window=window,
     ):
         arrived()
         try:
@@ -84,6 +90,7 @@ def collect_votes(
     request: VoteRequest,
     *,
     timeout_s: float,
+    window: int | None,
     stop: threading.Event,
     arrived: Callable[[], None],
     trouble: Trouble,
@@ -98,7 +105,7 @@ def collect_votes(
     totals = np.zeros((len(request.index), terms.num_classes), dtype=np.int64)
     digest, voters = request.digest, 0
     sent = dict.fromkeys(members, request.to_record())
-    for answer in exchange(grid, sent, message_type=VOTES, timeout_s=timeout_s, stop=stop):
+    for answer in exchange(grid, sent, message_type=VOTES, timeout_s=timeout_s, stop=stop, window=window):
         arrived()
         try:
             totals += _votes(_expect(answer, VoteReply), members[answer.node], digest, totals.shape)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from uuid import uuid4
 
 from flwr.app import Message

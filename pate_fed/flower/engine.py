@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-__all__ = ["gpu_share", "run_on_ray"]
+__all__ = ["cores", "gpu_share", "run_on_ray"]
 
 _TEACHER_GPU_BYTES = 1.5e9  # CUDA context, weights and one batch of a party, with room to spare
 

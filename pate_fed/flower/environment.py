@@ -15,6 +15,7 @@ _SWITCHES = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DISABLE_DOCKER_CPU_WARNING": "1",
     "RAY_DEDUP_LOGS": "0",
+    "RAY_worker_niceness": "0",  # the parties are the job itself, not work in the background
     "GRPC_VERBOSITY": "ERROR",
 }
 

@@ -22,7 +22,7 @@ class PeakMemory:
 
 
 @contextmanager
-def watch_memory(*, every_s: float = 1.0) -> Iterator[PeakMemory]:
+def watch_memory(*, every_s: float = 5.0) -> Iterator[PeakMemory]:
     """Sample this process and its descendants every `every_s` seconds until the block ends.
 
     Pages that processes share (Ray's object store, libraries) count once, where the system says how they are

@@ -1,0 +1,86 @@
+"""What Flower, Ray and our own messages cost without learning: stub teachers, real messages.
+
+Run: pytest -m benchmark -s tests/benchmarks/test_engine_benchmark.py
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PARTIES, BATCHES, QUERIES, CLASSES = 250, 5, 1000, 10
+
+STUB = f"""
+import sys, threading, time
+from pate_fed.flower import prepare_environment
+prepare_environment()
+import numpy as np
+from flwr.app import Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from pate_fed.flower.engine import cores
+from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.protocol import VoteReply, VoteRequest, check_votes
+from server.exchange import exchange, wait_for_nodes
+
+client = ClientApp()
+window = 12 * cores() if sys.argv[1] == "ray" else None
+
+@client.query("votes")
+def votes(message, context):
+    request = VoteRequest.from_record(from_flower(message.content))
+    matrix = np.zeros((len(request.index), {CLASSES}), dtype=np.int64)
+    matrix[:, context.node_config["partition-id"] % {CLASSES}] = 1
+    reply = VoteReply(party="p", batch_digest=request.digest, votes=matrix)
+    return Message(to_flower(reply.to_record()), reply_to=message)
+
+server = ServerApp()
+
+@server.main()
+def main(grid, context):
+    stop = threading.Event()
+    nodes = wait_for_nodes(grid, count={PARTIES}, timeout_s=60, stop=stop)
+    for batch in range({BATCHES}):
+        request = VoteRequest(terms_digest="t", batch=batch, purpose="release", index=np.arange({QUERIES}))
+        start, totals = time.perf_counter(), 0
+        sent = dict.fromkeys(nodes, request.to_record())
+        for answer in exchange(grid, sent, message_type="query.votes", timeout_s=600, stop=stop, window=window):
+            check_votes(answer.reply.votes, queries={QUERIES}, classes={CLASSES}, num_teachers=1)
+            totals = totals + answer.reply.votes
+        assert totals.sum() == {PARTIES} * {QUERIES}
+        print(f"batch {{batch + 1}}: {{time.perf_counter() - start:.2f}} s")
+
+if sys.argv[1] == "inline":
+    from pate_fed.flower.inline import run_inline
+    start = time.perf_counter()
+    run_inline(server, client, num_nodes={PARTIES})
+else:
+    from pate_fed.flower.engine import run_on_ray
+    start = time.perf_counter()
+    run_on_ray(server, client, num_nodes={PARTIES}, device="cpu", gpus_per_client=None)
+print(f"all, start and end of the engine included: {{time.perf_counter() - start:.2f}} s")
+"""
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("backend", ["inline", "ray"])
+def test_parties_and_batches_without_learning(backend: str, tmp_path: Path) -> None:
+    script = tmp_path / "stub.py"
+    script.write_text(STUB, encoding="utf-8")
+    start = time.perf_counter()
+    root = Path(__file__).resolve().parent.parent.parent
+    done = subprocess.run(
+        [sys.executable, str(script), backend],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    print(f"\n{backend}: {PARTIES} parties, {BATCHES} batches of {QUERIES} queries, {CLASSES} classes")
+    print(done.stdout + f"whole process: {time.perf_counter() - start:.2f} s")
+    assert done.stdout.count("batch") == BATCHES
