@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pate_fed.report import plots, words
+from pate_fed.report import curves, plots, words
 from pate_fed.report.metrics import write_atomically
 from pate_fed.report.png import contact_sheet, data_uri
 from pate_fed.report.result import RunResult
@@ -58,11 +58,11 @@ def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
 def _groups(result: RunResult, *, publishable: bool) -> list[tuple[str, list[plots.Figure]]]:
     agreement = None if publishable else plots.top_vote_histogram(result)
     accuracy = plots.accuracy_bars(result, publishable=publishable)
-    matrix, curve = plots.confusion_matrix(result), plots.test_accuracy_curve(result)
+    matrix, curve = plots.confusion_matrix(result), curves.test_accuracy_curve(result)
     groups: list[tuple[str, list[plots.Figure | None]]] = [
         ("Privacy over the run", [plots.epsilon_curve(result), agreement]),
         ("How good it is", [accuracy, matrix, curve]),
-        ("How the student learnt", [*plots.learning_curves(result)]),
+        ("How the student learnt", [*curves.learning_curves(result)]),
     ]
     return [(title, [figure for figure in figures if figure]) for title, figures in groups]
 

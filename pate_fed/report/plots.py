@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -15,13 +15,10 @@ __all__ = [
     "accuracy_bars",
     "confusion_matrix",
     "epsilon_curve",
-    "learning_curves",
-    "test_accuracy_curve",
     "time_bars",
     "top_vote_histogram",
 ]
 
-_SERIES = ("c1", "c2", "c3", "c4", "c5", "c6")
 _MOST_CLASSES = 20  # with more, a confusion matrix shows no numbers and no names
 
 
@@ -175,6 +172,8 @@ def confusion_matrix(result: RunResult) -> Figure | None:
     flat = longest * 7.2 <= cell - 4
     canvas = Canvas(26 + cell * size + (22 if flat or not few else 10 + 5.6 * longest))
     left += (WIDTH - 8 - left - cell * size) / 2
+    if not few:
+        canvas.rect(left, 8, cell * size, cell * size, "empty")
     for truth, row in enumerate(counts):
         y = 8 + truth * cell
         if few:
@@ -234,96 +233,6 @@ def _frame(canvas: Canvas, left: float, side: float, names: Sequence[str], *, fl
 
 def _cut(name: str) -> str:
     return name if len(name) <= 11 else name[:10] + "…"
-
-
-def test_accuracy_curve(result: RunResult) -> Figure | None:
-    """The student's accuracy on public images that were never asked about, over epochs."""
-    points = [
-        (epoch.epoch, epoch.test_accuracy) for epoch in result.epochs if epoch.test_accuracy is not None
-    ]
-    return _curves(
-        "The student's test accuracy",
-        {"test accuracy": points},
-        caption="On public images that were never asked about; shown, never used to choose.",
-        y_label="right",
-        share=True,
-    )
-
-
-def learning_curves(result: RunResult) -> list[Figure]:
-    """The student's losses, and shares such as the kept one, each over epochs."""
-    epochs = result.epochs
-    names = list(dict.fromkeys(name for epoch in epochs for name in epoch.values))
-    series: dict[str, list[tuple[int, float]]] = {
-        name: [(epoch.epoch, epoch.values[name]) for epoch in epochs if name in epoch.values]
-        for name in names
-    }
-    losses = {name: points for name, points in series.items() if "loss" in name}
-    shares = {
-        name: points
-        for name, points in series.items()
-        if name not in losses and all(0 <= value <= 1 for _, value in points)
-    }
-    figures = [
-        _curves("The student's losses", losses, caption=_LOSSES, y_label="loss"),
-        _curves("How it chose its labels", shares, caption=_SHARES, y_label="share", share=True),
-    ]
-    return [figure for figure in figures if figure]
-
-
-_LOSSES = "Supervised parts learn from released labels, unsupervised ones from all public images."
-_SHARES = (
-    "Shares in a pass over the data, such as the labels kept for learning and those the networks dispute."
-)
-
-Series = dict[str, list[tuple[int, float]]]
-
-
-def _curves(title: str, series: Series, *, caption: str, y_label: str, share: bool = False) -> Figure | None:
-    series = {name: points for name, points in series.items() if points}
-    if not series:
-        return None
-    show: Callable[[float], str] = (lambda value: f"{value:.2%}") if share else (lambda value: f"{value:.4f}")
-    epochs = sorted({epoch for points in series.values() for epoch, _ in points})
-    chart = _epoch_chart(series, epochs, y_label, share=share)
-    for place, (name, points) in enumerate(series.items()):
-        kind = _SERIES[place % len(_SERIES)]
-        chart.path([(chart.x(epoch), chart.y(value)) for epoch, value in points], f"line {kind}")
-        epoch, value = points[-1]
-        chart.dot(chart.x(epoch), chart.y(value), f"dot {kind}", tip=f"{_words(name)}: {show(value)}")
-    ends = ", ".join(f"{_words(name)} {show(points[-1][1])}" for name, points in series.items())
-    legend = tuple((_SERIES[place % len(_SERIES)], _words(name)) for place, name in enumerate(series))
-    lookup = {name: dict(points) for name, points in series.items()}
-    return Figure(
-        title=title,
-        picture=chart.svg(f"{title} over {len(epochs)} epochs; at the end: {ends}."),
-        caption=caption,
-        legend=legend if len(series) > 1 else (),
-        header=("epoch", *map(_words, series)),
-        rows=tuple(
-            (str(epoch), *(show(lookup[name][epoch]) if epoch in lookup[name] else "-" for name in series))
-            for epoch in epochs
-        ),
-    )
-
-
-def _epoch_chart(series: Series, epochs: Sequence[int], y_label: str, *, share: bool) -> Chart:
-    values = [value for points in series.values() for _, value in points]
-    low = max(0.0, min(values) - 0.05) if share else min(min(values), 0.0)
-    ticks = nice_ticks(low, max(values))
-    return Chart(
-        [tick for tick in nice_ticks(0, epochs[-1]) if tick == int(tick)],
-        [tick for tick in ticks if tick <= 1.0] if share else ticks,
-        x_range=(min(epochs[0], 0), epochs[-1]),
-        x_label="epoch",
-        y_label=y_label,
-        height=220,
-        y_text=(lambda value: f"{value:.0%}") if share else compact,
-    )
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def time_bars(result: RunResult) -> Figure | None:

@@ -113,7 +113,7 @@ class Chart(Canvas):
         y_text: Callable[[float], str] = compact,
     ) -> None:
         super().__init__(height)
-        left, right, top, bottom = 50.0, self.width - 12.0, 24.0, height - 40.0
+        left, right, top, bottom = 50.0, self.width - 12.0, 30.0, height - 40.0
         low, high = x_range or (x_ticks[0], x_ticks[-1])
         self.x = Scale(low, high, left, right)
         self.y = Scale(y_ticks[0], y_ticks[-1], bottom, top)

@@ -114,7 +114,7 @@ _SEEDED = (
 )
 _ANALYST = (
     "Figures marked ◆ were computed from private votes: they help to judge the run and carry no guarantee. "
-    "Write a publishable copy before you hand this report on; log.jsonl and metrics.json stay with you."
+    "Hand on a copy without them (pate-fed report RUN_DIR --publishable); log.jsonl and metrics.json stay."
 )
 
 
@@ -129,7 +129,7 @@ def _why_large(result: RunResult) -> str:
         )
     else:
         answers = _plural(result.queries_answered, "answered query").replace("querys", "queries")
-        why += f"The reason: {answers} at {noise} add up. "
+        why += f"The reason: {answers} with {noise} add up. "
     return (
         why + "More teachers, more noise or fewer labels bring it down; pate-fed plan computes by how much."
     )
@@ -257,7 +257,7 @@ def _coordinator(result: RunResult) -> Guarantee:
         ),
     }.get(study.coordinator, (_AT_HOME, "see the ledger"))
     if epsilon is None:
-        bound, kind = "Unbounded: ε promises nothing here", "none"
+        bound, kind = "Unbounded: no promise", "none"
     elif not study.noise_private:
         bound, kind = "None: the noise was seeded", "broken"
     else:

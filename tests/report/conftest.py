@@ -94,11 +94,11 @@ def _epochs(rng: np.random.Generator) -> tuple[Epoch, ...]:
     for epoch in range(1, 31):
         fall = math.exp(-epoch / 8)
         values = {
-            "supervised_loss": 0.25 + 1.6 * fall + 0.03 * rng.normal(),
-            "unsupervised_loss": 0.45 + 0.4 * fall + 0.02 * rng.normal(),
-            "generator_loss": 0.9 - 0.5 * fall + 0.04 * rng.normal(),
+            "loss_supervised": 0.25 + 1.6 * fall + 0.03 * rng.normal(),
+            "loss_unsupervised": 0.45 + 0.4 * fall + 0.02 * rng.normal(),
+            "loss_generator": 0.9 - 0.5 * fall + 0.04 * rng.normal(),
             "kept_share": 1 - 0.2 * min(epoch / 15, 1),
-            "disagreement": 0.02 + 0.3 * fall,
+            "disagreements": round(40 + 500 * fall),
         }
         epochs.append(
             Epoch(epoch=epoch, test_accuracy=0.91 - 0.35 * fall + 0.006 * rng.normal(), values=values)

@@ -33,7 +33,8 @@ SECTIONS = (
     "Released labels against the truth",
     "The student's test accuracy",
     "The student's losses",
-    "How it chose its labels",
+    "The labels that it learns from",
+    "The labels in dispute",
     "What the generator draws",
     "Time by phase",
     "Versions and resources",
@@ -113,7 +114,7 @@ def test_it_says_who_is_protected_against_whom(page: Page) -> None:
     for part in (
         "Anyone who gets the student or its labels",
         "The coordinator",
-        "Unbounded: ε promises nothing here",
+        "Unbounded: no promise",
         "Every hospital's votes",
         "The other hospitals",
         "δ = 1e-5",
@@ -214,6 +215,14 @@ def test_each_kind_of_coordinator_is_described(run_result: RunResult, kind: str)
     assert f"What {kind} shows" in words
     assert ("Unbounded" in words) is (epsilon is None)
     assert ("ε = 2.500, δ = 1e-5" in words) is (epsilon is not None)
+
+
+def test_a_student_that_keeps_every_label_shows_no_shares(run_result: RunResult) -> None:
+    values = {"loss_supervised": 0.5, "kept_share": 1.0, "disagreements": 0.0}
+    epochs = tuple(replace(epoch, values=values) for epoch in run_result.epochs)
+    headings = Page(render_report(replace(run_result, epochs=epochs))).headings
+    assert "The labels that it learns from" not in headings
+    assert {"The student's losses", "The labels in dispute"} <= set(headings)
 
 
 def test_equal_results_give_equal_reports(run_result: RunResult) -> None:

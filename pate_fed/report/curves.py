@@ -1,0 +1,112 @@
+"""The student's curves over its epochs: losses, shares, counts, accuracy on the test part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pate_fed.report.plots import Figure
+from pate_fed.report.result import RunResult
+from pate_fed.report.svg import Chart, compact, nice_ticks
+
+__all__ = ["learning_curves", "test_accuracy_curve"]
+
+_SERIES = ("c1", "c2", "c3", "c4", "c5", "c6")
+
+Series = dict[str, list[tuple[int, float]]]
+
+
+def test_accuracy_curve(result: RunResult) -> Figure | None:
+    """The student's accuracy on public images that were never asked about, over epochs."""
+    points = [
+        (epoch.epoch, epoch.test_accuracy) for epoch in result.epochs if epoch.test_accuracy is not None
+    ]
+    return _curves(
+        "The student's test accuracy",
+        {"test accuracy": points},
+        caption="On public images that were never asked about; shown, never used to choose.",
+        y_label="right",
+        share=True,
+    )
+
+
+def learning_curves(result: RunResult) -> list[Figure]:
+    """The student's losses, the shares and the counts of its labels, each over epochs."""
+    series: Series = {}
+    for epoch in result.epochs:
+        for name, value in epoch.values.items():
+            series.setdefault(name, []).append((epoch.epoch, value))
+    losses, shares, counts = (_of(kind, series) for kind in ("loss", "share", "count"))
+    figures = [
+        _curves("The student's losses", losses, caption=_LOSSES, y_label="loss"),
+        _curves("The labels that it learns from", shares, caption=_SHARES, y_label="share", share=True),
+        _curves("The labels in dispute", counts, caption=_COUNTS, y_label="labels"),
+    ]
+    return [figure for figure in figures if figure]
+
+
+_LOSSES = "Supervised parts learn from released labels, unsupervised ones from all public images."
+_SHARES = "Share of the labelled images in a pass over the data; the rest look wrong and are passed over."
+_COUNTS = "Labelled images a pass over the data on which the two networks disagree."
+
+
+def _of(kind: str, series: Series) -> Series:
+    return {name: points for name, points in series.items() if _kind(name, points) == kind}
+
+
+def _kind(name: str, points: Sequence[tuple[int, float]]) -> str:
+    if "loss" in name:
+        return "loss"
+    if name == "kept_share" and all(value == 1 for _, value in points):
+        return "nothing to show"  # a student that keeps every label
+    return "share" if name.endswith("share") else "count"
+
+
+def _curves(title: str, series: Series, *, caption: str, y_label: str, share: bool = False) -> Figure | None:
+    series = {name: points for name, points in series.items() if points}
+    if not series:
+        return None
+    show: Callable[[float], str] = (lambda value: f"{value:.2%}") if share else _decimal
+    epochs = sorted({epoch for points in series.values() for epoch, _ in points})
+    chart = _epoch_chart(series, epochs, y_label, share=share)
+    for place, (name, points) in enumerate(series.items()):
+        kind = _SERIES[place % len(_SERIES)]
+        chart.path([(chart.x(epoch), chart.y(value)) for epoch, value in points], f"line {kind}")
+        epoch, value = points[-1]
+        chart.dot(chart.x(epoch), chart.y(value), f"dot {kind}", tip=f"{_words(name)}: {show(value)}")
+    ends = ", ".join(f"{_words(name)} {show(points[-1][1])}" for name, points in series.items())
+    legend = tuple((_SERIES[place % len(_SERIES)], _words(name)) for place, name in enumerate(series))
+    lookup = {name: dict(points) for name, points in series.items()}
+    return Figure(
+        title=title,
+        picture=chart.svg(f"{title} over {len(epochs)} epochs; at the end: {ends}."),
+        caption=caption,
+        legend=legend if len(series) > 1 else (),
+        header=("epoch", *map(_words, series)),
+        rows=tuple(
+            (str(epoch), *(show(lookup[name][epoch]) if epoch in lookup[name] else "-" for name in series))
+            for epoch in epochs
+        ),
+    )
+
+
+def _epoch_chart(series: Series, epochs: Sequence[int], y_label: str, *, share: bool) -> Chart:
+    values = [value for points in series.values() for _, value in points]
+    low = max(0.0, min(values) - 0.05) if share else min(min(values), 0.0)
+    ticks = nice_ticks(low, max(values))
+    return Chart(
+        [tick for tick in nice_ticks(0, epochs[-1]) if tick == int(tick)],
+        [tick for tick in ticks if tick <= 1.0] if share else ticks,
+        x_range=(min(epochs[0], 0), epochs[-1]),
+        x_label="epoch",
+        y_label=y_label,
+        height=220,
+        y_text=(lambda value: f"{value:.0%}") if share else compact,
+    )
+
+
+def _words(name: str) -> str:
+    return name.replace("loss_", "").replace("_", " ")
+
+
+def _decimal(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) else f"{value:.4f}"
