@@ -46,12 +46,15 @@ def gnss_rdp(order: float, *, beta: float, sigma_ss: float) -> float:
     α e^(2β)/σ_ss² + (β α - ½ ln(1 - 2 α β))/(α - 1), for 1 < α < 1/(2β).
 
     Raises:
-        InputError: β or σ_ss not above 0, or an order outside (1, 1/(2β)).
+        InputError: β below 0, σ_ss not above 0, or an order outside (1, 1/(2β)).
     """
-    if not all(is_number(value) and 0 < value < math.inf for value in (beta, sigma_ss)):
-        raise InputError(f"beta={beta!r}, sigma_ss={sigma_ss!r}: both must be finite and above 0")
-    if not is_number(order) or not 1 < order < 1 / (2 * beta):
-        raise InputError(f"order={order!r}: must be above 1 and below 1/(2 beta)={1 / (2 * beta):g}")
+    if not is_number(beta) or not 0 <= beta < math.inf:
+        raise InputError(f"beta={beta!r}: must be finite and at least 0")
+    if not is_number(sigma_ss) or not 0 < sigma_ss < math.inf:
+        raise InputError(f"sigma_ss={sigma_ss!r}: must be finite and above 0")
+    most = 1 / (2 * beta) if beta > 0 else math.inf
+    if not is_number(order) or not 1 < order < most:
+        raise InputError(f"order={order!r}: must be above 1 and below 1/(2 beta)={most:g}")
     variable = (beta * order - math.log1p(-2 * order * beta) / 2) / (order - 1)
     return order * math.exp(2 * beta) / sigma_ss**2 + variable
 

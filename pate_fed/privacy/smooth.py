@@ -145,7 +145,7 @@ def gnmax_local_sensitivity(
     """Σ over queries of weight × LS_d, d = 0..num_teachers-1 (P18, Algorithms 4 and 5).
 
     LS_d bounds the local sensitivity of a query's b(q) at any votes within d moves. With `integer_noise`
-    every gap counts for one vote less, which bounds the tails of discrete noise with ties as losses for σ >= 2.
+    every gap counts for one vote less, a bound on the tails of integer noise with ties as losses for σ >= 2.
 
     Shapes: `totals` (queries, classes), `weights` (queries,) to (num_teachers,).
 
