@@ -1,0 +1,44 @@
+"""Teachers that vote and students that learn from released labels; knows nothing of privacy or federation.
+
+Settings import at once; whatever needs torch is loaded when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pate_fed.learning.settings import STUDENTS, TEACHERS, EpochRecord, StudentSettings, TeacherSettings
+
+if TYPE_CHECKING:
+    from pate_fed.learning.device import resolve_device
+    from pate_fed.learning.student import Student
+    from pate_fed.learning.teachers import Teacher, train_teacher
+    from pate_fed.learning.training import train_student
+
+__all__ = [
+    "STUDENTS",
+    "TEACHERS",
+    "EpochRecord",
+    "Student",
+    "StudentSettings",
+    "Teacher",
+    "TeacherSettings",
+    "resolve_device",
+    "train_student",
+    "train_teacher",
+]
+
+_LAZY = {
+    "Student": "student",
+    "train_student": "training",
+    "Teacher": "teachers",
+    "train_teacher": "teachers",
+    "resolve_device": "device",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -1,0 +1,55 @@
+"""Models on disk: plain values and tensors, written whole or not at all, read without running any code."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pate_fed.errors import InputError, IntegrityError
+
+__all__ = ["read_model", "write_model"]
+
+
+def write_model(path: Path, kind: str, content: dict[str, Any]) -> None:
+    """Write `content` to `path`, mode 0600: a temporary file beside it, fsync, rename.
+
+    Raises:
+        InputError: the folder cannot be written to.
+    """
+    path = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp sets mode 0600
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            torch.save({"kind": kind, "version": 1, **content}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def read_model(path: Path, kind: str) -> dict[str, Any]:
+    """What `write_model` wrote, tensors on the CPU.
+
+    Raises:
+        InputError: there is no such file, or it cannot be opened.
+        IntegrityError: the file is damaged, or is another kind of model.
+    """
+    path = Path(path)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except Exception as error:  # torch raises whatever its unpickler meets first in damaged bytes
+        raise IntegrityError(f"{path}: not a {kind} that pate_fed wrote, or damaged") from error
+    if not isinstance(content, dict) or content.get("kind") != kind or content.get("version") != 1:
+        raise IntegrityError(f"{path}: not a {kind} that this version of pate_fed can read")
+    return content

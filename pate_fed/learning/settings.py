@@ -1,0 +1,122 @@
+"""What a user may choose about teachers and students: frozen values that check themselves. No torch here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from pate_fed.errors import InputError
+
+__all__ = ["NETWORKS", "STUDENTS", "TEACHERS", "EpochRecord", "StudentSettings", "TeacherSettings"]
+
+TEACHERS: tuple[str, ...] = ("small-cnn", "deep-cnn")
+STUDENTS: tuple[str, ...] = ("supervised", "gan", "co-teaching")
+NETWORKS: tuple[str, ...] = ("small-cnn", "deep-cnn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeacherSettings:
+    """How one teacher is trained; the defaults suit a few hundred records on one CPU core.
+
+    The learning rate is the peak of a one-cycle schedule.
+
+    Raises:
+        InputError: a value is out of range; the message names the key, the value and what is allowed.
+    """
+
+    name: str = "small-cnn"
+    epochs: int = 20
+    batch_size: int = 30
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.01
+    label_smoothing: float = 0.1
+
+    def __post_init__(self) -> None:
+        _choice("name", self.name, TEACHERS)
+        _whole("epochs", self.epochs)
+        _whole("batch_size", self.batch_size)
+        _number("learning_rate", self.learning_rate, above=0.0, below=10.0)
+        _number("weight_decay", self.weight_decay, least=0.0, below=10.0)
+        _number("label_smoothing", self.label_smoothing, least=0.0, below=1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudentSettings:
+    """How the student is trained (PATE++, section III and IV; defaults suit 9,000 inputs on two CPU cores).
+
+    `noise_rate` is β, the share of released labels that are assumed wrong; None takes `DEFAULT_NOISE_RATE`.
+    `ramp_epochs` is the 15 in R(e) = 1 - β·min(e/15, 1). `learning_rate` holds for the first half of the
+    run, then falls linearly to a tenth. Predictions use weights averaged with `ema_decay` a step.
+
+    Raises:
+        InputError: a value is out of range; the message names the key, the value and what is allowed.
+    """
+
+    name: str = "co-teaching"
+    network: str = "small-cnn"
+    epochs: int = 30
+    batch_size: int = 100
+    learning_rate: float = 3e-3
+    noise_rate: float | None = None
+    ramp_epochs: int = 15
+    ema_decay: float = 0.998
+    test_every: int = 1
+
+    DEFAULT_NOISE_RATE = 0.2
+
+    def __post_init__(self) -> None:
+        _choice("name", self.name, STUDENTS)
+        _choice("network", self.network, NETWORKS)
+        for key in ("epochs", "batch_size", "ramp_epochs", "test_every"):
+            _whole(key, getattr(self, key))
+        _number("learning_rate", self.learning_rate, above=0.0, below=10.0)
+        _number("ema_decay", self.ema_decay, least=0.0, below=1.0)
+        if self.noise_rate is not None:
+            _number("noise_rate", self.noise_rate, least=0.0, below=1.0)
+
+    @property
+    def beta(self) -> float:
+        """β: the share of labels that are assumed wrong."""
+        return self.DEFAULT_NOISE_RATE if self.noise_rate is None else self.noise_rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochRecord:
+    """One epoch of a student, counted from 1. Losses are means over the epoch's batches.
+
+    `kept_share` is the part of the labelled samples whose supervised loss was used; `disagreements` the
+    labelled samples (duplicates counted) on which the two discriminators disagreed, None with one of them.
+    """
+
+    epoch: int
+    loss_supervised: float
+    loss_unsupervised: float | None
+    loss_generator: float | None
+    kept_share: float
+    disagreements: int | None
+    test_accuracy: float | None
+
+
+def _choice(key: str, value: object, allowed: Collection[str]) -> None:
+    if value not in allowed:
+        near = get_close_matches(str(value), allowed, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InputError(f"{key} is {value!r}: one of {', '.join(allowed)} is meant{hint}")
+
+
+def _whole(key: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{key} is {value!r}: a whole number of at least 1 is meant")
+
+
+def _number(
+    key: str, value: object, *, above: float | None = None, least: float | None = None, below: float
+) -> None:
+    ok = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = float(value) if ok else math.nan  # type: ignore[arg-type]
+    low = f"above {above:g}" if above is not None else f"of at least {least:g}"
+    inside = ok and number < below and (number > above if above is not None else number >= (least or 0.0))
+    if not inside:
+        raise InputError(f"{key} is {value!r}: a number {low} and below {below:g} is meant")

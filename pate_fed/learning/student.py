@@ -1,0 +1,148 @@
+"""A trained student: classes and probabilities for images, images from its generator, and its file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.learning.device import resolve_device, seeded
+from pate_fed.learning.files import read_model, write_model
+from pate_fed.learning.inputs import check_images, to_tensor
+from pate_fed.learning.models import Classifier, Generator, build_discriminator
+from pate_fed.learning.settings import EpochRecord, StudentSettings
+
+__all__ = ["Student"]
+
+PREDICT_BATCH = 500
+
+
+class Student:
+    """One or two discriminators that predict together, and the generator they were trained with, if any.
+
+    `history` holds one record an epoch.
+    """
+
+    def __init__(
+        self,
+        networks: list[Classifier],
+        generator: Generator | None,
+        *,
+        settings: StudentSettings,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        device: str = "cpu",
+    ) -> None:
+        self.settings, self.image_shape, self.num_classes = settings, image_shape, num_classes
+        self.history: list[EpochRecord] = []
+        self._device = device
+        self._networks = [network.to(device) for network in networks]
+        self._generator = generator.to(device) if generator is not None else None
+
+    def predict_proba(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """The mean of the discriminators' class probabilities.
+
+        Shapes: uint8 (n, H, W, C) to float32 (n, classes), rows sum to 1.
+
+        Raises:
+            InputError: the images do not fit the model.
+        """
+        check_images(images, self.image_shape)
+        found = np.empty((len(images), self.num_classes), dtype=np.float32)
+        for network in self._networks:
+            network.eval()
+        with torch.inference_mode():
+            for start in range(0, len(images), PREDICT_BATCH):
+                batch = to_tensor(images[start : start + PREDICT_BATCH], self._device)
+                shares = torch.stack([network(batch).softmax(dim=1) for network in self._networks])
+                found[start : start + len(batch)] = shares.mean(dim=0).cpu().numpy()
+        return found
+
+    def predict(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The most probable class of each image; int64 (n,)."""
+        return np.asarray(self.predict_proba(images).argmax(axis=1), dtype=np.int64)
+
+    def generate(self, count: int, *, seed: int = 0) -> NDArray[np.uint8] | None:
+        """`count` images of the generator as uint8 (count, H, W, C); None for a student without one."""
+        if self._generator is None:
+            return None
+        self._generator.eval()
+        with seeded(seed, self._device), torch.inference_mode():
+            drawn = self._generator.draw(count)  # (count, C, H, W) in [0, 1]
+        return np.ascontiguousarray((drawn * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy())
+
+    def check_weights(self) -> None:
+        """Hold every weight to finite numbers.
+
+        Raises:
+            PateFedError: one is not; the error names it.
+        """
+        for network in self._networks:
+            for name, value in network.state_dict().items():
+                if not bool(torch.isfinite(value).all()):
+                    raise PateFedError(f"student: weight {name} is not finite; lower learning_rate")
+
+    def save(self, path: Path) -> None:
+        """Write settings, weights and history to `path`, whole or not at all, readable by the owner only.
+
+        Raises:
+            InputError: the folder cannot be written to.
+        """
+        modules: dict[str, torch.nn.Module] = {
+            f"discriminator{n}": network for n, network in enumerate(self._networks, start=1)
+        }
+        if self._generator is not None:
+            modules["generator"] = self._generator
+        content = {
+            "settings": asdict(self.settings),
+            "image_shape": list(self.image_shape),
+            "num_classes": self.num_classes,
+            "history": [asdict(record) for record in self.history],
+            "weights": {
+                part: {name: value.cpu() for name, value in module.state_dict().items()}
+                for part, module in modules.items()
+            },
+        }
+        write_model(path, "student", content)
+
+    @classmethod
+    def load(cls, path: Path, device: str = "cpu") -> Student:
+        """Read what `save` wrote; no code in the file is run.
+
+        Raises:
+            InputError: no such file.
+            IntegrityError: the file is damaged or is no student.
+        """
+        content = read_model(path, "student")
+        try:
+            settings = StudentSettings(**content["settings"])
+            rows, columns, channels = content["image_shape"]
+            shape, classes, weights = (rows, columns, channels), content["num_classes"], content["weights"]
+            with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten at once
+                generator = Generator(shape) if "generator" in weights else None
+                networks = [
+                    build_discriminator(settings.network, shape, classes)
+                    for name in weights
+                    if name != "generator"
+                ]
+            for number, network in enumerate(networks, start=1):
+                network.load_state_dict(weights[f"discriminator{number}"])
+            if generator is not None:
+                generator.load_state_dict(weights["generator"])
+            history = [EpochRecord(**record) for record in content["history"]]
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
+            raise IntegrityError(f"{path}: the student's settings and weights do not fit together") from error
+        student = cls(
+            networks,
+            generator,
+            settings=settings,
+            image_shape=shape,
+            num_classes=classes,
+            device=resolve_device(device),
+        )
+        student.history = history
+        return student

@@ -1,0 +1,259 @@
+"""The student: a semi-supervised GAN with one or two discriminators, trained by one visible loop.
+
+PATE++ (arXiv 2211.01628), Algorithm 1: "supervised" is one network on the released labels alone, "gan" is the
+original PATE (one discriminator), "co-teaching" has two discriminators that choose each other's samples.
+Post-processing of released labels and public inputs only, so nothing here costs privacy.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pate_fed.errors import InputError, PateFedError
+from pate_fed.learning.coteaching import exchange, keep_rate
+from pate_fed.learning.device import resolve_device, seeded
+from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
+from pate_fed.learning.losses import (
+    feature_matching_loss,
+    masked_mean,
+    supervised_losses,
+    unsupervised_loss,
+)
+from pate_fed.learning.models import Generator, build_discriminator
+from pate_fed.learning.settings import EpochRecord, StudentSettings
+from pate_fed.learning.student import Student
+
+__all__ = ["train_student"]
+
+BETA1, BETA2 = 0.5, 0.999  # Adam, as in the improved-GAN recipe
+
+
+def train_student(
+    images: NDArray[np.uint8],
+    *,
+    labelled_index: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    num_classes: int,
+    settings: StudentSettings,
+    seed: int,
+    device: str = "cpu",
+    test_images: NDArray[np.uint8] | None = None,
+    test_labels: NDArray[np.int64] | None = None,
+    on_epoch: Callable[[EpochRecord], None] | None = None,
+) -> Student:
+    """Train a student on public images, some of which have released, partly wrong labels.
+
+    The test part is only reported in each `EpochRecord`; nothing is chosen by it. The same seed, data, device
+    and number of threads give the same student. Without unlabelled images the labelled ones serve as such; a
+    class without a label is not learnt; labels all of one class give a student of that class.
+
+    Shapes: images uint8 (n, H, W, C), labelled_index int64 (m,) into them, labels int64 (m,), m ≥ 1.
+
+    Raises:
+        InputError: images, index or labels are not that, there is no label, or the device is not there.
+        PateFedError: a loss or a weight is no longer finite; the error names the epoch and which.
+    """
+    check_images(images)
+    check_labels(labels, len(labelled_index), num_classes)
+    _check_index(labelled_index, len(images))
+    device = resolve_device(device)
+    shape = image_shape(images)
+    with seeded(seed, device):
+        pool = _Pool.of(to_tensor(images, device), labelled_index, labels)
+        trainer = _Trainer(settings, shape, num_classes, pool.pixels)
+        student = Student(
+            trainer.averages,
+            trainer.generator,
+            settings=settings,
+            image_shape=shape,
+            num_classes=num_classes,
+            device=device,
+        )
+        for epoch in range(1, settings.epochs + 1):
+            record = trainer.run_epoch(epoch, pool)
+            if epoch % settings.test_every == 0 or epoch == settings.epochs:
+                record = replace(record, test_accuracy=_accuracy(student, test_images, test_labels))
+            student.history.append(record)
+            if on_epoch is not None:
+                on_epoch(record)
+        student.check_weights()
+    return student
+
+
+@dataclass(slots=True)
+class _Pool:
+    """The public inputs on the device, as the labelled set M_l and the unlabelled set M_u."""
+
+    pixels: Tensor  # (n, C, H, W) in [0, 1]
+    labelled: Tensor  # int64 (m,), positions in pixels
+    labels: Tensor  # int64 (m,)
+    unlabelled: Tensor  # int64 (n - m,), or all labelled ones where nothing else is left
+
+    @classmethod
+    def of(cls, pixels: Tensor, index: NDArray[np.int64], labels: NDArray[np.int64]) -> _Pool:
+        rest = np.setdiff1d(np.arange(len(pixels)), index)
+        chosen = [np.array(each, dtype=np.int64) for each in (index, labels, rest if len(rest) else index)]
+        return cls(pixels, *(torch.from_numpy(each).to(pixels.device) for each in chosen))
+
+
+class _Trainer:
+    """Discriminators, generator, their optimisers and the weights averaged for prediction."""
+
+    def __init__(
+        self, settings: StudentSettings, shape: tuple[int, int, int], num_classes: int, pixels: Tensor
+    ) -> None:
+        self.settings, device = settings, pixels.device
+        self.networks = [
+            build_discriminator(settings.network, shape, num_classes).to(device)
+            for _ in range(2 if settings.name == "co-teaching" else 1)
+        ]
+        for network in self.networks:
+            network.fit_scale(pixels)
+        self.averages = [copy.deepcopy(network) for network in self.networks]
+        self.generator = None if settings.name == "supervised" else Generator(shape).to(device)
+        # Adam works weight by weight, so one optimiser over both discriminators is two.
+        self.weights: list[Tensor] = [w for network in self.networks for w in network.parameters()]
+        self.mean_weights: list[Tensor] = [w for network in self.averages for w in network.parameters()]
+        self.optimiser = _adam(self.weights, settings)
+        self.generator_optimiser = _adam(self.generator.parameters(), settings) if self.generator else None
+        self.step = 0
+
+    def run_epoch(self, epoch: int, pool: _Pool) -> EpochRecord:
+        """One pass over the labelled and the unlabelled set, the smaller one duplicated (Algorithm 1)."""
+        for module in (*self.networks, *([self.generator] if self.generator else [])):
+            module.train()
+        rate = keep_rate(epoch, noise_rate=self.settings.beta, ramp_epochs=self.settings.ramp_epochs)
+        self._set_learning_rate(epoch)
+        size = len(pool.labelled)
+        if self.generator is not None:
+            size = max(size, len(pool.unlabelled))
+        labelled = _batches(len(pool.labelled), size, self.settings.batch_size, pool.pixels.device)
+        unlabelled = _batches(len(pool.unlabelled), size, self.settings.batch_size, pool.pixels.device)
+        sums = torch.zeros(5, dtype=torch.float64, device=pool.pixels.device)
+        for b in range(len(labelled)):
+            x, y = pool.pixels[pool.labelled[labelled[b]]], pool.labels[labelled[b]]
+            u = pool.pixels[pool.unlabelled[unlabelled[b]]]
+            sums += self._learn_batch(x, y, u, rate)
+            self._average()
+        return self._record(epoch, (sums / len(labelled)).tolist(), labelled.numel())
+
+    def _learn_batch(self, x: Tensor, y: Tensor, u: Tensor, rate: float) -> Tensor:
+        """One step of the discriminators, then one of the generator; the five figures of `_record`."""
+        fake = self.generator.draw(len(u)) if self.generator is not None else None
+        parts = [x] if fake is None else [x, u, fake.detach()]
+        logits = [network(torch.cat(parts)).split([len(p) for p in parts]) for network in self.networks]
+
+        losses = [supervised_losses(each[0], y) for each in logits]  # (batch,) a discriminator
+        agree = _agreement([each[0] for each in logits])
+        chosen = exchange(losses, torch.ones_like(agree), rate=rate)
+        supervised = [masked_mean(loss, keep) for loss, keep in zip(losses, chosen, strict=True)]
+        unsupervised = [] if fake is None else [unsupervised_loss(each[1], each[2]) for each in logits]
+        self.optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward([torch.stack(supervised + unsupervised).sum()])
+        self.optimiser.step()
+
+        matching = torch.zeros((), device=x.device) if fake is None else self._learn_generator(u, fake)
+        with torch.no_grad():
+            return torch.stack(
+                [
+                    torch.stack(supervised).mean(),
+                    torch.stack(unsupervised).mean() if unsupervised else matching,
+                    matching,
+                    torch.stack(chosen).double().mean(),
+                    (~agree).sum().double(),
+                ]
+            )
+
+    def _learn_generator(self, u: Tensor, fake: Tensor) -> Tensor:
+        assert self.generator is not None and self.generator_optimiser is not None
+        with torch.no_grad():
+            real = [network.features(u) for network in self.networks]
+        loss = feature_matching_loss(real, [network.features(fake) for network in self.networks])
+        self.generator_optimiser.zero_grad(set_to_none=True)
+        # Only the generator moves here: the discriminators' weights get no gradient.
+        torch.autograd.backward([loss], inputs=list(self.generator.parameters()))
+        self.generator_optimiser.step()
+        return loss.detach()
+
+    def _average(self) -> None:
+        """Exponential average of the discriminators' weights, short at first."""
+        self.step += 1
+        decay = min(self.settings.ema_decay, self.step / (self.step + 9))
+        with torch.no_grad():
+            torch._foreach_lerp_(self.mean_weights, self.weights, 1.0 - decay)
+
+    def _set_learning_rate(self, epoch: int) -> None:
+        progress = (epoch - 1) / self.settings.epochs
+        factor = 1.0 if progress < 0.5 else 1.0 - 1.8 * (progress - 0.5)
+        for optimiser in (self.optimiser, self.generator_optimiser):
+            if optimiser is not None:
+                optimiser.param_groups[0]["lr"] = self.settings.learning_rate * factor
+
+    def _record(self, epoch: int, means: list[float], samples: int) -> EpochRecord:
+        supervised, unsupervised, matching, kept, disagreements = means
+        losses = {"supervised loss": supervised}
+        if self.generator is not None:
+            losses |= {"unsupervised loss": unsupervised, "generator's loss": matching}
+        for name, value in losses.items():
+            if not math.isfinite(value):
+                raise PateFedError(
+                    f"student: the {name} is {value} in epoch {epoch}; a lower learning_rate may help"
+                )
+        pair, adversarial = len(self.networks) == 2, self.generator is not None
+        return EpochRecord(
+            epoch=epoch,
+            loss_supervised=supervised,
+            loss_unsupervised=unsupervised if adversarial else None,
+            loss_generator=matching if adversarial else None,
+            kept_share=kept,
+            disagreements=round(disagreements * samples / self.settings.batch_size) if pair else None,
+            test_accuracy=None,
+        )
+
+
+def _adam(weights: Iterable[Tensor], settings: StudentSettings) -> torch.optim.Optimizer:
+    return torch.optim.Adam(weights, lr=settings.learning_rate, betas=(BETA1, BETA2), fused=True)
+
+
+def _batches(count: int, size: int, batch: int, device: torch.device) -> Tensor:
+    """Positions 0 .. count - 1, repeated to at least `size` and to whole batches: int64 (batches, batch).
+
+    Every repetition is shuffled by itself, so that a sample comes back only after all others.
+    """
+    total = -(-size // batch) * batch
+    rounds = [torch.randperm(count, device=device) for _ in range(-(-total // count))]
+    return torch.cat(rounds)[:total].view(-1, batch)
+
+
+def _agreement(logits: list[Tensor]) -> Tensor:
+    """Where all discriminators predict the same class: bool (n,)."""
+    return logits[0].argmax(dim=1) == logits[-1].argmax(dim=1)
+
+
+def _accuracy(
+    student: Student, images: NDArray[np.uint8] | None, labels: NDArray[np.int64] | None
+) -> float | None:
+    if images is None or labels is None or len(images) == 0:
+        return None
+    return float((student.predict(images) == labels).mean())
+
+
+def _check_index(index: NDArray[np.int64], count: int) -> None:
+    if len(index) == 0:
+        raise InputError(
+            "a student got 0 labels: at least 1 is meant; ask more queries or lower the threshold"
+        )
+    if not np.issubdtype(index.dtype, np.integer) or index.ndim != 1:
+        raise InputError(f"labelled_index is {index.dtype} {index.shape}: integers (m,) are meant")
+    if index.min() < 0 or index.max() >= count:
+        raise InputError(
+            f"labelled_index runs from {index.min()} to {index.max()}: 0 to {count - 1} is meant"
+        )
