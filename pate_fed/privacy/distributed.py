@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
@@ -42,8 +43,10 @@ def party_sigma(sigma: float, *, parties: int, dropouts: int = 0, colluders: int
             "nobody knows"
         )
     share = check_scale("sigma", sigma) / math.sqrt(honest)
-    # Rounded up: the shares must not add up to less than they should.
-    return share if share * share * honest >= sigma * sigma else math.nextafter(share, math.inf)
+    # Rounded up, compared exactly: the shares must not add up to less than they should.
+    while Fraction(share) ** 2 * honest < Fraction(sigma) ** 2:
+        share = math.nextafter(share, math.inf)
+    return share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,9 +84,10 @@ class Protection:
         """The unit and the adjacency in a sentence's part."""
         verb = "replaced" if self.adjacency == "replace-one" else "added or removed"
         votes = "one vote" if self.votes_moved == 1 else f"up to {self.votes_moved} votes"
-        effect = "appear or disappear" if self.votes_vanish else "move"
         if self.votes_moved == 1:
-            effect += "s" if effect == "move" else ""
+            effect = "appears or disappears" if self.votes_vanish else "moves"
+        else:
+            effect = "appear or disappear" if self.votes_vanish else "move"
         return f"one {self.unit} {verb} ({votes} of a query {effect})"
 
 
@@ -143,6 +144,10 @@ class Mechanism(Protocol):
     @property
     def num_classes(self) -> int:
         """Classes that are voted on."""
+
+    @property
+    def answers_all(self) -> bool:
+        """Whether every query that is asked is answered."""
 
     def parameters(self) -> dict[str, Any]:
         """All parameters, as plain numbers by name."""

@@ -93,6 +93,8 @@ class BudgetFilter:
         """
         most = check_count("queries", queries)
         cap = most if max_answers is None else min(most, check_count("max_answers", max_answers))
+        if mechanism.answers_all:
+            most = cap
         if cap == 0:
             return 0
         order = Fraction(self.order)
@@ -166,20 +168,25 @@ def _overhead_up(order: float, delta: float) -> Fraction:
 
 def _epsilon_at(cost: Cost, delta: float, order: float) -> float:
     exact = cost.rdp(Fraction(order)) + _overhead_up(order, delta)
+    nearest = _float(exact)
+    return math.nextafter(nearest, math.inf) if nearest < exact else nearest
+
+
+def _float(exact: Fraction) -> float:
+    """The nearest float, infinity where it is too large for one."""
     try:
-        nearest = float(exact)
+        return float(exact)
     except OverflowError:
         return math.inf
-    return math.nextafter(nearest, math.inf) if nearest < exact else nearest
 
 
 def _best_order(cost: Cost, delta: float) -> float:
     """The order with the least ε: a coarse look over all, then two closer ones around the best."""
     orders = _ORDERS
     for _ in range(3):
-        curve = orders * float(cost.rho) + overhead(orders, delta)
+        curve = orders * _float(cost.rho) + overhead(orders, delta)
         for pure, count in cost.pure:
-            curve += count * np.minimum(float(pure), float(pure) ** 2 * orders / 2)
+            curve += count * np.minimum(_float(pure), _float(pure) * (_float(pure) * orders / 2))
         best = int(np.argmin(curve))
         low, high = orders[max(best - 1, 0)], orders[min(best + 1, len(orders) - 1)]
         found = float(orders[best])

@@ -59,6 +59,7 @@ class Voting:
     """What every mechanism knows about the votes, and the steps that all share."""
 
     name: ClassVar[str]
+    answers_all: ClassVar[bool] = False
     num_teachers: int
     num_classes: int
 
@@ -111,6 +112,7 @@ class LNMax(Voting):
     """
 
     name: ClassVar[str] = "lnmax"
+    answers_all: ClassVar[bool] = True
     scale: float
 
     def __post_init__(self) -> None:
@@ -152,6 +154,7 @@ class GNMax(Voting):
     """
 
     name: ClassVar[str] = "gnmax"
+    answers_all: ClassVar[bool] = True
     sigma2: float
 
     def __post_init__(self) -> None:
