@@ -35,17 +35,17 @@ input, 3 budget, 4 quorum, 5 refused by policy, 6 failed check, 130 interrupted.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
+    started = time.perf_counter()
     arguments = _parser().parse_args(argv)
     try:
-        study = _study(arguments)
-        return _simulate(study, arguments)
+        return _simulate(_study(arguments), arguments, started)
     except PateFedError as error:
         print(f"error: {error}", file=sys.stderr)
         print(_nothing_spent(arguments))
         return error.exit_code
 
 
-def _simulate(study: Study, arguments: argparse.Namespace) -> int:
+def _simulate(study: Study, arguments: argparse.Namespace, started: float) -> int:
     from pate_fed.flower import prepare_environment
 
     prepare_environment()
@@ -53,7 +53,7 @@ def _simulate(study: Study, arguments: argparse.Namespace) -> int:
     stop = threading.Event()
     # The coordinator is named, as Flower names apps: pate_fed imports neither party.
     coordinator = importlib.import_module("server.app").Coordinator(
-        study, run_dir=run_dir, quiet=arguments.quiet, stop=stop
+        study, run_dir=run_dir, quiet=arguments.quiet, stop=stop, started=started
     )
     with _private_folder() as folder, _interruptible(stop):
         _write_site(study, folder)

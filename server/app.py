@@ -47,12 +47,16 @@ INTERRUPTED = 130
 class Coordinator:
     """Runs one study and leaves its run directory; everything a user can get wrong is checked before that.
 
+    `started` is the reading of `time.perf_counter` from which the total time counts.
+
     Raises:
         InputError: settings that do not fit the data, or a budget that not even one query fits.
     """
 
-    def __init__(self, study: Study, *, run_dir: Path, quiet: bool, stop: threading.Event) -> None:
-        self._started = time.perf_counter()
+    def __init__(
+        self, study: Study, *, run_dir: Path, quiet: bool, stop: threading.Event, started: float
+    ) -> None:
+        self._started = started
         self._study, self._run_dir, self._quiet, self._stop = study, run_dir, quiet, stop
         self._progress = make_progress(quiet)
         self._dataset = self._load()
