@@ -100,7 +100,7 @@ def _epoch_chart(series: Series, epochs: Sequence[int], y_label: str, *, share: 
         x_label="epoch",
         y_label=y_label,
         height=220,
-        y_text=(lambda value: f"{value:.0%}") if share else compact,
+        y_text=(lambda value: f"{100 * value:.3g}%") if share else compact,
     )
 
 

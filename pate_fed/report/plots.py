@@ -125,12 +125,12 @@ def top_vote_histogram(result: RunResult) -> Figure | None:
     chart = Chart(
         nice_ticks(0, edges[-1]),
         nice_ticks(0, max(stacked), most=5),
-        x_range=(0, edges[-1]),
+        x_range=(-0.5, edges[-1] - 0.5),  # votes are whole: a bar stands around its number
         x_label="votes for the winner",
         y_label="queries",
     )
     for low, high, yes, both in zip(edges, edges[1:], answered, stacked, strict=False):
-        left, width = chart.x(low), max(chart.x(high) - chart.x(low) - 1, 0.7)
+        left, width = chart.x(low - 0.5), max(chart.x(high) - chart.x(low) - 1, 0.7)
         tip = f"{_votes(low, high)} votes: {yes:,} answered, {both - yes:,} refused"
         if yes:
             chart.rect(left, chart.y(yes), width, chart.bottom - chart.y(yes), "fill c1", tip=tip)

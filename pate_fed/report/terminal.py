@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TextIO
 
-from pate_fed.report.metrics import round_up
+from pate_fed.report.metrics import round_up, short
 from pate_fed.report.result import RunResult
 
 __all__ = ["Phase", "Progress", "make_progress", "print_summary"]
@@ -215,7 +215,7 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
         ("queries", f"{result.queries_asked} asked, {result.queries_answered} answered"),
         ("accuracy", f"teachers {_share(accuracy.teacher_mean)}, ensemble {_share(accuracy.ensemble)}"),
         ("", f"labels {_share(accuracy.labels)}, student {_share(accuracy.student)}"),
-        ("ε against the public", f"{public} at δ={study.delta:g}, {study.unit}, {study.adjacency}"),
+        ("ε against the public", f"{public} at δ={short(study.delta)}, {study.unit}, {study.adjacency}"),
         ("ε against coordinator", f"{_epsilon(privacy.coordinator)}: it sees {study.coordinator_sees}"),
     ]
     if not study.noise_private:

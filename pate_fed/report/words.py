@@ -114,7 +114,7 @@ _SEEDED = (
 )
 _ANALYST = (
     "Figures marked ◆ were computed from private votes: they help to judge the run and carry no guarantee. "
-    "Hand on a copy without them (pate-fed report RUN_DIR --publishable); log.jsonl and metrics.json stay."
+    "Hand on a copy without them (pate-fed report RUN_DIR --publishable), never log.jsonl or metrics.json."
 )
 
 
