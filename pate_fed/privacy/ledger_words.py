@@ -8,7 +8,7 @@ from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any
 
-from pate_fed.privacy.events import Mechanism, PrivacyEvent
+from pate_fed.privacy.events import Mechanism, PrivacyEvent, Sight
 from pate_fed.privacy.ledger_verify import Chain, coordinator_epsilon, read_ledger
 
 __all__ = ["LedgerReport", "describe", "epsilon_text", "verify"]
@@ -121,6 +121,7 @@ def _bounds(report: LedgerReport) -> list[str]:
         )
     lines = [
         f"Against the student and anyone who gets it or its labels: {against}",
+        f"Against another hospital, whatever it knows of its own votes: {_other(terms.coordinator)}",
         f"Against the coordinator: {coordinator}",
         "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up",
     ]
@@ -131,8 +132,17 @@ def _bounds(report: LedgerReport) -> list[str]:
     return lines
 
 
+def _other(sight: Sight) -> str:
+    if sight.variance is None:
+        return "as against the student"
+    if sight.colluders:
+        return f"as against the student, also for {sight.colluders} hospitals together"
+    return "no bound is stated: it knows its own share of the noise, and no colluder was reckoned with"
+
+
 def _mechanism(mechanism: Mechanism) -> str:
-    values = ", ".join(f"{name}={value:g}" for name, value in mechanism.parameters().items())
+    parameters = {name: value for name, value in mechanism.parameters().items() if value is not None}
+    values = ", ".join(f"{name}={value:g}" for name, value in parameters.items())
     return f"{mechanism.name} with {values}; noise and threshold in votes"
 
 

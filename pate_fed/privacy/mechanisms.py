@@ -147,7 +147,7 @@ class LNMax(Voting):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GNMax(Voting):
-    """Noisy max with Gaussian noise (P18, Proposition 8): argmax of totals + discrete N(0, `sigma2`²) votes.
+    """Noisy max with Gaussian noise (P18, Proposition 8): argmax of totals + discrete N(0, `sigma`²) votes.
 
     Raises:
         InputError: a parameter out of range.
@@ -155,15 +155,15 @@ class GNMax(Voting):
 
     name: ClassVar[str] = "gnmax"
     answers_all: ClassVar[bool] = True
-    sigma2: float
+    sigma: float
 
     def __post_init__(self) -> None:
         Voting.__post_init__(self)
-        check_scale("sigma2", self.sigma2)
+        check_scale("sigma", self.sigma)
 
     def cost_asked(self, protection: Protection) -> Cost:
-        """ρ = 1/σ2² a query where one vote moves (P18, Proposition 8; for integers arXiv 2004.00010)."""
-        return _gaussian(protection.l2_squared, self.sigma2)
+        """ρ = 1/σ² a query where one vote moves (P18, Proposition 8; for integers arXiv 2004.00010)."""
+        return _gaussian(protection.l2_squared, self.sigma)
 
     def release(
         self,
@@ -184,7 +184,7 @@ class GNMax(Voting):
         return self._all(totals, self._draw(noise), noise, max_answers, protection, coordinator)
 
     def _draw(self, noise: NoiseSource) -> Callable[[tuple[int, ...]], Ints]:
-        return lambda shape: noise.discrete_gaussian(shape, sigma=self.sigma2)
+        return lambda shape: noise.discrete_gaussian(shape, sigma=self.sigma)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,7 @@ def test_noisy_totals_diverge_by_no_more_than_they_cost(order: float, sigma: flo
     law = _gaussian(sigma)
     # One class loses the votes, another gains them.
     exact = 2 * _divergence(law, moved, order)
-    cost = GNMax(**REST, sigma2=sigma).cost_asked(Protection(votes_moved=moved))
+    cost = GNMax(**REST, sigma=sigma).cost_asked(Protection(votes_moved=moved))
     assert exact <= cost.rdp_float(order) * (1 + 1e-9)
     # The bound is met up to what a discrete Gaussian falls short of a continuous one.
     assert exact >= cost.rdp_float(order) * 0.8

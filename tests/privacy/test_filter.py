@@ -38,7 +38,7 @@ MNIST = ConfidentGNMax(**REST, threshold=200, sigma1=150, sigma2=40)
 scales = st.floats(0.3, 1e5)
 mechanisms = st.one_of(
     st.builds(lambda a, b: replace(MNIST, sigma1=a, sigma2=b), scales, scales),
-    st.builds(lambda s: GNMax(**REST, sigma2=s), scales),
+    st.builds(lambda s: GNMax(**REST, sigma=s), scales),
     st.builds(lambda s: LNMax(**REST, scale=s), scales),
     st.builds(
         lambda s: DistributedGNMax(**REST, threshold=10.0, sigma_party=s, least_honest=3), st.floats(2, 1e5)
@@ -183,9 +183,7 @@ def test_what_fits_a_small_budget() -> None:
     assert BudgetFilter(2.0, 1e-5).affordable(MNIST, queries=10_000) == 167
     # With a cap on answers the rest of the budget goes into the check, which is cheaper.
     assert BudgetFilter(2.0, 1e-5).affordable(MNIST, queries=10_000, max_answers=100) == 2058
-    assert (
-        BudgetFilter(2.0, 1e-5).affordable(GNMax(**REST, sigma2=40), queries=10_000, max_answers=100) == 100
-    )
+    assert BudgetFilter(2.0, 1e-5).affordable(GNMax(**REST, sigma=40), queries=10_000, max_answers=100) == 100
 
 
 def test_unanswered_queries_give_their_reserve_back() -> None:
@@ -264,7 +262,7 @@ def test_odometer_never_runs_backwards_and_ends_at_the_total() -> None:
 
 def test_filter_agrees_with_dp_accounting_on_gaussian_events() -> None:
     budget = BudgetFilter(3.0, 1e-6)
-    fits = budget.affordable(GNMax(**REST, sigma2=40), queries=100_000)
+    fits = budget.affordable(GNMax(**REST, sigma=40), queries=100_000)
     accountant = dp_accounting.rdp.RdpAccountant(orders=[budget.order])
     one = dp_accounting.GaussianDpEvent(40 / math.sqrt(2))
     accountant.compose(one, fits)

@@ -20,6 +20,7 @@ from pate_fed.privacy import (
     SECURE_SUM,
     BudgetFilter,
     ConfidentGNMax,
+    DistributedGNMax,
     GNMax,
     InteractiveGNMax,
     Ledger,
@@ -30,6 +31,7 @@ from pate_fed.privacy import (
     SeededNoise,
     describe,
     epsilon_of,
+    epsilon_text,
     hospital_noise,
     total_cost,
     verify,
@@ -217,7 +219,7 @@ def test_the_budget_is_kept_to_the_last_query(path: Path) -> None:
 
 
 def test_a_spend_of_any_size_on_an_exhausted_budget_is_refused(path: Path) -> None:
-    tiny = GNMax(num_teachers=50, num_classes=4, sigma2=1e9)
+    tiny = GNMax(num_teachers=50, num_classes=4, sigma=1e9)
     first = BudgetFilter(1.0, 1e-5)
     # A budget that one batch uses up to the last bit that an exact sum can tell.
     exact = first.room / first.protection.l2_squared
@@ -353,7 +355,7 @@ def test_every_mechanism_and_protection_comes_back_from_the_file(path: Path) -> 
     rest = {"num_teachers": 50, "num_classes": 4}
     mechanisms = (
         MECHANISM,
-        GNMax(**rest, sigma2=np.float64(12.5)),
+        GNMax(**rest, sigma=np.float64(12.5)),
         LNMax(**rest, scale=20),
         InteractiveGNMax(**rest, threshold=np.float32(25), sigma1=9, sigma2=7, confidence=0.9),
     )
@@ -410,15 +412,31 @@ def test_in_words(path: Path) -> None:
         made = charge(ledger, 0)
     text = "\n".join(describe(path))
     assert "one record replaced (one vote of a query moves)" in text
+    assert "Against another hospital, whatever it knows of its own votes: as against the student" in text
     assert "Against the coordinator: no bound: it sees every hospital's votes" in text
     assert "not private: seeded noise" in text
     assert "Nobody is protected" in text
     assert "Budget: ε=3.0" in text
     assert f"{made.asked} queries asked, {made.event.answered} answered" in text
-    assert "σ" not in text.split("Noise")[0] or "sigma1=20" in text
+    assert "sigma1=20, sigma2=10" in text
     report = verify(path).to_dict()
     assert report["epsilon"]["coordinator"] is None
     assert report["queries_asked"] == made.asked
+
+
+def test_in_words_with_hospital_noise(path: Path) -> None:
+    mechanism = DistributedGNMax(
+        num_teachers=50, num_classes=4, threshold=None, sigma_party=4, least_honest=6
+    )
+    seen = hospital_noise(sigma_party=4.0, survivors=8, colluders=2)
+    with Ledger.create(path, replace(TERMS, mechanisms=(mechanism,), coordinator=seen)) as ledger:
+        charge(ledger, 0, release(0, mechanism=mechanism, coordinator=seen))
+        assert ledger.coordinator_epsilon() == ledger.epsilon() > 0
+    text = "\n".join(describe(path))
+    shown = epsilon_text(verify(path).epsilon)
+    assert f"Against the coordinator: ({shown}, 1e-05)-differential privacy" in text
+    assert "only noisy totals of every query, and at most 2 hospitals tell it their noise" in text
+    assert "also for 2 hospitals together" in text
 
 
 def test_votes_are_not_in_the_file(path: Path) -> None:

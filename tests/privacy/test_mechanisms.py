@@ -38,7 +38,7 @@ TOTALS = np.array([[70, 20, 10], [40, 30, 30], [10, 60, 30], [59, 41, 0], [0, 0,
 
 def always() -> list[Any]:
     """Mechanisms that answer every query."""
-    return [LNMax(**REST, scale=STILL), GNMax(**REST, sigma2=STILL)]
+    return [LNMax(**REST, scale=STILL), GNMax(**REST, sigma=STILL)]
 
 
 class NoDraws:
@@ -154,7 +154,7 @@ def test_labels_follow_the_law_of_the_noisy_argmax(sigma: float) -> None:
     law /= law.sum()
     below = np.cumsum(law) - law
     first = (law * np.interp(x + 4, x, below)).sum() + 0.5 * (law * np.interp(x + 4, x, law)).sum()
-    release = GNMax(**REST, sigma2=sigma).release(totals, SeededNoise(9))
+    release = GNMax(**REST, sigma=sigma).release(totals, SeededNoise(9))
     wins = int((release.label == 0).sum())
     # The third class wins so seldom that it cannot be seen here.
     assert stats.binomtest(wins, 20_000, min(1.0, float(first))).pvalue > 1e-6
@@ -205,7 +205,7 @@ def test_bad_totals_are_refused_before_any_noise_is_drawn(mechanism: Any, totals
 
 
 def test_rows_below_the_number_of_teachers_are_fine_as_hospitals_may_fail() -> None:
-    assert GNMax(**REST, sigma2=STILL).release([[3, 9, 0], [0, 0, 0]], SeededNoise(0)).label[0] == 1
+    assert GNMax(**REST, sigma=STILL).release([[3, 9, 0], [0, 0, 0]], SeededNoise(0)).label[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_bad_parameters_are_refused_by_name(change: dict[str, Any]) -> None:
 def test_other_bad_parameters_are_refused() -> None:
     for make in (
         lambda: LNMax(**REST, scale=0),
-        lambda: GNMax(**REST, sigma2=math.inf),
+        lambda: GNMax(**REST, sigma=math.inf),
         lambda: InteractiveGNMax(**REST, threshold=1, sigma1=1, sigma2=1, confidence=1.5),
         lambda: InteractiveGNMax(**REST, threshold=1, sigma1=1, sigma2=1, confidence=math.nan),
         lambda: DistributedGNMax(**REST, threshold=math.nan, sigma_party=4.0, least_honest=3),
@@ -361,13 +361,13 @@ def test_mechanisms_come_back_from_their_parameters() -> None:
     with pytest.raises(InputError, match="must be one of"):
         mechanism_from_parameters("magic", {})
     with pytest.raises(InputError, match="has the parameters"):
-        mechanism_from_parameters("gnmax", {"sigma2": 3.0})
+        mechanism_from_parameters("gnmax", {"sigma": 3.0})
 
 
 def test_equal_mechanisms_have_equal_parameters() -> None:
     plain, odd = (
-        GNMax(**REST, sigma2=40),
-        GNMax(num_teachers=np.int32(100), num_classes=3, sigma2=np.float64(40)),
+        GNMax(**REST, sigma=40),
+        GNMax(num_teachers=np.int32(100), num_classes=3, sigma=np.float64(40)),
     )
     assert plain == odd
     assert repr(plain.parameters()) == repr(odd.parameters())
