@@ -10,7 +10,9 @@ from pate_fed.privacy.ledger_rows import Entry, LedgerTerms
 from pate_fed.privacy.ledger_words import LedgerReport, describe, epsilon_text, verify
 from pate_fed.privacy.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
 from pate_fed.privacy.noise import NoiseSource, SeededNoise, SystemNoise, noise_from_seed
+from pate_fed.privacy.planner import Plan, plan
 from pate_fed.privacy.sanitise import SanitisedEpsilon, SanitiseSettings, sanitised_epsilon
+from pate_fed.privacy.vote_model import past_votes, past_votes_from_file
 
 __all__ = [
     "PLAIN",
@@ -29,6 +31,7 @@ __all__ = [
     "LedgerTerms",
     "NoiseSource",
     "Odometer",
+    "Plan",
     "PrivacyEvent",
     "Protection",
     "Release",
@@ -45,6 +48,9 @@ __all__ = [
     "hospital_noise",
     "noise_from_seed",
     "party_sigma",
+    "past_votes",
+    "past_votes_from_file",
+    "plan",
     "sanitised_epsilon",
     "to_epsilon",
     "total_cost",
