@@ -10,7 +10,6 @@ import math
 from typing import Any
 
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from pate_fed.errors import InputError
@@ -112,12 +111,11 @@ def gaussian_dp_epsilon(mu: float, delta: float) -> float:
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     # ρ = μ²/2 converts to at most this (Bun and Steinke 2016, Proposition 1.3).
-    most = mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta))
-    root = brentq(lambda epsilon: gaussian_delta(mu, epsilon) - delta, 0.0, most, xtol=1e-14, rtol=1e-15)
-    epsilon = round_up(float(root))
-    while gaussian_delta(mu, epsilon) > delta:
-        epsilon *= 1 + 1e-12
-    return epsilon
+    low, high = 0.0, round_up(mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta)))
+    # By bisection: whatever the rounding, δ at `high` stays below the one that is asked for.
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
+    return round_up(high)
 
 
 def pld_epsilon(

@@ -30,6 +30,8 @@ OBJECTIVE = (
 # How much a wrong label hurts. 2 would be the loss of signal to a student that knows the noise; students that
 # do not know it lose more: on Fashion-MNIST 2,200 labels 36 % wrong taught a GAN no more than 500 11 % wrong.
 _EXPONENT = 4
+# Fewer labels than this train no student, and the plan says so.
+_ENOUGH = 100
 _CURVE = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 
@@ -177,7 +179,7 @@ def plan(
         with_threshold=checked,
         without_threshold=plain,
         curve=tuple(search.point(factor * epsilon) for factor in _CURVE),
-        advice=tuple(_advice(best, num_teachers, num_hospitals, protection, epsilon)),
+        advice=tuple(_advice(best, search, num_hospitals, epsilon)),
     )
 
 
@@ -186,29 +188,29 @@ def _better(first: Offer | None, second: Offer | None) -> Offer | None:
     return max(offers, key=lambda offer: offer.effective_labels, default=None)
 
 
-def _advice(
-    best: Offer | None, num_teachers: int, num_hospitals: int | None, protection: Protection, epsilon: float
-) -> Iterator[str]:
+def _advice(best: Offer | None, search: _Search, num_hospitals: int | None, epsilon: float) -> Iterator[str]:
     """The honest answer for small federations."""
+    num_teachers, protection = search.n, search.protection
     labels = best.answered if best else 0
-    if labels >= 100:
+    if labels >= _ENOUGH:
         return
     who = f"{_count(num_hospitals, 'hospital')}, " if num_hospitals else ""
     yield (
-        f"{who}{_count(num_teachers, 'teacher')}: ε={epsilon:g} buys {_count(labels, 'label')}, too few to train "
-        "a student on. Labels grow with the square of the number of teachers"
+        f"{who}{_count(num_teachers, 'teacher')}: ε={epsilon:g} buys {_count(labels, 'label')}, too few to "
+        "train a student on. Labels grow with the square of the number of teachers"
     )
-    each = num_teachers // num_hospitals if num_hospitals else 1
     if protection.unit == "hospital" and protection.votes_moved > 1:
         yield (
             f"a whole hospital moves {protection.votes_moved} votes, which costs {protection.votes_moved**2} "
             "times what one record costs: more teachers a hospital do not help here, more hospitals do"
         )
-    else:
-        yield (
-            "more teachers a hospital on smaller disjoint parts help at record level: "
-            f"{25 * each} a hospital instead of {each} buy about {25**2} times as many, if they agree as much"
-        )
+        return
+    more = search.at_record_level(25 * num_teachers).point(epsilon)
+    each = f" ({25 * num_teachers // num_hospitals} a hospital)" if num_hospitals else ""
+    yield (
+        f"with {25 * num_teachers} teachers{each} on smaller disjoint parts that agree as much, the same budget "
+        f"buys {_count(more.labels, 'label')} at record level, {100 * more.right_share:.0f} % right"
+    )
 
 
 class _Search:
@@ -228,6 +230,10 @@ class _Search:
             for width in np.geomspace(0.1, 2.0, 12)
         ]
         self.passed = np.stack([model.answered(*check, num_teachers) for check in self.checks])
+
+    def at_record_level(self, num_teachers: int) -> _Search:
+        """The same study with more teachers that agree as much, where one record moves one vote."""
+        return _Search(self.model, num_teachers, self.pool, RECORD, self.delta)
 
     def point(self, epsilon: float) -> CurvePoint:
         """The best offer for another ε."""
@@ -308,7 +314,7 @@ class _Search:
         confident = mechanism if isinstance(mechanism, ConfidentGNMax) else None
         worth = float(_effective(np.array(float(answered)), np.array(right), coverage, self.num_classes))
         # A handful of labels that are no better than chance serves nobody.
-        if worth < 0.5:
+        if worth < 0.25:
             return None
         return Offer(
             mechanism=mechanism.name,
