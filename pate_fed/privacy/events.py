@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.checks import check_count
+from pate_fed.privacy.checks import check_count, is_number
 
 __all__ = [
     "ADJACENCIES",
@@ -53,8 +53,11 @@ class Protection:
             raise InputError(f"unit={self.unit!r}: must be one of {', '.join(UNITS)}")
         if self.adjacency not in ADJACENCIES:
             raise InputError(f"adjacency={self.adjacency!r}: must be one of {', '.join(ADJACENCIES)}")
-        if check_count("votes_moved", self.votes_moved, least=1) > 10**9:
-            raise InputError(f"votes_moved={self.votes_moved}: must be at most 10^9")
+        moved = check_count("votes_moved", self.votes_moved, least=1)
+        if moved > 10**9:
+            raise InputError(f"votes_moved={moved}: must be at most 10^9")
+        # A NumPy number would be spelt differently in the ledger.
+        object.__setattr__(self, "votes_moved", moved)
 
     @property
     def votes_vanish(self) -> bool:
@@ -186,17 +189,19 @@ class Sight:
                 )
             return
         sigma = self.sigma_party
-        if sigma is None or not math.isfinite(sigma) or sigma**2 < 2:
+        if sigma is None or not is_number(sigma) or not math.isfinite(sigma) or sigma**2 < 2:
             raise InputError(
                 f"sigma_party={sigma!r}: must be finite with a square of at least 2; below that the sum of "
                 "discrete Gaussians is too far from one"
             )
         survivors = check_count("survivors", self.survivors if self.survivors is not None else 0, least=1)
-        check_count("colluders", self.colluders)
-        if self.colluders >= survivors:
+        if check_count("colluders", self.colluders) >= survivors:
             raise InputError(
                 f"colluders={self.colluders}: must be fewer than the {survivors} hospitals in the sum"
             )
+        plain = {"sigma_party": float(sigma), "survivors": survivors, "colluders": int(self.colluders)}
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
 
     @property
     def variance(self) -> Fraction | None:
@@ -267,8 +272,8 @@ class PrivacyEvent:
     coordinator: Sight = PLAIN
 
     def __post_init__(self) -> None:
-        check_count("asked", self.asked)
-        check_count("answered", self.answered)
+        object.__setattr__(self, "asked", check_count("asked", self.asked))
+        object.__setattr__(self, "answered", check_count("answered", self.answered))
         if self.answered > self.asked:
             raise InputError(
                 f"answered={self.answered}: must not be more than the {self.asked} queries asked"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import sqlite3
 import sys
@@ -50,10 +51,20 @@ def create_file(path: Path, row: dict[str, object]) -> None:
 
     Raises:
         InputError: `path` exists, or cannot be written.
+        IntegrityError: another process is at it.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    lock = WriterLock(path)
     try:
-        draft.unlink(missing_ok=True)
+        _create_locked(path, path.with_name(f".{path.name}.new"), row)
+    finally:
+        lock.release()
+
+
+def _create_locked(path: Path, draft: Path, row: dict[str, object]) -> None:
+    try:
+        # Whatever a killed process left of its draft; nobody else works on it while we hold the lock.
+        for left in draft.parent.glob(f"{glob.escape(draft.name)}*"):
+            left.unlink()
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         try:
             _fill(draft, row)
@@ -198,7 +209,7 @@ class WriterLock:
             try:
                 self._handle = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
             except OSError as error:
-                raise InputError(f"{path}: the ledger cannot be locked ({error.strerror})") from error
+                raise InputError(f"{path}: the ledger cannot be written ({error.strerror})") from error
             if not _try_lock(self._handle):
                 os.close(self._handle)
                 raise IntegrityError(f"{path}: another process writes this ledger; only one may")

@@ -66,8 +66,7 @@ FIRST_PREVIOUS = "0" * 64
 
 def canonical(value: object) -> str:
     """JSON with sorted keys and no spaces, ASCII only: equal values give equal text."""
-    # A damaged row may hold bytes where text was: any spelling will do, as its hash fits nothing.
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=repr)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def is_digest(value: object) -> bool:
@@ -140,7 +139,7 @@ class LedgerTerms:
             "mechanisms": [_mechanism_dict(mechanism) for mechanism in self.mechanisms],
             "protection": asdict(self.protection),
             "noise": self.noise,
-            "private": self.private,
+            "private": bool(self.private),
             "coordinator": asdict(self.coordinator),
         }
 
@@ -190,6 +189,8 @@ def outputs_digest(index: NDArray[Any], answered: NDArray[Any], label: NDArray[A
 def row_hash(row: Row) -> str:
     """SHA-256 hex over the row's canonical form, all columns but the hash and the signature."""
     covered = {name: row[name] for name in COLUMNS if name not in ("hash", "signature")}
+    # A damaged row may hold bytes where text was: any spelling will do, as its hash fits nothing.
+    covered = {name: repr(value) if isinstance(value, bytes) else value for name, value in covered.items()}
     return hashlib.sha256(b"pate_fed/v1 ledger row" + canonical(covered).encode()).hexdigest()
 
 

@@ -258,7 +258,8 @@ def _entry(row: Row, terms: LedgerTerms) -> Entry:
 def _outputs(entry: Entry, values: list[tuple[Any, ...]]) -> Outputs:
     """The released outputs of one row, checked against its digest and counts."""
     place, event = entry.seq, entry.event
-    if [position for position, *_ in values] != list(range(event.asked)):
+    places = [position for position, *_ in values]
+    if len(places) != event.asked or places != list(range(event.asked)):
         raise IntegrityError(f"row {place} released {event.asked} queries; {len(values)} are there")
     try:
         table = np.array([rest for _, *rest in values], dtype=np.int64).reshape(-1, 3)

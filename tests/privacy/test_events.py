@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -133,6 +133,7 @@ def test_laplace_is_pure() -> None:
     assert cost.rdp(Fraction(1000)) == 7 * Fraction(1, 10)
 
 
+@settings(deadline=None, derandomize=True)
 @given(
     st.lists(
         st.tuples(st.floats(0.1, 1e3), st.floats(0.1, 1e3), st.integers(0, 50), st.integers(0, 50)),

@@ -185,6 +185,14 @@ def test_nothing_is_left_where_a_ledger_cannot_be_made(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_what_a_killed_process_left_is_cleared_away(path: Path) -> None:
+    for name in (".ledger.sqlite.new", ".ledger.sqlite.new-journal", "ledger.sqlite.lock"):
+        (path.parent / name).write_text("left over")
+    with Ledger.create(path, TERMS) as ledger:
+        charge(ledger, 0)
+    assert os.listdir(path.parent) == [path.name]
+
+
 def test_opening_nothing_or_another_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no ledger"):
         Ledger.open(tmp_path / "ledger.sqlite")
@@ -359,8 +367,9 @@ def test_every_mechanism_and_protection_comes_back_from_the_file(path: Path) -> 
         LNMax(**rest, scale=20),
         InteractiveGNMax(**rest, threshold=np.float32(25), sigma1=9, sigma2=7, confidence=0.9),
     )
-    protection = Protection(unit="hospital", adjacency="add-or-remove-one", votes_moved=3)
-    seen = hospital_noise(sigma_party=4.0, survivors=8, colluders=2)
+    odd = np.int64(3), np.float32(4), np.int8(8)  # NumPy's numbers, as callers may have them
+    protection = Protection(unit="hospital", adjacency="add-or-remove-one", votes_moved=odd[0])  # type: ignore[arg-type]
+    seen = hospital_noise(sigma_party=odd[1], survivors=odd[2], colluders=2)  # type: ignore[arg-type]
     terms = replace(
         TERMS, mechanisms=mechanisms, protection=protection, coordinator=seen, delta=1e-9, epsilon=1e6
     )

@@ -96,6 +96,7 @@ def test_no_query_gives_an_empty_release() -> None:
         assert release.asked == 0 and release.event.cost().rho == 0 and not release.event.cost().pure
 
 
+@settings(deadline=None, derandomize=True)
 @given(
     st.integers(0, 2**31),
     st.integers(1, 60),
@@ -268,7 +269,7 @@ def test_interactive_answers_where_the_teachers_contradict_the_student() -> None
     assert capped.asked == len(capped.reinforced) == 2
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(0, 2**31))
 def test_interactive_check_moves_by_at_most_one_vote(seed: int) -> None:
     """Rounding the maximum half to even would let it jump by two where the student expects half votes."""
@@ -340,6 +341,7 @@ def test_distributed_refuses_totals_with_less_noise_than_promised() -> None:
             DISTRIBUTED.release(totals, SeededNoise(0), coordinator=SIGHT)
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.floats(0.5, 1e4), st.integers(1, 300), st.integers(0, 50), st.integers(0, 50))
 def test_shares_of_honest_survivors_add_up(sigma: float, honest: int, dropouts: int, colluders: int) -> None:
     parties = honest + dropouts + colluders
