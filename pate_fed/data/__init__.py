@@ -1,18 +1,20 @@
 """Data sets, their cache, and how private records are dealt out to parties and teachers.
 
-Images are `uint8` arrays `(n, height, width, channels)`, labels `int64 (n,)`; both are read-only memory maps of
-files in the user's cache, so that many processes share one copy. Importing this room imports NumPy and nothing
-heavier.
+Images are `uint8` arrays `(n, height, width, channels)`, labels `int64 (n,)`; both are read-only memory maps
+of files in the user's cache, so that many processes share one copy. Importing this room imports NumPy and
+nothing heavier.
 """
 
 from pate_fed.data.dataset import DATASETS, Dataset, load_dataset, pool_digest
 from pate_fed.data.partition import partition, split_among_teachers
+from pate_fed.data.preview import contact_sheet
 from pate_fed.data.settings import GlyphSettings
 
 __all__ = [
     "DATASETS",
     "Dataset",
     "GlyphSettings",
+    "contact_sheet",
     "load_dataset",
     "partition",
     "pool_digest",

@@ -1,8 +1,8 @@
 """The user's cache: a folder of arrays is built once, by one process, and is either complete or not there.
 
-A folder is built under another name and renamed when all its files are on disk, so that a killed process leaves
-nothing that could be mistaken for data. Processes that start at once wait for the first (flock), where the file
-system has locks; elsewhere they may build twice, and the first to finish wins.
+A folder is built under another name and renamed when all its files are on disk, so that a killed process
+leaves nothing that could be mistaken for data. Processes that start at once wait for the first (flock), where
+the file system has locks; elsewhere they may build twice, and the first to finish wins.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def is_complete(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-    """Hold the lock file, which the system lets go of when the process dies; False where there are no locks."""
+    """Hold the lock file, which a dying process lets go of; False where the file system has no locks."""
     with path.open("ab") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)

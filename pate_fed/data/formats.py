@@ -205,11 +205,12 @@ def _from_torchvision(name: str, paths: tuple[Path, ...]) -> tuple[Part, Part]:
     if name == "svhn":
         _verify(dict(entry[1:] for entry in datasets.SVHN.split_list.values()), paths)
         return _svhn(datasets.SVHN(folder, split="train")), _svhn(datasets.SVHN(folder, split="test"))
-    kind = datasets.CIFAR10
-    _verify({**dict(kind.train_list), **dict(kind.test_list), kind.meta["filename"]: kind.meta["md5"]}, paths)
+    cifar = datasets.CIFAR10
+    md5 = {**dict(cifar.train_list), **dict(cifar.test_list), cifar.meta["filename"]: cifar.meta["md5"]}
+    _verify(md5, paths)
 
-    class Here(kind):  # type: ignore[misc]  # the files may lie in a folder of another name
-        base_folder = folder.name
+    class Here(datasets.CIFAR10):  # type: ignore[misc]
+        base_folder = folder.name  # the files may lie in a folder of another name
 
     return _cifar(Here(folder.parent, train=True)), _cifar(Here(folder.parent, train=False))
 
@@ -248,6 +249,6 @@ def _download(kind: Kind, root: Path) -> None:
                 cls(root, download=True)
     except (OSError, RuntimeError) as error:
         raise InputError(
-            f"--download: {kind.title} could not be fetched into {root} ({error}); fetch its files by hand and "
-            "name their folder with --data-dir"
+            f"--download: {kind.title} could not be fetched into {root} ({error}); fetch its files by hand "
+            "and name their folder with --data-dir"
         ) from error

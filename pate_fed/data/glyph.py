@@ -3,10 +3,10 @@
 After the Glyph task of Papernot et al. 2018 ("Scalable private learning with PATE", section 5): 28×28 grey
 images of up to 150 Unicode symbols, imbalanced classes and partly wrong labels, which nobody cleaned up.
 
-The images depend on the settings, on `VERSION` and on the font files in matplotlib (`fonts_digest`), and on nothing
-else: randomness is NumPy's raw Philox stream, which it promises to keep; all that follows is integers and single
-IEEE float32 operations element by element, so that no compiler, processor or library version rounds otherwise.
-Image i of a part depends on no more than its block, so that a part may be drawn in any order.
+The images depend on the settings, on `VERSION` and on the font files in matplotlib (`fonts_digest`), and on
+nothing else: randomness is NumPy's raw Philox stream, which it promises to keep; all that follows is integers
+and single IEEE float32 operations element by element, which every processor and library version rounds alike.
+Each block of images has a stream of its own, so that a part may be drawn in any order.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,11 @@ def glyph_parts(settings: GlyphSettings, on_progress: Callable[[int, int], None]
         key=sha256(json.dumps(basis, sort_keys=True).encode()).hexdigest()[:32],
         class_names=tuple(SYMBOLS[: settings.classes]),
         save=lambda folder: _draw(settings, folder, on_progress or (lambda done, total: None)),
-        details=", ".join(f"{key} {value:,}" for key, value in asdict(settings).items()),
+        details=(
+            f"seed {settings.seed}  ·  imbalance {settings.imbalance:g} : 1  ·  "
+            f"{100 * settings.wrong_labels:.3g} % of the private labels wrong  ·  "
+            f"distortion {settings.distortion:g}  ·  noise {settings.noise:g}"
+        ),
     )
 
 
@@ -94,7 +99,7 @@ def _class_sizes(classes: int, count: int, imbalance: Fraction) -> list[int]:
     bounds = [0]
     for end in range(1, classes + 1):
         bounds.append(round(sum(weights[:end]) / sum(weights) * count))
-    return [high - low for low, high in zip(bounds, bounds[1:], strict=False)]
+    return [high - low for low, high in pairwise(bounds)]
 
 
 class _Dice:
@@ -147,30 +152,30 @@ def draw_block(
     across, down, per_pixel = _warp(dice, bend)
     font = _pick(dice, masters, symbols)
     distance = _sample(masters, font, across, down) / per_pixel
-    edge = dice.uniform(1.0, 1.0 + 1.6 * settings.noise)
+    edge = dice.uniform(1.0, 1.0 + 1.3 * settings.noise)
     ink = _ink(_stroke(dice, distance, bend), edge)
     ink = np.maximum(ink, _neighbour(dice, masters, settings, across, down, per_pixel, edge))
-    ink = ink * (np.float32(1) - _scratch(dice, settings, blot))
+    ink = ink * (np.float32(1) - _scratch(dice, settings))
     return _expose(dice, ink, blot)[: len(true)]
 
 
 def _warp(dice: _Dice, bend: np.float32) -> tuple[Floats, Floats, Floats]:
-    """Where each pixel lies in a master, in cells `(BLOCK, SIDE, SIDE)`, and cells a pixel `(BLOCK, 1, 1)`."""
+    """Where each pixel lies in a master, `(BLOCK, SIDE, SIDE)` in cells, and cells a pixel."""
     at = np.arange(SIDE, dtype=np.float32) - np.float32((SIDE - 1) / 2)
-    x = at[None, None, :] - dice.spread(4.0) * bend
-    y = at[None, :, None] - dice.spread(4.0) * bend
+    x = at[None, None, :] - dice.spread(2.6) * bend
+    y = at[None, :, None] - dice.spread(2.6) * bend
     x, y = (
-        x + (dice.spread(0.025) * bend) * (y * y) + (dice.spread(0.02) * bend) * (x * y),
-        y + (dice.spread(0.025) * bend) * (x * x) + (dice.spread(0.02) * bend) * (x * y),
+        x + (dice.spread(0.0155) * bend) * (y * y) + (dice.spread(0.012) * bend) * (x * y),
+        y + (dice.spread(0.0155) * bend) * (x * x) + (dice.spread(0.012) * bend) * (x * y),
     )
     # A rotation by θ from t = tan(θ/2), without a sine that every libm rounds in its own way.
-    t = dice.spread(0.22) * bend
+    t = dice.spread(0.14) * bend
     bottom = np.float32(1) + t * t
     cosine, sine = (np.float32(1) - t * t) / bottom, (np.float32(2) * t) / bottom
     x, y = cosine * x - sine * y, sine * x + cosine * y
-    x = x + (dice.spread(0.45) * bend) * y
+    x = x + (dice.spread(0.29) * bend) * y
     per_pixel = np.float32(INNER) / dice.uniform(14.0, 22.0)
-    wide = np.float32(1) + dice.spread(0.3) * bend
+    wide = np.float32(1) + dice.spread(0.19) * bend
     middle = np.float32((GRID - 1) / 2)
     return middle + x * (per_pixel * wide), middle + y * (per_pixel / wide), per_pixel
 
@@ -198,7 +203,7 @@ def _sample(masters: Masters, which: NDArray[np.int64], across: Floats, down: Fl
 
 def _stroke(dice: _Dice, distance: Floats, bend: np.float32) -> Floats:
     """Thicker or thinner strokes, and one symbol in seven hollow; distances in pixels."""
-    thicker = dice.uniform(-0.3, 0.8) * bend
+    thicker = dice.uniform(-0.22, 0.52) * bend
     rim = dice.uniform(0.5, 0.9)
     hollow = np.abs(distance) - rim
     return np.where(dice.chance(1 / 7), hollow, distance - thicker)
@@ -225,11 +230,11 @@ def _neighbour(
     left = np.where(dice.chance(0.5), np.float32(1), np.float32(-1))
     aside = dice.uniform(17.0, 23.0) * per_pixel * left
     distance = _sample(masters, _pick(dice, masters, symbols), across + aside, down)
-    shown = dice.chance(0.4 * settings.noise)
+    shown = dice.chance(0.32 * settings.noise)
     return np.where(shown, _ink(distance / per_pixel, edge), np.float32(0))
 
 
-def _scratch(dice: _Dice, settings: GlyphSettings, blot: np.float32) -> Floats:
+def _scratch(dice: _Dice, settings: GlyphSettings) -> Floats:
     """0 to 1: a straight scratch that takes ink away."""
     at = np.arange(SIDE, dtype=np.float32) - np.float32((SIDE - 1) / 2)
     x, y = at[None, None, :], at[None, :, None]
@@ -237,16 +242,16 @@ def _scratch(dice: _Dice, settings: GlyphSettings, blot: np.float32) -> Floats:
     along = np.where(flat, y - slope * x, x - slope * y)
     distance = np.abs(along - dice.spread(12.0)) / np.sqrt(np.float32(1) + slope * slope)
     cut = _ink(distance - dice.uniform(0.5, 1.5), np.full_like(slope, 1.0))
-    return np.where(dice.chance(0.5 * settings.noise), cut, np.float32(0))
+    return np.where(dice.chance(0.4 * settings.noise), cut, np.float32(0))
 
 
 def _expose(dice: _Dice, ink: Floats, blot: np.float32) -> NDArray[np.uint8]:
     """Grey values of paper and ink, uneven light, and noise in every pixel."""
     at = np.arange(SIDE, dtype=np.float32) * np.float32(2 / SIDE) - np.float32(1)
-    light = at[None, None, :] * dice.spread(40.0) + at[None, :, None] * dice.spread(40.0)
-    paper = dice.uniform(0.0, 60.0) * blot
-    contrast = np.float32(195) - dice.uniform(0.0, 75.0) * blot
-    grain = dice.pixels() * (dice.uniform(4.0, 34.0) * blot)
+    light = at[None, None, :] * dice.spread(32.0) + at[None, :, None] * dice.spread(32.0)
+    paper = dice.uniform(0.0, 48.0) * blot
+    contrast = np.float32(195) - dice.uniform(0.0, 60.0) * blot
+    grain = dice.pixels() * (dice.uniform(3.0, 27.0) * blot)
     grey = paper + ink * contrast + light * blot + grain
     bounded = np.clip(grey + np.float32(0.5), np.float32(0), np.float32(255))
     return bounded.astype(np.uint8)

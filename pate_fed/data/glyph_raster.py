@@ -1,8 +1,8 @@
 """From the outlines of matplotlib's fonts to signed distance maps, without a font rasteriser.
 
-FreeType's pixels differ from build to build, so the outlines are read unhinted in font units (fontTools, which
-matplotlib brings) and rasterised here with integers and single IEEE operations only: the same font files give the
-same bits on every machine.
+FreeType's pixels differ from build to build, so the outlines are read unhinted in font units (fontTools,
+which matplotlib brings) and rasterised here with integers and single IEEE operations only: the same font files give
+the same bits on every machine.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from pate_fed.errors import InputError
 
 __all__ = ["GRID", "INNER", "SYMBOLS", "Masters", "font_path", "fonts_digest", "make_masters"]
 
-# The task's 150 symbols, in the order in which `classes` takes them. Left out is what a person would mix up at 28×28:
-# 0 with O, 1 with l and I, and small letters that are only smaller (c, o, s, ...) or look like a Greek one.
+# The task's 150 symbols, in the order in which `classes` takes them. Left out is what a person would mix up at
+# 28×28: 0 with O, 1 with l and I, small letters that are only smaller (c, o, s, ...), and what differs from
+# another symbol only by being hollow (□ and ■, △ and Δ), as every seventh symbol is drawn.
 SYMBOLS = (
     "ABCDEFGHIJ"
     "KLMNOPQRSTUVWXYZ"
@@ -36,10 +37,10 @@ SYMBOLS = (
     "БДЖИЦЧШЭЮЯЫ"
     "&@#$%?!*+={}[]()<>"
     "§¶†‡£¥€¢©÷±"
-    "∞√∫∂∩⊃∀∃≠≈≡≤≥"
+    "∞√∫∂∩⊃∀∃≠≈∴≤≥"
     "←↑→↓↔↕↖↗↘↙⇐⇒⇔"
     "♠♣♥♦♀♂♪♫♮"
-    "■□▲△▼▽◇●"
+    "■▼⊕⊗⊥⌂☺☀"
 )
 
 _UNICODE_FONTS = (
@@ -87,7 +88,7 @@ def font_path(name: str) -> Path:
     path = _font_folder() / f"{name}.ttf"
     if not path.is_file():
         raise InputError(
-            f"{path}: the font is missing; Glyph is drawn with the fonts that matplotlib brings, install it again"
+            f"{path}: the font is missing; Glyph needs the fonts that matplotlib brings, install it again"
         )
     return path
 

@@ -1,7 +1,7 @@
 """Read idx files, the format of MNIST and its relatives, plain or gzip; every damage is named.
 
-An idx file is a big-endian header (two zero bytes, the type, the number of dimensions, then 32 bits a dimension) and
-the bare values: http://yann.lecun.com/exdb/mnist/.
+An idx file is a big-endian header (two zero bytes, the type, the number of dimensions, then 32 bits a
+dimension) and the bare values: http://yann.lecun.com/exdb/mnist/.
 """
 
 from __future__ import annotations

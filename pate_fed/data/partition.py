@@ -1,7 +1,7 @@
 """How private records are dealt out to parties, and a party's records to its teachers.
 
-Every party computes the same partition from the labels and the seed alone, so that the parts are disjoint without
-anybody being told of another's records. It depends on nothing but NumPy's raw Philox stream and its frozen
+In a simulation every party computes the same partition from the labels and the seed alone, so that the parts
+are disjoint without a word between them. It depends on nothing but NumPy's raw Philox stream and its frozen
 `RandomState`, both of which NumPy promises to keep.
 """
 
@@ -27,9 +27,9 @@ def partition(labels: ArrayLike, *, num_parties: int, scheme: str = "iid", seed:
     Args:
         labels: `(records,)` integers; only `dirichlet` looks at their values.
         num_parties: number of parts.
-        scheme: `iid`: parts of equal size (±1) at random; `dirichlet:ALPHA`: each class is divided in shares drawn
-            from a symmetric Dirichlet distribution, so that a small ALPHA gives parties few classes and
-            very different sizes (Hsu, Qi and Brown 2019, section 3).
+        scheme: `iid`: parts of equal size (±1) at random; `dirichlet:ALPHA`: each class is divided in shares
+            drawn from a symmetric Dirichlet distribution, so that a small ALPHA gives parties few classes and
+            very different sizes (Yurochkin et al. 2019, section 4).
         seed: equal seeds give equal parts.
 
     Returns:
@@ -111,7 +111,7 @@ def _by_label(
 def _dirichlet(rows: int, columns: int, alpha: float, seed: int) -> NDArray[np.float64]:
     words = np.frombuffer(sha256(f"dirichlet/{seed}".encode()).digest(), dtype="<u4")
     stream = np.random.RandomState(words.astype(np.uint32))
-    # Gamma(α) = Gamma(α + 1) · U^(1/α), in logarithms: a small α would underflow to parties that get nothing at all.
+    # Gamma(α) = Gamma(α + 1) · U^(1/α), in logarithms: with a small α every share would underflow to 0.
     gamma = stream.standard_gamma(alpha + 1.0, size=(rows, columns))
     uniform = 1.0 - stream.random_sample((rows, columns))
     logs = np.log(gamma) + np.log(uniform) / alpha

@@ -31,8 +31,8 @@ class GlyphSettings:
         private: images whose labels the hospitals hold.
         public: images whose labels nobody needs; nine tenths of them, at most 9,000, may be asked about.
         seed: of all that is random in the images and labels.
-        imbalance: how many times as many images the most frequent class has as the rarest; those in between fall
-            evenly.
+        imbalance: how many times as many images the most frequent class has as the rarest; those in between
+            fall evenly.
         wrong_labels: share of private labels that are another class's; public labels are always true.
         distortion: strength of rotation, shear, stretching, shifts and stroke width; 0 none, 1 as tuned.
         noise: strength of blur, pixel noise, fading and clutter; 0 none, 1 as tuned.
@@ -46,7 +46,7 @@ class GlyphSettings:
     public: int = 10_000
     seed: int = 0
     imbalance: float = 2.0
-    wrong_labels: float = 0.02
+    wrong_labels: float = 0.1
     distortion: float = 1.0
     noise: float = 1.0
 
