@@ -206,9 +206,11 @@ def _advice(best: Offer | None, search: _Search, num_hospitals: int | None, epsi
         )
         return
     more = search.at_record_level(25 * num_teachers).point(epsilon)
-    each = f" ({25 * num_teachers // num_hospitals} a hospital)" if num_hospitals else ""
+    who = f"{25 * num_teachers} teachers"
+    if num_hospitals:
+        who += f" ({25 * num_teachers // num_hospitals} a hospital)"
     yield (
-        f"with {25 * num_teachers} teachers{each} on smaller disjoint parts that agree as much, the same budget "
+        f"with {who} on smaller disjoint parts that agree as much, the same budget "
         f"buys {_count(more.labels, 'label')} at record level, {100 * more.right_share:.0f} % right"
     )
 
