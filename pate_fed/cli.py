@@ -81,6 +81,37 @@ def _ledger_path(run_dir: str) -> Path:
     return path
 
 
+def _plan(arguments: argparse.Namespace) -> int:
+    from pate_fed.privacy import Protection, past_votes_from_file, plan
+
+    votes = _agreement(arguments.agreement)
+    made = plan(
+        num_teachers=arguments.teachers,
+        num_classes=arguments.classes,
+        epsilon=arguments.epsilon,
+        delta=arguments.delta,
+        votes=votes if isinstance(votes, float) else past_votes_from_file(votes),
+        max_queries=arguments.max_queries,
+        num_hospitals=arguments.hospitals,
+        protection=Protection(votes_moved=arguments.votes_moved),
+    )
+    if arguments.picture:
+        from pate_fed.report.plan import draw_plan
+
+        draw_plan(made.to_dict(), Path(arguments.picture))
+    lines = [json.dumps(made.to_dict())] if arguments.format == "json" else made.lines()
+    print("\n".join(lines))
+    return 0
+
+
+def _agreement(given: str) -> float | Path:
+    """A share of teachers, or a file of past totals."""
+    try:
+        return float(given)
+    except ValueError:
+        return Path(given)
+
+
 def _report(arguments: argparse.Namespace) -> int:
     from pate_fed.report import read_result, write_report
 
@@ -96,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_data(commands)
+    _add_plan(commands)
     _add_ledger(commands)
     report = commands.add_parser("report", help="write report.html of a run again")
     report.add_argument("run_dir", metavar="RUN_DIR")
@@ -115,6 +147,30 @@ def _add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     data.add_argument("--public", type=int, help="glyph: public images (default 10000)")
     data.add_argument("--seed", type=int, help="glyph: seed (default 0)")
     data.set_defaults(run=_data)
+
+
+def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    plan = commands.add_parser(
+        "plan", help="noise, threshold and labels that a budget affords; touches no data"
+    )
+    plan.add_argument("--teachers", type=int, default=250, help="teachers in the federation (default 250)")
+    plan.add_argument("--hospitals", type=int, metavar="N", help="hospitals that hold them, for advice")
+    plan.add_argument("--classes", type=int, default=10, help="classes that are voted on (default 10)")
+    plan.add_argument("--epsilon", type=float, required=True, help="budget against all who see labels")
+    plan.add_argument("--delta", type=float, default=1e-5, help="the δ of the budget (default 1e-5)")
+    plan.add_argument(
+        "--agreement",
+        default="0.85",
+        metavar="SHARE|FILE",
+        help="share of teachers that vote right, or a .npy/.npz of a PAST study's totals (default 0.85)",
+    )
+    plan.add_argument("--max-queries", type=int, default=9000, help="size of the public pool (default 9000)")
+    plan.add_argument(
+        "--votes-moved", type=int, default=1, help="votes that one protected unit controls (default 1)"
+    )
+    plan.add_argument("--picture", metavar="FILE.png", help="draw labels against ε")
+    plan.add_argument("--format", choices=("text", "json"), default="text")
+    plan.set_defaults(run=_plan)
 
 
 def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -182,9 +182,9 @@ class Aggregation:
         n = num_teachers
         return replace(
             self,
-            threshold=0.8 * n if self.threshold is None else self.threshold,
-            sigma1=0.6 * n if self.sigma1 is None else self.sigma1,
-            sigma2=0.16 * n if self.sigma2 is None else self.sigma2,
+            threshold=round(0.8 * n, 6) if self.threshold is None else self.threshold,
+            sigma1=round(0.6 * n, 6) if self.sigma1 is None else self.sigma1,
+            sigma2=round(0.16 * n, 6) if self.sigma2 is None else self.sigma2,
         )
 
 
@@ -376,7 +376,7 @@ def _build(kind: type[T], values: dict[str, Any], where: str) -> T:
     for name in names & set(values):
         if is_dataclass(hints[name]):
             inner = _section(values, name)
-            built[name] = _build(hints[name], inner, f"{where}.{name}")  # type: ignore[arg-type]
+            built[name] = _build(hints[name], inner, f"{where}.{name}")
         else:
             built[name] = _typed(f"{where}.{name}", values[name], hints[name])
     missing = [

@@ -65,7 +65,8 @@ class Coordinator:
         self._noise = noise_from_seed(None if study.seed is None else study.seed_for("noise"))
         self._ledger_terms = make_ledger_terms(study, self._terms, self._noise)
         self._found = Findings()
-        self._epsilon: float | None = None
+        self._epsilon = 0.0  # nothing is released before the ledger is open
+        self._private_epsilon: float | None = None
         self._error: BaseException | None = None
         self._peak_mb: int | None = None
 
@@ -123,6 +124,7 @@ class Coordinator:
                 finally:
                     self._epsilon = ledger.epsilon()
                     self._export_labels(ledger)
+                    self._private_epsilon = self._data_dependent()
         except Exception as error:  # kept, not lost: `conclude` reports it and turns it into an exit code
             self._error = error
 
@@ -192,17 +194,11 @@ class Coordinator:
             status=self._status(),
             reason=self._reason(),
             accuracy=found.accuracy,
-            privacy=self._figures(),
+            privacy=PrivacyFigures(
+                student=self._epsilon, data_dependent_do_not_publish=self._private_epsilon
+            ),
             seconds=replace(found.seconds, total=time.perf_counter() - self._started),
             peak_memory_mb=self._peak_mb,
-        )
-
-    def _figures(self) -> PrivacyFigures:
-        if self._epsilon is None:
-            return PrivacyFigures(student_reason="the ledger was not opened, so nothing was released")
-        return PrivacyFigures(
-            student=self._epsilon,
-            data_dependent_do_not_publish=self._data_dependent(),
         )
 
     def _data_dependent(self) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
@@ -16,7 +18,7 @@ _ARRAYS = "arrays"
 
 def to_flower(record: Record) -> RecordDict:
     """A flat record as a Flower RecordDict: scalars in a ConfigRecord, arrays in an ArrayRecord."""
-    scalars = {name: value for name, value in record.items() if not isinstance(value, np.ndarray)}
+    scalars: dict[str, Any] = {n: value for n, value in record.items() if not isinstance(value, np.ndarray)}
     arrays = {name: Array(value) for name, value in record.items() if isinstance(value, np.ndarray)}
     return RecordDict({_FIELDS: ConfigRecord(scalars), _ARRAYS: ArrayRecord(arrays)})
 

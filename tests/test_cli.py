@@ -1,0 +1,125 @@
+"""`pate-fed`: every command from the outside, and every mistake with its code."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pate_fed.cli import main
+from pate_fed.privacy import ConfidentGNMax, Ledger, LedgerTerms, Protection, SeededNoise
+
+MECHANISM = ConfidentGNMax(num_teachers=20, num_classes=3, threshold=10, sigma1=6, sigma2=4)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run directory with a ledger of two batches."""
+    noise = SeededNoise(5)
+    terms = LedgerTerms(
+        study_digest="0" * 64,
+        delta=1e-5,
+        mechanisms=(MECHANISM,),
+        protection=Protection(),
+        noise=noise.kind,
+        private=noise.private,
+    )
+    with Ledger.create(tmp_path / "ledger.sqlite", terms) as ledger:
+        for batch in range(2):
+            release = MECHANISM.release(np.tile([15, 3, 2], (6, 1)), noise)
+            index = np.arange(batch * 6, batch * 6 + 6)
+            ledger.charge(
+                release.event,
+                batch_digest=f"{batch}" * 64,
+                index=index,
+                answered=release.answered,
+                label=release.label,
+            )
+    return tmp_path
+
+
+def test_ledger_show_says_who_is_protected(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ledger", "show", str(run_dir)]) == 0
+    text = capsys.readouterr().out
+    for word in ("ε=", "record", "coordinator", "not private"):
+        assert word in text
+
+
+def test_ledger_verify_recomputes_and_names_what_was_changed(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ledger", "verify", str(run_dir), "--format", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["queries_asked"] == 12
+    with sqlite3.connect(run_dir / "ledger.sqlite") as database:
+        names = [
+            name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+        ]
+        for name in names:
+            database.execute(f"DROP TRIGGER {name}")
+        database.execute("UPDATE entries SET asked = asked - 1 WHERE seq = 2")
+    database.close()
+    assert main(["ledger", "verify", str(run_dir)]) == 6
+    assert "2" in capsys.readouterr().err
+
+
+def test_a_directory_without_a_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["ledger", "show"], ["ledger", "verify"], ["report"]):
+        assert main([*command, str(tmp_path)]) == 2
+        assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_plan_gives_the_same_as_text_json_and_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["plan", "--teachers", "60", "--epsilon", "2", "--hospitals", "6"]
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    picture = tmp_path / "plan.png"
+    assert main([*command, "--format", "json", "--picture", str(picture)]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["best"]["epsilon"] <= 2
+    assert str(plan["best"]["answered"]) in text
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.stat().st_size > 10_000
+
+
+def test_plan_takes_past_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "past.npy", np.tile([40, 15, 5], (500, 1)))
+    command = ["plan", "--teachers", "60", "--classes", "3", "--epsilon", "2"]
+    assert main([*command, "--agreement", str(tmp_path / "past.npy")]) == 0
+    assert "past" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--epsilon", "0"], "epsilon"),
+        (["--epsilon", "2", "--delta", "1"], "delta"),
+        (["--epsilon", "2", "--teachers", "0"], "num_teachers"),
+        (["--epsilon", "2", "--agreement", "none.npy"], "none.npy"),
+        (["--epsilon", "2", "--agreement", "0.01"], "agreement"),
+        (["--epsilon", "2", "--picture", "/proc/x.png"], "--picture /proc/x.png"),
+    ],
+)
+def test_plan_names_mistakes(options: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *options]) == 2
+    err = capsys.readouterr().err
+    assert word in err
+    assert "Traceback" not in err
+
+
+def test_data_shows_glyph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATE_FED_CACHE", str(tmp_path / "cache"))
+    sheet = tmp_path / "sheet.png"
+    command = ["data", "glyph", "--classes", "4", "--private", "120", "--public", "40"]
+    assert main([*command, "--preview", str(sheet)]) == 0
+    assert "120 private, 40 public" in capsys.readouterr().out
+    assert sheet.read_bytes().startswith(b"\x89PNG")
+    assert main(["data", "glyf"]) == 2
+    assert "glyph" in capsys.readouterr().err
