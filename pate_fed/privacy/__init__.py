@@ -1,6 +1,6 @@
 """PATE's privacy: mechanisms, noise, what they cost, the budget and the ledger. No torch, no flwr."""
 
-from pate_fed.privacy.audit import AuditResult, audit, audit_all
+from pate_fed.privacy.audit import AuditResult, audit_all
 from pate_fed.privacy.conversion import ConvertedEpsilon, to_epsilon
 from pate_fed.privacy.distributed import DistributedGNMax, party_sigma
 from pate_fed.privacy.do_not_publish import data_dependent_epsilon_do_not_publish, data_dependent_rdp
@@ -42,7 +42,6 @@ __all__ = [
     "SeededNoise",
     "Sight",
     "SystemNoise",
-    "audit",
     "audit_all",
     "data_dependent_epsilon_do_not_publish",
     "data_dependent_rdp",
