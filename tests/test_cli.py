@@ -55,15 +55,15 @@ def test_ledger_verify_recomputes_and_names_what_was_changed(
     report = json.loads(capsys.readouterr().out)
     assert report["queries_asked"] == 12
     with sqlite3.connect(run_dir / "ledger.sqlite") as database:
-        names = [
-            name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
-        ]
-        for name in names:
+        triggers = list(database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
+        for name, _ in triggers:
             database.execute(f"DROP TRIGGER {name}")
         database.execute("UPDATE entries SET asked = asked - 1 WHERE seq = 2")
+        for _, sql in triggers:
+            database.execute(sql)
     database.close()
     assert main(["ledger", "verify", str(run_dir)]) == 6
-    assert "2" in capsys.readouterr().err
+    assert "row 2" in capsys.readouterr().err
 
 
 def test_a_directory_without_a_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
