@@ -31,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _data(arguments: argparse.Namespace) -> int:
     from pate_fed.data import GlyphSettings, contact_sheet, load_dataset
+    from pate_fed.report import counted_phase, make_progress
 
     glyph = GlyphSettings()
     chosen = {
@@ -39,9 +40,14 @@ def _data(arguments: argparse.Namespace) -> int:
         if getattr(arguments, entry.name, None) is not None
     }
     folder = None if arguments.data_dir is None else Path(arguments.data_dir)
-    dataset = load_dataset(
-        arguments.dataset, glyph=replace(glyph, **chosen), data_dir=folder, download=arguments.download
-    )
+    with counted_phase(make_progress(quiet=False), "drawing, once") as drawn:
+        dataset = load_dataset(
+            arguments.dataset,
+            glyph=replace(glyph, **chosen),
+            data_dir=folder,
+            download=arguments.download,
+            on_progress=drawn,
+        )
     print(
         f"{dataset.name}: {len(dataset.private_labels)} private, {len(dataset.public_labels)} public "
         f"({dataset.num_queries} to ask about), {dataset.num_classes} classes, "

@@ -24,6 +24,7 @@ from pate_fed.report import (
     RunLog,
     StudyFacts,
     collect_versions,
+    counted_phase,
     make_progress,
     outcome_json,
     outcome_line,
@@ -106,7 +107,10 @@ class Coordinator:
     def _load(self) -> Dataset:
         data = self._study.data
         folder = None if data.data_dir is None else Path(data.data_dir)
-        return load_dataset(data.dataset, glyph=data.glyph, data_dir=folder, download=data.download)
+        with counted_phase(self._progress, "drawing, once") as drawn:
+            return load_dataset(
+                data.dataset, glyph=data.glyph, data_dir=folder, download=data.download, on_progress=drawn
+            )
 
     def _make_run_dir(self) -> None:
         try:

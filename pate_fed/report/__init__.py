@@ -30,7 +30,7 @@ from pate_fed.report.result import (
     count_confusion,
     count_top_votes,
 )
-from pate_fed.report.terminal import Phase, Progress, make_progress, print_summary
+from pate_fed.report.terminal import Phase, Progress, counted_phase, make_progress, print_summary
 
 __all__ = [
     "Accuracy",
@@ -53,6 +53,7 @@ __all__ = [
     "collect_versions",
     "count_confusion",
     "count_top_votes",
+    "counted_phase",
     "make_metrics",
     "make_progress",
     "outcome_json",

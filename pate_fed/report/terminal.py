@@ -6,13 +6,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol, TextIO
 
 from pate_fed.report.metrics import round_up, short
 from pate_fed.report.result import RunResult
 
-__all__ = ["Phase", "Progress", "make_progress", "print_summary"]
+__all__ = ["Phase", "Progress", "counted_phase", "make_progress", "print_summary"]
 
 _LINE_EVERY_S = 10.0
 _LINE_EVERY_SHARE = 0.1
@@ -41,6 +41,23 @@ def make_progress(quiet: bool, stream: TextIO | None = None) -> Progress:
     if quiet:
         return _Silent()
     return _Bars(stream) if stream.isatty() else _Lines(stream)
+
+
+@contextmanager
+def counted_phase(progress: Progress, name: str) -> Iterator[Callable[[int, int], None]]:
+    """A phase for work that reports (done, total); it is shown only if such a report comes."""
+    with ExitStack() as opened:
+        shown: list[Phase] = []
+        before = 0
+
+        def report(done: int, total: int) -> None:
+            nonlocal before
+            if not shown:
+                shown.append(opened.enter_context(progress.phase(name, total)))
+            shown[0].advance(done - before)
+            before = done
+
+        yield report
 
 
 class _Silent:

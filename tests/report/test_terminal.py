@@ -7,7 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from pate_fed.report import Outcome, PrivacyFigures, RunResult, make_progress, print_summary
+from pate_fed.report import (
+    Outcome,
+    PrivacyFigures,
+    RunResult,
+    counted_phase,
+    make_progress,
+    print_summary,
+)
 from pate_fed.report.terminal import _Lines
 
 
@@ -117,3 +124,16 @@ def test_the_summary_of_a_run_without_protection(run_result: RunResult) -> None:
     assert "not private: seeded noise" in stream.getvalue()
     assert f"unknown ({reason})" in stream.getvalue()
     assert "failed" in stream.getvalue()
+
+
+def test_a_counted_phase_shows_only_where_something_is_reported() -> None:
+    stream = io.StringIO()
+    with counted_phase(make_progress(False, stream), "drawing") as report:
+        assert stream.getvalue() == ""
+        report(3, 10)
+        report(10, 10)
+    assert "drawing: 10/10" in stream.getvalue()
+    silent = io.StringIO()
+    with counted_phase(make_progress(False, silent), "drawing"):
+        pass
+    assert silent.getvalue() == ""
