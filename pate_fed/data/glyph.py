@@ -60,8 +60,9 @@ def glyph_parts(settings: GlyphSettings, on_progress: Callable[[int, int], None]
 
 
 def _draw(settings: GlyphSettings, folder: Path, on_progress: Callable[[int, int], None]) -> None:
-    masters = make_masters(SYMBOLS[: settings.classes])
     done, total = 0, settings.private + settings.public
+    on_progress(done, total)
+    masters = make_masters(SYMBOLS[: settings.classes])
     for part, count in (("private", settings.private), ("public", settings.public)):
         labels = make_labels(settings, part)
         np.save(folder / f"{part}_labels.npy", labels.given)

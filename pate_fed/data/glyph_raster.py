@@ -1,8 +1,8 @@
 """From the outlines of matplotlib's fonts to signed distance maps, without a font rasteriser.
 
-FreeType's pixels differ from build to build, so the outlines are read unhinted in font units (fontTools,
-which matplotlib brings) and rasterised here with integers and single IEEE operations only: the same font files give
-the same bits on every machine.
+FreeType's pixels differ from build to build. So the outlines are read unhinted, in font units (by fontTools,
+which matplotlib brings), and rasterised here with integers and single IEEE operations only: the same font
+files give the same bits on every machine.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pate_fed.errors import InputError
 
 __all__ = ["GRID", "INNER", "SYMBOLS", "Masters", "font_path", "fonts_digest", "make_masters"]
 
-# The task's 150 symbols, in the order in which `classes` takes them. Left out is what a person would mix up at
-# 28×28: 0 with O, 1 with l and I, small letters that are only smaller (c, o, s, ...), and what differs from
-# another symbol only by being hollow (□ and ■, △ and Δ), as every seventh symbol is drawn.
+# The task's 150 symbols, in the order in which `classes` takes them. Left out is what a person would mix up
+# at 28×28: 0 with O, 1 with l and I, small letters that are only smaller (c, o, s, ...), and what differs
+# from another symbol only by being hollow (□ and ■, △ and Δ), as every seventh symbol is drawn.
 SYMBOLS = (
     "ABCDEFGHIJ"
     "KLMNOPQRSTUVWXYZ"
@@ -54,13 +54,12 @@ _LATIN_FONTS = (
     "cmb10",
     "cmss10",
     "cmtt10",
-    "cmti10",
-)  # TeX's encoding: only letters and digits are in place
+)  # in TeX's encoding only letters and digits are in place
 _LATIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
 
 GRID = 64  # side of a distance map
 INNER = 40  # longer side of the symbol in it; the rest is margin
-_FINE = 4  # samples a side and cell
+_FINE = 2  # samples a side and cell
 _STEPS = 8  # pieces of a curve
 
 Points = NDArray[np.float64]
@@ -177,6 +176,7 @@ def _outlines(path: Path, symbols: str) -> Iterator[tuple[int, Points]]:
                 self._lineTo(self.start)
 
     with TTFont(path, lazy=True) as font:
+        font.setGlyphOrder([str(number) for number in range(font["maxp"].numGlyphs)])  # spares parsing names
         names, glyphs = font.getBestCmap(), font.getGlyphSet()
         for at, symbol in enumerate(symbols):
             if ord(symbol) in names:

@@ -59,6 +59,8 @@ def _read(path: Path, *, dimensions: int, what: str) -> NDArray[np.uint8]:
         raise InputError(f"{path}: the gzip file is cut short; fetch it again") from error
     except (gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{path}: not an undamaged gzip file ({error})") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _parse(path: Path, stream: BinaryIO, dimensions: int, what: str) -> NDArray[np.uint8]:

@@ -84,7 +84,8 @@ def _alpha(scheme: str) -> float | None:
         alpha = math.nan
     if not (math.isfinite(alpha) and alpha > 0):
         raise InputError(f"partition {scheme!r}: {allowed}")
-    return alpha
+    # Below, one party already takes a whole class; above, the shares are already equal.
+    return min(max(alpha, 1e-6), 1e9)
 
 
 def _shuffled(count: int, purpose: str) -> Indices:

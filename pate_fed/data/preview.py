@@ -82,7 +82,7 @@ def contact_sheet(dataset: Dataset, path: Path) -> None:
     from matplotlib.figure import Figure
 
     layout = _Layout.of(dataset)
-    with matplotlib.rc_context({"font.family": _FAMILY, "text.parse_math": False}):
+    with matplotlib.rc_context({"font.family": _FAMILY, "text.parse_math": False, "text.usetex": False}):
         figure = Figure(figsize=(layout.width / _DPI, layout.height / _DPI), dpi=_DPI, facecolor="white")
         FigureCanvasAgg(figure)
         axes = figure.add_axes((0, 0, 1, 1))
