@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -32,6 +33,8 @@ Every option is also a key of study.toml (--config). A run leaves study.toml, le
 student.pt, report.html, log.jsonl and metrics.json in --run-dir. Exit codes: 0 success, 1 fault, 2 wrong
 input, 3 budget, 4 quorum, 5 refused by policy, 6 failed check, 130 interrupted."""
 
+_PATIENCE_S = 2.0
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
@@ -57,27 +60,35 @@ def _simulate(study: Study, arguments: argparse.Namespace, started: float) -> in
     )
     with _private_folder() as folder, _interruptible(stop):
         _write_site(study, folder)
-        coordinator.run(lambda server_app: _run_apps(server_app, study))
+        coordinator.run(lambda server_app: _run_apps(server_app, study, folder))
     return int(coordinator.conclude(as_json=arguments.format == "json"))
 
 
-def _run_apps(server_app: Any, study: Study) -> None:
+def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
+    """Run the study; the seconds in which parties worked, per process that plays them."""
     client_app = importlib.import_module("clients.app").app
     nodes = study.parties.num_clients
     if study.engine.backend == "inline":
         from pate_fed.flower.inline import run_inline
 
         run_inline(server_app, client_app, num_nodes=nodes)
-    else:
-        from pate_fed.flower.engine import run_on_ray
+        return _seconds_worked(folder)
+    from pate_fed.flower.engine import cores, run_on_ray
 
-        run_on_ray(
-            server_app,
-            client_app,
-            num_nodes=nodes,
-            device=study.engine.device,
-            gpus_per_client=study.engine.gpus_per_client,
-        )
+    run_on_ray(
+        server_app,
+        client_app,
+        num_nodes=nodes,
+        device=study.engine.device,
+        gpus_per_client=study.engine.gpus_per_client,
+    )
+    return _seconds_worked(folder) / min(cores(), nodes)
+
+
+def _seconds_worked(folder: Path) -> float:
+    """From the simulated parties' own logs, which a real hospital never shows."""
+    logs = (path.read_text(encoding="utf-8").splitlines() for path in folder.glob("party-*/log.jsonl"))
+    return float(sum(json.loads(line).get("seconds", 0.0) for lines in logs for line in lines))
 
 
 @contextmanager
@@ -99,11 +110,17 @@ def _write_site(study: Study, folder: Path) -> None:
 
 @contextmanager
 def _interruptible(stop: threading.Event) -> Iterator[None]:
-    """Ctrl-C or a termination signal asks the coordinator to stop; a second one ends at once."""
+    """Ctrl-C or a termination signal asks the coordinator to stop; a later one ends at once."""
+    asked_at = math.inf
 
     def handle(number: int, _: object) -> None:
+        nonlocal asked_at
         if stop.is_set():
-            os._exit(130)
+            # One Ctrl-C may arrive twice, from the terminal and from a wrapper such as `timeout`.
+            if time.monotonic() > asked_at + _PATIENCE_S:
+                os._exit(130)
+            return
+        asked_at = time.monotonic()
         stop.set()
         print("\nstopping: the ledger keeps what was spent (again to end at once)", file=sys.stderr)
 

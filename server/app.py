@@ -20,6 +20,7 @@ from pate_fed.errors import InputError, PateFedError
 from pate_fed.privacy import Ledger, data_dependent_epsilon_do_not_publish, noise_from_seed
 from pate_fed.report import (
     Outcome,
+    PartyWork,
     PrivacyFigures,
     RunLog,
     StudyFacts,
@@ -71,9 +72,10 @@ class Coordinator:
         self._error: BaseException | None = None
         self._peak_mb: int | None = None
 
-    def run(self, start: Callable[[ServerApp], None]) -> None:
+    def run(self, start: Callable[[ServerApp], float | None]) -> None:
         """Make the run directory and hand the ServerApp to `start`, which returns when its main has.
 
+        `start` returns the seconds in which the parties worked themselves, per process, where it knows them.
         Errors are kept for `conclude`, so that what was spent is always reported.
         """
         self._make_run_dir()
@@ -86,7 +88,9 @@ class Coordinator:
         with RunLog(self._run_dir / "log.jsonl") as self._log, watch_memory() as peak:
             self._log.write(self._facts())
             try:
-                start(app)
+                worked = start(app)
+                if worked is not None:
+                    self._log.write(PartyWork(seconds=worked))
             except Exception as error:  # the engine's own fault; the course's are kept where they happen
                 self._error = self._error or error
             self._peak_mb = peak.megabytes

@@ -6,7 +6,7 @@ Nothing heavy is imported here; jinja2 and rich are imported where they are used
 from __future__ import annotations
 
 from pate_fed.report.html import render_report, write_report
-from pate_fed.report.log import Event, RunLog, Taught, Voted, read_log, read_result
+from pate_fed.report.log import Event, PartyWork, RunLog, Taught, Voted, read_log, read_result
 from pate_fed.report.metrics import (
     collect_versions,
     make_metrics,
@@ -39,6 +39,7 @@ __all__ = [
     "Event",
     "LeftOut",
     "Outcome",
+    "PartyWork",
     "Phase",
     "PrivacyFigures",
     "Progress",

@@ -31,7 +31,7 @@ from pate_fed.report.result import (
     StudyFacts,
 )
 
-__all__ = ["EVENTS", "LOG_NAME", "Event", "RunLog", "Taught", "Voted", "read_log", "read_result"]
+__all__ = ["EVENTS", "LOG_NAME", "Event", "PartyWork", "RunLog", "Taught", "Voted", "read_log", "read_result"]
 
 LOG_NAME = "log.jsonl"
 
@@ -54,12 +54,20 @@ class Voted:
     seconds: float
 
 
-Event = StudyFacts | Taught | Voted | Release | LeftOut | Epoch | Evaluation | Samples | Outcome
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartyWork:
+    """Simulated parties' own work in seconds a process: teaching and voting without the engine."""
+
+    seconds: float
+
+
+Event = StudyFacts | Taught | Voted | PartyWork | Release | LeftOut | Epoch | Evaluation | Samples | Outcome
 
 EVENTS: dict[str, type[Any]] = {
     "study": StudyFacts,
     "teach": Taught,
     "vote": Voted,
+    "party_work": PartyWork,
     "release": Release,
     "left_out": LeftOut,
     "epoch": Epoch,
@@ -193,6 +201,7 @@ def read_result(run_dir: Path) -> RunResult:
         epochs=tuple(found[Epoch]),
         evaluation=_last(found[Evaluation]) or Evaluation(),
         samples=_last(found[Samples]),
+        party_seconds=getattr(_last(found[PartyWork]), "seconds", None),
         left_out=tuple(found[LeftOut]),
         started=times[0],
         ended=times[-1],

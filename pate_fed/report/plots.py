@@ -267,9 +267,19 @@ def time_bars(result: RunResult) -> Figure | None:
     return Figure(
         title="Time by phase",
         picture=canvas.svg(f"Time by phase: {text}."),
-        caption="Other: starting up, messages between the parties, writing files.",
+        caption="Other: starting up, reading data, writing files." + _engine_share(result, total),
         header=("phase", "seconds", "share"),
         rows=tuple((name, f"{value:,.2f}", f"{value / max(total, 1e-9):.1%}") for name, value in known),
+    )
+
+
+def _engine_share(result: RunResult, total: float) -> str:
+    engine = result.engine_seconds
+    if engine is None:
+        return ""
+    return (
+        f" Of teach and vote, {engine:.1f} s ({engine / max(total, 1e-9):.1%} of the run) were Flower, its "
+        "engine and messages; the rest was the parties' own work."
     )
 
 

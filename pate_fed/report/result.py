@@ -241,9 +241,18 @@ class RunResult:
     evaluation: Evaluation = field(default_factory=Evaluation)
     samples: Samples | None = None
     left_out: tuple[LeftOut, ...] = ()
+    party_seconds: float | None = None
     started: str = ""
     ended: str = ""
     torn_lines: int = 0
+
+    @property
+    def engine_seconds(self) -> float | None:
+        """What Flower, Ray and messages took of teaching and voting; None where it is not known."""
+        seconds = self.outcome.seconds
+        if self.party_seconds is None or seconds.teach is None or seconds.vote is None:
+            return None
+        return max(0.0, seconds.teach + seconds.vote - self.party_seconds)
 
     @property
     def queries_asked(self) -> int:

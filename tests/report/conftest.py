@@ -140,6 +140,7 @@ def run_result() -> RunResult:
         evaluation=evaluation,
         samples=_samples(rng),
         left_out=(LeftOut(party="party-017", phase="vote", reason="no answer within 600 s"),),
+        party_seconds=230.1,
         started="2026-03-01T08:00:00.000+00:00",
         ended="2026-03-01T08:06:01.000+00:00",
     )

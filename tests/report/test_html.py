@@ -15,6 +15,7 @@ from pate_fed.report import (
     Accuracy,
     Evaluation,
     Outcome,
+    PartyWork,
     PrivacyFigures,
     RunLog,
     RunResult,
@@ -230,9 +231,10 @@ def test_equal_results_give_equal_reports(run_result: RunResult) -> None:
 
 
 def test_the_report_comes_from_the_run_directory_alone(run_result: RunResult, tmp_path: Path) -> None:
-    assert run_result.samples is not None
+    assert run_result.samples is not None and run_result.party_seconds is not None
     with RunLog(tmp_path / "log.jsonl") as log:
         log.write(run_result.study)
+        log.write(PartyWork(seconds=run_result.party_seconds))
         for event in (*run_result.releases, *run_result.left_out, *run_result.epochs):
             log.write(event)
         log.write(run_result.evaluation)
@@ -301,3 +303,9 @@ def test_importing_the_room_is_light() -> None:
         "assert all(hasattr(pate_fed.report, name) for name in pate_fed.report.__all__)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_the_engines_share_is_told_where_it_is_known(run_result: RunResult) -> None:
+    assert run_result.engine_seconds == pytest.approx(212.4 + 31.7 - 230.1)
+    assert "14.0 s (3.9% of the run) were Flower" in render_report(run_result)
+    assert "were Flower" not in render_report(replace(run_result, party_seconds=None))

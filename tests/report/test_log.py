@@ -17,6 +17,7 @@ from pate_fed.report import (
     Epoch,
     LeftOut,
     Outcome,
+    PartyWork,
     Release,
     RunLog,
     RunResult,
@@ -35,6 +36,8 @@ def write_run(result: RunResult, path: Path) -> None:
         log.write(result.study)
         log.write(Taught(clients=250, seconds=212.4))
         log.write(Voted(batch=0, clients=249, queries=1000, seconds=9.0))
+        if result.party_seconds is not None:
+            log.write(PartyWork(seconds=result.party_seconds))
         for event in (*result.releases, *result.left_out, *result.epochs, result.evaluation):
             log.write(event)
         if result.samples is not None:
