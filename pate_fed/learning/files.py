@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
 from pathlib import Path
@@ -45,9 +46,11 @@ def read_model(path: Path, kind: str) -> dict[str, Any]:
     """
     path = Path(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        data = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    try:
+        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever its unpickler meets first in damaged bytes
         raise IntegrityError(f"{path}: not a {kind} that pate_fed wrote, or damaged") from error
     if not isinstance(content, dict) or content.get("kind") != kind or content.get("version") != 1:

@@ -1,11 +1,13 @@
 """All networks: two classifiers that serve as teachers and as discriminators, and the generator.
 
-Images come as float (n, channels, height, width) in [0, 1]. Shapes stand at each step; for 28×28 grey images
-the small network goes 28 → 14 → 7, any height and width of at least 8 works.
+Images come as float (n, channels, height, width) in [0, 1]; shapes stand at each step; any height and width
+of at least 8 works.
 
 Sources: PATE++ (arXiv 2211.01628), section IV: seven convolutional layers, two dense ones and an output,
 a generator of three dense layers. Salimans et al., "Improved techniques for training GANs" (NIPS 2016):
 weight normalisation, Gaussian noise layers, feature matching on a layer near the top, K logits and no K+1-th.
+Dalal and Triggs, "Histograms of oriented gradients" (CVPR 2005): gradient energy by orientation, normalised
+over a neighbourhood.
 """
 
 from __future__ import annotations
@@ -19,12 +21,8 @@ from torch.nn.utils.parametrizations import weight_norm
 
 __all__ = ["Classifier", "GaussianNoise", "Generator", "build_classifier", "build_discriminator"]
 
-Wrap = Callable[[nn.Module], nn.Module]
-
-
-def half(size: int) -> int:
-    """Height or width after a padded convolution of stride 2."""
-    return (size + 1) // 2
+Shape = tuple[int, int, int]  # height, width, channels
+Layers = list[nn.Module]
 
 
 class GaussianNoise(nn.Module):
@@ -36,133 +34,156 @@ class GaussianNoise(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Same shape as `x`."""
-        return x + self.std * torch.randn_like(x) if self.training and self.std > 0 else x
+        return x + self.std * torch.randn_like(x) if self.training else x
 
 
-class Regular(nn.Module):
-    """Keeps a layer's input from being memorised: by dropout (teachers), Gaussian noise (discriminators)."""
+class Front(nn.Module):
+    """What happens to an image before the first learned layer: here only standardised pixels.
 
-    def __init__(self, *, dropout: float, noise: float) -> None:
+    Nothing in a front is trained, so training computes it once for all images; `fit` takes each channel's
+    mean and standard deviation from the training images.
+    """
+
+    def __init__(self, channels: int) -> None:
         super().__init__()
-        self.steps = nn.Sequential(GaussianNoise(noise), nn.Dropout(dropout))
+        self.mean: Tensor
+        self.std: Tensor
+        self.register_buffer("mean", torch.zeros(channels, 1, 1))
+        self.register_buffer("std", torch.ones(channels, 1, 1))
+
+    def measure(self, x: Tensor) -> Tensor:
+        """(n, C, H, W) to what is standardised."""
+        return x
+
+    def fit(self, x: Tensor) -> None:
+        """Take the scale from the images `x`."""
+        measured = self.measure(x)
+        self.mean.copy_(measured.mean(dim=(0, 2, 3)).view_as(self.mean))
+        # A channel may be flat, as in one blank image.
+        self.std.copy_(measured.std(dim=(0, 2, 3), correction=0).clamp(min=1e-3).view_as(self.std))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Same shape as `x`."""
-        return self.steps(x)  # type: ignore[no-any-return]
+        """(n, C, H, W) in [0, 1] to the same standardised."""
+        return (self.measure(x) - self.mean) / self.std
+
+
+class OrientedGradients(Front):
+    """Pixels at half size, and the energy of the grey gradient along four orientations.
+
+    With the gradient g and a unit vector a, the energy is the mean of (a·g)² over a 2×2 cell, divided by
+    the energy around it and square-rooted. Edges are what few records cannot teach a first layer.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels + 4)
+
+    def measure(self, x: Tensor) -> Tensor:
+        """(n, C, H, W) to (n, C + 4, ⌊H/2⌋, ⌊W/2⌋)."""
+        grey = F.pad(x.mean(dim=1, keepdim=True), (1, 1, 1, 1), mode="replicate")  # (n, 1, H + 2, W + 2)
+        across = grey[:, :, 1:-1, 2:] - grey[:, :, 1:-1, :-2]  # (n, 1, H, W)
+        down = grey[:, :, 2:, 1:-1] - grey[:, :, :-2, 1:-1]  # (n, 1, H, W)
+        xx, yy, xy = (_halved(p) for p in (across * across, down * down, across * down))
+        total = xx + yy  # (n, 1, ⌊H/2⌋, ⌊W/2⌋)
+        energy = torch.cat([xx, yy, total / 2 + xy, total / 2 - xy], dim=1)  # along 0°, 90°, 45° and 135°
+        around = F.pad(total, (1, 1, 1, 1))
+        around = around[:, :, :-2] + around[:, :, 1:-1] + around[:, :, 2:]
+        around = (around[..., :-2] + around[..., 1:-1] + around[..., 2:]) / 9  # its own shape again
+        # The small number keeps the root's slope finite where an image is flat.
+        edges = (energy.clamp(min=0) / (around + 0.02) + 1e-4).sqrt()
+        return torch.cat([_halved(x), edges], dim=1)
+
+
+def _halved(x: Tensor) -> Tensor:
+    """Means over 2×2 cells: (n, C, H, W) to (n, C, ⌊H/2⌋, ⌊W/2⌋); on a CPU much faster than `avg_pool2d`."""
+    rows, columns = x.shape[2] // 2 * 2, x.shape[3] // 2 * 2
+    x = x[:, :, 0:rows:2] + x[:, :, 1:rows:2]
+    return (x[..., 0:columns:2] + x[..., 1:columns:2]) / 4
 
 
 class Classifier(nn.Module):
-    """A trunk that gives features and a dense output layer of K logits.
+    """A fixed front, a trunk that gives features, and a dense output of K logits."""
 
-    `mean` and `std` of the training images are part of the model, so that it takes plain [0, 1] images.
-    """
-
-    def __init__(self, trunk: nn.Sequential, output: nn.Module) -> None:
+    def __init__(self, front: Front, trunk: Layers, output: nn.Module) -> None:
         super().__init__()
-        self.trunk, self.output = trunk, output
-        self.mean: Tensor
-        self.std: Tensor
-        self.register_buffer("mean", torch.zeros(()))
-        self.register_buffer("std", torch.ones(()))
+        self.front, self.trunk, self.output = front, nn.Sequential(*trunk), output
 
-    def fit_scale(self, images: Tensor) -> None:
-        """Take mean and standard deviation of the pixels from `images`."""
-        self.mean.copy_(images.mean())
-        self.std.copy_(images.std(correction=0).clamp(min=1e-3))  # one flat image has none
+    def features(self, fronted: Tensor) -> Tensor:
+        """What `front` gave, to (n, features)."""
+        return self.trunk(fronted)  # type: ignore[no-any-return]
 
-    def features(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) in [0, 1] to (n, features)."""
-        return self.trunk((x - self.mean) / self.std)  # type: ignore[no-any-return]
+    def logits(self, fronted: Tensor) -> Tensor:
+        """What `front` gave, to (n, K)."""
+        return self.output(self.trunk(fronted))  # type: ignore[no-any-return]
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) in [0, 1] to logits (n, K)."""
-        return self.output(self.features(x))  # type: ignore[no-any-return]
+        """Images (n, C, H, W) in [0, 1] to logits (n, K)."""
+        return self.logits(self.front(x))
 
 
-def _plain(layer: nn.Module) -> nn.Module:
-    return layer
+def build_classifier(name: str, image_shape: Shape, num_classes: int) -> Classifier:
+    """The network `name` as a teacher: ReLUs and dropout, for images (height, width, channels)."""
+    return _BUILDERS[name](image_shape, num_classes, lambda layer: layer, nn.ReLU, lambda: nn.Dropout(0.3))
 
 
-def build_classifier(
-    name: str,
-    image_shape: tuple[int, int, int],
+def build_discriminator(name: str, image_shape: Shape, num_classes: int) -> Classifier:
+    """The network `name` as a discriminator: leaky ReLUs, Gaussian noise and normalised weights."""
+
+    def leaky() -> nn.Module:
+        return nn.LeakyReLU(0.2)
+
+    network = _BUILDERS[name](image_shape, num_classes, weight_norm, leaky, lambda: GaussianNoise(0.5))
+    network.trunk.insert(0, GaussianNoise(0.3))
+    return network
+
+
+def _small(
+    shape: Shape,
     num_classes: int,
-    *,
-    dropout: float = 0.0,
-    input_noise: float = 0.0,
-    noise: float = 0.0,
-    normalise_weights: bool = False,
+    normed: Callable[[nn.Module], nn.Module],
+    active: Callable[[], nn.Module],
+    regular: Callable[[], nn.Module],
 ) -> Classifier:
-    """The network `name` for images (height, width, channels) of at least 8×8.
-
-    Teachers have dropout; discriminators have Gaussian noise on the input and between layers, normalised
-    weights and leaky ReLUs.
-    """
-    height, width, channels = image_shape
-    normed = weight_norm if normalise_weights else _plain
-    slope = 0.2 if normalise_weights else 0.0
-    build = {"small-cnn": _small_trunk, "deep-cnn": _deep_trunk}[name]
-
-    def regular() -> Regular:
-        return Regular(dropout=dropout, noise=noise)
-
-    layers, size = build(height, width, channels, normed, regular, slope)
-    trunk = nn.Sequential(GaussianNoise(input_noise), *layers)
-    return Classifier(trunk, normed(_initialised(nn.Linear(size, num_classes), 1.0)))
-
-
-def build_discriminator(name: str, image_shape: tuple[int, int, int], num_classes: int) -> Classifier:
-    """The network `name` as a discriminator: normalised weights, leaky ReLUs and Gaussian noise."""
-    return build_classifier(
-        name, image_shape, num_classes, input_noise=0.3, noise=0.5, normalise_weights=True
-    )
-
-
-def _initialised(layer: nn.Linear | nn.Conv2d, gain: float) -> nn.Module:
-    """Weights N(0, gain²/fan-in), biases 0."""
-    fan_in = layer.weight[0].numel()
-    nn.init.normal_(layer.weight, std=gain / fan_in**0.5)
-    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-    return layer
-
-
-def _small_trunk(
-    height: int, width: int, channels: int, normed: Wrap, regular: Callable[[], nn.Module], slope: float
-) -> tuple[list[nn.Module], int]:
-    """Two convolutions of stride 2 and a dense layer: 28×28×1 → 14×14×16 → 7×7×32 → 64."""
-    flat = 32 * half(half(height)) * half(half(width))
-    layers = [
-        normed(_initialised(nn.Conv2d(channels, 16, 5, stride=2, padding=2), 2**0.5)),
-        nn.LeakyReLU(slope),  # (n, 16, ⌈H/2⌉, ⌈W/2⌉)
-        normed(_initialised(nn.Conv2d(16, 32, 3, stride=2, padding=1), 2**0.5)),
-        nn.LeakyReLU(slope),  # (n, 32, ⌈H/4⌉, ⌈W/4⌉)
-        nn.Flatten(),  # (n, 32·⌈H/4⌉·⌈W/4⌉)
-        regular(),
-        normed(_initialised(nn.Linear(flat, 64), 2**0.5)),
-        nn.LeakyReLU(slope),  # (n, 64)
+    """Oriented gradients and one convolution: 28×28×1 → 14×14×5 → 7×7×32 → K."""
+    rows, columns, channels = shape
+    flat = 32 * ((rows // 2 + 1) // 2) * ((columns // 2 + 1) // 2)
+    trunk = [
+        normed(_drawn(nn.Conv2d(channels + 4, 32, 3, stride=2, padding=1))),  # (n, 32, ~H/4, ~W/4)
+        active(),
+        nn.Flatten(),  # (n, flat)
         regular(),
     ]
-    return layers, 64
+    return Classifier(OrientedGradients(channels), trunk, normed(_drawn(nn.Linear(flat, num_classes), 1.0)))
 
 
-def _deep_trunk(
-    height: int, width: int, channels: int, normed: Wrap, regular: Callable[[], nn.Module], slope: float
-) -> tuple[list[nn.Module], int]:
-    """Seven convolutions and two dense layers: 28×28×1 → 28×28×96 → 14×14×192 → 7×7×192 → 192 → 192."""
-    layers: list[nn.Module] = []
-    plan = [(96, 1), (96, 1), (96, 2), (192, 1), (192, 1), (192, 2), (192, 1)]
+def _deep(
+    shape: Shape,
+    num_classes: int,
+    normed: Callable[[nn.Module], nn.Module],
+    active: Callable[[], nn.Module],
+    regular: Callable[[], nn.Module],
+) -> Classifier:
+    """Seven convolutions, two dense layers: 28×28×1 → 14×14×96 → 7×7×192 → 192 → 192 → K."""
+    rows, columns, channels = shape
+    trunk: Layers = []
     before = channels
-    for after, stride in plan:
-        layers.append(normed(_initialised(nn.Conv2d(before, after, 3, stride, padding=1), 2**0.5)))
-        layers.append(nn.LeakyReLU(slope))  # (n, after, H, W), halved after the third and the sixth
-        layers += [regular()] if stride == 2 else []
+    for after, stride in [(96, 1), (96, 1), (96, 2), (192, 1), (192, 1), (192, 2), (192, 1)]:
+        trunk += [normed(_drawn(nn.Conv2d(before, after, 3, stride, padding=1))), active()]
+        trunk += [regular()] if stride == 2 else []  # (n, after, ⌈H/2⌉, ⌈W/2⌉), then a quarter
         before = after
-    layers.append(nn.Flatten())  # (n, 192·⌈H/4⌉·⌈W/4⌉)
-    flat = before * half(half(height)) * half(half(width))
-    for size_in in (flat, 192):
-        layers.append(normed(_initialised(nn.Linear(size_in, 192), 2**0.5)))
-        layers += [nn.LeakyReLU(slope), regular()]  # (n, 192)
-    return layers, 192
+    trunk.append(nn.Flatten())  # (n, 192·⌈H/4⌉·⌈W/4⌉)
+    for size in (before * ((rows + 3) // 4) * ((columns + 3) // 4), 192):
+        trunk += [normed(_drawn(nn.Linear(size, 192))), active(), regular()]  # (n, 192)
+    return Classifier(Front(channels), trunk, normed(_drawn(nn.Linear(192, num_classes), 1.0)))
+
+
+_BUILDERS = {"small-cnn": _small, "deep-cnn": _deep}
+
+
+def _drawn(layer: nn.Linear | nn.Conv2d, gain: float = 2.0) -> nn.Module:
+    """Weights N(0, gain / fan-in), which keeps the size of a signal through ReLUs at gain 2; biases 0."""
+    nn.init.normal_(layer.weight, std=(gain / layer.weight[0].numel()) ** 0.5)
+    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    return layer
 
 
 class Generator(nn.Module):
@@ -170,22 +191,23 @@ class Generator(nn.Module):
 
     LATENT = 100
 
-    def __init__(self, image_shape: tuple[int, int, int], width: int = 500) -> None:
+    def __init__(self, image_shape: Shape, width: int = 500) -> None:
         super().__init__()
+        self.image_shape = image_shape
         rows, columns, channels = image_shape
-        self.shape = (channels, rows, columns)
-        self.first = _initialised(nn.Linear(self.LATENT, width), 1.0)
-        self.second = _initialised(nn.Linear(width, width), 1.0)
-        self.third = weight_norm(_initialised(nn.Linear(width, channels * rows * columns), 1.0))
+        self.first = _drawn(nn.Linear(self.LATENT, width), 1.0)
+        self.second = _drawn(nn.Linear(width, width), 1.0)
+        self.third = weight_norm(_drawn(nn.Linear(width, rows * columns * channels), 1.0))
         self.norms = nn.ModuleList([nn.BatchNorm1d(width), nn.BatchNorm1d(width)])
 
     def forward(self, z: Tensor) -> Tensor:
         """(n, 100) to (n, C, H, W)."""
         h = self.norms[0](F.softplus(self.first(z)))  # (n, width)
         h = self.norms[1](F.softplus(self.second(h)))  # (n, width)
-        return torch.sigmoid(self.third(h)).view(-1, *self.shape)  # (n, C, H, W)
+        return torch.sigmoid(self.third(h)).view(-1, *self.image_shape).permute(0, 3, 1, 2)  # (n, C, H, W)
 
     def draw(self, count: int) -> Tensor:
-        """`count` images from torch's current random state."""
-        weight = self.second.weight
-        return self(torch.rand(count, self.LATENT, device=weight.device, dtype=weight.dtype))  # type: ignore
+        """`count` images (count, C, H, W) from torch's current random state."""
+        shift = self.norms[0].bias
+        z = torch.rand(count, self.LATENT, device=shift.device, dtype=shift.dtype)  # type: ignore[arg-type]
+        return self(z)  # type: ignore[no-any-return]

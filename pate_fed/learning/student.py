@@ -18,7 +18,7 @@ from pate_fed.learning.settings import EpochRecord, StudentSettings
 
 __all__ = ["Student"]
 
-PREDICT_BATCH = 500
+PREDICT_BATCH = 200
 
 
 class Student:

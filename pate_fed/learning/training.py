@@ -27,7 +27,7 @@ from pate_fed.learning.losses import (
     supervised_losses,
     unsupervised_loss,
 )
-from pate_fed.learning.models import Generator, build_discriminator
+from pate_fed.learning.models import Generator, Shape, build_discriminator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
 from pate_fed.learning.student import Student
 
@@ -67,8 +67,8 @@ def train_student(
     device = resolve_device(device)
     shape = image_shape(images)
     with seeded(seed, device):
-        pool = _Pool.of(to_tensor(images, device), labelled_index, labels)
-        trainer = _Trainer(settings, shape, num_classes, pool.pixels)
+        trainer = _Trainer(settings, shape, num_classes, to_tensor(images, device))
+        sets = _Sets.of(labelled_index, labels, count=len(images), device=device)
         student = Student(
             trainer.averages,
             trainer.generator,
@@ -78,7 +78,7 @@ def train_student(
             device=device,
         )
         for epoch in range(1, settings.epochs + 1):
-            record = trainer.run_epoch(epoch, pool)
+            record = trainer.run_epoch(epoch, sets)
             if epoch % settings.test_every == 0 or epoch == settings.epochs:
                 record = replace(record, test_accuracy=_accuracy(student, test_images, test_labels))
             student.history.append(record)
@@ -88,35 +88,41 @@ def train_student(
     return student
 
 
-@dataclass(slots=True)
-class _Pool:
-    """The public inputs on the device, as the labelled set M_l and the unlabelled set M_u."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sets:
+    """The labelled set M_l and the unlabelled set M_u, as positions among the public inputs."""
 
-    pixels: Tensor  # (n, C, H, W) in [0, 1]
-    labelled: Tensor  # int64 (m,), positions in pixels
+    labelled: Tensor  # int64 (m,)
     labels: Tensor  # int64 (m,)
-    unlabelled: Tensor  # int64 (n - m,), or all labelled ones where nothing else is left
+    unlabelled: Tensor  # int64 (n - m,), or the labelled ones where nothing else is left
 
     @classmethod
-    def of(cls, pixels: Tensor, index: NDArray[np.int64], labels: NDArray[np.int64]) -> _Pool:
-        rest = np.setdiff1d(np.arange(len(pixels)), index)
-        chosen = [np.array(each, dtype=np.int64) for each in (index, labels, rest if len(rest) else index)]
-        return cls(pixels, *(torch.from_numpy(each).to(pixels.device) for each in chosen))
+    def of(cls, index: NDArray[np.int64], labels: NDArray[np.int64], *, count: int, device: str) -> _Sets:
+        rest = np.setdiff1d(np.arange(count), index)
+        arrays = (index, labels, rest if len(rest) else index)
+        return cls(
+            **{
+                name: torch.from_numpy(np.array(each, dtype=np.int64)).to(device)
+                for name, each in zip(("labelled", "labels", "unlabelled"), arrays, strict=True)
+            }
+        )
 
 
 class _Trainer:
     """Discriminators, generator, their optimisers and the weights averaged for prediction."""
 
-    def __init__(
-        self, settings: StudentSettings, shape: tuple[int, int, int], num_classes: int, pixels: Tensor
-    ) -> None:
+    def __init__(self, settings: StudentSettings, shape: Shape, num_classes: int, pixels: Tensor) -> None:
         self.settings, device = settings, pixels.device
+        count = 1 if settings.name in ("supervised", "gan") else 2
         self.networks = [
-            build_discriminator(settings.network, shape, num_classes).to(device)
-            for _ in range(2 if settings.name == "co-teaching" else 1)
+            build_discriminator(settings.network, shape, num_classes).to(device) for _ in range(count)
         ]
+        self.front = self.networks[0].front
+        self.front.fit(pixels)
         for network in self.networks:
-            network.fit_scale(pixels)
+            network.front.load_state_dict(self.front.state_dict())
+        # Nothing in a front is trained, so all public inputs go through it once.
+        self.inputs = self.front(pixels)
         self.averages = [copy.deepcopy(network) for network in self.networks]
         self.generator = None if settings.name == "supervised" else Generator(shape).to(device)
         # Adam works weight by weight, so one optimiser over both discriminators is two.
@@ -126,30 +132,31 @@ class _Trainer:
         self.generator_optimiser = _adam(self.generator.parameters(), settings) if self.generator else None
         self.step = 0
 
-    def run_epoch(self, epoch: int, pool: _Pool) -> EpochRecord:
+    def run_epoch(self, epoch: int, sets: _Sets) -> EpochRecord:
         """One pass over the labelled and the unlabelled set, the smaller one duplicated (Algorithm 1)."""
         for module in (*self.networks, *([self.generator] if self.generator else [])):
             module.train()
         rate = keep_rate(epoch, noise_rate=self.settings.beta, ramp_epochs=self.settings.ramp_epochs)
         self._set_learning_rate(epoch)
-        size = len(pool.labelled)
+        size = len(sets.labelled)
         if self.generator is not None:
-            size = max(size, len(pool.unlabelled))
-        labelled = _batches(len(pool.labelled), size, self.settings.batch_size, pool.pixels.device)
-        unlabelled = _batches(len(pool.unlabelled), size, self.settings.batch_size, pool.pixels.device)
-        sums = torch.zeros(5, dtype=torch.float64, device=pool.pixels.device)
-        for b in range(len(labelled)):
-            x, y = pool.pixels[pool.labelled[labelled[b]]], pool.labels[labelled[b]]
-            u = pool.pixels[pool.unlabelled[unlabelled[b]]]
-            sums += self._learn_batch(x, y, u, rate)
+            size = max(size, len(sets.unlabelled))
+        labelled = _batches(len(sets.labelled), size, self.settings.batch_size, self.inputs.device)
+        unlabelled = _batches(len(sets.unlabelled), size, self.settings.batch_size, self.inputs.device)
+        sums = torch.zeros(5, dtype=torch.float64, device=self.inputs.device)
+        for pick, pick_unlabelled in zip(labelled, unlabelled, strict=True):
+            x, y = self.inputs[sets.labelled[pick]], sets.labels[pick]
+            sums += self._learn_batch(x, y, self.inputs[sets.unlabelled[pick_unlabelled]], rate)
             self._average()
+        # The only time in an epoch that the host waits for the device.
         return self._record(epoch, (sums / len(labelled)).tolist(), labelled.numel())
 
     def _learn_batch(self, x: Tensor, y: Tensor, u: Tensor, rate: float) -> Tensor:
         """One step of the discriminators, then one of the generator; the five figures of `_record`."""
-        fake = self.generator.draw(len(u)) if self.generator is not None else None
+        fake = self.front(self.generator.draw(len(u))) if self.generator is not None else None
         parts = [x] if fake is None else [x, u, fake.detach()]
-        logits = [network(torch.cat(parts)).split([len(p) for p in parts]) for network in self.networks]
+        together, sizes = torch.cat(parts), [len(part) for part in parts]
+        logits = [torch.split(network.logits(together), sizes) for network in self.networks]
 
         losses = [supervised_losses(each[0], y) for each in logits]  # (batch,) a discriminator
         agree = _agreement([each[0] for each in logits])

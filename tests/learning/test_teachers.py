@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,27 +13,14 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError, PateFedError
-from pate_fed.learning import Teacher, TeacherSettings, teachers, train_teacher
+from pate_fed.learning import Teacher, TeacherSettings, models, train_teacher
 
+MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 QUICK = TeacherSettings(epochs=6)
 
 
-def stripes(
-    count: int, *, classes: int = 4, size: int = 16, channels: int = 1, seed: int = 0
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Noisy images whose class is the angle of a grating."""
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(0, classes, count)
-    angle = labels[:, None, None] * np.pi / classes
-    rows, columns = np.meshgrid(np.arange(size), np.arange(size), indexing="ij")
-    wave = np.sin(1.2 * (rows * np.cos(angle) + columns * np.sin(angle)) + rng.uniform(0, 6, (count, 1, 1)))
-    noisy = 127 + 60 * wave + rng.normal(0, 30, wave.shape)
-    images = np.repeat(noisy.clip(0, 255).astype(np.uint8)[..., None], channels, axis=3)
-    return images, labels.astype(np.int64)
-
-
 @pytest.mark.parametrize(("size", "channels"), [(28, 1), (32, 3), (8, 1), (11, 3)])
-def test_a_teacher_beats_chance(size: int, channels: int) -> None:
+def test_a_teacher_beats_chance(stripes: MakeStripes, size: int, channels: int) -> None:
     images, labels = stripes(240, size=size, channels=channels)
     teacher = train_teacher(images, labels, num_classes=4, settings=QUICK, seed=0)
     fresh, truth = stripes(300, size=size, channels=channels, seed=1)
@@ -42,7 +29,7 @@ def test_a_teacher_beats_chance(size: int, channels: int) -> None:
     assert np.mean(predicted == truth) > 0.6
 
 
-def test_the_deep_network_learns() -> None:
+def test_the_deep_network_learns(stripes: MakeStripes) -> None:
     images, labels = stripes(60, size=8)
     settings = TeacherSettings(name="deep-cnn", epochs=8, learning_rate=1e-3)
     teacher = train_teacher(images, labels, num_classes=4, settings=settings, seed=0)
@@ -50,13 +37,13 @@ def test_the_deep_network_learns() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 29, 31])
-def test_parts_of_any_size_work(count: int) -> None:
+def test_parts_of_any_size_work(stripes: MakeStripes, count: int) -> None:
     images, labels = stripes(count)
     teacher = train_teacher(images, labels, num_classes=4, settings=QUICK, seed=0)
     assert set(teacher.predict(images)) <= set(range(4))
 
 
-def test_one_class_alone_is_learnt_as_that_class() -> None:
+def test_one_class_alone_is_learnt_as_that_class(stripes: MakeStripes) -> None:
     images, _ = stripes(40)
     labels = np.full(40, 2, dtype=np.int64)
     teacher = train_teacher(images, labels, num_classes=4, settings=QUICK, seed=0)
@@ -69,7 +56,7 @@ def test_flat_images_work() -> None:
     assert np.all(teacher.predict(images) == 0)
 
 
-def test_read_only_images_are_fine() -> None:
+def test_read_only_images_are_fine(stripes: MakeStripes) -> None:
     images, labels = stripes(40)
     images.setflags(write=False)
     labels.setflags(write=False)
@@ -77,13 +64,13 @@ def test_read_only_images_are_fine() -> None:
     assert len(teacher.predict(images)) == 40
 
 
-def test_no_images_give_no_classes() -> None:
+def test_no_images_give_no_classes(stripes: MakeStripes) -> None:
     images, labels = stripes(10)
     teacher = train_teacher(images, labels, num_classes=4, settings=QUICK, seed=0)
     assert teacher.predict(images[:0]).shape == (0,)
 
 
-def test_training_leaves_the_callers_randomness_alone() -> None:
+def test_training_leaves_the_callers_randomness_alone(stripes: MakeStripes) -> None:
     images, labels = stripes(30)
     torch.manual_seed(5)
     expected = torch.rand(3)
@@ -93,40 +80,48 @@ def test_training_leaves_the_callers_randomness_alone() -> None:
 
 
 PROGRAM = """
-import hashlib, runpy, sys
+import hashlib, sys
+import numpy as np
 import torch
+from pate_fed.learning import StudentSettings, TeacherSettings, train_student, train_teacher
+
 torch.set_num_threads(1)
-torch.manual_seed(int(sys.argv[2]))
-helpers = runpy.run_path(sys.argv[1])
-print(helpers["votes_digest"]())
+torch.manual_seed(int(sys.argv[1]))  # the caller's own randomness must not matter
+rng = np.random.default_rng(0)
+images = rng.integers(0, 256, (70, 12, 12, 1), dtype=np.uint8)
+labels = rng.integers(0, 3, 70)
+teacher = train_teacher(images, labels, num_classes=3, settings=TeacherSettings(epochs=3), seed=3)
+student = train_student(
+    images,
+    labelled_index=np.arange(30),
+    labels=labels[:30],
+    num_classes=3,
+    settings=StudentSettings(epochs=2, batch_size=20),
+    seed=3,
+)
+for model in (teacher, student):
+    print(hashlib.sha256(model.predict(images).tobytes()).hexdigest())
+print(student.history)
 """
 
 
-def votes_digest() -> str:
-    """A digest of one teacher's votes, for another process to compare."""
-    images, labels = stripes(64)
-    teacher = train_teacher(images, labels, num_classes=4, settings=QUICK, seed=3)
-    return hashlib.sha256(teacher.predict(stripes(500, seed=9)[0]).tobytes()).hexdigest()
-
-
-def test_two_processes_give_the_same_votes() -> None:
+def test_two_processes_give_the_same_votes_and_the_same_student() -> None:
+    command = [sys.executable, "-c", PROGRAM]
     found = {
-        subprocess.run(
-            [sys.executable, "-c", PROGRAM, __file__, noise], check=True, capture_output=True, text=True
-        ).stdout
+        subprocess.run([*command, noise], check=True, capture_output=True, text=True).stdout
         for noise in ("1", "2")
     }
     assert len(found) == 1
 
 
-def test_another_seed_gives_another_teacher() -> None:
+def test_another_seed_gives_another_teacher(stripes: MakeStripes) -> None:
     images, labels = stripes(64)
     one, two = (train_teacher(images, labels, num_classes=4, settings=QUICK, seed=s) for s in (0, 1))
     first, second = (next(each._model.parameters()) for each in (one, two))
     assert not torch.equal(first, second)
 
 
-def test_saved_and_loaded_teachers_vote_alike(tmp_path: Path) -> None:
+def test_saved_and_loaded_teachers_vote_alike(stripes: MakeStripes, tmp_path: Path) -> None:
     images, labels = stripes(64)
     teacher = train_teacher(images, labels, num_classes=4, settings=QUICK, seed=0)
     path = tmp_path / "teacher.pt"
@@ -138,7 +133,7 @@ def test_saved_and_loaded_teachers_vote_alike(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["teacher.pt"]
 
 
-def test_damaged_files_are_refused(tmp_path: Path) -> None:
+def test_damaged_files_are_refused(stripes: MakeStripes, tmp_path: Path) -> None:
     images, labels = stripes(20)
     path = tmp_path / "teacher.pt"
     train_teacher(images, labels, num_classes=4, settings=QUICK, seed=0).save(path)
@@ -151,7 +146,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         Teacher.load(tmp_path / "missing.pt")
 
 
-def test_a_file_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> None:
+def test_a_file_whose_parts_do_not_fit_is_refused(stripes: MakeStripes, tmp_path: Path) -> None:
     images, labels = stripes(20)
     path = tmp_path / "teacher.pt"
     train_teacher(images, labels, num_classes=4, settings=QUICK, seed=0).save(path)
@@ -178,7 +173,7 @@ def test_a_file_cannot_run_code(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_weights_that_are_not_numbers_do_not_vote() -> None:
+def test_weights_that_are_not_numbers_do_not_vote(stripes: MakeStripes) -> None:
     images, labels = stripes(20)
     teacher = train_teacher(images, labels, num_classes=4, settings=QUICK, seed=0)
     with torch.no_grad():
@@ -187,13 +182,13 @@ def test_weights_that_are_not_numbers_do_not_vote() -> None:
         teacher.predict(images)
 
 
-def test_divergence_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_divergence_is_named(stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = stripes(60)
 
-    def broken(model: teachers.Classifier, pixels: torch.Tensor) -> None:
-        model.std.fill_(float("nan"))
+    def broken(front: models.Front, pixels: torch.Tensor) -> None:
+        front.std.fill_(float("nan"))
 
-    monkeypatch.setattr(teachers.Classifier, "fit_scale", broken)
+    monkeypatch.setattr(models.Front, "fit", broken)
     with pytest.raises(PateFedError, match=r"loss is not finite in epoch 1"):
         train_teacher(images, labels, num_classes=4, settings=QUICK, seed=0)
 
@@ -231,7 +226,7 @@ def test_no_records_at_all_is_named() -> None:
         )
 
 
-def test_other_images_than_the_models_are_refused() -> None:
+def test_other_images_than_the_models_are_refused(stripes: MakeStripes) -> None:
     images, labels = stripes(20)
     teacher = train_teacher(images, labels, num_classes=4, settings=QUICK, seed=0)
     with pytest.raises(InputError, match="takes"):

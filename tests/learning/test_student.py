@@ -1,0 +1,260 @@
+"""Students: they learn, only the right weights move, odd inputs have a defined outcome, files are safe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.learning import EpochRecord, Student, StudentSettings, models, train_student, training
+from pate_fed.learning.inputs import to_tensor
+
+MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
+QUICK = StudentSettings(epochs=2, batch_size=50)
+NAMES = ("supervised", "gan", "co-teaching")
+
+
+def _student(images: NDArray[np.uint8], labels: NDArray[np.int64], **changes: object) -> Student:
+    """A quick student on the first so many images, as many as there are labels."""
+    given: dict[str, object] = {
+        "labelled_index": np.arange(len(labels)),
+        "labels": labels,
+        "num_classes": 4,
+        "settings": QUICK,
+        "seed": 0,
+    }
+    return train_student(images, **(given | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_student_of_noisy_labels_beats_chance(stripes: MakeStripes, name: str) -> None:
+    images, truth = stripes(400)
+    labels = truth[:120].copy()
+    labels[::5] = (labels[::5] + 1) % 4
+    seen: list[EpochRecord] = []
+    fresh, answers = stripes(300, seed=1)
+    settings = replace(QUICK, name=name, epochs=8 if name == "supervised" else 3)
+    student = _student(
+        images, labels, settings=settings, test_images=fresh, test_labels=answers, on_epoch=seen.append
+    )
+    assert np.mean(student.predict(fresh) == answers) > 0.6
+    assert seen == student.history
+    assert [record.epoch for record in seen] == list(range(1, settings.epochs + 1))
+    assert seen[-1].test_accuracy == pytest.approx(np.mean(student.predict(fresh) == answers))
+    assert (seen[-1].loss_generator is None) == (name == "supervised")
+    assert (seen[-1].disagreements is None) == (name != "co-teaching")
+
+
+def test_the_deep_network_takes_colour(stripes: MakeStripes) -> None:
+    images, labels = stripes(40, size=8, channels=3)
+    settings = StudentSettings(network="deep-cnn", epochs=1, batch_size=20)
+    student = _student(images, labels[:20], settings=settings)
+    made = student.generate(3)
+    assert made is not None and made.shape == (3, 8, 8, 3) and made.dtype == np.uint8
+
+
+def test_probabilities_are_the_discriminators_mean(stripes: MakeStripes) -> None:
+    images, labels = stripes(100)
+    student = _student(images, labels[:50])
+    found = student.predict_proba(images)
+    assert found.dtype == np.float32 and found.shape == (100, 4)
+    assert np.allclose(found.sum(axis=1), 1, atol=1e-5)
+    with torch.inference_mode():
+        each = [network(to_tensor(images, "cpu")).softmax(dim=1).numpy() for network in student._networks]
+    assert len(each) == 2 and np.allclose(found, (each[0] + each[1]) / 2, atol=1e-5)
+    assert not np.allclose(each[0], each[1], atol=1e-3)
+
+
+def test_co_teaching_keeps_what_the_schedule_says(stripes: MakeStripes) -> None:
+    images, labels = stripes(100)
+    settings = replace(QUICK, noise_rate=0.3, ramp_epochs=3, epochs=4)
+    student = _student(images, labels[:50], settings=settings)
+    assert [record.kept_share for record in student.history] == pytest.approx([0.9, 0.8, 0.7, 0.7])
+
+
+def _trainer(images: NDArray[np.uint8], name: str = "co-teaching") -> training._Trainer:
+    return training._Trainer(replace(QUICK, name=name), (16, 16, 1), 4, to_tensor(images, "cpu"))
+
+
+def _copies(module: torch.nn.Module) -> list[torch.Tensor]:
+    return [weight.detach().clone() for weight in module.parameters()]
+
+
+def _moved(module: torch.nn.Module, before: list[torch.Tensor]) -> bool:
+    return any(not torch.equal(a, b) for a, b in zip(module.parameters(), before, strict=True))
+
+
+def test_the_generators_loss_moves_only_the_generator(stripes: MakeStripes) -> None:
+    images, _ = stripes(60)
+    trainer = _trainer(images)
+    generator = trainer.generator
+    assert generator is not None
+    before = [_copies(each) for each in (*trainer.networks, generator)]
+    trainer._learn_generator(trainer.inputs[:30], trainer.front(generator.draw(30)))
+    moved = [_moved(m, b) for m, b in zip((*trainer.networks, generator), before, strict=True)]
+    assert moved == [False, False, True]
+    assert all(weight.grad is None for network in trainer.networks for weight in network.parameters())
+
+
+def test_the_discriminators_losses_do_not_move_the_generator(
+    stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, labels = stripes(60)
+    trainer = _trainer(images)
+    assert trainer.generator is not None
+    monkeypatch.setattr(trainer, "_learn_generator", lambda u, fake: torch.zeros(()))
+    before = [_copies(each) for each in (*trainer.networks, trainer.generator)]
+    trainer._learn_batch(trainer.inputs[:30], torch.from_numpy(labels[:30]), trainer.inputs[30:], 0.8)
+    modules = (*trainer.networks, trainer.generator)
+    assert [_moved(m, b) for m, b in zip(modules, before, strict=True)] == [True, True, False]
+    assert all(weight.grad is None for weight in trainer.generator.parameters())
+
+
+def test_a_sample_only_its_peer_dropped_does_not_teach(stripes: MakeStripes) -> None:
+    images, labels = stripes(60)
+    trainer = _trainer(images)
+    y = torch.from_numpy(labels[:30])
+    with torch.no_grad():
+        for network in trainer.networks:
+            network.eval()
+        losses = [training.supervised_losses(n.logits(trainer.inputs[:30]), y) for n in trainer.networks]
+    first, second = training.exchange(losses, torch.ones(30, dtype=torch.bool), rate=0.5)
+    assert first.sum() == second.sum() == 15
+    assert set(losses[1].argsort()[:15].tolist()) == set(first.nonzero().flatten().tolist())
+
+
+def test_the_front_is_shared_and_never_trained(stripes: MakeStripes) -> None:
+    images, labels = stripes(100)
+    student = _student(images, labels[:50])
+    one, two = (network.front.state_dict() for network in student._networks)
+    fresh = models.OrientedGradients(1)
+    fresh.fit(to_tensor(images, "cpu"))
+    for key, value in fresh.state_dict().items():
+        assert torch.equal(one[key], value) and torch.equal(two[key], value)
+
+
+def test_every_sample_comes_before_one_comes_again() -> None:
+    found = training._batches(7, 20, 6, torch.device("cpu"))
+    assert found.shape == (4, 6)
+    flat = found.flatten().tolist()
+    for start in (0, 7, 14):
+        assert sorted(flat[start : start + 7]) == list(range(7))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_labels_of_one_class_give_a_student_of_that_class(stripes: MakeStripes, name: str) -> None:
+    images, _ = stripes(120)
+    labels = np.full(60, 2, dtype=np.int64)
+    student = _student(images, labels, settings=replace(QUICK, name=name, epochs=4))
+    assert np.all(student.predict(images) == 2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("count", [1, 3])
+def test_fewer_labels_than_a_batch_work(stripes: MakeStripes, name: str, count: int) -> None:
+    images, labels = stripes(70)
+    student = _student(images, labels[:count], settings=replace(QUICK, name=name))
+    assert np.isfinite(student.predict_proba(images)).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_unlabelled_data_the_labelled_ones_serve(stripes: MakeStripes, name: str) -> None:
+    images, labels = stripes(60)
+    student = _student(images, labels, settings=replace(QUICK, name=name))
+    assert np.isfinite(student.predict_proba(images)).all()
+
+
+def test_a_class_without_a_label_is_not_learnt(stripes: MakeStripes) -> None:
+    images, labels = stripes(200)
+    some = np.flatnonzero(labels != 3)[:80]
+    student = _student(
+        images, labels[some], labelled_index=some, settings=replace(QUICK, name="gan", epochs=3)
+    )
+    assert np.mean(student.predict(images) == 3) < 0.05
+
+
+def test_one_public_image_works() -> None:
+    images = np.full((1, 8, 8, 1), 7, dtype=np.uint8)
+    student = _student(images, np.array([1]), settings=replace(QUICK, epochs=1))
+    assert student.predict(images).shape == (1,)
+
+
+@pytest.mark.parametrize("part", ["unsupervised_loss", "supervised_losses", "feature_matching_loss"])
+def test_divergence_ends_the_run_and_is_named(
+    stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    images, labels = stripes(60)
+    true = getattr(training, part)
+    monkeypatch.setattr(training, part, lambda *args: true(*args) * float("nan"))
+    name = {"supervised_losses": "supervised loss", "unsupervised_loss": "unsupervised loss"}
+    with pytest.raises(PateFedError, match=rf"{name.get(part, 'generator')}.* nan in epoch 1"):
+        _student(images, labels[:20])
+
+
+def test_the_callers_randomness_is_left_alone(stripes: MakeStripes) -> None:
+    images, labels = stripes(60)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    student = _student(images, labels[:20])
+    student.generate(2)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_saved_and_loaded_students_are_alike(stripes: MakeStripes, tmp_path: Path) -> None:
+    images, labels = stripes(100)
+    student = _student(images, labels[:50], test_images=images, test_labels=labels)
+    path = tmp_path / "student.pt"
+    student.save(path)
+    again = Student.load(path)
+    assert np.array_equal(again.predict_proba(images), student.predict_proba(images))
+    assert again.history == student.history and again.settings == student.settings
+    made, remade = student.generate(4, seed=1), again.generate(4, seed=1)
+    assert made is not None and remade is not None and np.array_equal(made, remade)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_supervised_student_has_no_generator(stripes: MakeStripes, tmp_path: Path) -> None:
+    images, labels = stripes(60)
+    student = _student(images, labels[:30], settings=replace(QUICK, name="supervised"))
+    student.save(tmp_path / "student.pt")
+    assert Student.load(tmp_path / "student.pt").generate(2) is None
+
+
+def test_damaged_files_are_refused(stripes: MakeStripes, tmp_path: Path) -> None:
+    images, labels = stripes(60)
+    path = tmp_path / "student.pt"
+    _student(images, labels[:30]).save(path)
+    content = torch.load(path, weights_only=True)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100])
+    with pytest.raises(IntegrityError, match=r"student\.pt"):
+        Student.load(path)
+    del content["weights"]["discriminator1"]
+    torch.save(content, path)
+    with pytest.raises(IntegrityError, match="do not fit"):
+        Student.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": np.zeros(0, np.int64), "labelled_index": np.zeros(0, np.int64)}, "0 labels"),
+        ({"labelled_index": np.array([0, 60])}, "0 to 59"),
+        ({"labelled_index": np.array([-1, 0])}, "-1"),
+        ({"labelled_index": np.array([0.0, 1.0])}, "float64"),
+        ({"labels": np.array([0, 4])}, "0 to 3"),
+        ({"labels": np.array([0]), "labelled_index": np.array([0, 1])}, r"\(2,\)"),
+        ({"device": "tpu"}, "auto, cpu"),
+    ],
+)
+def test_bad_input_is_named(stripes: MakeStripes, change: dict[str, object], message: str) -> None:
+    images, labels = stripes(60)
+    with pytest.raises(InputError, match=message):
+        _student(images, **({"labels": labels[:2]} | change))  # type: ignore[arg-type]
