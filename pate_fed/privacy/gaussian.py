@@ -126,7 +126,7 @@ def pld_epsilon(
     sigma2: float,
     delta: float,
     discrete: bool = True,
-    interval: float = 1e-4,
+    interval: float = 1e-5,
     protection: Protection = RECORD,
 ) -> float:
     """ε at δ by composing privacy loss distributions with dp-accounting, pessimistic.
