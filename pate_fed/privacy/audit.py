@@ -129,13 +129,16 @@ def audit(
 
 def _check_neighbours(totals: ArrayLike, neighbour: ArrayLike, protection: Protection) -> Ints:
     """Both votes as (2, classes)."""
-    votes = np.concatenate([check_histograms(row) for row in (totals, neighbour)])
+    pair = [check_histograms(row) for row in (totals, neighbour)]
+    if pair[0].shape != pair[1].shape or len(pair[0]) != 1:
+        raise InputError("the votes must be two histograms over the same classes")
+    votes = np.concatenate(pair)
     change = votes[1] - votes[0]
-    moved = abs(int(change.sum())) if protection.votes_vanish else int(np.abs(change).sum())
-    if np.abs(change).sum() > protection.l1 or (not protection.votes_vanish and change.sum() != 0):
-        raise InputError(f"the votes are no neighbours: {protection.words()} cannot turn one into the other")
-    if moved == 0:
+    size = int(np.abs(change).sum())
+    if size == 0:
         raise InputError("the votes are the same, so there is nothing to tell apart")
+    if size > protection.l1 or (not protection.votes_vanish and change.sum() != 0):
+        raise InputError(f"the votes are no neighbours: {protection.words()} cannot turn one into the other")
     return votes
 
 

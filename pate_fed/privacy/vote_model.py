@@ -122,5 +122,5 @@ def past_votes_from_file(path: Path) -> VoteModel:
             return past_votes(loaded["totals"], loaded["labels"] if "labels" in loaded else None)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    except (KeyError, ValueError, OSError) as error:
+    except (KeyError, ValueError, OSError, EOFError) as error:
         raise InputError(f"{path}: not a .npy of totals, nor a .npz with an array named totals") from error
