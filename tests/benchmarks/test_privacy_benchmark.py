@@ -1,0 +1,174 @@
+"""How fast the privacy analysis is, beside a plain version of the same formulas timed in the same run."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.special import erfcinv, ndtr
+from scipy.stats import norm
+
+from pate_fed.privacy import SanitiseSettings, SeededNoise, data_dependent_rdp, sanitised_epsilon
+from pate_fed.privacy.conversion import to_epsilon
+from pate_fed.privacy.gnmax import gnmax_rdp
+from pate_fed.privacy.orders import DEFAULT_ORDERS
+from pate_fed.privacy.smooth import gnmax_local_sensitivity, gnmax_sensitivity
+
+pytestmark = pytest.mark.benchmark
+HUNDRED = np.linspace(1.5, 64.0, 100)
+
+
+def votes(queries: int, teachers: int, classes: int, seed: int = 0) -> np.ndarray:
+    """Agreement as on MNIST: a plurality of about 0.72 of the votes."""
+    rng = np.random.default_rng(seed)
+    right, rest = rng.beta(6, 2, size=(queries, 1)), rng.dirichlet([0.5] * (classes - 1), size=queries)
+    chances = np.concatenate((right, (1 - right) * rest), axis=1)
+    return rng.multinomial(teachers, chances / chances.sum(axis=1, keepdims=True))
+
+
+def plain_log_q(counts: np.ndarray, sigma: float) -> float:
+    winner = counts.argmax()
+    gaps = counts[winner] - np.delete(counts, winner)
+    logs = norm.logcdf(-gaps / (math.sqrt(2) * sigma))
+    return min(float(np.logaddexp.reduce(logs)), math.log1p(-1 / len(counts)))
+
+
+def plain_theorem6(log_q: float, sigma: float, orders: np.ndarray) -> np.ndarray:
+    """One query at a time, straight from the paper."""
+    flat = orders / sigma**2
+    mu2 = sigma * math.sqrt(-log_q)
+    if mu2 <= 1:
+        return flat
+    mu1, e1, e2 = mu2 + 1, (mu2 + 1) / sigma**2, mu2 / sigma**2
+    cap = (mu2 - 1) * e2 - mu2 * math.log(mu1 / (mu1 - 1) * mu2 / (mu2 - 1))
+    if -log_q <= e2 or log_q > cap:
+        return flat
+    out = flat.copy()
+    for k, order in enumerate(orders):
+        if order <= mu1:
+            kept = math.log1p(-math.exp(log_q))
+            a = kept - math.log1p(-math.exp((log_q + e2) * (1 - 1 / mu2)))
+            b = e1 - log_q / (mu1 - 1)
+            total = np.logaddexp(kept + (order - 1) * a, log_q + (order - 1) * b)
+            out[k] = min(out[k], total / (order - 1))
+    return out
+
+
+def plain_curve(counts: np.ndarray, sigma: float, order: float, teachers: int) -> np.ndarray:
+    """Algorithms 4 and 5 of P18, vote by vote."""
+    pieces, m = gnmax_sensitivity(sigma, len(counts), order), len(counts)
+    grid = np.array([order])
+
+    def bound(log_q: float) -> float:
+        return plain_theorem6(log_q, sigma, grid)[0] if log_q < pieces.log_q0 else order / sigma**2
+
+    def step(log_q: float, direction: int) -> float:
+        x = erfcinv(2 * math.exp(log_q) / (m - 1)) - direction / sigma
+        return min(0.0, math.log((m - 1) * ndtr(-math.sqrt(2) * x)))
+
+    def local(log_q: float) -> float:
+        if pieces.log_q1 <= log_q <= pieces.log_q0:
+            log_q = pieces.log_q1
+        here = bound(log_q)
+        return max(bound(step(log_q, 1)) - here, here - bound(step(log_q, -1)))
+
+    out = np.full(teachers, local(pieces.log_q1))
+    hand, log_q, at = np.sort(counts)[::-1].copy(), plain_log_q(counts, sigma), 0
+    apart = log_q > pieces.log_q0
+    while log_q > pieces.log_q0 if apart else log_q < pieces.log_q1:
+        out[at], at = local(log_q), at + 1
+        hand[:2] += (1, -1) if apart else (-1, 1)
+        hand = np.sort(hand)[::-1]
+        log_q = plain_log_q(hand, sigma)
+    return out
+
+
+def best_of(call: Callable[[], object], repeat: int) -> float:
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def test_speed() -> None:
+    small, large, run = votes(640, 250, 10), votes(50, 5000, 10), votes(640, 250, 10, seed=1)
+    answered = np.random.default_rng(0).random(640) < 0.45
+    study = SanitiseSettings.at_order(14.0)
+    terms = {"threshold": 200, "sigma1": 150.0, "sigma2": 40.0}
+
+    def whole_run() -> None:
+        to_epsilon(DEFAULT_ORDERS, data_dependent_rdp(run, answered, **terms), 1e-5)
+        sanitised_epsilon(
+            run,
+            answered,
+            settings=study,
+            num_teachers=250,
+            delta=1e-5,
+            noise=SeededNoise(0),
+            **terms,
+        )
+
+    def plain_run() -> None:
+        for row in run[answered]:
+            plain_theorem6(plain_log_q(row, 40.0), 40.0, DEFAULT_ORDERS)
+            plain_curve(row, 40.0, 14.0, 250)
+
+    def plain_rdp() -> list[np.ndarray]:
+        return [plain_theorem6(plain_log_q(row, 40.0), 40.0, HUNDRED) for row in small[:40]]
+
+    np.testing.assert_allclose(gnmax_rdp(small[:40], 40.0, HUNDRED), plain_rdp(), rtol=1e-8, atol=1e-13)
+    curves = [plain_curve(row, 40.0, 14.0, 250) for row in small[:20]]
+    ours = gnmax_local_sensitivity(small[:20], 40.0, 14.0, num_teachers=250)
+    np.testing.assert_allclose(ours, np.sum(curves, axis=0), rtol=1e-7)
+
+    rows = [
+        (
+            "ln q and Theorem 6, 250x10, 100 orders",
+            best_of(lambda: gnmax_rdp(small, 40.0, HUNDRED), 20) / 640,
+            best_of(plain_rdp, 3) / 40,
+            5e-6,
+            "query",
+        ),
+        (
+            "the same with the tails of integer noise",
+            best_of(lambda: gnmax_rdp(small, 40.0, HUNDRED, discrete=True), 20) / 640,
+            math.nan,
+            5e-6,
+            "query",
+        ),
+        (
+            "local sensitivity, 250x10, one order",
+            best_of(lambda: gnmax_local_sensitivity(small, 40.0, 14.0, num_teachers=250), 5) / 640,
+            best_of(lambda: [plain_curve(row, 40.0, 14.0, 250) for row in small[:20]], 2) / 20,
+            300e-6,
+            "query",
+        ),
+        (
+            "local sensitivity, 5000x10, one order",
+            best_of(lambda: gnmax_local_sensitivity(large, 100.0, 20.5, num_teachers=5000), 3) / 50,
+            best_of(lambda: [plain_curve(row, 100.0, 20.5, 5000) for row in large[:3]], 1) / 3,
+            5e-3,
+            "query",
+        ),
+        (
+            "a run of 640 queries with a sanitised epsilon",
+            best_of(whole_run, 3),
+            best_of(plain_run, 1),
+            0.3,
+            "run",
+        ),
+    ]
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    print(f"\nprivacy analysis on one core of {machine}, NumPy {np.__version__}")
+    print(f"{'':48}{'ours':>12}{'plain':>12}{'ratio':>8}{'mark':>10}")
+    for name, ours_s, plain_s, mark, unit in rows:
+        ratio = "-" if math.isnan(plain_s) else f"{plain_s / ours_s:.0f}x"
+        plain = "-" if math.isnan(plain_s) else f"{1e6 * plain_s:.0f} us"
+        print(f"{name:48}{1e6 * ours_s:9.1f} us{plain:>12}{ratio:>8}{1e6 * mark:7.0f} us  a {unit}")
