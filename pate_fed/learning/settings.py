@@ -12,7 +12,7 @@ from pate_fed.errors import InputError
 __all__ = ["NETWORKS", "STUDENTS", "TEACHERS", "EpochRecord", "StudentSettings", "TeacherSettings"]
 
 TEACHERS: tuple[str, ...] = ("small-cnn", "deep-cnn")
-STUDENTS: tuple[str, ...] = ("supervised", "gan", "co-teaching")
+STUDENTS: tuple[str, ...] = ("supervised", "gan", "co-teaching", "pate+", "pate++")
 NETWORKS: tuple[str, ...] = ("small-cnn", "deep-cnn")
 
 
@@ -49,6 +49,8 @@ class StudentSettings:
     `noise_rate` is β, the share of released labels that are assumed wrong; None takes `DEFAULT_NOISE_RATE`.
     `ramp_epochs` is the 15 in R(e) = 1 - β·min(e/15, 1). `learning_rate` holds for the first half of the
     run, then falls linearly to a tenth. Predictions use weights averaged with `ema_decay` a step.
+    For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
+    None takes τ = β. It trains twice, `epochs` each time.
 
     Raises:
         InputError: a value is out of range; the message names the key, the value and what is allowed.
@@ -62,6 +64,8 @@ class StudentSettings:
     noise_rate: float | None = None
     ramp_epochs: int = 15
     ema_decay: float = 0.998
+    count_decay: float = 0.9
+    removal: float | None = None
     test_every: int = 1
 
     DEFAULT_NOISE_RATE = 0.2
@@ -75,19 +79,43 @@ class StudentSettings:
         _number("ema_decay", self.ema_decay, least=0.0, below=1.0)
         if self.noise_rate is not None:
             _number("noise_rate", self.noise_rate, least=0.0, below=1.0)
+        _number("count_decay", self.count_decay, least=0.0, below=1.0)
+        if self.removal is not None:
+            _number("removal", self.removal, least=0.0, below=1.0)
 
     @property
     def beta(self) -> float:
         """β: the share of labels that are assumed wrong."""
         return self.DEFAULT_NOISE_RATE if self.noise_rate is None else self.noise_rate
 
+    @property
+    def tau(self) -> float:
+        """τ: the share of labels that PATE++ removes."""
+        return self.beta if self.removal is None else self.removal
+
+    @property
+    def by_disagreement(self) -> bool:
+        """Whether only samples on which the discriminators disagree have a supervised loss."""
+        return self.name in ("pate+", "pate++")
+
+    @property
+    def stages(self) -> int:
+        """How often the student is trained from scratch."""
+        return 2 if self.name == "pate++" else 1
+
+    @property
+    def total_epochs(self) -> int:
+        """Epochs of all stages together: the number of records."""
+        return self.epochs * self.stages
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRecord:
-    """One epoch of a student, counted from 1. Losses are means over the epoch's batches.
+    """One epoch of a student, counted from 1 through all stages. Losses are means over the epoch's batches.
 
     `kept_share` is the part of the labelled samples whose supervised loss was used; `disagreements` the
-    labelled samples (duplicates counted) on which the two discriminators disagreed, None with one of them.
+    labelled samples (duplicates counted) on which the two discriminators disagreed, None with one of them;
+    `wrong_in_disagreement` the share of wrong labels within these, where the true labels are known.
     """
 
     epoch: int
@@ -96,7 +124,9 @@ class EpochRecord:
     loss_generator: float | None
     kept_share: float
     disagreements: int | None
-    test_accuracy: float | None
+    wrong_in_disagreement: float | None = None
+    stage: int = 1
+    test_accuracy: float | None = None
 
 
 def _choice(key: str, value: object, allowed: Collection[str]) -> None:

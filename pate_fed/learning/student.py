@@ -36,9 +36,10 @@ class Student:
         image_shape: tuple[int, int, int],
         num_classes: int,
         device: str = "cpu",
+        history: list[EpochRecord] | None = None,
     ) -> None:
         self.settings, self.image_shape, self.num_classes = settings, image_shape, num_classes
-        self.history: list[EpochRecord] = []
+        self.history: list[EpochRecord] = [] if history is None else history
         self._device = device
         self._networks = [network.to(device) for network in networks]
         self._generator = generator.to(device) if generator is not None else None
@@ -136,13 +137,12 @@ class Student:
             history = [EpochRecord(**record) for record in content["history"]]
         except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
             raise IntegrityError(f"{path}: the student's settings and weights do not fit together") from error
-        student = cls(
+        return cls(
             networks,
             generator,
             settings=settings,
             image_shape=shape,
             num_classes=classes,
             device=resolve_device(device),
+            history=history,
         )
-        student.history = history
-        return student

@@ -1,7 +1,9 @@
 """The student: a semi-supervised GAN with one or two discriminators, trained by one visible loop.
 
 PATE++ (arXiv 2211.01628), Algorithm 1: "supervised" is one network on the released labels alone, "gan" is the
-original PATE (one discriminator), "co-teaching" has two discriminators that choose each other's samples.
+original PATE (one discriminator), "co-teaching" has two discriminators that choose each other's samples,
+"pate+" lets them choose only where they disagree, "pate++" (Algorithm 3) does so, takes the label off the
+samples that look wrong, and starts again from scratch.
 Post-processing of released labels and public inputs only, so nothing here costs privacy.
 """
 
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.learning.cleansing import decayed, most_suspected, suspects
 from pate_fed.learning.coteaching import exchange, keep_rate
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
@@ -48,11 +51,13 @@ def train_student(
     test_images: NDArray[np.uint8] | None = None,
     test_labels: NDArray[np.int64] | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
+    true_labels: NDArray[np.int64] | None = None,
 ) -> Student:
     """Train a student on public images, some of which have released, partly wrong labels.
 
-    The test part is only reported in each `EpochRecord`; nothing is chosen by it. The same seed, data, device
-    and number of threads give the same student. Without unlabelled images the labelled ones serve as such; a
+    The test part, and the labelled images' `true_labels` where they are known, are only reported in each
+    `EpochRecord`; nothing is chosen by them. The same seed, data, device and number of threads give the same
+    student. Without unlabelled images the labelled ones serve as such; a
     class without a label is not learnt; labels all of one class give a student of that class.
 
     Shapes: images uint8 (n, H, W, C), labelled_index int64 (m,) into them, labels int64 (m,), m ≥ 1.
@@ -66,25 +71,32 @@ def train_student(
     _check_index(labelled_index, len(images))
     device = resolve_device(device)
     shape = image_shape(images)
+    history: list[EpochRecord] = []
     with seeded(seed, device):
-        trainer = _Trainer(settings, shape, num_classes, to_tensor(images, device))
-        sets = _Sets.of(labelled_index, labels, count=len(images), device=device)
-        student = Student(
-            trainer.averages,
-            trainer.generator,
-            settings=settings,
-            image_shape=shape,
-            num_classes=num_classes,
-            device=device,
-        )
-        for epoch in range(1, settings.epochs + 1):
-            record = trainer.run_epoch(epoch, sets)
-            if epoch % settings.test_every == 0 or epoch == settings.epochs:
-                record = replace(record, test_accuracy=_accuracy(student, test_images, test_labels))
-            student.history.append(record)
-            if on_epoch is not None:
-                on_epoch(record)
-        student.check_weights()
+        pixels = to_tensor(images, device)
+        sets = _Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
+        for stage in range(1, settings.stages + 1):
+            trainer = _Trainer(settings, shape, num_classes, pixels, samples=len(sets.labelled))
+            student = Student(
+                trainer.averages,
+                trainer.generator,
+                settings=settings,
+                image_shape=shape,
+                num_classes=num_classes,
+                device=device,
+                history=history,
+            )
+            for epoch in range(1, settings.epochs + 1):
+                record = trainer.run_epoch(epoch, sets)
+                if epoch % settings.test_every == 0 or epoch == settings.epochs:
+                    record = replace(record, test_accuracy=_accuracy(student, test_images, test_labels))
+                # Epochs are counted through, losses and rates by the stage's own epoch.
+                history.append(replace(record, epoch=len(history) + 1, stage=stage))
+                if on_epoch is not None:
+                    on_epoch(history[-1])
+            student.check_weights()
+            if stage < settings.stages:
+                sets = sets.without(most_suspected(trainer.table, share=settings.tau))
     return student
 
 
@@ -94,24 +106,49 @@ class _Sets:
 
     labelled: Tensor  # int64 (m,)
     labels: Tensor  # int64 (m,)
+    wrong: Tensor  # bool (m,), false throughout where the truth is not known
+    truth_known: bool
     unlabelled: Tensor  # int64 (n - m,), or the labelled ones where nothing else is left
 
     @classmethod
-    def of(cls, index: NDArray[np.int64], labels: NDArray[np.int64], *, count: int, device: str) -> _Sets:
+    def of(
+        cls,
+        index: NDArray[np.int64],
+        labels: NDArray[np.int64],
+        truth: NDArray[np.int64] | None,
+        *,
+        count: int,
+        device: str,
+    ) -> _Sets:
+        def tensor(values: NDArray[np.int64]) -> Tensor:
+            return torch.from_numpy(np.array(values, dtype=np.int64)).to(device)
+
         rest = np.setdiff1d(np.arange(count), index)
-        arrays = (index, labels, rest if len(rest) else index)
         return cls(
-            **{
-                name: torch.from_numpy(np.array(each, dtype=np.int64)).to(device)
-                for name, each in zip(("labelled", "labels", "unlabelled"), arrays, strict=True)
-            }
+            labelled=tensor(index),
+            labels=tensor(labels),
+            wrong=tensor(labels) != tensor(labels if truth is None else truth),
+            truth_known=truth is not None,
+            unlabelled=tensor(rest if len(rest) else index),
+        )
+
+    def without(self, removed: Tensor) -> _Sets:
+        """M_l^san and M_u^san: the `removed` samples, bool (m,), lose their label and join the unlabelled."""
+        return replace(
+            self,
+            labelled=self.labelled[~removed],
+            labels=self.labels[~removed],
+            wrong=self.wrong[~removed],
+            unlabelled=torch.cat([self.unlabelled, self.labelled[removed]]),
         )
 
 
 class _Trainer:
     """Discriminators, generator, their optimisers and the weights averaged for prediction."""
 
-    def __init__(self, settings: StudentSettings, shape: Shape, num_classes: int, pixels: Tensor) -> None:
+    def __init__(
+        self, settings: StudentSettings, shape: Shape, num_classes: int, pixels: Tensor, *, samples: int
+    ) -> None:
         self.settings, device = settings, pixels.device
         count = 1 if settings.name in ("supervised", "gan") else 2
         self.networks = [
@@ -131,6 +168,7 @@ class _Trainer:
         self.optimiser = _adam(self.weights, settings)
         self.generator_optimiser = _adam(self.generator.parameters(), settings) if self.generator else None
         self.step = 0
+        self.table = torch.zeros(samples, device=device)  # PATE++'s counts, one a labelled sample
 
     def run_epoch(self, epoch: int, sets: _Sets) -> EpochRecord:
         """One pass over the labelled and the unlabelled set, the smaller one duplicated (Algorithm 1)."""
@@ -143,24 +181,36 @@ class _Trainer:
             size = max(size, len(sets.unlabelled))
         labelled = _batches(len(sets.labelled), size, self.settings.batch_size, self.inputs.device)
         unlabelled = _batches(len(sets.unlabelled), size, self.settings.batch_size, self.inputs.device)
-        sums = torch.zeros(5, dtype=torch.float64, device=self.inputs.device)
+        counts = torch.zeros_like(self.table)
+        sums = torch.zeros(6, dtype=torch.float64, device=self.inputs.device)
         for pick, pick_unlabelled in zip(labelled, unlabelled, strict=True):
             x, y = self.inputs[sets.labelled[pick]], sets.labels[pick]
-            sums += self._learn_batch(x, y, self.inputs[sets.unlabelled[pick_unlabelled]], rate)
+            u = self.inputs[sets.unlabelled[pick_unlabelled]]
+            figures, disagree, suspected = self._learn_batch(x, y, u, rate)
+            counts.index_add_(0, pick, suspected.to(counts.dtype))
+            told = torch.stack([disagree.sum(), (disagree & sets.wrong[pick]).sum()]).double()
+            sums += torch.cat([figures, told])
             self._average()
+        self.table = decayed(self.table, counts > 0, decay=self.settings.count_decay)
         # The only time in an epoch that the host waits for the device.
-        return self._record(epoch, (sums / len(labelled)).tolist(), labelled.numel())
+        return self._record(epoch, sums.tolist(), batches=len(labelled), truth_known=sets.truth_known)
 
-    def _learn_batch(self, x: Tensor, y: Tensor, u: Tensor, rate: float) -> Tensor:
-        """One step of the discriminators, then one of the generator; the five figures of `_record`."""
+    def _learn_batch(self, x: Tensor, y: Tensor, u: Tensor, rate: float) -> tuple[Tensor, Tensor, Tensor]:
+        """One step of the discriminators, then one of the generator.
+
+        Returns three losses and the kept share, float64 (4,); then bool (batch,) each: the labelled samples
+        on which the discriminators disagree, and those suspected of a wrong label.
+        """
         fake = self.front(self.generator.draw(len(u))) if self.generator is not None else None
         parts = [x] if fake is None else [x, u, fake.detach()]
         together, sizes = torch.cat(parts), [len(part) for part in parts]
         logits = [torch.split(network.logits(together), sizes) for network in self.networks]
 
         losses = [supervised_losses(each[0], y) for each in logits]  # (batch,) a discriminator
-        agree = _agreement([each[0] for each in logits])
-        chosen = exchange(losses, torch.ones_like(agree), rate=rate)
+        first, second = (each[0].argmax(dim=1) for each in (logits[0], logits[-1]))
+        disagree = first != second
+        candidates = disagree if self.settings.by_disagreement else torch.ones_like(disagree)
+        chosen = exchange(losses, candidates, rate=rate)
         supervised = [masked_mean(loss, keep) for loss, keep in zip(losses, chosen, strict=True)]
         unsupervised = [] if fake is None else [unsupervised_loss(each[1], each[2]) for each in logits]
         self.optimiser.zero_grad(set_to_none=True)
@@ -168,16 +218,11 @@ class _Trainer:
         self.optimiser.step()
 
         matching = torch.zeros((), device=x.device) if fake is None else self._learn_generator(u, fake)
-        with torch.no_grad():
-            return torch.stack(
-                [
-                    torch.stack(supervised).mean(),
-                    torch.stack(unsupervised).mean() if unsupervised else matching,
-                    matching,
-                    torch.stack(chosen).double().mean(),
-                    (~agree).sum().double(),
-                ]
-            )
+        means = [
+            torch.stack(each).detach().mean() if each else matching for each in (supervised, unsupervised)
+        ]
+        figures = torch.stack([*means, matching, torch.stack(chosen).float().mean()]).double()
+        return figures, disagree, suspects(first, second, y)
 
     def _learn_generator(self, u: Tensor, fake: Tensor) -> Tensor:
         assert self.generator is not None and self.generator_optimiser is not None
@@ -204,8 +249,9 @@ class _Trainer:
             if optimiser is not None:
                 optimiser.param_groups[0]["lr"] = self.settings.learning_rate * factor
 
-    def _record(self, epoch: int, means: list[float], samples: int) -> EpochRecord:
-        supervised, unsupervised, matching, kept, disagreements = means
+    def _record(self, epoch: int, sums: list[float], *, batches: int, truth_known: bool) -> EpochRecord:
+        supervised, unsupervised, matching, kept = (each / batches for each in sums[:4])
+        disagreements, wrong = sums[4:]
         losses = {"supervised loss": supervised}
         if self.generator is not None:
             losses |= {"unsupervised loss": unsupervised, "generator's loss": matching}
@@ -221,7 +267,8 @@ class _Trainer:
             loss_unsupervised=unsupervised if adversarial else None,
             loss_generator=matching if adversarial else None,
             kept_share=kept,
-            disagreements=round(disagreements * samples / self.settings.batch_size) if pair else None,
+            disagreements=round(disagreements) if pair else None,
+            wrong_in_disagreement=wrong / disagreements if truth_known and disagreements else None,
             test_accuracy=None,
         )
 
@@ -238,11 +285,6 @@ def _batches(count: int, size: int, batch: int, device: torch.device) -> Tensor:
     total = -(-size // batch) * batch
     rounds = [torch.randperm(count, device=device) for _ in range(-(-total // count))]
     return torch.cat(rounds)[:total].view(-1, batch)
-
-
-def _agreement(logits: list[Tensor]) -> Tensor:
-    """Where all discriminators predict the same class: bool (n,)."""
-    return logits[0].argmax(dim=1) == logits[-1].argmax(dim=1)
 
 
 def _accuracy(
