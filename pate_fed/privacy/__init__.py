@@ -3,7 +3,11 @@
 from pate_fed.privacy.audit import AuditResult, audit_all
 from pate_fed.privacy.conversion import ConvertedEpsilon, to_epsilon
 from pate_fed.privacy.distributed import DistributedGNMax, party_sigma
-from pate_fed.privacy.do_not_publish import data_dependent_epsilon_do_not_publish, data_dependent_rdp
+from pate_fed.privacy.do_not_publish import (
+    data_dependent_epsilon_do_not_publish,
+    data_dependent_rdp,
+    mechanism_epsilon_do_not_publish,
+)
 from pate_fed.privacy.events import PLAIN, RECORD, SECURE_SUM, PrivacyEvent, Protection, Sight, hospital_noise
 from pate_fed.privacy.filter import BudgetFilter, Odometer, epsilon_of, total_cost
 from pate_fed.privacy.ledger import Ledger
@@ -49,6 +53,7 @@ __all__ = [
     "epsilon_of",
     "epsilon_text",
     "hospital_noise",
+    "mechanism_epsilon_do_not_publish",
     "noise_from_seed",
     "party_sigma",
     "past_votes",
