@@ -21,6 +21,7 @@ from pate_fed.learning.settings import TeacherSettings
 __all__ = ["Teacher", "train_teacher"]
 
 PREDICT_BATCH = 200  # measured: what a core's cache likes best
+ENOUGH_STEPS = 600  # a large part needs few passes: training ends with the pass that reaches so many steps
 WARM_UP = 0.2  # share of the steps in which the learning rate rises
 
 
@@ -145,11 +146,12 @@ def _fit(model: Classifier, fronted: Tensor, labels: Tensor, settings: TeacherSe
     """Adam with decoupled weight decay on a one-cycle schedule; the whole part lies in memory."""
     batch = min(settings.batch_size, len(fronted))
     batches = len(fronted) // batch  # the rest of an epoch is left out: another shuffle takes it in
-    steps = settings.epochs * batches
+    epochs = min(settings.epochs, max(1, -(-ENOUGH_STEPS // batches)))
+    steps = epochs * batches
     optimiser = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay, fused=True)
     model.train()
     step = 0
-    for epoch in range(1, settings.epochs + 1):
+    for epoch in range(1, epochs + 1):
         order = torch.randperm(len(fronted), device=fronted.device)
         for number in range(batches):
             optimiser.param_groups[0]["lr"] = settings.learning_rate * one_cycle(step / steps)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.learning import Teacher, TeacherSettings, models, train_teacher
+from pate_fed.learning.teachers import _fit
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 QUICK = TeacherSettings(epochs=6)
@@ -231,3 +232,25 @@ def test_other_images_than_the_models_are_refused(stripes: MakeStripes) -> None:
     teacher = train_teacher(images, labels, num_classes=4, settings=QUICK, seed=0)
     with pytest.raises(InputError, match="takes"):
         teacher.predict(stripes(5, size=28)[0])
+
+
+def test_a_large_part_gets_fewer_passes() -> None:
+    """Time for one teacher is bounded, so that few parties with many records do not take for ever."""
+    settings = TeacherSettings(epochs=50, batch_size=2)
+    calls: list[int] = []
+
+    class Counted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1, 2))
+
+        def logits(self, x: torch.Tensor) -> torch.Tensor:
+            calls.append(len(x))
+            return x.mean(dim=(1, 2, 3))[:, None] * self.weight
+
+    labels = torch.zeros(800, dtype=torch.int64)
+    _fit(Counted(), torch.rand(800, 1, 8, 8), labels, settings)  # type: ignore[arg-type]
+    assert len(calls) == 800  # two passes of 400 steps reach the 600
+    calls.clear()
+    _fit(Counted(), torch.rand(8, 1, 8, 8), labels[:8], settings)  # type: ignore[arg-type]
+    assert len(calls) == 200  # all 50 passes
