@@ -102,7 +102,10 @@ def past_votes(totals: ArrayLike, labels: ArrayLike | None = None) -> VoteModel:
         right, truth = given.astype(np.int64), "right means equal to the given label"
     step = max(1, len(votes) // _SAMPLE)
     shares = votes / votes.sum(axis=1).max()
-    words = f"past totals of {len(votes)} queries ({truth})"
+    words = (
+        f"past totals of {len(votes)} queries ({truth}; were they the planned study's own, the plan would "
+        "reveal something about its private votes)"
+    )
     return VoteModel(shares[::step], right[::step], words)
 
 

@@ -195,6 +195,7 @@ def test_past_totals_from_files(tmp_path: Path) -> None:
     plain, both = (past_votes_from_file(tmp_path / name) for name in ("totals.npy", "both.npz"))
     np.testing.assert_allclose(plain.shares, totals / 50)
     assert "plurality" in plain.words and "given label" in both.words
+    assert "private votes" in plain.words
     terms = {"num_teachers": 500, "num_classes": 3, "epsilon": 1.0, "delta": 1e-5}
     made = plan(**terms, votes=both)
     assert made.best and made.plurality_right == pytest.approx((totals.argmax(axis=1) == 0).mean())
