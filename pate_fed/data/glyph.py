@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from hashlib import sha256
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -97,9 +97,8 @@ def make_labels(settings: GlyphSettings, part: str) -> Labels:
 
 def _class_sizes(classes: int, count: int, imbalance: Fraction) -> list[int]:
     weights = [1 + (imbalance - 1) * Fraction(classes - 1 - c, classes - 1) for c in range(classes)]
-    bounds = [0]
-    for end in range(1, classes + 1):
-        bounds.append(round(sum(weights[:end]) / sum(weights) * count))
+    sums = list(accumulate(weights, initial=Fraction(0)))
+    bounds = [round(part / sums[-1] * count) for part in sums]
     return [high - low for low, high in pairwise(bounds)]
 
 
@@ -163,20 +162,20 @@ def draw_block(
 def _warp(dice: _Dice, bend: np.float32) -> tuple[Floats, Floats, Floats]:
     """Where each pixel lies in a master, `(BLOCK, SIDE, SIDE)` in cells, and cells a pixel."""
     at = np.arange(SIDE, dtype=np.float32) - np.float32((SIDE - 1) / 2)
-    x = at[None, None, :] - dice.spread(2.6) * bend
-    y = at[None, :, None] - dice.spread(2.6) * bend
+    x = at[None, None, :] - dice.spread(3.0) * bend
+    y = at[None, :, None] - dice.spread(3.0) * bend
     x, y = (
-        x + (dice.spread(0.0155) * bend) * (y * y) + (dice.spread(0.012) * bend) * (x * y),
-        y + (dice.spread(0.0155) * bend) * (x * x) + (dice.spread(0.012) * bend) * (x * y),
+        x + (dice.spread(0.018) * bend) * (y * y) + (dice.spread(0.014) * bend) * (x * y),
+        y + (dice.spread(0.018) * bend) * (x * x) + (dice.spread(0.014) * bend) * (x * y),
     )
     # A rotation by θ from t = tan(θ/2), without a sine that every libm rounds in its own way.
-    t = dice.spread(0.14) * bend
+    t = dice.spread(0.16) * bend
     bottom = np.float32(1) + t * t
     cosine, sine = (np.float32(1) - t * t) / bottom, (np.float32(2) * t) / bottom
     x, y = cosine * x - sine * y, sine * x + cosine * y
-    x = x + (dice.spread(0.29) * bend) * y
+    x = x + (dice.spread(0.33) * bend) * y
     per_pixel = np.float32(INNER) / dice.uniform(14.0, 22.0)
-    wide = np.float32(1) + dice.spread(0.19) * bend
+    wide = np.float32(1) + dice.spread(0.22) * bend
     middle = np.float32((GRID - 1) / 2)
     return middle + x * (per_pixel * wide), middle + y * (per_pixel / wide), per_pixel
 
@@ -204,7 +203,7 @@ def _sample(masters: Masters, which: NDArray[np.int64], across: Floats, down: Fl
 
 def _stroke(dice: _Dice, distance: Floats, bend: np.float32) -> Floats:
     """Thicker or thinner strokes, and one symbol in seven hollow; distances in pixels."""
-    thicker = dice.uniform(-0.22, 0.52) * bend
+    thicker = dice.uniform(-0.3, 0.5) * bend
     rim = dice.uniform(0.5, 0.9)
     hollow = np.abs(distance) - rim
     return np.where(dice.chance(1 / 7), hollow, distance - thicker)

@@ -221,7 +221,9 @@ def _signed_distance(inside: NDArray[np.bool_]) -> NDArray[np.float32]:
     from scipy.ndimage import distance_transform_edt
 
     # Squared distances between samples are integers and the square root is correctly rounded.
-    fine = (distance_transform_edt(~inside) - distance_transform_edt(inside)) / _FINE
+    # The outline runs half-way between an inner and an outer sample.
+    outer, inner = distance_transform_edt(~inside), distance_transform_edt(inside)
+    fine = np.where(inside, 0.5 - inner, outer - 0.5) / _FINE
     low, high = _FINE // 2 - 1, _FINE // 2
     a, b, c, d = (fine[i::_FINE, j::_FINE] for i in (low, high) for j in (low, high))
     return np.asarray(((a + b) + (c + d)) / 4, dtype=np.float32)

@@ -1,0 +1,72 @@
+"""What every data set promises: read-only maps, a digest of the pool, names in its errors."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pate_fed.data import DATASETS, Dataset, GlyphSettings, load_dataset, pool_digest
+from pate_fed.errors import InputError
+
+
+def test_arrays_are_read_only_maps_of_files(small_glyph: Dataset) -> None:
+    for array in (
+        small_glyph.private_images,
+        small_glyph.private_labels,
+        small_glyph.public_images,
+        small_glyph.public_labels,
+    ):
+        assert isinstance(array, np.memmap) and not array.flags.writeable
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
+def test_a_second_load_draws_nothing(
+    small_glyph: Dataset, small_settings: GlyphSettings, glyph_cache: Path
+) -> None:
+    again = load_dataset(
+        "glyph",
+        glyph=small_settings,
+        cache_dir=glyph_cache,
+        on_progress=lambda *_: pytest.fail("drawn again"),
+    )
+    assert again.pool_digest == small_glyph.pool_digest
+    assert np.array_equal(again.private_images, small_glyph.private_images)
+
+
+def test_other_settings_are_another_entry(small_glyph: Dataset, glyph_cache: Path) -> None:
+    other = load_dataset(
+        "glyph", glyph=GlyphSettings(classes=2, private=20, public=10), cache_dir=glyph_cache
+    )
+    assert len(other.private_labels) == 20 and other.pool_digest != small_glyph.pool_digest
+
+
+def test_the_digest_is_over_shape_type_and_bytes(small_glyph: Dataset) -> None:
+    pool = np.array(small_glyph.public_images)
+    assert small_glyph.pool_digest == pool_digest(pool)
+    by_hand = sha256("uint8 100×28×28×1\n".encode() + pool.tobytes()).hexdigest()
+    assert by_hand == small_glyph.pool_digest
+    assert pool_digest(np.asfortranarray(pool)) == small_glyph.pool_digest
+    changed = pool.copy()
+    changed[-1, 27, 27, 0] ^= 1
+    others = [changed, pool[:-1], pool[::-1], pool.reshape(100, 14, 56, 1)]
+    assert len({small_glyph.pool_digest, *map(pool_digest, others)}) == 5
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((2, 28, 28), np.uint8), np.zeros((2, 28, 28, 1), np.float32)])
+def test_a_digest_of_something_else_is_refused(wrong: np.ndarray) -> None:
+    with pytest.raises(InputError, match="uint8"):
+        pool_digest(wrong)
+
+
+def test_a_misspelt_name_suggests_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--dataset 'mnits' is unknown: .* did you mean mnist\?"):
+        load_dataset("mnits", cache_dir=tmp_path)
+    assert DATASETS[0] == "glyph"
+
+
+def test_a_repr_shows_counts_and_no_data(small_glyph: Dataset) -> None:
+    assert repr(small_glyph) == "Dataset('glyph', classes=3, private=400, public=100)"

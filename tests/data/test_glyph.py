@@ -1,0 +1,185 @@
+"""Glyph: the same pixels everywhere, and exactly the imbalance and wrong labels that were set."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pate_fed.data import Dataset, GlyphSettings, load_dataset, pool_digest
+from pate_fed.data.glyph import BLOCK, SIDE, draw_block, make_labels
+from pate_fed.data.glyph_raster import GRID, INNER, SYMBOLS, Masters, make_masters
+from pate_fed.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def masters() -> Masters:
+    return make_masters(SYMBOLS[:3])
+
+
+def test_the_pixels_are_the_same_on_every_machine(small_glyph: Dataset) -> None:
+    # Made with NumPy 2.4 and matplotlib 3.11, and again with NumPy 1.26, SciPy 1.11 and matplotlib 3.8. If
+    # an image changes on purpose, raise VERSION in glyph.py, so that old caches are not taken for new ones.
+    labels = sha256(small_glyph.private_labels.astype("<i8").tobytes()).hexdigest()
+    assert (pool_digest(small_glyph.private_images)[:16], small_glyph.pool_digest[:16], labels[:16]) == GOLDEN
+
+
+GOLDEN = ("de22f962ec02f726", "51d925234879e13d", "f4d9efad6fd38ca7")
+
+
+def test_the_data_set_is_what_was_asked_for(small_glyph: Dataset) -> None:
+    assert small_glyph.private_images.shape == (400, SIDE, SIDE, 1)
+    assert small_glyph.public_images.shape == (100, SIDE, SIDE, 1)
+    assert small_glyph.private_images.dtype == np.uint8
+    assert small_glyph.class_names == ("A", "B", "C") and small_glyph.num_classes == 3
+    assert small_glyph.num_queries == 90
+    assert "seed 7" in small_glyph.details and "10 % of the private labels" in small_glyph.details
+
+
+def test_every_image_shows_something_and_no_two_are_equal(small_glyph: Dataset) -> None:
+    flat = np.asarray(small_glyph.private_images).reshape(400, -1)
+    assert (flat.max(axis=1) > flat.mean(axis=1) + 30).all()
+    assert len(np.unique(flat, axis=0)) == 400
+
+
+def test_a_class_looks_more_like_itself_than_like_another(masters: Masters) -> None:
+    clean = GlyphSettings(classes=3, distortion=0.0, noise=0.0)
+    true = np.arange(BLOCK) % 3
+    images = draw_block(clean, masters, "private", 0, true).reshape(BLOCK, -1) / 255.0
+    means = np.stack([images[true == c].mean(axis=0) for c in range(3)])
+    other = draw_block(clean, masters, "public", 0, true).reshape(BLOCK, 1, -1) / 255.0
+    nearest = ((other - means) ** 2).sum(axis=2).argmin(axis=1)
+    assert (nearest == true).mean() > 0.85
+
+
+@given(
+    classes=st.integers(2, 150),
+    private=st.integers(1, 3000),
+    public=st.integers(2, 500),
+    imbalance=st.floats(1, 100),
+    wrong=st.floats(0, 0.9),
+    seed=st.integers(0, 2**63 - 1),
+)
+@settings(deadline=None)
+def test_shares_are_as_set(
+    classes: int, private: int, public: int, imbalance: float, wrong: float, seed: int
+) -> None:
+    chosen = GlyphSettings(
+        classes=classes, private=private, public=public, imbalance=imbalance, wrong_labels=wrong, seed=seed
+    )
+    for part, count in (("private", private), ("public", public)):
+        labels = make_labels(chosen, part)
+        sizes = np.bincount(labels.true, minlength=classes)
+        weights = np.linspace(imbalance, 1, classes)
+        assert sizes.sum() == len(labels.given) == count
+        assert np.abs(sizes - count * weights / weights.sum()).max() <= 1.0 + 1e-6
+        assert labels.given.min() >= 0 and labels.given.max() < classes
+    assert np.array_equal(labels.true, labels.given)  # public labels are never wrong
+    private_labels = make_labels(chosen, "private")
+    assert (private_labels.true != private_labels.given).sum() == pytest.approx(wrong * private, abs=0.5001)
+
+
+def test_wrong_labels_are_any_other_class() -> None:
+    labels = make_labels(GlyphSettings(classes=4, private=30_000, wrong_labels=0.4), "private")
+    shift = (labels.given - labels.true)[labels.given != labels.true] % 4
+    assert np.bincount(shift, minlength=4)[1:] / len(shift) == pytest.approx([1 / 3] * 3, abs=0.02)
+    assert abs(np.corrcoef(labels.given != labels.true, np.arange(30_000))[0, 1]) < 0.03
+
+
+def test_classes_are_in_random_order() -> None:
+    true = make_labels(GlyphSettings(private=10_000), "private").true
+    assert abs(np.corrcoef(true, np.arange(10_000))[0, 1]) < 0.05
+
+
+def test_other_seeds_and_parts_draw_other_images(masters: Masters, small_settings: GlyphSettings) -> None:
+    true = np.zeros(20, dtype=np.int64)
+    first = draw_block(small_settings, masters, "private", 0, true)
+    others = [
+        draw_block(replace(small_settings, seed=8), masters, "private", 0, true),
+        draw_block(small_settings, masters, "public", 0, true),
+        draw_block(small_settings, masters, "private", 1, true),
+    ]
+    assert np.array_equal(first, draw_block(small_settings, masters, "private", 0, true))
+    assert all(not np.array_equal(first, other) for other in others)
+
+
+def test_a_block_that_is_not_full_is_the_start_of_a_full_one(
+    masters: Masters, small_settings: GlyphSettings
+) -> None:
+    true = np.arange(BLOCK) % 3
+    full = draw_block(small_settings, masters, "private", 2, true)
+    assert np.array_equal(draw_block(small_settings, masters, "private", 2, true[:9]), full[:9])
+
+
+def test_more_noise_and_distortion_change_more(masters: Masters) -> None:
+    true = np.zeros(BLOCK, dtype=np.int64)
+
+    def spread(**chosen: float) -> float:
+        images = draw_block(GlyphSettings(classes=3, **chosen), masters, "private", 0, true)  # type: ignore[arg-type]
+        return float(images.astype(np.float64).std(axis=0).mean())
+
+    assert spread(distortion=0, noise=0) < spread(distortion=1, noise=0) < spread(distortion=1, noise=1)
+
+
+def test_masters_are_signed_distances(masters: Masters) -> None:
+    assert masters.distance.shape[1:] == (GRID, GRID) and masters.distance.dtype == np.float32
+    assert masters.first[-1] == len(masters.distance) and (np.diff(masters.first) == 20).all()
+    steps = np.abs(np.diff(masters.distance, axis=1))
+    assert steps.max() <= 1.001  # a distance changes by no more than the step
+    inside = masters.distance < 0
+    sides = [np.ptp(np.nonzero(one)[axis]) + 1 for one in inside for axis in (0, 1)]
+    assert max(sides) in (INNER, INNER + 1)
+    assert (masters.distance[:, :, 0] > 5).all()  # the margin lies outside
+
+
+@pytest.mark.slow
+def test_all_fonts_have_all_symbols() -> None:
+    everything = make_masters(SYMBOLS)
+    assert len(SYMBOLS) == len(set(SYMBOLS)) == 150
+    assert np.diff(everything.first).min() >= 10
+    ink = (everything.distance < 0).sum(axis=(1, 2))
+    assert ink.min() > 40
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    heard: list[tuple[int, int]] = []
+    chosen = GlyphSettings(classes=2, private=300, public=10)
+    load_dataset("glyph", glyph=chosen, cache_dir=tmp_path, on_progress=lambda *now: heard.append(now))
+    assert heard == [(0, 310), (256, 310), (300, 310), (310, 310)]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("classes", 1, "2 to 150"),
+        ("classes", 151, "2 to 150"),
+        ("classes", 10.0, "whole number"),
+        ("classes", True, "whole number"),
+        ("private", 0, "from 1"),
+        ("public", 1, "from 2"),
+        ("seed", -1, "from 0"),
+        ("imbalance", 0.5, "1 (balanced) to 100"),
+        ("imbalance", float("inf"), "1 (balanced) to 100"),
+        ("wrong_labels", -0.1, "0 to 0.9"),
+        ("wrong_labels", float("nan"), "0 to 0.9"),
+        ("wrong_labels", "some", "0 to 0.9"),
+        ("distortion", 2.5, "0 (upright) to 2"),
+        ("noise", -1.0, "0 (clean) to 2"),
+    ],
+)
+def test_a_setting_out_of_range_is_named(key: str, value: Any, allowed: str) -> None:
+    with pytest.raises(InputError) as caught:
+        GlyphSettings(**{key: value})
+    assert all(word in str(caught.value) for word in (key, repr(value), allowed))
+
+
+def test_missing_fonts_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pate_fed.data.glyph_raster._font_folder", lambda: tmp_path)
+    with pytest.raises(InputError, match=r"DejaVuSans\.ttf: the font is missing"):
+        load_dataset("glyph", cache_dir=tmp_path / "cache")
