@@ -29,7 +29,7 @@ def test_drawing_glyph(tmp_path: Path, classes: int) -> None:
     first = seconds(lambda: load_dataset("glyph", glyph=settings, cache_dir=tmp_path))
     again = seconds(lambda: load_dataset("glyph", glyph=settings, cache_dir=tmp_path), 3)
     print(
-        f"\nglyph, {classes} classes, 70,000 images: drawn in {first:.1f} s, opened in {1000 * again:.1f} ms (CPU)"
+        f"\nglyph, {classes} classes, 70,000 images: drawn {first:.1f} s, opened {1000 * again:.1f} ms of CPU"
     )
 
 
