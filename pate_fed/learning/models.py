@@ -133,7 +133,7 @@ def build_discriminator(name: str, image_shape: Shape, num_classes: int) -> Clas
 
     # Noise on the input as in the recipe; above it dropout, which held off wrong labels better (measured).
     network = _BUILDERS[name](image_shape, num_classes, weight_norm, leaky, lambda: nn.Dropout(0.5))
-    network.trunk.insert(0, GaussianNoise(0.3))
+    network.trunk.insert(0, GaussianNoise(0.5))
     return network
 
 

@@ -20,7 +20,8 @@ NETWORKS: tuple[str, ...] = ("small-cnn", "deep-cnn")
 class TeacherSettings:
     """How one teacher is trained; the defaults suit a few hundred records on one CPU core.
 
-    The learning rate is the peak of a one-cycle schedule.
+    The learning rate is the peak of a one-cycle schedule. `epochs` is at most so many: a large part's
+    training ends with the pass that reaches 600 steps.
 
     Raises:
         InputError: a value is out of range; the message names the key, the value and what is allowed.
@@ -58,9 +59,9 @@ class StudentSettings:
 
     name: str = "co-teaching"
     network: str = "small-cnn"
-    epochs: int = 30
+    epochs: int = 20
     batch_size: int = 100
-    learning_rate: float = 3e-3
+    learning_rate: float = 1e-3
     noise_rate: float | None = None
     ramp_epochs: int = 15
     ema_decay: float = 0.998

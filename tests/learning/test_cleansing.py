@@ -16,7 +16,7 @@ from pate_fed.learning.cleansing import decayed, most_suspected, suspects
 from pate_fed.learning.inputs import to_tensor
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
-QUICK = StudentSettings(name="pate++", epochs=3, batch_size=50, noise_rate=0.3)
+QUICK = StudentSettings(name="pate++", epochs=3, batch_size=50, learning_rate=3e-3, noise_rate=0.3)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -16,7 +16,7 @@ from pate_fed.learning import STUDENTS, EpochRecord, Student, StudentSettings, m
 from pate_fed.learning.inputs import to_tensor
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
-QUICK = StudentSettings(epochs=2, batch_size=50)
+QUICK = StudentSettings(epochs=2, batch_size=50, learning_rate=3e-3)
 NAMES = STUDENTS
 
 
