@@ -37,6 +37,29 @@ class GaussianNoise(nn.Module):
         return x + self.std * torch.randn_like(x) if self.training else x
 
 
+class Dropout(nn.Module):
+    """Zeroes each value with probability `share` while training, to the nearest 1/256, and scales the rest.
+
+    Eight values share one random number of 64 bits: on a CPU some twenty times as fast as one draw a value,
+    which would be a third of a step.
+    """
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.dropped = round(256 * share)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Same shape as `x`."""
+        if not self.training:
+            return x
+        if sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True)) >= x.numel():
+            x = x.contiguous()  # the mask has the layout of a dense `x`
+        words = torch.empty(-(-x.numel() // 8), dtype=torch.int64, device=x.device)
+        bytes_ = words.random_(-(2**63), None).view(torch.uint8)  # (≥ numel,)
+        mask = torch.as_strided(bytes_, x.shape, x.stride()) >= self.dropped
+        return x * (mask * (256 / (256 - self.dropped)))
+
+
 class Front(nn.Module):
     """What happens to an image before the first learned layer: here only standardised pixels.
 
@@ -122,7 +145,7 @@ class Classifier(nn.Module):
 
 def build_classifier(name: str, image_shape: Shape, num_classes: int) -> Classifier:
     """The network `name` as a teacher: ReLUs and dropout, for images (height, width, channels)."""
-    return _BUILDERS[name](image_shape, num_classes, lambda layer: layer, nn.ReLU, lambda: nn.Dropout(0.3))
+    return _BUILDERS[name](image_shape, num_classes, lambda layer: layer, nn.ReLU, lambda: Dropout(0.3))
 
 
 def build_discriminator(name: str, image_shape: Shape, num_classes: int) -> Classifier:
@@ -132,7 +155,7 @@ def build_discriminator(name: str, image_shape: Shape, num_classes: int) -> Clas
         return nn.LeakyReLU(0.2)
 
     # Noise on the input as in the recipe; above it dropout, which held off wrong labels better (measured).
-    network = _BUILDERS[name](image_shape, num_classes, weight_norm, leaky, lambda: nn.Dropout(0.5))
+    network = _BUILDERS[name](image_shape, num_classes, weight_norm, leaky, lambda: Dropout(0.5))
     network.trunk.insert(0, GaussianNoise(0.5))
     return network
 
