@@ -52,8 +52,8 @@ class Dropout(nn.Module):
         """Same shape as `x`."""
         if not self.training:
             return x
-        if sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True)) >= x.numel():
-            x = x.contiguous()  # the mask has the layout of a dense `x`
+        if not (x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)):
+            x = x.contiguous()  # the mask takes the strides of `x`, so every value needs a place of its own
         words = torch.empty(-(-x.numel() // 8), dtype=torch.int64, device=x.device)
         bytes_ = words.random_(-(2**63), None).view(torch.uint8)  # (≥ numel,)
         mask = torch.as_strided(bytes_, x.shape, x.stride()) >= self.dropped
