@@ -1,0 +1,42 @@
+"""Secure summation: the coordinator learns the sum of the hospitals' vectors, and of no hospital its vector.
+
+Pure state machines: messages in, messages out, no network. `HospitalSum` is a hospital's side,
+`CoordinatorSum` and its `SumBatch` the coordinator's. Pairwise masks with one key exchange a study (after
+Bonawitz et al. 2017, CCS), a consistency round over signed survivors, and fresh secrets a batch; primitives
+from `cryptography` only.
+
+What is promised: with at most `threshold` - 1 hospitals in league with a coordinator that follows the
+protocol, and fewer than 2 `threshold` - n with one that does not, the coordinator learns one sum a batch over
+at least
+`threshold` hospitals. What is not: that a hospital's vector is honest, and that a batch succeeds when someone
+breaks the protocol.
+"""
+
+from pate_fed.secure_sum.batch import SumBatch
+from pate_fed.secure_sum.coordinator import CoordinatorSum
+from pate_fed.secure_sum.fields import VERSION
+from pate_fed.secure_sum.hospital import HospitalSum
+from pate_fed.secure_sum.keys import Identity, fingerprint
+from pate_fed.secure_sum.masks import SumRange
+from pate_fed.secure_sum.messages import parse_reply, parse_request
+from pate_fed.secure_sum.noise_share import add_noise_share
+from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
+from pate_fed.secure_sum.roster import TWO_THIRDS, Demands, threshold_for
+
+__all__ = [
+    "TWO_THIRDS",
+    "VERSION",
+    "CoordinatorSum",
+    "Demands",
+    "HospitalSum",
+    "Identity",
+    "RefusedError",
+    "SumBatch",
+    "SumRange",
+    "SumRefusal",
+    "add_noise_share",
+    "fingerprint",
+    "parse_reply",
+    "parse_request",
+    "threshold_for",
+]

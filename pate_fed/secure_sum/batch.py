@@ -1,0 +1,243 @@
+"""The coordinator's side of one batch: four steps, each closed once, and a sum at the end or none.
+
+Guarantee: below the threshold at any step there is no output (QuorumError), and the batch is void. A batch is
+never tried again on a smaller set; whatever was asked of it stays charged.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import IntegrityError, QuorumError
+from pate_fed.secure_sum.fields import SEALED_BYTES
+from pate_fed.secure_sum.keys import KEY_BYTES, TAG_BYTES, Identity, verify
+from pate_fed.secure_sum.masks import Masker, SumRange
+from pate_fed.secure_sum.messages import (
+    BatchOpening,
+    BatchShares,
+    MaskedVector,
+    MaskRequest,
+    Positions,
+    SurvivorConsent,
+    SurvivorNotice,
+    UnmaskRequest,
+    UnmaskShares,
+    consent_digest,
+)
+from pate_fed.secure_sum.roster import Members
+from pate_fed.secure_sum.shamir import SECRET_BYTES
+from pate_fed.secure_sum.unmasking import Unmasking
+
+__all__ = ["BatchReply", "SumBatch"]
+
+BatchReply = BatchShares | MaskedVector | SurvivorConsent | UnmaskShares
+
+
+class _Step(IntEnum):
+    SHARING = 0
+    MASKING = 1
+    CONSENTING = 2
+    UNMASKING = 3
+    SUMMED = 4
+    VOID = 5
+
+
+_STEPS: dict[type[BatchReply], _Step] = {
+    BatchShares: _Step.SHARING,
+    MaskedVector: _Step.MASKING,
+    SurvivorConsent: _Step.CONSENTING,
+    UnmaskShares: _Step.UNMASKING,
+}
+
+
+class SumBatch:
+    """One batch. In order: send `opening`, `mask_requests`, `survivor_notice`, `unmask_request`, each after
+    `take` was given the replies to the one before; then `total`. Who does not reply in time has dropped out.
+    """  # noqa: D205
+
+    def __init__(
+        self,
+        identity: Identity,
+        members: Members,
+        opening: BatchOpening,
+        sum_range: SumRange,
+        invited: frozenset[str],
+    ) -> None:
+        self.opening = opening
+        self.invited = invited
+        self._identity, self._members, self._range = identity, members, sum_range
+        self._step = _Step.SHARING
+        self._masker = Masker(opening.length, opening.bits)
+        self._sum = self._masker.zeros()
+        self._dealt: dict[int, BatchShares] = {}
+        self._masked: set[int] = set()
+        self._consents: dict[int, bytes] = {}
+        self._shares: dict[int, bytes] = {}
+        self._sharers = self._survivors = np.empty(0, dtype=np.int64)
+        self._text = b""
+
+    @property
+    def survivors(self) -> tuple[str, ...]:
+        """Names of the hospitals whose vectors are in the sum, once that is fixed."""
+        return self._names(self._survivors)
+
+    def take(self, reply: BatchReply) -> None:
+        """Take one hospital's reply to the current step.
+
+        Raises:
+            IntegrityError: which hospital sent what is wrong with it; the batch is as if nothing had come.
+        """
+        position = self._position(reply)
+        match reply:
+            case BatchShares():
+                self._take_shares(position, reply)
+            case MaskedVector():
+                self._take_vector(position, reply)
+            case SurvivorConsent():
+                self._take_consent(position, reply)
+            case UnmaskShares():
+                self._take_unmasking(position, reply)
+
+    def mask_requests(self) -> dict[str, MaskRequest]:
+        """Close the sharing: for each hospital that shared, what to send it.
+
+        Raises:
+            QuorumError: too few have shared.
+        """
+        self._close(_Step.SHARING, len(self._dealt), "shared their secrets")
+        self._sharers = np.array(sorted(self._dealt), dtype=np.int64)
+        columns = [self._dealt[sender].sealed for sender in self._sharers.tolist()]
+        requests = {}
+        for receiver in self._sharers.tolist():
+            at = receiver * SEALED_BYTES
+            request = MaskRequest(
+                **self.opening.head,
+                party=self._members.names[receiver],
+                sharers=self._sharers,
+                sealed=b"".join(column[at : at + SEALED_BYTES] for column in columns),
+            )
+            requests[request.party] = request.signed(self._identity)
+        return requests
+
+    def survivor_notice(self) -> SurvivorNotice:
+        """Close the masking: the set of those whose vectors came, for each of them.
+
+        Raises:
+            QuorumError: too few vectors came.
+        """
+        self._close(_Step.MASKING, len(self._masked), "sent their masked vectors")
+        self._survivors = np.array(sorted(self._masked), dtype=np.int64)
+        self._text = consent_digest(self.opening, self._sharers, self._survivors)
+        return SurvivorNotice(**self.opening.head, survivors=self._survivors).signed(self._identity)
+
+    def unmask_request(self) -> UnmaskRequest:
+        """Close the consenting: the survivors' signatures, for each of those who signed (`consenting`).
+
+        Raises:
+            QuorumError: too few have signed.
+        """
+        self._close(_Step.CONSENTING, len(self._consents), "signed the set of survivors")
+        signers = np.array(sorted(self._consents), dtype=np.int64)
+        consents = b"".join(self._consents[signer] for signer in signers.tolist())
+        return UnmaskRequest(**self.opening.head, consenting=signers, consents=consents).signed(
+            self._identity
+        )
+
+    @property
+    def consenting(self) -> tuple[str, ...]:
+        """Names of the hospitals that have signed the set of survivors."""
+        return self._names(np.array(sorted(self._consents), dtype=np.int64))
+
+    def total(self) -> NDArray[np.int64]:
+        """The exact sum of the survivors' vectors: int64 (length,), once.
+
+        Raises:
+            QuorumError: too few have revealed their shares.
+            IntegrityError: shares or seeds that do not fit what was committed to; the batch is void.
+        """
+        self._close(_Step.UNMASKING, len(self._shares), "revealed their shares")
+        try:
+            Unmasking(
+                self._members, self.opening, self._dealt, self._sharers, self._survivors, self._shares
+            ).remove_masks(self._sum, self._masker)
+        except IntegrityError:
+            self._step = _Step.VOID
+            raise
+        return self._range.lift(self._sum)
+
+    def _take_shares(self, position: int, reply: BatchShares) -> None:
+        count = len(self._members)
+        self._expect(reply, len(reply.sealed) == SEALED_BYTES * count, "shares of another number")
+        self._expect(reply, len(reply.seeds) == KEY_BYTES * count + TAG_BYTES, "seeds of another number")
+        self._once(reply, position in self._dealt)
+        self._dealt[position] = reply
+
+    def _take_vector(self, position: int, reply: MaskedVector) -> None:
+        vector = reply.vector
+        fits = len(vector) == self._masker.length and vector.dtype == self._masker.dtype
+        self._expect(reply, position in self._dealt, "a vector without having shared its secrets")
+        self._expect(reply, fits, "a vector of another length or type")
+        self._once(reply, position in self._masked)
+        np.add(self._sum, vector, out=self._sum)
+        self._masked.add(position)
+
+    def _take_consent(self, position: int, reply: SurvivorConsent) -> None:
+        self._expect(reply, position in self._masked, "a signature without being a survivor")
+        self._once(reply, position in self._consents)
+        self._consents[position] = reply.signature
+
+    def _take_unmasking(self, position: int, reply: UnmaskShares) -> None:
+        fits = len(reply.shares) == SECRET_BYTES * len(self._sharers)
+        self._expect(reply, position in self._consents, "shares without having signed the set of survivors")
+        self._expect(reply, fits, "shares of another number")
+        self._once(reply, position in self._shares)
+        self._shares[position] = reply.shares
+
+    def _position(self, reply: BatchReply) -> int:
+        """The sender's position, once the reply is known to be its own, of this batch and of this step."""
+        position = self._members.positions.get(reply.party)
+        if position is None:
+            raise IntegrityError(f"{reply.party} is not in the roster")
+        if reply.roster != self.opening.roster:
+            raise IntegrityError(f"{reply.party} answered under another roster")
+        if (reply.batch, reply.batch_digest) != (self.opening.batch, self.opening.batch_digest):
+            raise IntegrityError(f"{reply.party} answered another batch")
+        step = _STEPS[type(reply)]
+        if self._step != step:
+            when = "after that step was closed" if self._step > step else "before that step was opened"
+            raise IntegrityError(f"{reply.party} sent a message {reply.kind!r} {when}")
+        public = self._members.identities[position]
+        # A consent's signature is on the set itself, so that it convinces the other hospitals too.
+        consent = isinstance(reply, SurvivorConsent)
+        if not (verify(public, reply.signature, self._text) if consent else reply.signed_by(public)):
+            raise IntegrityError(f"{reply.party} did not sign its message {reply.kind!r}")
+        return position
+
+    def _close(self, step: _Step, count: int, what: str) -> None:
+        if self._step != step:
+            raise IntegrityError(
+                f"batch {self.opening.batch}: this step is not the next one ({self._step.name})"
+            )
+        if count < self._members.threshold:
+            self._step = _Step.VOID
+            raise QuorumError(
+                f"{count} of {len(self._members)} hospitals {what}; the threshold is "
+                f"{self._members.threshold}, so nothing is unmasked and batch {self.opening.batch} is void"
+            )
+        self._step = _Step(step + 1)
+
+    @staticmethod
+    def _expect(reply: BatchReply, holds: bool, what: str) -> None:
+        if not holds:
+            raise IntegrityError(f"{reply.party} sent {what}")
+
+    @staticmethod
+    def _once(reply: BatchReply, again: bool) -> None:
+        if again:
+            raise IntegrityError(f"{reply.party} sent a second message {reply.kind!r}")
+
+    def _names(self, positions: Positions) -> tuple[str, ...]:
+        return tuple(self._members.names[position] for position in positions.tolist())

@@ -1,0 +1,177 @@
+"""A hospital's arithmetic in one batch: deal out secrets, open others' shares, mask, reveal.
+
+Pure functions; what may be asked and when is decided in `hospital.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.secure_sum import shamir
+from pate_fed.secure_sum.fields import SEALED_BYTES
+from pate_fed.secure_sum.keys import KEY_BYTES, BatchLabel, ExchangeKey, pair_label, seal, unseal
+from pate_fed.secure_sum.masks import Masker, Vector
+from pate_fed.secure_sum.messages import BatchOpening, Positions
+from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
+from pate_fed.secure_sum.roster import Members
+
+__all__ = ["PAIR_MASK", "SEEDS", "SELF_MASK", "Deal", "Seat", "agree", "batch_label", "take_seat"]
+
+PAIR_MASK = "pair mask"
+SELF_MASK = "self mask"
+SEEDS = "pair seeds"
+_SHARE = "share"
+
+Limbs = shamir.Limbs
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Seat:
+    """A hospital's place in a pinned roster, with its secret for each other one (its own slot is zeros)."""
+
+    members: Members
+    position: int
+    secrets: tuple[bytes, ...]
+
+    @property
+    def others(self) -> list[int]:
+        """Positions of all other hospitals."""
+        return [position for position in range(len(self.members)) if position != self.position]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Deal:
+    """A batch's two fresh secrets of a hospital, and what it sends of them.
+
+    Shapes: `secrets` int64 (2, 17), the self-mask's and the one that its pair seeds are sealed under; `own`
+    int64 (2, 17), its own share of both.
+    """
+
+    secrets: Limbs
+    own: Limbs
+    commitment: bytes
+    seeds: bytes
+    sealed: bytes
+
+
+def take_seat(members: Members, position: int, exchange: ExchangeKey) -> Seat:
+    """Agree on a secret with every member, once for the study.
+
+    Raises:
+        RefusedError: a member's exchange key is not usable.
+    """
+    secrets = [
+        bytes(KEY_BYTES) if other == position else agree(members, position, other, exchange)
+        for other in range(len(members))
+    ]
+    return Seat(members, position, tuple(secrets))
+
+
+def agree(members: Members, position: int, other: int, exchange: ExchangeKey) -> bytes:
+    """The secret of one pair for this roster.
+
+    Raises:
+        RefusedError: the other's exchange key is not usable.
+    """
+    label = pair_label(members.study, *sorted((position, other)))
+    try:
+        return exchange.agree(members.exchange_keys[other], salt=bytes.fromhex(members.digest), label=label)
+    except IntegrityError as error:
+        detail = f"{members.names[other]}'s exchange key is not usable"
+        raise RefusedError(SumRefusal.ROSTER_MEMBER, detail) from error
+
+
+def batch_label(members: Members, opening: BatchOpening) -> BatchLabel:
+    """The labels of a batch's keys."""
+    return BatchLabel(members.study, members.digest, opening.batch, opening.batch_digest)
+
+
+def deal(seat: Seat, opening: BatchOpening) -> Deal:
+    """Draw the batch's two secrets and seal everyone's shares of them."""
+    members, label = seat.members, batch_label(seat.members, opening)
+    secrets = shamir.fresh_secrets(2)
+    shares = shamir.split(secrets, shares=len(members), threshold=members.threshold)
+    share_key = label.keys(_SHARE)
+    sealed = [bytes(SEALED_BYTES)] * len(members)
+    for other in seat.others:
+        key = share_key(seat.secrets[other], seat.position, other)
+        sealed[other] = seal(key, shamir.to_bytes(shares[other]))
+    self_mask, under = (shamir.to_bytes(secret) for secret in secrets)
+    return Deal(
+        secrets=secrets,
+        own=shares[seat.position],
+        commitment=label.commit(self_mask, seat.position),
+        seeds=seal(label.key(under, SEEDS, seat.position, seat.position), b"".join(_seeds(seat, label))),
+        sealed=b"".join(sealed),
+    )
+
+
+def open_shares(seat: Seat, opening: BatchOpening, sharers: Positions, sealed: bytes, own: Limbs) -> Limbs:
+    """The shares that the sharers sealed for this hospital: int64 (sharers, 2, 17).
+
+    Raises:
+        RefusedError: a share that its sender did not seal for this batch.
+    """
+    share_key = batch_label(seat.members, opening).keys(_SHARE)
+    held = np.empty((len(sharers), 2, shamir.LIMBS), dtype=np.int64)
+    for row, sender in enumerate(sharers.tolist()):
+        if sender == seat.position:
+            held[row] = own
+            continue
+        key = share_key(seat.secrets[sender], sender, seat.position)
+        try:
+            plain = unseal(key, sealed[row * SEALED_BYTES : (row + 1) * SEALED_BYTES])
+            held[row] = shamir.from_bytes(plain)
+        except IntegrityError as error:
+            raise RefusedError(SumRefusal.SHARE, f"from {seat.members.names[sender]}") from error
+    return held
+
+
+def check_vector(values: NDArray[np.int64], opening: BatchOpening) -> None:
+    """Refuse a vector of the hospital's own that does not belong into this sum.
+
+    Raises:
+        InputError: another length or type, or an entry that the modulus does not hold. No entry is shown.
+    """
+    if not isinstance(values, np.ndarray) or values.dtype != np.int64 or values.size != opening.length:
+        raise InputError(f"an int64 vector of {opening.length} entries is summed; this one has others")
+    if values.max() >= 2**opening.bits or values.min() < -(2 ** (opening.bits - 1)):
+        raise InputError(f"an entry of the vector does not fit {opening.bits} bits")
+
+
+def mask(
+    seat: Seat, opening: BatchOpening, sharers: Positions, secret: Limbs, values: NDArray[np.int64]
+) -> Vector:
+    """The vector under this hospital's self-mask and one mask for each other sharer.
+
+    Of each pair the hospital with the higher position adds the mask, the other takes it away.
+    """
+    masker, label = Masker(opening.length, opening.bits), batch_label(seat.members, opening)
+    total = masker.residues(values)
+    masker.add(total, label.key(shamir.to_bytes(secret), SELF_MASK, seat.position, seat.position))
+    seeds = _seeds(seat, label)
+    for other in sharers.tolist():
+        if other < seat.position:
+            masker.add(total, seeds[other])
+        elif other > seat.position:
+            masker.take(total, seeds[other])
+    return total
+
+
+def reveal(sharers: Positions, survivors: Positions, held: Limbs) -> bytes:
+    """One share a sharer: of its self-mask's secret if it survived, else of its pair seeds' secret."""
+    survived = np.isin(sharers, survivors)
+    return shamir.to_bytes(np.where(survived[:, None], held[:, 0], held[:, 1]))
+
+
+def _seeds(seat: Seat, label: BatchLabel) -> list[bytes]:
+    """The batch's mask key of each pair, by the other's position; the own slot is zeros."""
+    derive, seeds = label.keys(PAIR_MASK), [bytes(KEY_BYTES)] * len(seat.members)
+    for other in seat.others:
+        low, high = sorted((seat.position, other))
+        seeds[other] = derive(seat.secrets[other], low, high)
+    return seeds

@@ -1,0 +1,315 @@
+"""The hospital's side of a secure summation, as a state machine: a request in, a reply or a refusal out.
+
+What the coordinator learns from a hospital that follows this machine: of each batch one sum over one set of
+at least `threshold` hospitals, and nothing else, as long as fewer than `threshold` hospitals pool their
+shares with it; that this holds against a coordinator that breaks the protocol needs fewer than 2 threshold -
+n such hospitals (or `Demands.every_signature`). The machine relies on nothing that the coordinator says about
+others: it checks who signed what.
+
+A new process may serve every message. Its state is two byte strings, for the hospital's own disk:
+`study_state` changes with `enrol` and `pin`; `progress_state` changes with every call, also with one that was
+refused. Save first, then send the reply: a reply that was sent is then never repeated with other secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError
+from pate_fed.secure_sum import dealing
+from pate_fed.secure_sum.fields import PARTY, SEALED_BYTES
+from pate_fed.secure_sum.keys import SIGNATURE_BYTES, ExchangeKey, Identity, verify
+from pate_fed.secure_sum.messages import (
+    BatchOpening,
+    BatchShares,
+    Enrolment,
+    EnrolRequest,
+    MaskedVector,
+    MaskRequest,
+    Positions,
+    Reply,
+    Request,
+    Roster,
+    RosterPinned,
+    SumRefused,
+    SurvivorConsent,
+    SurvivorNotice,
+    UnmaskRequest,
+    UnmaskShares,
+    consent_digest,
+)
+from pate_fed.secure_sum.progress import Progress, Stage, load_batches, save_batches
+from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
+from pate_fed.secure_sum.roster import Demands, check_roster
+from pate_fed.secure_sum.study_state import StudyState, load_study, save_study
+
+__all__ = ["HospitalSum"]
+
+Votes = Callable[[], NDArray[np.int64]]
+BatchRequest = BatchOpening | MaskRequest | SurvivorNotice | UnmaskRequest
+
+
+class HospitalSum:
+    """One hospital in one study. Build it with `enrol`, or with `restore` from its saved state."""
+
+    __slots__ = ("_batches", "_demands", "_identity", "_state")
+
+    def __init__(
+        self, identity: Identity, demands: Demands, state: StudyState, batches: dict[int, Progress]
+    ) -> None:
+        self._identity, self._demands, self._state, self._batches = identity, demands, state, batches
+
+    @classmethod
+    def enrol(
+        cls,
+        identity: Identity,
+        request: EnrolRequest,
+        *,
+        party: str,
+        study: str,
+        coordinator: bytes | None = None,
+        demands: Demands | None = None,
+    ) -> HospitalSum:
+        """Join the study that this hospital agreed to; `enrolment` then holds the reply.
+
+        `coordinator` is the coordinator's public key where the hospital knows it; without it the key of the
+        first request is kept for the whole study.
+
+        Raises:
+            RefusedError: another study, or not signed by the coordinator.
+            InputError: a party's name that no message can carry.
+        """
+        if not PARTY.fullmatch(party):
+            raise InputError(f"party={party!r}: 1 to 64 letters, digits, dots and dashes are meant")
+        known = request.coordinator if coordinator is None else coordinator
+        if request.coordinator != known or not request.signed_by(known):
+            raise RefusedError(SumRefusal.COORDINATOR)
+        if request.study != study:
+            raise RefusedError(SumRefusal.STUDY)
+        exchange = ExchangeKey.generate()
+        enrolment = Enrolment(
+            study=study, party=party, identity=identity.public, exchange_key=exchange.public
+        ).signed(identity)
+        state = StudyState(coordinator=known, enrolment=enrolment, exchange=exchange)
+        return cls(identity, demands or Demands(), state, {})
+
+    @classmethod
+    def restore(
+        cls, identity: Identity, *, study_state: bytes, progress_state: bytes, demands: Demands | None = None
+    ) -> HospitalSum:
+        """The machine as it was saved.
+
+        Raises:
+            IntegrityError: a state that is damaged, or of another identity.
+        """
+        state = load_study(study_state, identity.public)
+        return cls(identity, demands or Demands(), state, load_batches(progress_state))
+
+    def study_state(self) -> bytes:
+        """What `enrol` and `pin` made, with secrets: for a file that the hospital alone can read."""
+        return save_study(self._state)
+
+    def progress_state(self) -> bytes:
+        """All batches so far, with the secrets of those under way: for the same kind of file."""
+        return save_batches(self._batches)
+
+    def __repr__(self) -> str:
+        return f"HospitalSum(party={self.enrolment.party!r}, batches={len(self._batches)}, secrets=<hidden>)"
+
+    @property
+    def enrolment(self) -> Enrolment:
+        """The reply to the coordinator's first request; the same however often it asks."""
+        return self._state.enrolment
+
+    def refuse(self, reason: SumRefusal) -> SumRefused:
+        """A signed refusal from the fixed list."""
+        own = self.enrolment
+        return SumRefused(study=own.study, party=own.party, code=reason.name).signed(self._identity)
+
+    def answer(self, request: Request, votes: Votes) -> Reply:
+        """The reply to any request after the first; see the method for each.
+
+        Raises:
+            RefusedError: why there is no reply; `refuse` makes the message.
+        """
+        match request:
+            case EnrolRequest():
+                return self._enrol_again(request)
+            case Roster():
+                return self.pin(request)
+            case BatchOpening():
+                return self.share(request)
+            case MaskRequest():
+                return self.mask(request, votes)
+            case SurvivorNotice():
+                return self.consent(request)
+            case UnmaskRequest():
+                return self.unmask(request)
+
+    def pin(self, roster: Roster) -> RosterPinned:
+        """Check the roster and keep it for the whole study; agree on a secret with every member.
+
+        Raises:
+            RefusedError: the roster fails a check or a demand, or another one is pinned.
+        """
+        own = self.enrolment
+        if self._state.roster is None:
+            members = check_roster(roster, own, self._state.coordinator, self._demands)
+            seat = dealing.take_seat(members, members.positions[own.party], self._state.exchange_key)
+            self._state = self._state.pinned(roster, seat)
+        elif roster.digest != self._state.roster.digest:
+            raise RefusedError(SumRefusal.ROSTER_CHANGED)
+        return RosterPinned(roster=roster.digest.hex(), party=own.party).signed(self._identity)
+
+    def share(self, opening: BatchOpening) -> BatchShares:
+        """Open a batch: draw its two secrets, and share both with every member under seal.
+
+        Raises:
+            RefusedError: no roster is pinned, or the batch's number or digest was used before.
+        """
+        seat = self._authentic(opening)
+        used = {progress.opening.batch_digest for progress in self._batches.values()}
+        if opening.batch in self._batches or opening.batch_digest in used:
+            raise RefusedError(SumRefusal.BATCH_REPEATED)
+        dealt = dealing.deal(seat, opening)
+        held = np.stack([dealt.secrets, dealt.own])
+        self._batches[opening.batch] = Progress(opening=opening, held=held, handled=[opening.digest])
+        return BatchShares(
+            **opening.head,
+            party=self.enrolment.party,
+            commitment=dealt.commitment,
+            seeds=dealt.seeds,
+            sealed=dealt.sealed,
+        ).signed(self._identity)
+
+    def mask(self, request: MaskRequest, votes: Votes) -> MaskedVector:
+        """Mask this hospital's vector, once a batch. `votes` is called only when every check has passed.
+
+        Shapes: `votes` gives int64 values of any shape with the batch's length as size, noise included.
+
+        Raises:
+            RefusedError: a check failed.
+            InputError: the vector does not belong into this sum; nothing has changed.
+        """
+        seat = self._authentic(request)
+        if request.party != self.enrolment.party:
+            raise RefusedError(SumRefusal.SHARERS, "the request is for another hospital")
+        progress = self._expect(request, Stage.SHARED)
+        sharers, opening = request.sharers, progress.opening
+        fits = len(request.sealed) == SEALED_BYTES * len(sharers)
+        if not fits or not self._is_quorum(seat, sharers, among=np.arange(len(seat.members))):
+            raise self._void(progress, SumRefusal.SHARERS)
+        secrets, own = progress.held
+        try:
+            held = dealing.open_shares(seat, opening, sharers, request.sealed, own)
+        except RefusedError as error:
+            raise self._void(progress, error.reason, str(error)) from error
+        values = votes()
+        dealing.check_vector(values, opening)
+        vector = dealing.mask(seat, opening, sharers, secrets[0], values)
+        progress.stage, progress.held, progress.sharers = Stage.MASKED, held, sharers
+        progress.handled.append(request.digest)
+        head = opening.head
+        return MaskedVector(**head, party=self.enrolment.party, vector=vector).signed(self._identity)
+
+    def consent(self, notice: SurvivorNotice) -> SurvivorConsent:
+        """Sign the one set of survivors that this hospital will help to unmask.
+
+        Raises:
+            RefusedError: too few, not among the sharers, or without this hospital; or another set was signed.
+        """
+        seat = self._authentic(notice)
+        progress = self._expect(notice, Stage.MASKED)
+        if not self._is_quorum(seat, notice.survivors, among=progress.sharers):
+            raise self._void(progress, SumRefusal.SURVIVORS)
+        progress.stage, progress.survivors = Stage.CONSENTED, notice.survivors
+        progress.handled.append(notice.digest)
+        text = consent_digest(progress.opening, progress.sharers, notice.survivors)
+        head = progress.opening.head
+        return SurvivorConsent(**head, party=self.enrolment.party, signature=self._identity.sign(text))
+
+    def unmask(self, request: UnmaskRequest) -> UnmaskShares:
+        """Reveal one share a sharer, once a batch, and forget the batch's secrets.
+
+        Raises:
+            RefusedError: too few survivors have signed the set that this hospital signed.
+        """
+        seat = self._authentic(request)
+        progress = self._expect(request, Stage.CONSENTED)
+        if not self._is_signed(seat, progress, request):
+            raise self._void(progress, SumRefusal.CONSENT)
+        shares = dealing.reveal(progress.sharers, progress.survivors, progress.held)
+        progress.finish(Stage.UNMASKED)
+        progress.handled.append(request.digest)
+        head = progress.opening.head
+        return UnmaskShares(**head, party=self.enrolment.party, shares=shares).signed(self._identity)
+
+    def _enrol_again(self, request: EnrolRequest) -> Enrolment:
+        if request.coordinator != self._state.coordinator or not request.signed_by(request.coordinator):
+            raise RefusedError(SumRefusal.COORDINATOR)
+        if request.study != self.enrolment.study:
+            raise RefusedError(SumRefusal.STUDY)
+        return self.enrolment
+
+    def _authentic(self, request: BatchRequest) -> dealing.Seat:
+        """The seat, once the request is known to be the coordinator's and about the pinned roster."""
+        seat = self._state.seat
+        if seat is None or request.roster != seat.members.digest:
+            raise RefusedError(SumRefusal.ROSTER_STALE)
+        if not request.signed_by(self._state.coordinator):
+            raise RefusedError(SumRefusal.COORDINATOR)
+        return seat
+
+    def _expect(self, request: MaskRequest | SurvivorNotice | UnmaskRequest, stage: Stage) -> Progress:
+        """The batch, where this request is the next step of it.
+
+        A request that only comes late, early or twice leaves the batch as it is: networks do that. One that
+        contradicts an earlier one is the coordinator's doing, since it signed both: the batch is void.
+        """
+        progress = self._batches.get(request.batch)
+        if progress is None:
+            raise RefusedError(SumRefusal.BATCH_UNKNOWN)
+        if request.digest in progress.handled:
+            raise RefusedError(SumRefusal.REPEATED)
+        if progress.stage == Stage.VOID:
+            raise RefusedError(SumRefusal.BATCH_VOID)
+        if request.batch_digest != progress.opening.batch_digest:
+            raise self._void(progress, SumRefusal.BATCH_CHANGED)
+        if progress.stage == Stage.UNMASKED:
+            raise RefusedError(SumRefusal.UNMASKED)
+        if progress.stage < stage:
+            raise RefusedError(SumRefusal.OUT_OF_ORDER)
+        if progress.stage > stage:
+            raise self._void(progress, SumRefusal.EQUIVOCATION)
+        return progress
+
+    @staticmethod
+    def _void(progress: Progress, reason: SumRefusal, detail: str = "") -> RefusedError:
+        if progress.stage != Stage.UNMASKED:
+            progress.finish(Stage.VOID)
+        return RefusedError(reason, detail)
+
+    @staticmethod
+    def _is_quorum(seat: dealing.Seat, chosen: Positions, *, among: Positions) -> bool:
+        enough = len(chosen) >= seat.members.threshold
+        return enough and bool(np.isin(chosen, among).all()) and seat.position in chosen
+
+    def _is_signed(self, seat: dealing.Seat, progress: Progress, request: UnmaskRequest) -> bool:
+        needed = len(progress.survivors) if self._demands.every_signature else seat.members.threshold
+        signers = request.consenting
+        if len(signers) < needed or not np.isin(signers, progress.survivors).all():
+            return False
+        if len(request.consents) != SIGNATURE_BYTES * len(signers):
+            return False
+        text = consent_digest(progress.opening, progress.sharers, progress.survivors)
+        return all(
+            verify(
+                seat.members.identities[signer],
+                request.consents[row * SIGNATURE_BYTES : (row + 1) * SIGNATURE_BYTES],
+                text,
+            )
+            for row, signer in enumerate(signers.tolist())
+        )

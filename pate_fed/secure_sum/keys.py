@@ -1,0 +1,212 @@
+"""Identities that sign, keys that agree on secrets, and keys derived for one use each.
+
+Every primitive is from `cryptography`: Ed25519, X25519, HKDF-SHA256, ChaCha20-Poly1305. A long-term secret is
+only ever an input of a derivation, and every derived key serves one use in one direction, so an all-zero
+nonce is used once with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NoReturn
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.secure_sum.codec import digest, pack
+from pate_fed.secure_sum.entropy import random_bytes
+
+__all__ = [
+    "KEY_BYTES",
+    "SIGNATURE_BYTES",
+    "TAG_BYTES",
+    "BatchLabel",
+    "ExchangeKey",
+    "Identity",
+    "fingerprint",
+    "seal",
+    "unseal",
+    "verify",
+]
+
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+TAG_BYTES = 16
+_PROTOCOL = "pate_fed/secure_sum/v1"
+_NONCE = bytes(12)
+
+
+class _Secret:
+    """Shows nothing of itself, and does not travel by pickle into a place that was not meant."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(<hidden>)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} holds a secret and is not pickled")
+
+
+class Identity(_Secret):
+    """An Ed25519 key under which a hospital or the coordinator signs everything.
+
+    Raises:
+        InputError: `raw` is not 32 bytes.
+    """
+
+    __slots__ = ("_key", "public")
+
+    def __init__(self, raw: bytes) -> None:
+        if len(raw) != KEY_BYTES:
+            raise InputError(f"an identity's private key has {KEY_BYTES} bytes, not {len(raw)}")
+        self._key = Ed25519PrivateKey.from_private_bytes(raw)
+        self.public: bytes = self._key.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls) -> Identity:
+        """A new identity from the system's CSPRNG."""
+        return cls(random_bytes(KEY_BYTES))
+
+    def to_bytes(self) -> bytes:
+        """The private key, 32 bytes: for a file that its owner alone can read, and nowhere else."""
+        return self._key.private_bytes_raw()
+
+    def sign(self, message: bytes) -> bytes:
+        """An Ed25519 signature, 64 bytes."""
+        return self._key.sign(message)
+
+
+class ExchangeKey(_Secret):
+    """An X25519 key: one for a study, agreed once with every other hospital, never revealed."""
+
+    __slots__ = ("_key", "public")
+
+    def __init__(self, raw: bytes) -> None:
+        self._key = X25519PrivateKey.from_private_bytes(raw)
+        self.public: bytes = self._key.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls) -> ExchangeKey:
+        """A new key from the system's CSPRNG."""
+        return cls(random_bytes(KEY_BYTES))
+
+    def to_bytes(self) -> bytes:
+        """The private key, 32 bytes."""
+        return self._key.private_bytes_raw()
+
+    def agree(self, other: bytes, *, salt: bytes, label: bytes) -> bytes:
+        """The 32-byte secret shared with the owner of the public key `other`.
+
+        Raises:
+            IntegrityError: `other` is no usable public key (a point of low order).
+        """
+        try:
+            shared = self._key.exchange(X25519PublicKey.from_public_bytes(other))
+        except ValueError as error:
+            raise IntegrityError("an exchange key is not usable") from error
+        return _derive(shared, salt=salt, info=label)
+
+
+@lru_cache(maxsize=8192)
+def verify(public: bytes, signature: bytes, message: bytes) -> bool:
+    """Whether `signature` is that of `public` on `message` (a digest of 32 bytes).
+
+    Remembered, since a simulation's process plays many hospitals, all of which check the same signatures.
+    """
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def fingerprint(public: bytes) -> str:
+    """A public key as people compare it over the telephone: 16 groups of 4 hexadecimal digits."""
+    text = hashlib.sha256(public).hexdigest()
+    return " ".join(text[at : at + 4] for at in range(0, len(text), 4))
+
+
+def seal(key: bytes, plain: bytes) -> bytes:
+    """ChaCha20-Poly1305 under a key of one use; 16 bytes longer than `plain`."""
+    return ChaCha20Poly1305(key).encrypt(_NONCE, plain, None)
+
+
+def unseal(key: bytes, sealed: bytes) -> bytes:
+    """What was sealed under `key`.
+
+    Raises:
+        IntegrityError: another key, or changed bytes.
+    """
+    try:
+        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, None)
+    except InvalidTag as error:
+        raise IntegrityError("sealed bytes were changed, or sealed under another key") from error
+
+
+def pair_label(study: str, low: int, high: int) -> bytes:
+    """The label of a pair's secret: protocol, study and the two positions in the roster."""
+    return pack({"protocol": _PROTOCOL, "use": "pair", "study": study, "low": low, "high": high})
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLabel:
+    """Derives keys that hold for one roster and one batch only.
+
+    Each key's label names protocol, study, roster, batch, the batch's digest, use, and two positions: for a
+    pair the lower and the higher, for a share sender and receiver, for a hospital's own secrets itself twice.
+    """
+
+    study: str
+    roster: str
+    batch: int
+    batch_digest: str
+
+    def key(self, secret: bytes, use: str, first: int, second: int) -> bytes:
+        """A 32-byte key from a secret, by HKDF-SHA256."""
+        return self.keys(use)(secret, first, second)
+
+    def keys(self, use: str) -> _Deriver:
+        """The derivation for one use, with its label prepared."""
+        return _Deriver(
+            bytes.fromhex(self.roster),
+            pack(
+                {
+                    "protocol": _PROTOCOL,
+                    "use": use,
+                    "study": self.study,
+                    "batch": self.batch,
+                    "digest": self.batch_digest,
+                }
+            ),
+        )
+
+    def commit(self, secret: bytes, position: int) -> bytes:
+        """A commitment to a hospital's self-mask secret, 32 bytes: it hides 272 random bits."""
+        return digest(
+            f"{_PROTOCOL}/commitment",
+            {"roster": self.roster, "batch": self.batch, "position": position, "secret": secret},
+        )
+
+
+class _Deriver:
+    __slots__ = ("_info", "_salt")
+
+    def __init__(self, salt: bytes, info: bytes) -> None:
+        self._salt, self._info = salt, info
+
+    def __call__(self, secret: bytes, first: int, second: int) -> bytes:
+        # The two positions have a fixed length, so prefix and suffix cannot be confused.
+        return _derive(secret, salt=self._salt, info=self._info + struct.pack(">II", first, second))
+
+
+def _derive(secret: bytes, *, salt: bytes, info: bytes) -> bytes:
+    return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=salt, info=info).derive(secret)

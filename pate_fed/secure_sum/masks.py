@@ -1,0 +1,111 @@
+"""Masks: a key of 256 bits to uniform integers mod 2^16 or 2^32, added to or taken from a vector.
+
+AES-256-CTR over zeros from a zero counter, so a mask is a keystream: without its key it is not told from
+uniform integers. Each key is derived for one pair (or one hospital) and one batch and makes one mask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError
+from pate_fed.secure_sum.keys import KEY_BYTES
+
+__all__ = ["Masker", "SumRange", "Vector"]
+
+Vector = NDArray[np.uint16] | NDArray[np.uint32]
+
+_DTYPES: dict[int, np.dtype[Any]] = {16: np.dtype("<u2"), 32: np.dtype("<u4")}
+_COUNTER = bytes(16)
+_BLOCK = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumRange:
+    """Where every entry of a sum surely lies, both ends included; it decides the modulus.
+
+    Raises:
+        InputError: an empty range, or one that 32 bits do not hold.
+    """
+
+    smallest: int
+    largest: int
+
+    def __post_init__(self) -> None:
+        if not self.smallest <= self.largest < self.smallest + 2**32:
+            raise InputError(
+                f"smallest={self.smallest}, largest={self.largest}: sums mod 2^32 hold a range of 1 to 2^32 "
+                "integers"
+            )
+
+    @classmethod
+    def votes(cls, num_teachers: int) -> SumRange:
+        """Totals of votes without noise: 0 to the number of all teachers."""
+        return cls(smallest=0, largest=num_teachers)
+
+    @classmethod
+    def noisy(cls) -> SumRange:
+        """Totals with noise, which has no bound: all 32 bits, around zero."""
+        return cls(smallest=-(2**31), largest=2**31 - 1)
+
+    @property
+    def bits(self) -> int:
+        """16 where every sum fits (half the upload), else 32."""
+        return 16 if self.largest - self.smallest < 2**16 else 32
+
+    def lift(self, residues: Vector) -> NDArray[np.int64]:
+        """The integers in the range that have these residues: int64, the same shape."""
+        lifted: NDArray[np.int64] = (residues.astype(np.int64) - self.smallest) % 2**self.bits + self.smallest
+        return lifted
+
+
+class Masker:
+    """Adds and takes away masks of one length, mod 2^`bits`, in place and without new memory.
+
+    Raises:
+        InputError: `bits` is not 16 or 32, or `length` is less than 1.
+    """
+
+    __slots__ = ("_buffer", "_mask", "_zeros", "dtype", "length")
+
+    def __init__(self, length: int, bits: int) -> None:
+        if bits not in _DTYPES or length < 1:
+            raise InputError(f"length={length}, bits={bits}: at least one entry of 16 or 32 bits is meant")
+        self.length, self.dtype = length, _DTYPES[bits]
+        size = length * self.dtype.itemsize
+        self._zeros = bytes(size)
+        self._buffer = bytearray(size + _BLOCK - 1)
+        self._mask = np.frombuffer(self._buffer, dtype=self.dtype, count=length)
+
+    def __repr__(self) -> str:
+        return f"Masker(length={self.length}, dtype={self.dtype})"
+
+    def residues(self, values: NDArray[np.int64]) -> Vector:
+        """Integers reduced mod 2^bits: a new, writable vector of shape (length,)."""
+        reduced: Vector = values.reshape(-1).astype(self.dtype)
+        return reduced
+
+    def zeros(self) -> Vector:
+        """A vector of zeros, shape (length,)."""
+        zeros: Vector = np.zeros(self.length, dtype=self.dtype)
+        return zeros
+
+    def add(self, total: Vector, key: bytes) -> None:
+        """Add the mask of `key` to `total`, in place."""
+        self._expand(key)
+        np.add(total, self._mask, out=total)
+
+    def take(self, total: Vector, key: bytes) -> None:
+        """Take the mask of `key` from `total`, in place."""
+        self._expand(key)
+        np.subtract(total, self._mask, out=total)
+
+    def _expand(self, key: bytes) -> None:
+        if len(key) != KEY_BYTES:
+            raise InputError(f"a mask's key has {KEY_BYTES} bytes, not {len(key)}")
+        Cipher(algorithms.AES(key), modes.CTR(_COUNTER)).encryptor().update_into(self._zeros, self._buffer)

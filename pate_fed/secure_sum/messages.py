@@ -1,0 +1,338 @@
+"""What coordinator and hospital say to each other in a secure summation; nothing else crosses the wire.
+
+Every message is a frozen value, signed by its sender. It lowers to a flat record (`to_record`: integers,
+text, bytes, flat arrays) and is rebuilt from one with every field checked (`from_record`). Its `repr` shows
+no bytes and no arrays.
+
+What leaves a hospital, in this order: two public keys; sealed shares that only their receivers can open; one
+masked vector, uniform to whoever lacks a mask; a signature on the set of survivors; its shares of *one* of
+two secrets of each other hospital: the self-mask of one that survived, or the batch's pair seeds of one that
+did not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, TypedDict, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.secure_sum.codec import Record, Value, digest
+from pate_fed.secure_sum.fields import CHECKS, VERSION
+from pate_fed.secure_sum.keys import Identity, verify
+from pate_fed.secure_sum.masks import Vector
+from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
+
+__all__ = [
+    "BatchOpening",
+    "BatchShares",
+    "EnrolRequest",
+    "Enrolment",
+    "MaskRequest",
+    "MaskedVector",
+    "Message",
+    "Reply",
+    "Request",
+    "Roster",
+    "RosterPinned",
+    "SumRefused",
+    "SurvivorConsent",
+    "SurvivorNotice",
+    "UnmaskRequest",
+    "UnmaskShares",
+    "consent_digest",
+    "parse_reply",
+    "parse_request",
+]
+
+M = TypeVar("M", bound="Message")
+
+Positions = NDArray[np.int64]
+
+_LABEL = "pate_fed/secure_sum/v1/"
+_UNSIGNED = bytes(64)
+
+
+class Head(TypedDict):
+    """The fields that name a batch in every message about it."""
+
+    roster: str
+    batch: int
+    batch_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Message:
+    """Shared by all messages: version, lowering, checks, signature."""
+
+    kind: ClassVar[str]
+    version: int = VERSION
+    signature: bytes = _UNSIGNED
+
+    def to_record(self) -> Record:
+        """The message as a flat record."""
+        return {"kind": self.kind, **self._values()}
+
+    @classmethod
+    def from_record(cls: type[M], record: Record) -> M:
+        """The message in a record, every field checked.
+
+        Raises:
+            RefusedError: another version (VERSION), another kind, or a field missing, unknown or wrong
+                (MALFORMED). The text names the field, never its value.
+        """
+        _check_version(record)
+        names = [entry.name for entry in fields(cls)]
+        if record.get("kind") != cls.kind or set(record) != {"kind", *names}:
+            raise _malformed(f"expected a message {cls.kind!r} with the fields {', '.join(names)}")
+        for name in names:
+            fits, words = CHECKS[name]
+            if not fits(record[name]):
+                raise _malformed(f"field {name!r} of a message {cls.kind!r} is not {words}")
+        values: dict[str, Any] = {name: record[name] for name in names}
+        return cls(**values)
+
+    def signed(self: M, identity: Identity) -> M:
+        """The same message with the signature of `identity`."""
+        return replace(self, signature=identity.sign(self.digest))
+
+    def signed_by(self, public: bytes) -> bool:
+        """Whether the owner of `public` signed this message."""
+        return verify(public, self.signature, self.digest)
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 over kind and all fields but the signature, 32 bytes: what is signed."""
+        values = self._values()
+        del values["signature"]
+        return digest(_LABEL + self.kind, values)
+
+    def __repr__(self) -> str:
+        shown = {n: value for n, value in self._values().items() if isinstance(value, int | str)}
+        return f"{type(self).__name__}({', '.join(f'{n}={value!r}' for n, value in shown.items())}, ...)"
+
+    def _values(self) -> dict[str, Value]:
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class EnrolRequest(Message):
+    """Coordinator to hospital: join a study's secure summation, under this coordinator's key."""
+
+    kind: ClassVar[str] = "sum.enrol"
+    study: str
+    coordinator: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Enrolment(Message):
+    """Hospital to coordinator: its name, its identity, and its exchange key for this study."""
+
+    kind: ClassVar[str] = "sum.enrolment"
+    study: str
+    party: str
+    identity: bytes
+    exchange_key: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Roster(Message):
+    """Coordinator to hospital: everyone who takes part, in one order, and how many must survive.
+
+    `parties` holds the names, one a line; the three byte strings hold one entry a party. `threshold`
+    hospitals must survive each step; as many shares open a secret, and as many survivors must sign the set of
+    survivors.
+    """
+
+    kind: ClassVar[str] = "sum.roster"
+    study: str
+    coordinator: bytes
+    parties: str
+    identities: bytes
+    exchange_keys: bytes
+    enrolments: bytes
+    threshold: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class RosterPinned(Message):
+    """Hospital to coordinator: the roster is checked and pinned for the study."""
+
+    kind: ClassVar[str] = "sum.pinned"
+    roster: str
+    party: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class _BatchMessage(Message):
+    roster: str
+    batch: int
+    batch_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class BatchOpening(_BatchMessage):
+    """Coordinator to hospital: a new batch of `length` entries, summed mod 2^`bits`."""
+
+    kind: ClassVar[str] = "sum.open"
+    length: int
+    bits: int
+
+    @property
+    def head(self) -> Head:
+        """The fields by which every later message names this batch."""
+        return Head(roster=self.roster, batch=self.batch, batch_digest=self.batch_digest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class BatchShares(_BatchMessage):
+    """Hospital to coordinator: sealed shares of its two fresh secrets, one pair of shares a hospital.
+
+    The coordinator learns a commitment to the self-mask's secret; the pair seeds are sealed under the other.
+    """
+
+    kind: ClassVar[str] = "sum.shares"
+    party: str
+    commitment: bytes
+    seeds: bytes
+    sealed: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class MaskRequest(_BatchMessage):
+    """Coordinator to one hospital: who has shared, and the shares that are sealed for it."""
+
+    kind: ClassVar[str] = "sum.mask"
+    party: str
+    sharers: Positions
+    sealed: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class MaskedVector(_BatchMessage):
+    """Hospital to coordinator: its vector plus all masks, uniform to whoever lacks one of them."""
+
+    kind: ClassVar[str] = "sum.masked"
+    party: str
+    vector: Vector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SurvivorNotice(_BatchMessage):
+    """Coordinator to hospital: whose vectors are in the sum."""
+
+    kind: ClassVar[str] = "sum.survivors"
+    survivors: Positions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SurvivorConsent(_BatchMessage):
+    """Hospital to coordinator: its signature on the one set of survivors that it will help to unmask.
+
+    The signature is that of `consent_digest`, the same text for all, so that it convinces other hospitals.
+    """
+
+    kind: ClassVar[str] = "sum.consent"
+    party: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class UnmaskRequest(_BatchMessage):
+    """Coordinator to hospital: survivors' signatures on the set; reveal your shares."""
+
+    kind: ClassVar[str] = "sum.unmask"
+    consenting: Positions
+    consents: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class UnmaskShares(_BatchMessage):
+    """Hospital to coordinator: one share a sharing hospital, of one of its two secrets and never of both."""
+
+    kind: ClassVar[str] = "sum.unmasked"
+    party: str
+    shares: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SumRefused(Message):
+    """Hospital to coordinator: no, with a code from the fixed list `SumRefusal`."""
+
+    kind: ClassVar[str] = "sum.refused"
+    study: str
+    party: str
+    code: str
+
+    @property
+    def refusal(self) -> SumRefusal:
+        """The reason; an unknown code counts as a fault."""
+        return SumRefusal.__members__.get(self.code, SumRefusal.FAULT)
+
+
+Request = EnrolRequest | Roster | BatchOpening | MaskRequest | SurvivorNotice | UnmaskRequest
+Reply = Enrolment | RosterPinned | BatchShares | MaskedVector | SurvivorConsent | UnmaskShares | SumRefused
+
+_REQUESTS: tuple[type[Request], ...] = (
+    EnrolRequest,
+    Roster,
+    BatchOpening,
+    MaskRequest,
+    SurvivorNotice,
+    UnmaskRequest,
+)
+_REPLIES: tuple[type[Reply], ...] = (
+    Enrolment,
+    RosterPinned,
+    BatchShares,
+    MaskedVector,
+    SurvivorConsent,
+    UnmaskShares,
+    SumRefused,
+)
+
+
+def parse_request(record: Record) -> Request:
+    """The coordinator's request in a record.
+
+    Raises:
+        RefusedError: another version, none of the requests, or malformed.
+    """
+    _check_version(record)
+    for kind in _REQUESTS:
+        if record.get("kind") == kind.kind:
+            return kind.from_record(record)
+    raise _malformed("a request of unknown kind")
+
+
+def parse_reply(record: Record) -> Reply:
+    """The hospital's reply in a record.
+
+    Raises:
+        RefusedError: another version, none of the replies, or malformed.
+    """
+    _check_version(record)
+    for kind in _REPLIES:
+        if record.get("kind") == kind.kind:
+            return kind.from_record(record)
+    raise _malformed("a reply of unknown kind")
+
+
+def consent_digest(opening: BatchOpening, sharers: Positions, survivors: Positions) -> bytes:
+    """What every survivor signs: roster, batch, digest, modulus, who shared and whose vectors are summed."""
+    return digest(_LABEL + "consent", {"opening": opening.digest, "sharers": sharers, "survivors": survivors})
+
+
+def _check_version(record: Record) -> None:
+    version = record.get("version")
+    if isinstance(version, int) and not isinstance(version, bool) and version != VERSION:
+        older = "this program" if version > VERSION else "the other side's program"
+        raise RefusedError(
+            SumRefusal.VERSION,
+            f"the message speaks version {version} of secure summation and this program version {VERSION}: "
+            f"update {older}",
+        )
+
+
+def _malformed(detail: str) -> RefusedError:
+    return RefusedError(SumRefusal.MALFORMED, detail)

@@ -1,0 +1,175 @@
+"""Who takes part: a hospital's demands on a roster, and the roster once it is checked.
+
+Guarantee: a `Members` value holds only hospitals that signed their own keys for this study, each once, in one
+order, with a threshold above half of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+
+from pate_fed.errors import InputError
+from pate_fed.secure_sum.keys import KEY_BYTES, SIGNATURE_BYTES
+from pate_fed.secure_sum.messages import Enrolment, Roster
+from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
+
+__all__ = ["TWO_THIRDS", "Demands", "Members", "check_roster", "read_roster", "threshold_for"]
+
+TWO_THIRDS = Fraction(2, 3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demands:
+    """What a hospital demands before it takes part; its own policy, never the coordinator's.
+
+    `least_parties`: the smallest roster. In a roster of three, two hospitals that pool what they know read
+    the third one's votes, so 3 needs `three_agreed`, and less is never accepted.
+    `least_share`: the share of the roster that must survive every step, above one half.
+    `every_signature`: demand every survivor's signature before unmasking, not only the threshold's. Then no
+    number of hospitals in league with the coordinator gets two sums out of one batch, but one hospital that
+    is lost between its vector and its signature voids the batch. With the threshold's signatures, t of n,
+    fewer than 2t - n such hospitals do not suffice.
+    `trusted`: identities confirmed out of band, by name; where given, a roster may hold no others.
+
+    Raises:
+        InputError: demands that no roster should be held to.
+    """
+
+    least_parties: int = 4
+    three_agreed: bool = False
+    least_share: Fraction = TWO_THIRDS
+    every_signature: bool = False
+    trusted: Mapping[str, bytes] | None = None
+
+    def __post_init__(self) -> None:
+        floor = 3 if self.three_agreed else 4
+        if self.least_parties < floor:
+            raise InputError(
+                f"least_parties={self.least_parties}: a sum over fewer than {floor} hospitals is refused"
+                + ("" if self.three_agreed else "; three need three_agreed")
+            )
+        if not Fraction(1, 2) < self.least_share <= 1:
+            raise InputError(f"least_share={self.least_share}: must be above 1/2 and at most 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """A checked roster: names, identities and exchange keys by position, and the threshold."""
+
+    study: str
+    digest: str
+    coordinator: bytes
+    names: tuple[str, ...]
+    identities: tuple[bytes, ...]
+    exchange_keys: tuple[bytes, ...]
+    threshold: int
+    positions: Mapping[str, int] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def threshold_for(parties: int, share: Fraction = TWO_THIRDS) -> int:
+    """How many of `parties` must survive: at least the share, and always more than half."""
+    return max(math.ceil(share * parties), parties // 2 + 1)
+
+
+def read_roster(roster: Roster) -> Members:
+    """The members in a roster that was checked before, without verifying its signatures again.
+
+    Raises:
+        RefusedError: lists of different lengths, or an unfit threshold.
+    """
+    names = tuple(roster.parties.split("\n"))
+    identities = _rows(roster.identities, KEY_BYTES)
+    exchange_keys = _rows(roster.exchange_keys, KEY_BYTES)
+    if not len(names) == len(identities) == len(exchange_keys) == len(roster.enrolments) // SIGNATURE_BYTES:
+        raise RefusedError(SumRefusal.MALFORMED, "the roster's lists differ in length")
+    if not len(names) // 2 < roster.threshold <= len(names):
+        raise RefusedError(
+            SumRefusal.THRESHOLD,
+            f"threshold={roster.threshold} is not above half of {len(names)} hospitals and at most all",
+        )
+    return Members(
+        study=roster.study,
+        digest=roster.digest.hex(),
+        coordinator=roster.coordinator,
+        names=names,
+        identities=identities,
+        exchange_keys=exchange_keys,
+        threshold=roster.threshold,
+        positions={name: position for position, name in enumerate(names)},
+    )
+
+
+def check_roster(roster: Roster, own: Enrolment, coordinator: bytes, demands: Demands) -> Members:
+    """A roster against a hospital's own keys and demands.
+
+    Raises:
+        RefusedError: why this hospital does not pin it; the text names the member at fault.
+    """
+    if roster.coordinator != coordinator or not roster.signed_by(coordinator):
+        raise RefusedError(SumRefusal.COORDINATOR)
+    if roster.study != own.study:
+        raise RefusedError(SumRefusal.STUDY)
+    members = read_roster(roster)
+    if len(members) < demands.least_parties:
+        raise RefusedError(SumRefusal.ROSTER_SMALL, f"{len(members)} of at least {demands.least_parties}")
+    least = threshold_for(len(members), demands.least_share)
+    if members.threshold < least:
+        raise RefusedError(SumRefusal.THRESHOLD, f"{members.threshold} of at least {least}")
+    _check_own(members, own)
+    _check_members(members, _rows(roster.enrolments, SIGNATURE_BYTES), demands)
+    return members
+
+
+def _check_own(members: Members, own: Enrolment) -> None:
+    position = members.positions.get(own.party)
+    if position is None:
+        raise RefusedError(SumRefusal.ROSTER_SELF, "its name is missing")
+    if (members.identities[position], members.exchange_keys[position]) != (own.identity, own.exchange_key):
+        raise RefusedError(SumRefusal.ROSTER_SELF, "its keys were changed")
+
+
+def _check_members(members: Members, signatures: tuple[bytes, ...], demands: Demands) -> None:
+    for what, values in (
+        ("name", members.names),
+        ("identity", members.identities),
+        ("exchange key", members.exchange_keys),
+    ):
+        if len(set(values)) != len(members):
+            raise RefusedError(SumRefusal.ROSTER_MEMBER, f"two hospitals have the same {what}")
+    for name, identity in zip(members.names, members.identities, strict=True):
+        if demands.trusted is not None and demands.trusted.get(name) != identity:
+            raise RefusedError(SumRefusal.ROSTER_MEMBER, f"{name} is not confirmed with this identity")
+    unsigned = _first_unsigned(
+        members.study, members.names, members.identities, members.exchange_keys, signatures
+    )
+    if unsigned is not None:
+        raise RefusedError(SumRefusal.ROSTER_MEMBER, f"{unsigned} did not sign its keys")
+
+
+@lru_cache(maxsize=4)
+def _first_unsigned(
+    study: str,
+    names: tuple[str, ...],
+    identities: tuple[bytes, ...],
+    exchange_keys: tuple[bytes, ...],
+    signatures: tuple[bytes, ...],
+) -> str | None:
+    """The first member whose enrolment is not signed by it. Remembered, like `verify`, for simulations."""
+    for name, identity, key, signature in zip(names, identities, exchange_keys, signatures, strict=True):
+        enrolment = Enrolment(
+            study=study, party=name, identity=identity, exchange_key=key, signature=signature
+        )
+        if not enrolment.signed_by(identity):
+            return name
+    return None
+
+
+def _rows(data: bytes, size: int) -> tuple[bytes, ...]:
+    return tuple(data[at : at + size] for at in range(0, len(data), size))

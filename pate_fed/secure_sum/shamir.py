@@ -1,0 +1,106 @@
+"""Shamir's sharing of random secrets, t of n, vectorised over many secrets.
+
+A secret is 17 limbs, uniform in the field of 65521 elements (272 bits in all; keys of 256 bits are derived
+from it). A share is 17 limbs too, so each limb of both fits 16 bits. Fewer than t shares are independent of
+the secret, exactly (Shamir 1979). All arithmetic is exact in int64: a sum of 65520 products stays below 2^49.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import IntegrityError
+from pate_fed.secure_sum.entropy import random_below
+
+__all__ = [
+    "LIMBS",
+    "MAX_SHARES",
+    "PRIME",
+    "SECRET_BYTES",
+    "combine",
+    "fresh_secrets",
+    "from_bytes",
+    "split",
+    "to_bytes",
+]
+
+PRIME = 65521  # the largest prime below 2^16
+LIMBS = 17
+SECRET_BYTES = 2 * LIMBS
+MAX_SHARES = PRIME - 1
+
+Limbs = NDArray[np.int64]
+
+
+def fresh_secrets(count: int) -> Limbs:
+    """Random secrets: int64 (count, 17)."""
+    return random_below(PRIME, count * LIMBS).reshape(count, LIMBS)
+
+
+def from_bytes(data: bytes) -> Limbs:
+    """Secrets or shares from their bytes, 34 each: int64 (count, 17).
+
+    Raises:
+        IntegrityError: another length, or a limb outside the field.
+    """
+    if len(data) % SECRET_BYTES:
+        raise IntegrityError("a share has another length than 34 bytes")
+    limbs = np.frombuffer(data, dtype="<u2").astype(np.int64).reshape(-1, LIMBS)
+    if limbs.size and limbs.max() >= PRIME:
+        raise IntegrityError("a share is not in its field")
+    return limbs
+
+
+def to_bytes(limbs: Limbs) -> bytes:
+    """Limbs as bytes, two each."""
+    return limbs.astype("<u2").tobytes()
+
+
+def split(secrets: Limbs, *, shares: int, threshold: int) -> Limbs:
+    """Shares at the points 1 to `shares` of polynomials of degree `threshold` - 1 with the secrets at 0.
+
+    Shapes: `secrets` int64 (count, 17); the result int64 (shares, count, 17).
+    """
+    size = secrets.size
+    coefficients = np.concatenate(
+        [secrets.reshape(1, size), random_below(PRIME, (threshold - 1) * size).reshape(-1, size)]
+    )
+    values: Limbs = _powers(shares, threshold) @ coefficients % PRIME
+    return values.reshape(shares, *secrets.shape)
+
+
+def combine(points: Limbs, shares: Limbs) -> Limbs:
+    """The values at 0 of the polynomials of least degree through these shares.
+
+    Shapes: `points` int64 (t,), distinct, 1 and up; `shares` int64 (t, count, 17); the result (count, 17).
+    """
+    flat = shares.reshape(len(points), -1)
+    secrets: Limbs = _weights(points) @ flat % PRIME
+    return secrets.reshape(shares.shape[1:])
+
+
+@lru_cache(maxsize=4)
+def _powers(shares: int, threshold: int) -> Limbs:
+    """Powers 0 to threshold - 1 of the points: int64 (shares, threshold). Public."""
+    points = np.arange(1, shares + 1, dtype=np.int64)
+    table = np.ones((shares, threshold), dtype=np.int64)
+    for power in range(1, threshold):
+        table[:, power] = table[:, power - 1] * points % PRIME
+    return table
+
+
+def _weights(points: Limbs) -> Limbs:
+    """Lagrange's weights at 0: the product over j of x_j / (x_j - x_i)."""
+    above = np.ones(len(points), dtype=np.int64)
+    below = np.ones(len(points), dtype=np.int64)
+    for number, point in enumerate(points):
+        gap = (point - points) % PRIME
+        gap[number], factor = 1, np.full(len(points), point)
+        factor[number] = 1
+        above, below = above * factor % PRIME, below * gap % PRIME
+    inverse = np.array([pow(int(value), -1, PRIME) for value in below], dtype=np.int64)
+    weights: Limbs = above * inverse % PRIME
+    return weights

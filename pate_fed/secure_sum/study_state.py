@@ -1,0 +1,86 @@
+"""What a hospital keeps for a whole study: coordinator, enrolment, pinned roster, secrets of its pairs.
+
+Guarantee: the exchange key's private part is forgotten once the roster is pinned; what is left are the
+secrets of the pairs of this roster, from which only keys of single batches are derived.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pate_fed.errors import IntegrityError
+from pate_fed.secure_sum.codec import Record, pack, unpack
+from pate_fed.secure_sum.dealing import Seat
+from pate_fed.secure_sum.keys import KEY_BYTES, ExchangeKey
+from pate_fed.secure_sum.messages import Enrolment, Roster
+from pate_fed.secure_sum.progress import open_state, seal_state
+from pate_fed.secure_sum.roster import read_roster
+
+__all__ = ["StudyState", "load_study", "save_study"]
+
+_DAMAGED = "the saved state of secure summation (study) is damaged"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StudyState:
+    """One of two: an exchange key before the roster is pinned, a seat in the roster after."""
+
+    coordinator: bytes
+    enrolment: Enrolment
+    exchange: ExchangeKey | None = None
+    roster: Roster | None = None
+    seat: Seat | None = None
+
+    @property
+    def exchange_key(self) -> ExchangeKey:
+        """The exchange key, before a roster is pinned.
+
+        Raises:
+            IntegrityError: it is forgotten already.
+        """
+        if self.exchange is None:
+            raise IntegrityError(_DAMAGED)
+        return self.exchange
+
+    def pinned(self, roster: Roster, seat: Seat) -> StudyState:
+        """The state after the roster was pinned."""
+        return replace(self, exchange=None, roster=roster, seat=seat)
+
+
+def save_study(state: StudyState) -> bytes:
+    """The state as bytes, with secrets."""
+    record: Record = {"coordinator": state.coordinator, "enrolment": pack(state.enrolment.to_record())}
+    if state.exchange is not None:
+        record["exchange"] = state.exchange.to_bytes()
+    if state.roster is not None and state.seat is not None:
+        record["roster"] = pack(state.roster.to_record())
+        record["secrets"] = b"".join(state.seat.secrets)
+    return seal_state("study", record)
+
+
+def load_study(data: bytes, identity: bytes) -> StudyState:
+    """The state in its bytes, where it belongs to the hospital with this public key.
+
+    Raises:
+        IntegrityError: damaged, or of another identity.
+    """
+    record = open_state("study", data)
+    enrolment = Enrolment.from_record(unpack(_bytes(record, "enrolment")))
+    if enrolment.identity != identity:
+        raise IntegrityError("the saved state of secure summation (study) belongs to another identity")
+    state = StudyState(coordinator=_bytes(record, "coordinator"), enrolment=enrolment)
+    if "roster" not in record:
+        return replace(state, exchange=ExchangeKey(_bytes(record, "exchange")))
+    roster = Roster.from_record(unpack(_bytes(record, "roster")))
+    members, secrets = read_roster(roster), _bytes(record, "secrets")
+    if enrolment.party not in members.positions or len(secrets) != KEY_BYTES * len(members):
+        raise IntegrityError(_DAMAGED)
+    rows = tuple(secrets[at : at + KEY_BYTES] for at in range(0, len(secrets), KEY_BYTES))
+    return state.pinned(roster, Seat(members, members.positions[enrolment.party], rows))
+
+
+def _bytes(record: Record, name: str) -> bytes:
+    value = record.get(name)
+    if not isinstance(value, bytes):
+        raise IntegrityError(_DAMAGED)
+    return value

@@ -1,0 +1,131 @@
+"""A federation in one process: every message goes through its record, as it does over a wire."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.secure_sum import (
+    CoordinatorSum,
+    Demands,
+    HospitalSum,
+    Identity,
+    SumBatch,
+    SumRange,
+    parse_reply,
+    parse_request,
+)
+
+STUDY = "ab" * 32
+STEPS = ("share", "mask", "consent", "unmask")
+
+Dropped = Mapping[str, Iterable[int]]
+
+
+class Federation:
+    """`n` hospitals and a coordinator, roster pinned; with `restart`, every message meets a new process."""
+
+    def __init__(
+        self,
+        n: int,
+        *,
+        demands: Demands | None = None,
+        threshold: int | None = None,
+        restart: bool = False,
+        pin: bool = True,
+    ) -> None:
+        width = len(str(n))
+        self.names = [f"hospital-{number:0{width}d}" for number in range(n)]
+        self.demands = demands or Demands(least_parties=3, three_agreed=True)
+        self.restart = restart
+        self.identities = {name: Identity.generate() for name in self.names}
+        self.coordinator_identity = Identity.generate()
+        self.coordinator = CoordinatorSum(self.coordinator_identity, study=STUDY)
+        request = parse_request(self.coordinator.enrol_request().to_record())
+        self.hospitals: dict[str, HospitalSum] = {}
+        for name in self.names:
+            machine = HospitalSum.enrol(
+                self.identities[name], request, party=name, study=STUDY, demands=self.demands
+            )
+            self.hospitals[name] = machine
+            self.coordinator.admit(parse_reply(machine.enrolment.to_record()))
+        self.roster = self.coordinator.close_roster(threshold=threshold)
+        self.batches = 0
+        if pin:
+            for name in self.names:
+                self.coordinator.note_pinned(self.ask(name, self.roster))
+
+    def ask(self, name: str, request: Any, vector: Any = None) -> Any:
+        """One hospital's reply; both messages cross as records."""
+
+        def votes() -> Any:
+            assert vector is not None
+            return vector
+
+        if self.restart:
+            self.rebuild(name)
+        reply = self.hospitals[name].answer(parse_request(request.to_record()), votes)
+        return parse_reply(reply.to_record())
+
+    def rebuild(self, name: str) -> None:
+        """A new process: nothing but the identity and the two saved states."""
+        machine = self.hospitals[name]
+        self.hospitals[name] = HospitalSum.restore(
+            self.identities[name],
+            study_state=machine.study_state(),
+            progress_state=machine.progress_state(),
+            demands=self.demands,
+        )
+
+    def open(self, length: int, sum_range: SumRange | None = None, *, batch: int | None = None) -> SumBatch:
+        number = self.batches if batch is None else batch
+        self.batches = number + 1
+        return self.coordinator.open_batch(
+            batch=number,
+            batch_digest=hashlib.sha256(f"{number}".encode()).hexdigest(),
+            length=length,
+            sum_range=sum_range or SumRange.noisy(),
+        )
+
+    def until(self, step: str, vectors: Any, *, drop: Dropped | None = None, batch: Any = None) -> SumBatch:
+        """A batch with the replies up to and including `step`; who drops is silent from that step on."""
+        batch = batch or self.open(vectors.shape[1])
+        present = list(self.names)
+        for current in STEPS[: STEPS.index(step) + 1]:
+            gone = {self.names[number] for number in (drop or {}).get(current, ())}
+            present = [name for name in present if name not in gone]
+            requests = self.requests(batch, current, present)
+            for name in present:
+                batch.take(self.ask(name, requests[name], vectors[self.names.index(name)]))
+        return batch
+
+    def requests(self, batch: SumBatch, step: str, present: list[str]) -> dict[str, Any]:
+        """The requests of a step, by hospital."""
+        if step == "share":
+            return dict.fromkeys(present, batch.opening)
+        if step == "mask":
+            return batch.mask_requests()
+        request = batch.survivor_notice() if step == "consent" else batch.unmask_request()
+        return dict.fromkeys(present, request)
+
+    def total(self, vectors: Any, *, drop: Dropped | None = None, batch: Any = None) -> Any:
+        return self.until("unmask", vectors, drop=drop, batch=batch).total()
+
+
+@pytest.fixture(scope="session")
+def federation() -> type[Federation]:
+    return Federation
+
+
+@pytest.fixture(scope="session")
+def vectors() -> Callable[..., Any]:
+    """Random vectors: int64 (n, length), entries from 0 to `most`."""
+
+    def draw(n: int, length: int, *, most: int = 50, seed: int = 0) -> Any:
+        return np.random.default_rng(seed).integers(0, most, size=(n, length), endpoint=True)
+
+    return draw

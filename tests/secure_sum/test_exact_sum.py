@@ -1,0 +1,156 @@
+"""The sum is exact, whoever drops out and when; below the threshold there is none."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pate_fed.errors import InputError, QuorumError
+from pate_fed.secure_sum import SumRange, threshold_for
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(3, 9),
+    length=st.integers(1, 70),
+    most=st.sampled_from([1, 50, 7000, 2**31 // 9 - 1]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_the_sum_is_exact(n: int, length: int, most: int, seed: int, federation: Any, vectors: Any) -> None:
+    values = vectors(n, length, most=most, seed=seed)
+    summed = SumRange.votes(n * most)
+    assert summed.bits == (16 if n * most < 2**16 else 32)
+    parties = federation(n)
+    total = parties.total(values, batch=parties.open(length, summed))
+    assert total.dtype == np.int64
+    np.testing.assert_array_equal(total, values.sum(axis=0))
+
+
+def test_sums_may_be_negative(federation: Any) -> None:
+    values = np.array([[-5, 3], [-(2**20), 2**20], [7, -1], [0, 0]], dtype=np.int64)
+    np.testing.assert_array_equal(federation(4).total(values), values.sum(axis=0))
+
+
+def _drop_plans(n: int) -> list[dict[str, set[int]]]:
+    """Every way in which each hospital stays, or drops at one of the four steps."""
+    plans = []
+    for fates in itertools.product(("", "share", "mask", "consent", "unmask"), repeat=n):
+        plans.append({fate: {i for i in range(n) if fates[i] == fate} for fate in set(fates) - {""}})
+    return plans
+
+
+def _expected(values: Any, plan: dict[str, set[int]], threshold: int) -> Any:
+    """The survivors' sum, or None where a step has fewer than the threshold."""
+    n = len(values)
+    before = {step: len(set().union(*(plan.get(s, set()) for s in steps))) for step, steps in _UP_TO.items()}
+    if any(n - gone < threshold for gone in before.values()):
+        return None
+    lost = plan.get("share", set()) | plan.get("mask", set())
+    return values[[i for i in range(n) if i not in lost]].sum(axis=0)
+
+
+_STEPS = ("share", "mask", "consent", "unmask")
+_UP_TO = {step: _STEPS[: number + 1] for number, step in enumerate(_STEPS)}
+
+
+@pytest.mark.parametrize("n", [3, 4])
+def test_every_subset_of_dropouts_at_every_step(n: int, federation: Any, vectors: Any) -> None:
+    parties, values = federation(n), vectors(n, 6)
+    exact = void = 0
+    for plan in _drop_plans(n):
+        expected = _expected(values, plan, threshold_for(n))
+        if expected is None:
+            with pytest.raises(QuorumError):
+                parties.total(values, drop=plan)
+            void += 1
+        else:
+            np.testing.assert_array_equal(parties.total(values, drop=plan), expected)
+            exact += 1
+    assert exact == sum(_ways(n, lost) for lost in range(n - threshold_for(n) + 1))
+    assert exact + void == 5**n
+
+
+def _ways(n: int, lost: int) -> int:
+    return len(list(itertools.combinations(range(n), lost))) * 4**lost
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_dropouts_among_seven_with_states_on_disk(seed: int, federation: Any, vectors: Any) -> None:
+    rng = np.random.default_rng(seed)
+    parties, values = federation(7, restart=True), vectors(7, 5, seed=seed)
+    plan: dict[str, set[int]] = {step: set() for step in _STEPS}
+    for number in rng.choice(7, size=2, replace=False):
+        plan[str(rng.choice(_STEPS))].add(int(number))
+    np.testing.assert_array_equal(parties.total(values, drop=plan), _expected(values, plan, threshold_for(7)))
+
+
+def test_250_hospitals_lose_a_third_at_random_steps(federation: Any, vectors: Any) -> None:
+    rng, n = np.random.default_rng(5), 250
+    parties, values = federation(n), vectors(n, 12)
+    gone = rng.permutation(n)[: n - threshold_for(n)]
+    parts = np.array_split(gone, 4)
+    plan = {step: set(part.tolist()) for step, part in zip(_STEPS, parts, strict=True)}
+    np.testing.assert_array_equal(parties.total(values, drop=plan), _expected(values, plan, threshold_for(n)))
+
+
+def test_one_more_dropout_leaves_no_output(federation: Any, vectors: Any) -> None:
+    parties, values = federation(6), vectors(6, 5)
+    assert threshold_for(6) == 4
+    for step in _STEPS:
+        batch = parties.open(5)
+        with pytest.raises(QuorumError, match=r"3 of 6 hospitals .*threshold is 4.*void"):
+            parties.total(values, drop={step: {0, 2, 4}}, batch=batch)
+        with pytest.raises(Exception, match="not the next one"):
+            batch.total()
+
+
+def test_a_batch_after_a_void_one_is_exact(federation: Any, vectors: Any) -> None:
+    parties, values = federation(5), vectors(5, 5)
+    with pytest.raises(QuorumError):
+        parties.total(values, drop={"mask": {0, 1, 2}})
+    np.testing.assert_array_equal(parties.total(values), values.sum(axis=0))
+
+
+def test_a_hospital_that_was_lost_takes_part_in_the_next_batch(federation: Any, vectors: Any) -> None:
+    parties, values = federation(5), vectors(5, 5)
+    for _ in range(3):
+        np.testing.assert_array_equal(parties.total(values, drop={"mask": {2}}), values[[0, 1, 3, 4]].sum(0))
+        np.testing.assert_array_equal(parties.total(values), values.sum(axis=0))
+
+
+def test_batches_may_overlap(federation: Any, vectors: Any) -> None:
+    parties, values = federation(4), vectors(4, 5)
+    first = parties.until("share", values)
+    np.testing.assert_array_equal(parties.total(values), values.sum(axis=0))
+    for step in ("mask", "consent", "unmask"):
+        for name, request in parties.requests(first, step, parties.names).items():
+            first.take(parties.ask(name, request, values[parties.names.index(name)]))
+    np.testing.assert_array_equal(first.total(), values.sum(axis=0))
+
+
+def test_the_range_decides_the_modulus() -> None:
+    assert SumRange.votes(65_535).bits == 16
+    assert SumRange.votes(65_536).bits == 32
+    assert SumRange.noisy().bits == 32
+    with pytest.raises(InputError, match="2\\^32"):
+        SumRange(smallest=0, largest=2**32)
+    with pytest.raises(InputError):
+        SumRange(smallest=1, largest=0)
+
+
+@given(st.integers(-(2**31), 2**31), st.integers(0, 2**32 - 1), st.data())
+def test_lifting_undoes_the_reduction(smallest: int, span: int, data: Any) -> None:
+    where = SumRange(smallest=smallest, largest=smallest + span)
+    value = data.draw(st.integers(where.smallest, where.largest))
+    residue = np.array([value % 2**where.bits], dtype="<u2" if where.bits == 16 else "<u4")
+    assert where.lift(residue).tolist() == [value]
+
+
+@pytest.mark.parametrize(("n", "least"), [(3, 2), (4, 3), (5, 4), (6, 4), (9, 6), (250, 167), (1000, 667)])
+def test_two_thirds_must_survive(n: int, least: int) -> None:
+    assert threshold_for(n) == least > n / 2
