@@ -88,6 +88,22 @@ def test_no_other_noise_serves_better_within_the_budget(usual: Plan) -> None:
         assert _effective(np.array(float(count)), right, 1.0, 10) <= 1.02 * offer.effective_labels
 
 
+def test_no_other_check_serves_better_within_the_budget(usual: Plan) -> None:
+    offer, votes = usual.with_threshold, assumed_votes(0.85, 10, 250)
+    assert offer
+    budget, rng = BudgetFilter(2.0, 1e-5), np.random.default_rng(4)
+    rho = float(budget.room) / budget.order
+    for _ in range(300):
+        threshold, sigma1, sigma2 = rng.uniform(50, 320), rng.uniform(25, 500), rng.uniform(20, 200)
+        passed = votes.answered(threshold, sigma1, 250)
+        price = 1 / (2 * sigma1**2) + passed.mean() / sigma2**2
+        asked = min(10_000, rho / price)
+        right = (passed * votes.right_chance(sigma2, 250)).sum() / passed.sum()
+        coverage = passed.mean() ** 2 / (passed**2).mean()
+        worth = _effective(np.array(asked * passed.mean()), right, coverage, 10)
+        assert worth <= 1.03 * offer.effective_labels, (threshold, sigma1, sigma2)
+
+
 def test_the_objective_ranks_students_as_they_were_measured() -> None:
     """Fashion-MNIST, a student on shallow public features: labels, share right, coverage, accuracy."""
     measured = [

@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import Protection, SanitiseSettings, SeededNoise, SystemNoise, sanitised_epsilon
+from pate_fed.privacy import (
+    Protection,
+    SanitiseSettings,
+    SeededNoise,
+    SystemNoise,
+    data_dependent_rdp,
+    sanitised_epsilon,
+)
+from pate_fed.privacy.conversion import overhead
 from pate_fed.privacy.gnmax import gnmax_log_q, gnmax_rdp
 from pate_fed.privacy.moves import Moves
 from pate_fed.privacy.sanitise import check_sanitisable, gnss_rdp, nrs_parameters
@@ -220,6 +228,18 @@ def test_the_release_is_its_mean_plus_noise_of_its_deviation() -> None:
     z = np.array([(result.epsilon - mean) / deviation for result in results])
     assert abs(z.mean()) < 4 / math.sqrt(60) and 0.7 < z.std() < 1.35
     assert results[0].cost == gnss_rdp(14.0, beta=results[0].beta, sigma_ss=results[0].sigma_ss)
+
+
+def test_what_is_released_covers_the_integer_noise_that_ran() -> None:
+    """The mean is at least the data-dependent figure at the declared order, noise tails and ties included."""
+    votes = np.stack([histogram((row, 0.05, TEACHERS)) for row in range(400)])
+    answered = votes.max(axis=1) > 150
+    ran = data_dependent_rdp(votes, answered, orders=[14.0], threshold=150, sigma1=60.0, sigma2=SIGMA)[0]
+    plain = gnmax_rdp(votes[answered], SIGMA, [14.0])[:, 0].sum()
+    result = run()
+    spent = result.mean_do_not_publish - result.cost - overhead(np.array([14.0]), 1e-5)[0]
+    assert spent >= ran > plain
+    assert spent < 1.3 * ran
 
 
 def test_what_depends_on_the_votes_is_not_shown() -> None:
