@@ -38,6 +38,11 @@ def mnist(shared: Path) -> np.ndarray:
     return np.load(shared / "data" / "pate_votes" / "mnist_250_teachers.npy").astype(int)
 
 
+def _check(offer: Offer) -> tuple[float, float]:
+    assert offer.threshold is not None and offer.sigma1 is not None
+    return offer.threshold, offer.sigma1
+
+
 def mechanism(offer: Offer, num_teachers: int = 250, num_classes: int = 10) -> ConfidentGNMax | GNMax:
     size = {"num_teachers": num_teachers, "num_classes": num_classes}
     if offer.threshold is None or offer.sigma1 is None:
@@ -69,6 +74,11 @@ def test_the_best_offer_is_the_one_worth_most(usual: Plan) -> None:
     worths = [usual.with_threshold.effective_labels, usual.without_threshold.effective_labels]
     assert usual.best.effective_labels == max(worths)
     assert usual.without_threshold.coverage == pytest.approx(1.0)
+    for offer in (usual.with_threshold, usual.without_threshold):
+        above = offer.right_share - (1 - offer.right_share) / 9
+        assert offer.effective_labels == pytest.approx(offer.answered * above**4 * offer.coverage)
+    passed = assumed_votes(0.85, 10, 250).answered(*_check(usual.with_threshold), 250)
+    assert usual.with_threshold.coverage == pytest.approx(passed.mean() ** 2 / (passed**2).mean())
 
 
 def test_a_larger_budget_is_worth_more(usual: Plan) -> None:
