@@ -12,6 +12,7 @@ from pate_fed.learning.settings import STUDENTS, TEACHERS, EpochRecord, StudentS
 
 if TYPE_CHECKING:
     from pate_fed.learning.device import resolve_device
+    from pate_fed.learning.noise_rate import estimate_noise_rate, least_noise_rate
     from pate_fed.learning.student import Student
     from pate_fed.learning.teachers import Teacher, train_teacher
     from pate_fed.learning.training import train_student
@@ -24,6 +25,8 @@ __all__ = [
     "StudentSettings",
     "Teacher",
     "TeacherSettings",
+    "estimate_noise_rate",
+    "least_noise_rate",
     "resolve_device",
     "train_student",
     "train_teacher",
@@ -32,6 +35,8 @@ __all__ = [
 _LAZY = {
     "Student": "student",
     "train_student": "training",
+    "estimate_noise_rate": "noise_rate",
+    "least_noise_rate": "noise_rate",
     "Teacher": "teachers",
     "train_teacher": "teachers",
     "resolve_device": "device",

@@ -47,7 +47,7 @@ class TeacherSettings:
 class StudentSettings:
     """How the student is trained (PATE++, section III and IV; defaults suit 9,000 inputs on two CPU cores).
 
-    `noise_rate` is β, the share of released labels that are assumed wrong; None takes `DEFAULT_NOISE_RATE`.
+    `noise_rate` is β, the share of released labels that are assumed wrong; None estimates it from the labels.
     `ramp_epochs` is the 15 in R(e) = 1 - β·min(e/15, 1). `learning_rate` holds for the first half of the
     run, then falls linearly to a tenth. Predictions use weights averaged with `ema_decay` a step.
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
@@ -86,13 +86,18 @@ class StudentSettings:
 
     @property
     def beta(self) -> float:
-        """β: the share of labels that are assumed wrong."""
+        """β: the share of labels that are assumed wrong; a default where it is not given or estimated."""
         return self.DEFAULT_NOISE_RATE if self.noise_rate is None else self.noise_rate
 
     @property
     def tau(self) -> float:
         """τ: the share of labels that PATE++ removes."""
         return self.beta if self.removal is None else self.removal
+
+    @property
+    def co_teaching(self) -> bool:
+        """Whether there are two discriminators that choose each other's samples."""
+        return self.name in ("co-teaching", "pate+", "pate++")
 
     @property
     def by_disagreement(self) -> bool:

@@ -31,6 +31,7 @@ from pate_fed.learning.losses import (
     unsupervised_loss,
 )
 from pate_fed.learning.models import Generator, Shape, build_discriminator
+from pate_fed.learning.noise_rate import estimate_noise_rate
 from pate_fed.learning.settings import EpochRecord, StudentSettings
 from pate_fed.learning.student import Student
 
@@ -71,6 +72,10 @@ def train_student(
     _check_index(labelled_index, len(images))
     device = resolve_device(device)
     shape = image_shape(images)
+    if settings.noise_rate is None and settings.co_teaching:
+        index = np.asarray(labelled_index)
+        rate = estimate_noise_rate(images[index], labels, num_classes=num_classes, seed=seed, device=device)
+        settings = replace(settings, noise_rate=rate)
     history: list[EpochRecord] = []
     with seeded(seed, device):
         pixels = to_tensor(images, device)
@@ -150,7 +155,7 @@ class _Trainer:
         self, settings: StudentSettings, shape: Shape, num_classes: int, pixels: Tensor, *, samples: int
     ) -> None:
         self.settings, device = settings, pixels.device
-        count = 1 if settings.name in ("supervised", "gan") else 2
+        count = 2 if settings.co_teaching else 1
         self.networks = [
             build_discriminator(settings.network, shape, num_classes).to(device) for _ in range(count)
         ]

@@ -20,7 +20,14 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, load_dataset
-from pate_fed.learning import STUDENTS, StudentSettings, TeacherSettings, train_student, train_teacher
+from pate_fed.learning import (
+    STUDENTS,
+    StudentSettings,
+    TeacherSettings,
+    estimate_noise_rate,
+    train_student,
+    train_teacher,
+)
 
 TEACHERS = int(os.environ.get("PATE_FED_BENCH_TEACHERS", "25"))
 EPOCHS = int(os.environ.get("PATE_FED_BENCH_EPOCHS", StudentSettings().epochs))
@@ -126,3 +133,21 @@ def test_students(fashion: Dataset, totals: NDArray[np.int64], release: Released
         right = student.predict(fashion.public_images) == fashion.public_labels
         print(f"{name:>12} {100 * right[9000:].mean():>14.1f} {100 * right.mean():>14.1f} {seconds:>7.0f}")
         assert right.mean() > 0.5
+
+
+def test_estimated_noise_rates(fashion: Dataset, totals: NDArray[np.int64]) -> None:
+    more = (
+        Released("500 behind the threshold", 500, 200.0, 150.0, 40.0),
+        Released("800 behind it, twice the noise", 800, 200.0, 150.0, 80.0),
+        Released("1,500 without a threshold", 1500, -1e9, 1.0, 60.0),
+    )
+    print(f"\n{'labels':>46} {'seed':>5} {'wrong, %':>9} {'estimate, %':>12} {'CPU s':>6}")
+    for release in (*RELEASES, *more):
+        for seed in range(3):
+            index, labels = release.draw(totals, seed)
+            wrong = np.mean(labels != fashion.public_labels[index])
+            start = time.process_time()
+            found = estimate_noise_rate(fashion.public_images[index], labels, num_classes=10, seed=seed)
+            seconds = time.process_time() - start
+            print(f"{release.name:>46} {seed:>5} {100 * wrong:>9.1f} {100 * found:>12.1f} {seconds:>6.2f}")
+            assert abs(found - wrong) < 0.2
