@@ -196,7 +196,7 @@ class Queries:
     on those that were asked; hospitals outside a simulation refuse it.
     """
 
-    labels: int = 1000
+    labels: int = 500
     max_queries: int | None = None
     batch_size: int = 1000
     evaluate: bool = True
