@@ -59,9 +59,9 @@ class StudentSettings:
 
     name: str = "co-teaching"
     network: str = "small-cnn"
-    epochs: int = 20
+    epochs: int = 10
     batch_size: int = 100
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-3
     noise_rate: float | None = None
     ramp_epochs: int = 15
     ema_decay: float = 0.998
