@@ -16,7 +16,12 @@ from pate_fed.privacy.ledger_words import LedgerReport, describe, epsilon_text, 
 from pate_fed.privacy.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
 from pate_fed.privacy.noise import NoiseSource, SeededNoise, SystemNoise, noise_from_seed
 from pate_fed.privacy.planner import Plan, plan
-from pate_fed.privacy.sanitise import SanitisedEpsilon, SanitiseSettings, sanitised_epsilon
+from pate_fed.privacy.sanitise import (
+    SanitisedEpsilon,
+    SanitiseSettings,
+    check_sanitisable,
+    sanitised_epsilon,
+)
 from pate_fed.privacy.vote_model import past_votes, past_votes_from_file
 
 __all__ = [
@@ -47,6 +52,7 @@ __all__ = [
     "Sight",
     "SystemNoise",
     "audit_all",
+    "check_sanitisable",
     "data_dependent_epsilon_do_not_publish",
     "data_dependent_rdp",
     "describe",
