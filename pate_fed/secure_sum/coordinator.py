@@ -157,15 +157,14 @@ class CoordinatorSum:
         return SumBatch(self._identity, members, opening, sum_range, frozenset(self._pinned))
 
     def read_refusal(self, message: SumRefused) -> SumRefusal:
-        """Why a hospital refused.
+        """Why a hospital that has enrolled refuses what came after.
 
         Raises:
             IntegrityError: another study, or not signed by the hospital that it names.
         """
         enrolment = self._enrolments.get(message.party)
-        identity = None if enrolment is None else enrolment.identity
-        if identity is None and self._expected is not None:
-            identity = self._expected.get(message.party)
-        if message.study != self._study or (identity is not None and not message.signed_by(identity)):
+        if enrolment is None:
+            raise IntegrityError(f"{message.party} refuses and has not enrolled")
+        if message.study != self._study or not message.signed_by(enrolment.identity):
             raise IntegrityError(f"a refusal under the name of {message.party} is not signed by it")
         return message.refusal

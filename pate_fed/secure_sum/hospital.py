@@ -160,6 +160,8 @@ class HospitalSum:
             members = check_roster(roster, own, self._state.coordinator, self._demands)
             seat = dealing.take_seat(members, members.positions[own.party], self._state.exchange_key)
             self._state = self._state.pinned(roster, seat)
+        elif not roster.signed_by(self._state.coordinator):
+            raise RefusedError(SumRefusal.COORDINATOR)
         elif roster.digest != self._state.roster.digest:
             raise RefusedError(SumRefusal.ROSTER_CHANGED)
         return RosterPinned(roster=roster.digest.hex(), party=own.party).signed(self._identity)

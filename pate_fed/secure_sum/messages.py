@@ -84,7 +84,8 @@ class Message:
         """
         _check_version(record)
         names = [entry.name for entry in fields(cls)]
-        if record.get("kind") != cls.kind or set(record) != {"kind", *names}:
+        kind = record.get("kind")
+        if not isinstance(kind, str) or kind != cls.kind or set(record) != {"kind", *names}:
             raise _malformed(f"expected a message {cls.kind!r} with the fields {', '.join(names)}")
         for name in names:
             fits, words = CHECKS[name]
@@ -273,23 +274,22 @@ class SumRefused(Message):
 Request = EnrolRequest | Roster | BatchOpening | MaskRequest | SurvivorNotice | UnmaskRequest
 Reply = Enrolment | RosterPinned | BatchShares | MaskedVector | SurvivorConsent | UnmaskShares | SumRefused
 
-_REQUESTS: tuple[type[Request], ...] = (
-    EnrolRequest,
-    Roster,
-    BatchOpening,
-    MaskRequest,
-    SurvivorNotice,
-    UnmaskRequest,
-)
-_REPLIES: tuple[type[Reply], ...] = (
-    Enrolment,
-    RosterPinned,
-    BatchShares,
-    MaskedVector,
-    SurvivorConsent,
-    UnmaskShares,
-    SumRefused,
-)
+_REQUESTS: dict[Value, type[Request]] = {
+    kind.kind: kind
+    for kind in (EnrolRequest, Roster, BatchOpening, MaskRequest, SurvivorNotice, UnmaskRequest)
+}
+_REPLIES: dict[Value, type[Reply]] = {
+    kind.kind: kind
+    for kind in (
+        Enrolment,
+        RosterPinned,
+        BatchShares,
+        MaskedVector,
+        SurvivorConsent,
+        UnmaskShares,
+        SumRefused,
+    )
+}
 
 
 def parse_request(record: Record) -> Request:
@@ -299,10 +299,10 @@ def parse_request(record: Record) -> Request:
         RefusedError: another version, none of the requests, or malformed.
     """
     _check_version(record)
-    for kind in _REQUESTS:
-        if record.get("kind") == kind.kind:
-            return kind.from_record(record)
-    raise _malformed("a request of unknown kind")
+    kind = record.get("kind")
+    if not isinstance(kind, str) or kind not in _REQUESTS:
+        raise _malformed("a request of unknown kind")
+    return _REQUESTS[kind].from_record(record)
 
 
 def parse_reply(record: Record) -> Reply:
@@ -312,10 +312,10 @@ def parse_reply(record: Record) -> Reply:
         RefusedError: another version, none of the replies, or malformed.
     """
     _check_version(record)
-    for kind in _REPLIES:
-        if record.get("kind") == kind.kind:
-            return kind.from_record(record)
-    raise _malformed("a reply of unknown kind")
+    kind = record.get("kind")
+    if not isinstance(kind, str) or kind not in _REPLIES:
+        raise _malformed("a reply of unknown kind")
+    return _REPLIES[kind].from_record(record)
 
 
 def consent_digest(opening: BatchOpening, sharers: Positions, survivors: Positions) -> bytes:
