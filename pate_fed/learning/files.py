@@ -12,11 +12,11 @@ import torch
 
 from pate_fed.errors import InputError, IntegrityError
 
-__all__ = ["read_model", "write_model"]
+__all__ = ["read_model", "write_model", "write_whole"]
 
 
-def write_model(path: Path, kind: str, content: dict[str, Any]) -> None:
-    """Write `content` to `path`, mode 0600: a temporary file beside it, fsync, rename.
+def write_whole(path: Path, data: bytes) -> None:
+    """Write `data` to `path`, mode 0600, whole or not at all: a temporary file beside it, fsync, rename.
 
     Raises:
         InputError: the folder cannot be written to.
@@ -28,13 +28,27 @@ def write_model(path: Path, kind: str, content: dict[str, Any]) -> None:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from error
     try:
         with os.fdopen(handle, "wb") as file:
-            torch.save({"kind": kind, "version": 1, **content}, file)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def write_model(path: Path, kind: str, content: dict[str, Any]) -> None:
+    """Write the model `content` of `kind` to `path` as `write_whole` does.
+
+    Raises:
+        InputError: the folder cannot be written to.
+    """
+    buffer = io.BytesIO()
+    torch.save({"kind": kind, "version": 1, **content}, buffer)
+    write_whole(path, buffer.getvalue())
 
 
 def read_model(path: Path, kind: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.learning.device import resolve_device, seeded
+from pate_fed.learning.export import write_torchscript
 from pate_fed.learning.files import read_model, write_model
 from pate_fed.learning.inputs import check_images, to_tensor
 from pate_fed.learning.models import Classifier, Generator, build_discriminator
@@ -109,6 +110,14 @@ class Student:
             },
         }
         write_model(path, "student", content)
+
+    def export(self, path: Path) -> None:
+        """Write the student as TorchScript: uint8 (n, H, W, C) to probabilities (n, K), without this package.
+
+        Raises:
+            InputError: the folder cannot be written to.
+        """
+        write_torchscript(self._networks, self.image_shape, path)
 
     @classmethod
     def load(cls, path: Path, device: str = "cpu") -> Student:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -218,6 +220,47 @@ def test_saved_and_loaded_students_are_alike(stripes: MakeStripes, tmp_path: Pat
     made, remade = student.generate(4, seed=1), again.generate(4, seed=1)
     assert made is not None and remade is not None and np.array_equal(made, remade)
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+ALONE = """
+import sys, warnings
+import numpy as np
+import torch
+warnings.simplefilter("ignore")
+model = torch.jit.load(sys.argv[1])
+with torch.no_grad():
+    found = model(torch.from_numpy(np.load(sys.argv[2])))
+np.save(sys.argv[3], found.numpy())
+assert not any(name.startswith("pate_fed") for name in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("name", ["gan", "co-teaching"])
+def test_an_exported_student_needs_nothing_of_this_package(
+    stripes: MakeStripes, tmp_path: Path, name: str
+) -> None:
+    images, labels = stripes(60, channels=3)
+    student = _student(images, labels[:30], settings=replace(QUICK, name=name, epochs=1))
+    student.export(tmp_path / "student.ts")
+    np.save(tmp_path / "images.npy", images)
+    files = [str(tmp_path / name) for name in ("student.ts", "images.npy", "found.npy")]
+    subprocess.run([sys.executable, "-c", ALONE, *files], check=True, cwd=tmp_path)
+    assert np.allclose(np.load(tmp_path / "found.npy"), student.predict_proba(images), atol=1e-5)
+    # And the student itself is as before.
+    student.save(tmp_path / "student.pt")
+    assert np.array_equal(Student.load(tmp_path / "student.pt").predict(images), student.predict(images))
+
+
+def test_an_unwritable_folder_is_named(stripes: MakeStripes, tmp_path: Path) -> None:
+    images, labels = stripes(60)
+    student = _student(images, labels[:30], settings=replace(QUICK, epochs=1))
+    for write in (student.save, student.export):
+        with pytest.raises(InputError, match="absent"):
+            write(tmp_path / "absent" / "student.pt")
+        (tmp_path / "folder").mkdir(exist_ok=True)
+        with pytest.raises(InputError, match="folder"):
+            write(tmp_path / "folder")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 def test_a_supervised_student_has_no_generator(stripes: MakeStripes, tmp_path: Path) -> None:
