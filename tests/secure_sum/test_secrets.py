@@ -1,0 +1,168 @@
+"""Secrets and votes are in no repr, no error, no pickle, and in no state once a batch is over."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pate_fed.secure_sum as room
+from pate_fed.errors import PateFedError
+from pate_fed.secure_sum import Identity, RefusedError, SumRefusal, fingerprint
+from pate_fed.secure_sum.keys import ExchangeKey
+from pate_fed.secure_sum.masks import Masker
+from pate_fed.secure_sum.progress import load_batches
+
+MARK = 1_234_567_891
+
+
+def _forms(secret: bytes) -> list[str]:
+    """How a secret might show itself in a text."""
+    return [secret.hex(), repr(secret)[2:-1], str(list(secret))[1:-1]]
+
+
+def _secrets(parties: Any, name: str) -> list[bytes]:
+    """Every long-term and batch secret of a hospital."""
+    machine = parties.hospitals[name]
+    found = [parties.identities[name].to_bytes()]
+    if machine._state.seat is not None:
+        found += [secret for secret in machine._state.seat.secrets if any(secret)]
+    else:
+        found.append(machine._state.exchange_key.to_bytes())
+    for progress in machine._batches.values():
+        found += [limbs.astype("<u2").tobytes() for limbs in progress.held.reshape(-1, 17)]
+    return found
+
+
+def _shows(text: str, secrets: list[bytes]) -> bool:
+    return any(form in text for secret in secrets for form in _forms(secret)) or str(MARK) in text
+
+
+@pytest.mark.parametrize("step", ["share", "mask", "consent"])
+def test_no_repr_shows_a_secret_or_a_vote(step: str, federation: Any) -> None:
+    parties = federation(4)
+    values = np.full((4, 3), MARK, dtype=np.int64)
+    batch = parties.until(step, values)
+    machine = parties.hospitals["hospital-0"]
+    state = machine._state
+    things = [machine, batch, parties.identities["hospital-0"], state, state.seat, machine._batches]
+    things += list(machine._batches.values())
+    secrets = _secrets(parties, "hospital-0")
+    assert len(secrets) >= 8
+    for thing in things:
+        for text in (repr(thing), str(thing), f"{thing}", repr([thing])):
+            assert not _shows(text, secrets)
+    assert _shows(repr(secrets), secrets)
+
+
+def test_messages_show_no_bytes_and_no_arrays(federation: Any) -> None:
+    parties = federation(4)
+    values = np.full((4, 3), MARK, dtype=np.int64)
+    batch = parties.until("consent", values)
+    reply = parties.ask("hospital-0", batch.unmask_request())
+    assert reply.shares.hex() not in repr(reply) and "b'" not in repr(reply)
+    assert repr(reply).startswith("UnmaskShares(version=1, roster=") and "party='hospital-0'" in repr(reply)
+
+
+def test_no_error_shows_a_secret_or_a_vote(federation: Any) -> None:
+    parties = federation(5)
+    values = np.full((5, 3), MARK, dtype=np.int64)
+    batch = parties.until("share", values)
+    request = batch.mask_requests()["hospital-0"]
+    secrets, errors = _secrets(parties, "hospital-0"), []
+    for attempt in (
+        lambda: parties.ask("hospital-0", request, values[0][:2]),
+        lambda: parties.ask("hospital-0", request, values[0] + 2**33),
+        lambda: parties.ask("hospital-1", request, values[0]),
+        lambda: parties.ask("hospital-0", request.signed(parties.identities["hospital-1"]), values[0]),
+        lambda: parties.ask("hospital-0", batch.opening, values[0]),
+        lambda: batch.survivor_notice(),
+    ):
+        with pytest.raises(PateFedError) as caught:
+            attempt()
+        errors.append("".join(traceback.format_exception(caught.value)))
+    assert len(errors) == 6
+    assert not any(_shows(text, secrets) for text in errors)
+
+
+def test_secrets_are_not_pickled(federation: Any) -> None:
+    for secret in (Identity.generate(), ExchangeKey.generate()):
+        with pytest.raises(TypeError, match="not pickled"):
+            pickle.dumps(secret)
+        assert "hidden" in repr(secret)
+    with pytest.raises(TypeError, match="not pickled"):
+        pickle.dumps(federation(4).hospitals["hospital-0"])
+
+
+def test_a_finished_or_void_batch_keeps_no_secret(federation: Any) -> None:
+    parties = federation(4)
+    values = np.full((4, 3), 5, dtype=np.int64)
+    batch = parties.until("consent", values)
+    held = _secrets(parties, "hospital-0")[4:]
+    assert any(secret in parties.hospitals["hospital-0"].progress_state() for secret in held)
+    parties.ask("hospital-0", batch.unmask_request())
+    other = parties.until("mask", values)
+    held += _secrets(parties, "hospital-0")[4:]
+    notice = other.survivor_notice()
+    bad = replace(notice, survivors=np.array([0], dtype=np.int64)).signed(parties.coordinator_identity)
+    with pytest.raises(RefusedError):
+        parties.ask("hospital-0", bad)
+    state = parties.hospitals["hospital-0"].progress_state()
+    assert len(held) >= 16 and not any(secret in state for secret in held)
+    assert len(load_batches(state)) == 2
+
+
+def test_the_exchange_key_is_forgotten_once_the_roster_is_pinned(federation: Any) -> None:
+    parties = federation(4, pin=False)
+    machine = parties.hospitals["hospital-0"]
+    key = machine._state.exchange_key.to_bytes()
+    assert key in machine.study_state()
+    parties.ask("hospital-0", parties.roster)
+    assert key not in machine.study_state()
+    assert parties.identities["hospital-0"].to_bytes() not in machine.study_state()
+
+
+def test_the_coordinator_never_gets_a_long_term_secret(federation: Any) -> None:
+    """Everything that hospitals sent in a batch with dropouts, searched for the secrets that must stay."""
+    parties = federation(5)
+    values = np.full((5, 3), 5, dtype=np.int64)
+    batch = parties.until("unmask", values, drop={"mask": [4]})
+    batch.total()
+    kept = [secret for name in parties.names for secret in _secrets(parties, name)]
+    seen = b"".join(reply.sealed + reply.seeds + reply.commitment for reply in batch._dealt.values())
+    seen += b"".join(batch._shares.values()) + batch._sum.tobytes()
+    assert len(kept) >= 25 and not any(secret in seen for secret in kept[:5])
+    assert not any(secret in seen for secret in kept if len(secret) == 32)
+
+
+def test_randomness_has_one_source_and_no_seed() -> None:
+    folder = Path(room.__file__).parent
+    for path in folder.glob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        names |= {
+            alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+        }
+        # Attributes and imports by which a program could draw, or replace the source of, randomness.
+        assert not names & {"random", "default_rng", "urandom", "getrandbits", "_system"}
+        assert bool(names & {"secrets", "token_bytes"} - {"secrets"}) == (path.name == "entropy.py")
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(room.__all__) == sorted(set(room.__all__))
+    assert all(hasattr(room, name) for name in room.__all__)
+    assert SumRefusal.FAULT.value and Masker(3, 16).dtype == np.uint16
+
+
+def test_a_fingerprint_is_for_people() -> None:
+    one, two = Identity.generate(), Identity.generate()
+    assert Identity(one.to_bytes()).public == one.public
+    assert len(fingerprint(one.public).split()) == 16 and fingerprint(one.public) != fingerprint(two.public)
+    with pytest.raises(PateFedError, match="32 bytes"):
+        Identity(b"short")
