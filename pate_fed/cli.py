@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from pate_fed import __version__
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.errors import InputError, IntegrityError, PateFedError
 
 __all__ = ["main"]
 
@@ -118,6 +118,20 @@ def _agreement(given: str) -> float | Path:
         return Path(given)
 
 
+def _audit(arguments: argparse.Namespace) -> int:
+    from pate_fed.privacy import audit_all, noise_from_seed
+
+    found = audit_all(
+        noise_from_seed(arguments.seed),
+        trials=arguments.trials,
+        confidence=arguments.confidence,
+        shrink=arguments.shrink,
+    )
+    for result in found:
+        print(result.line())
+    return 0 if all(result.passed for result in found) else IntegrityError.exit_code
+
+
 def _report(arguments: argparse.Namespace) -> int:
     from pate_fed.report import read_result, write_report
 
@@ -134,6 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_data(commands)
     _add_plan(commands)
+    _add_audit(commands)
     _add_ledger(commands)
     report = commands.add_parser("report", help="write report.html of a run again")
     report.add_argument("run_dir", metavar="RUN_DIR")
@@ -177,6 +192,17 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     plan.add_argument("--picture", metavar="FILE.png", help="draw labels against ε")
     plan.add_argument("--format", choices=("text", "json"), default="text")
     plan.set_defaults(run=_plan)
+
+
+def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    audit = commands.add_parser("audit", help="sample the mechanisms and hold them against the ledger's ε")
+    audit.add_argument("--trials", type=int, default=10_000, help="samples a mechanism (default 10000)")
+    audit.add_argument("--confidence", type=float, default=0.999, help="of the lower bounds (default 0.999)")
+    audit.add_argument(
+        "--shrink", type=float, default=1.0, help="draw less noise than is charged: a test fault"
+    )
+    audit.add_argument("--seed", type=int, help="seeded noise: quicker, and repeatable")
+    audit.set_defaults(run=_audit)
 
 
 def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

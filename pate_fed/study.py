@@ -68,11 +68,16 @@ OPTIONS: tuple[Option, ...] = (
         "--threshold", "aggregation.threshold", "votes the winner must reach, T (default 0.8 per teacher)"
     ),
     Option("--sigma1", "aggregation.sigma1", "noise of the threshold check, votes (default 0.6 per teacher)"),
-    Option("--sigma2", "aggregation.sigma2", "noise of the vote, votes (default 0.16 per teacher)"),
+    Option(
+        "--sigma2",
+        "aggregation.sigma2",
+        "noise of the vote, votes; lnmax: its scale (default 0.16 per teacher)",
+    ),
     Option("--labels", "queries.labels", "stop after so many answered queries"),
     Option("--max-queries", "queries.max_queries", "ask at most so many queries (default: the whole pool)"),
     Option("--epsilon", "privacy.epsilon", "budget: never passed (default: none, ε is reported)"),
     Option("--delta", "privacy.delta", "the δ that every ε is stated for"),
+    Option("--sanitise", "privacy.sanitise", "release a data-dependent ε that may be published"),
     Option("--student", "student.name", "how the student learns"),
     Option("--student-epochs", "student.epochs", "passes over the public data"),
     Option("--backend", "engine.backend", "Flower's engine on Ray, or all in this process", choices=BACKENDS),
@@ -210,12 +215,17 @@ class Queries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Privacy:
-    """The budget and what it protects. No budget: ε is only reported."""
+    """The budget and what it protects. No budget: ε is only reported.
+
+    With `sanitise` a data-dependent ε is released through smooth sensitivity; its parameters are fixed from
+    the study's terms, before the first vote.
+    """
 
     epsilon: float | None = None
     delta: float = 1e-5
     unit: str = "record"
     adjacency: str = "replace-one"
+    sanitise: bool = False
 
     def __post_init__(self) -> None:
         _check(_positive(self.epsilon), "privacy.epsilon", self.epsilon, "a finite number above 0")

@@ -17,7 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.privacy import Ledger, data_dependent_epsilon_do_not_publish, noise_from_seed
+from pate_fed.privacy import Ledger, noise_from_seed
 from pate_fed.report import (
     Outcome,
     PartyWork,
@@ -38,6 +38,7 @@ from pate_fed.report.memory import watch_memory
 from pate_fed.study import Study
 from server.coordinator import Course, Findings
 from server.exchange import Stopped
+from server.figures import analysts_epsilon, fix_sanitising, publishable_epsilon
 from server.release import Desk, make_ledger_terms, make_mechanism
 from server.terms import check_against_data, make_terms
 
@@ -67,8 +68,10 @@ class Coordinator:
         self._noise = noise_from_seed(None if study.seed is None else study.seed_for("noise"))
         self._ledger_terms = make_ledger_terms(study, self._terms, self._noise)
         self._found = Findings()
-        self._epsilon = 0.0  # nothing is released before the ledger is open
-        self._private_epsilon: float | None = None
+        self._sanitise = (
+            fix_sanitising(self._terms, self._ledger_terms.protection) if study.privacy.sanitise else None
+        )
+        self._privacy = PrivacyFigures(student=0.0)  # nothing is released before the ledger is open
         self._error: BaseException | None = None
         self._peak_mb: int | None = None
 
@@ -130,11 +133,25 @@ class Coordinator:
                 try:
                     self._course(ledger).run(grid)
                 finally:
-                    self._epsilon = ledger.epsilon()
                     self._export_labels(ledger)
-                    self._private_epsilon = self._data_dependent()
+                    self._privacy = self._figures(ledger)
         except Exception as error:  # kept, not lost: `conclude` reports it and turns it into an exit code
             self._error = error
+
+    def _figures(self, ledger: Ledger) -> PrivacyFigures:
+        terms, protection, found = self._terms, self._ledger_terms.protection, self._found
+        mechanism = make_mechanism(terms)
+        sanitised = None
+        if self._sanitise is not None:
+            sanitised = publishable_epsilon(
+                mechanism, found, self._sanitise, self._noise, protection, delta=terms.delta
+            )
+        return PrivacyFigures(
+            student=ledger.epsilon(),
+            data_dependent_do_not_publish=analysts_epsilon(mechanism, found, protection, delta=terms.delta),
+            sanitised=sanitised,
+            coordinator=ledger.coordinator_epsilon(),
+        )
 
     def _course(self, ledger: Ledger) -> Course:
         desk = Desk(self._terms, make_mechanism(self._terms), noise=self._noise, ledger=ledger)
@@ -202,28 +219,10 @@ class Coordinator:
             status=self._status(),
             reason=self._reason(),
             accuracy=found.accuracy,
-            privacy=PrivacyFigures(
-                student=self._epsilon, data_dependent_do_not_publish=self._private_epsilon
-            ),
+            privacy=self._privacy,
             seconds=replace(found.seconds, total=time.perf_counter() - self._started),
             peak_memory_mb=self._peak_mb,
         )
-
-    def _data_dependent(self) -> float | None:
-        """For the analyst's eyes: computed from the totals that the coordinator saw."""
-        found, terms = self._found, self._terms
-        if not len(found.index):
-            return None
-        confident = terms.aggregator == "confident-gnmax"
-        return data_dependent_epsilon_do_not_publish(
-            found.asked_totals,
-            found.label >= 0,
-            threshold=terms.threshold if confident else None,
-            sigma1=terms.sigma1 if confident else None,
-            sigma2=terms.sigma2,
-            delta=terms.delta,
-            protection=self._ledger_terms.protection,
-        ).epsilon
 
     def _status(self) -> str:
         if self._error is None:

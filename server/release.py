@@ -15,6 +15,7 @@ from pate_fed.privacy import (
     GNMax,
     Ledger,
     LedgerTerms,
+    LNMax,
     NoiseSource,
     Protection,
     Release,
@@ -24,7 +25,7 @@ from pate_fed.study import Study
 
 __all__ = ["Desk", "Mechanism", "make_ledger_terms", "make_mechanism"]
 
-Mechanism = ConfidentGNMax | GNMax
+Mechanism = ConfidentGNMax | GNMax | LNMax
 
 
 def make_mechanism(terms: Terms) -> Mechanism:
@@ -32,6 +33,8 @@ def make_mechanism(terms: Terms) -> Mechanism:
     teachers = terms.num_clients * terms.teachers_per_client
     if terms.aggregator == "gnmax":
         return GNMax(num_teachers=teachers, num_classes=terms.num_classes, sigma=terms.sigma2)
+    if terms.aggregator == "lnmax":
+        return LNMax(num_teachers=teachers, num_classes=terms.num_classes, scale=terms.sigma2)
     return ConfidentGNMax(
         num_teachers=teachers,
         num_classes=terms.num_classes,

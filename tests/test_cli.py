@@ -123,3 +123,11 @@ def test_data_shows_glyph(
     assert sheet.read_bytes().startswith(b"\x89PNG")
     assert main(["data", "glyf"]) == 2
     assert "glyph" in capsys.readouterr().err
+
+
+def test_audit_passes_the_mechanisms_and_catches_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "--seed", "1", "--trials", "4000"]) == 0
+    assert "FAULT" not in capsys.readouterr().out
+    assert main(["audit", "--seed", "1", "--trials", "4000", "--shrink", "0.5"]) == 6
+    assert "FAULT" in capsys.readouterr().out
+    assert main(["audit", "--trials", "0"]) == 2

@@ -189,6 +189,33 @@ def test_json_and_an_unreachable_threshold(
     assert verify(run_dir / "ledger.sqlite").asked == 20
 
 
+@pytest.mark.parametrize("aggregator", ["gnmax", "lnmax"])
+def test_other_mechanisms_answer_everything(
+    aggregator: str, here: Callable[..., int], config: Path, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    options = ["--aggregator", aggregator, "--sigma2", "3", "--student", "supervised", "--quiet"]
+    assert here("--config", str(config), "--run-dir", str(run_dir), *options) == 0
+    metrics = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["queries_asked"] == metrics["queries_answered"] == 40
+    figures = metrics["privacy"]["student"]
+    assert 0 < figures["data_dependent_do_not_publish"] <= figures["data_independent"]
+    assert verify(run_dir / "ledger.sqlite").answered == 40
+
+
+def test_a_sanitised_epsilon_is_released_where_the_terms_allow_it(
+    here: Callable[..., int], config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    base = ["--config", str(config), "--run-dir", str(run_dir), "--sanitise", "--quiet"]
+    assert here(*base) == 2  # six teachers: noise of 0.96 votes is too little for smooth sensitivity
+    assert "--sanitise" in capsys.readouterr().err
+    assert not run_dir.exists()
+    assert here(*base, "--sigma2", "40", "--sigma1", "40", "--threshold", "0") == 0
+    metrics = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["privacy"]["student"]["sanitised"] > 0
+
+
 def test_several_teachers_a_client_and_a_whole_hospital_protected(
     here: Callable[..., int], config: Path, tmp_path: Path
 ) -> None:
