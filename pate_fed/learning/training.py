@@ -9,35 +9,24 @@ Post-processing of released labels and public inputs only, so nothing here costs
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from pate_fed.errors import InputError, PateFedError
-from pate_fed.learning.cleansing import decayed, most_suspected, suspects
-from pate_fed.learning.coteaching import exchange, keep_rate
+from pate_fed.errors import InputError
+from pate_fed.learning.checkpoint import Checkpoint
+from pate_fed.learning.cleansing import most_suspected
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
-from pate_fed.learning.losses import (
-    feature_matching_loss,
-    masked_mean,
-    supervised_losses,
-    unsupervised_loss,
-)
-from pate_fed.learning.models import Generator, Shape, build_discriminator
 from pate_fed.learning.noise_rate import estimate_noise_rate
 from pate_fed.learning.settings import EpochRecord, StudentSettings
 from pate_fed.learning.student import Student
+from pate_fed.learning.trainer import Sets, Trainer
 
 __all__ = ["train_student"]
-
-BETA1, BETA2 = 0.5, 0.999  # Adam, as in the improved-GAN recipe
 
 
 def train_student(
@@ -53,18 +42,24 @@ def train_student(
     test_labels: NDArray[np.int64] | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
     true_labels: NDArray[np.int64] | None = None,
+    checkpoint: Path | None = None,
 ) -> Student:
     """Train a student on public images, some of which have released, partly wrong labels.
 
     The test part, and the labelled images' `true_labels` where they are known, are only reported in each
     `EpochRecord`; nothing is chosen by them. The same seed, data, device and number of threads give the same
-    student. Without unlabelled images the labelled ones serve as such; a
-    class without a label is not learnt; labels all of one class give a student of that class.
+    student. Without unlabelled images the labelled ones serve as such; a class without a label is not learnt;
+    labels all of one class give a student of that class.
+
+    With `checkpoint` the state is written there after each epoch; a later call with the same arguments goes
+    on from it, to the student that an undisturbed run would have given. The file is removed at the end.
 
     Shapes: images uint8 (n, H, W, C), labelled_index int64 (m,) into them, labels int64 (m,), m ≥ 1.
 
     Raises:
-        InputError: images, index or labels are not that, there is no label, or the device is not there.
+        InputError: images, index or labels are not that, there is no label, the device is not there, or the
+            checkpoint belongs to another run.
+        IntegrityError: the checkpoint is damaged.
         PateFedError: a loss or a weight is no longer finite; the error names the epoch and which.
     """
     check_images(images)
@@ -76,12 +71,14 @@ def train_student(
         index = np.asarray(labelled_index)
         rate = estimate_noise_rate(images[index], labels, num_classes=num_classes, seed=seed, device=device)
         settings = replace(settings, noise_rate=rate)
-    history: list[EpochRecord] = []
+    saved = Checkpoint.at(checkpoint, images, labelled_index, labels, settings, seed)
+    history = saved.history
     with seeded(seed, device):
         pixels = to_tensor(images, device)
-        sets = _Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
-        for stage in range(1, settings.stages + 1):
-            trainer = _Trainer(settings, shape, num_classes, pixels, samples=len(sets.labelled))
+        every = Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
+        for stage in range(saved.stage, settings.stages + 1):
+            sets = every if saved.removed is None else every.without(saved.removed.to(device))
+            trainer = Trainer(settings, shape, num_classes, pixels, samples=len(sets.labelled))
             student = Student(
                 trainer.averages,
                 trainer.generator,
@@ -91,205 +88,20 @@ def train_student(
                 device=device,
                 history=history,
             )
-            for epoch in range(1, settings.epochs + 1):
+            for epoch in range(1 + saved.restore(trainer), settings.epochs + 1):
                 record = trainer.run_epoch(epoch, sets)
                 if epoch % settings.test_every == 0 or epoch == settings.epochs:
                     record = replace(record, test_accuracy=_accuracy(student, test_images, test_labels))
                 # Epochs are counted through, losses and rates by the stage's own epoch.
                 history.append(replace(record, epoch=len(history) + 1, stage=stage))
+                saved.write(stage, epoch, trainer)
                 if on_epoch is not None:
                     on_epoch(history[-1])
             student.check_weights()
             if stage < settings.stages:
-                sets = sets.without(most_suspected(trainer.table, share=settings.tau))
+                saved.removed = most_suspected(trainer.table, share=settings.tau)
+    saved.remove()
     return student
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sets:
-    """The labelled set M_l and the unlabelled set M_u, as positions among the public inputs."""
-
-    labelled: Tensor  # int64 (m,)
-    labels: Tensor  # int64 (m,)
-    wrong: Tensor  # bool (m,), false throughout where the truth is not known
-    truth_known: bool
-    unlabelled: Tensor  # int64 (n - m,), or the labelled ones where nothing else is left
-
-    @classmethod
-    def of(
-        cls,
-        index: NDArray[np.int64],
-        labels: NDArray[np.int64],
-        truth: NDArray[np.int64] | None,
-        *,
-        count: int,
-        device: str,
-    ) -> _Sets:
-        def tensor(values: NDArray[np.int64]) -> Tensor:
-            return torch.from_numpy(np.array(values, dtype=np.int64)).to(device)
-
-        rest = np.setdiff1d(np.arange(count), index)
-        return cls(
-            labelled=tensor(index),
-            labels=tensor(labels),
-            wrong=tensor(labels) != tensor(labels if truth is None else truth),
-            truth_known=truth is not None,
-            unlabelled=tensor(rest if len(rest) else index),
-        )
-
-    def without(self, removed: Tensor) -> _Sets:
-        """M_l^san and M_u^san: the `removed` samples, bool (m,), lose their label and join the unlabelled."""
-        return replace(
-            self,
-            labelled=self.labelled[~removed],
-            labels=self.labels[~removed],
-            wrong=self.wrong[~removed],
-            unlabelled=torch.cat([self.unlabelled, self.labelled[removed]]),
-        )
-
-
-class _Trainer:
-    """Discriminators, generator, their optimisers and the weights averaged for prediction."""
-
-    def __init__(
-        self, settings: StudentSettings, shape: Shape, num_classes: int, pixels: Tensor, *, samples: int
-    ) -> None:
-        self.settings, device = settings, pixels.device
-        count = 2 if settings.co_teaching else 1
-        self.networks = [
-            build_discriminator(settings.network, shape, num_classes).to(device) for _ in range(count)
-        ]
-        self.front = self.networks[0].front
-        self.front.fit(pixels)
-        for network in self.networks:
-            network.front.load_state_dict(self.front.state_dict())
-        # Nothing in a front is trained, so all public inputs go through it once.
-        self.inputs = self.front(pixels)
-        self.averages = [copy.deepcopy(network) for network in self.networks]
-        self.generator = None if settings.name == "supervised" else Generator(shape).to(device)
-        # Adam works weight by weight, so one optimiser over both discriminators is two.
-        self.weights: list[Tensor] = [w for network in self.networks for w in network.parameters()]
-        self.mean_weights: list[Tensor] = [w for network in self.averages for w in network.parameters()]
-        self.optimiser = _adam(self.weights, settings)
-        self.generator_optimiser = _adam(self.generator.parameters(), settings) if self.generator else None
-        self.step = 0
-        self.table = torch.zeros(samples, device=device)  # PATE++'s counts, one a labelled sample
-
-    def run_epoch(self, epoch: int, sets: _Sets) -> EpochRecord:
-        """One pass over the labelled and the unlabelled set, the smaller one duplicated (Algorithm 1)."""
-        for module in (*self.networks, *([self.generator] if self.generator else [])):
-            module.train()
-        rate = keep_rate(epoch, noise_rate=self.settings.beta, ramp_epochs=self.settings.ramp_epochs)
-        self._set_learning_rate(epoch)
-        size = len(sets.labelled)
-        if self.generator is not None:
-            size = max(size, len(sets.unlabelled))
-        labelled = _batches(len(sets.labelled), size, self.settings.batch_size, self.inputs.device)
-        unlabelled = _batches(len(sets.unlabelled), size, self.settings.batch_size, self.inputs.device)
-        counts = torch.zeros_like(self.table)
-        sums = torch.zeros(6, dtype=torch.float64, device=self.inputs.device)
-        for pick, pick_unlabelled in zip(labelled, unlabelled, strict=True):
-            x, y = self.inputs[sets.labelled[pick]], sets.labels[pick]
-            u = self.inputs[sets.unlabelled[pick_unlabelled]]
-            figures, disagree, suspected = self._learn_batch(x, y, u, rate)
-            counts.index_add_(0, pick, suspected.to(counts.dtype))
-            told = torch.stack([disagree.sum(), (disagree & sets.wrong[pick]).sum()]).double()
-            sums += torch.cat([figures, told])
-            self._average()
-        self.table = decayed(self.table, counts > 0, decay=self.settings.count_decay)
-        # The only time in an epoch that the host waits for the device.
-        return self._record(epoch, sums.tolist(), batches=len(labelled), truth_known=sets.truth_known)
-
-    def _learn_batch(self, x: Tensor, y: Tensor, u: Tensor, rate: float) -> tuple[Tensor, Tensor, Tensor]:
-        """One step of the discriminators, then one of the generator.
-
-        Returns three losses and the kept share, float64 (4,); then bool (batch,) each: the labelled samples
-        on which the discriminators disagree, and those suspected of a wrong label.
-        """
-        fake = self.front(self.generator.draw(len(u))) if self.generator is not None else None
-        parts = [x] if fake is None else [x, u, fake.detach()]
-        together, sizes = torch.cat(parts), [len(part) for part in parts]
-        logits = [torch.split(network.logits(together), sizes) for network in self.networks]
-
-        losses = [supervised_losses(each[0], y) for each in logits]  # (batch,) a discriminator
-        first, second = (each[0].argmax(dim=1) for each in (logits[0], logits[-1]))
-        disagree = first != second
-        candidates = disagree if self.settings.by_disagreement else torch.ones_like(disagree)
-        chosen = exchange(losses, candidates, rate=rate)
-        supervised = [masked_mean(loss, keep) for loss, keep in zip(losses, chosen, strict=True)]
-        unsupervised = [] if fake is None else [unsupervised_loss(each[1], each[2]) for each in logits]
-        self.optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward([torch.stack(supervised + unsupervised).sum()])
-        self.optimiser.step()
-
-        matching = torch.zeros((), device=x.device) if fake is None else self._learn_generator(u, fake)
-        means = [
-            torch.stack(each).detach().mean() if each else matching for each in (supervised, unsupervised)
-        ]
-        figures = torch.stack([*means, matching, torch.stack(chosen).float().mean()]).double()
-        return figures, disagree, suspects(first, second, y)
-
-    def _learn_generator(self, u: Tensor, fake: Tensor) -> Tensor:
-        assert self.generator is not None and self.generator_optimiser is not None
-        with torch.no_grad():
-            real = [network.features(u) for network in self.networks]
-        loss = feature_matching_loss(real, [network.features(fake) for network in self.networks])
-        self.generator_optimiser.zero_grad(set_to_none=True)
-        # Only the generator moves here: the discriminators' weights get no gradient.
-        torch.autograd.backward([loss], inputs=list(self.generator.parameters()))
-        self.generator_optimiser.step()
-        return loss.detach()
-
-    def _average(self) -> None:
-        """Exponential average of the discriminators' weights, short at first."""
-        self.step += 1
-        decay = min(self.settings.ema_decay, self.step / (self.step + 9))
-        with torch.no_grad():
-            torch._foreach_lerp_(self.mean_weights, self.weights, 1.0 - decay)
-
-    def _set_learning_rate(self, epoch: int) -> None:
-        progress = (epoch - 1) / self.settings.epochs
-        factor = 1.0 if progress < 0.5 else 1.0 - 1.8 * (progress - 0.5)
-        for optimiser in (self.optimiser, self.generator_optimiser):
-            if optimiser is not None:
-                optimiser.param_groups[0]["lr"] = self.settings.learning_rate * factor
-
-    def _record(self, epoch: int, sums: list[float], *, batches: int, truth_known: bool) -> EpochRecord:
-        supervised, unsupervised, matching, kept = (each / batches for each in sums[:4])
-        disagreements, wrong = sums[4:]
-        losses = {"supervised loss": supervised}
-        if self.generator is not None:
-            losses |= {"unsupervised loss": unsupervised, "generator's loss": matching}
-        for name, value in losses.items():
-            if not math.isfinite(value):
-                raise PateFedError(
-                    f"student: the {name} is {value} in epoch {epoch}; a lower learning_rate may help"
-                )
-        pair, adversarial = len(self.networks) == 2, self.generator is not None
-        return EpochRecord(
-            epoch=epoch,
-            loss_supervised=supervised,
-            loss_unsupervised=unsupervised if adversarial else None,
-            loss_generator=matching if adversarial else None,
-            kept_share=kept,
-            disagreements=round(disagreements) if pair else None,
-            wrong_in_disagreement=wrong / disagreements if truth_known and disagreements else None,
-            test_accuracy=None,
-        )
-
-
-def _adam(weights: Iterable[Tensor], settings: StudentSettings) -> torch.optim.Optimizer:
-    return torch.optim.Adam(weights, lr=settings.learning_rate, betas=(BETA1, BETA2), fused=True)
-
-
-def _batches(count: int, size: int, batch: int, device: torch.device) -> Tensor:
-    """Positions 0 .. count - 1, repeated to at least `size` and to whole batches: int64 (batches, batch).
-
-    Every repetition is shuffled by itself, so that a sample comes back only after all others.
-    """
-    total = -(-size // batch) * batch
-    rounds = [torch.randperm(count, device=device) for _ in range(-(-total // count))]
-    return torch.cat(rounds)[:total].view(-1, batch)
 
 
 def _accuracy(

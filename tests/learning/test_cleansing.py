@@ -11,7 +11,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from pate_fed.learning import StudentSettings, train_student, training
+from pate_fed.learning import StudentSettings, train_student
+from pate_fed.learning import trainer as steps
 from pate_fed.learning.cleansing import decayed, most_suspected, suspects
 from pate_fed.learning.inputs import to_tensor
 
@@ -62,7 +63,7 @@ def test_the_removed_count_is_the_papers(share: float, count: int) -> None:
 
 def test_removed_samples_join_the_unlabelled() -> None:
     index, labels = np.array([5, 2, 9]), np.array([0, 1, 1])
-    sets = training._Sets.of(index, labels, np.array([0, 0, 1]), count=10, device="cpu")
+    sets = steps.Sets.of(index, labels, np.array([0, 0, 1]), count=10, device="cpu")
     clean = sets.without(torch.tensor([False, True, False]))
     assert clean.labelled.tolist() == [5, 9] and clean.labels.tolist() == [0, 1]
     assert sets.wrong.tolist() == [False, True, False] and clean.wrong.tolist() == [False, False]
@@ -72,7 +73,7 @@ def test_removed_samples_join_the_unlabelled() -> None:
 def test_pate_plus_learns_from_disagreement_only(stripes: MakeStripes) -> None:
     images, labels = stripes(60)
     settings = replace(QUICK, name="pate+")
-    trainer = training._Trainer(settings, (16, 16, 1), 4, to_tensor(images, "cpu"), samples=30)
+    trainer = steps.Trainer(settings, (16, 16, 1), 4, to_tensor(images, "cpu"), samples=30)
     for network in trainer.networks:
         network.eval()  # without noise, so that the two passes here are the same
     x, y = trainer.inputs[:30], torch.from_numpy(labels[:30])
@@ -92,7 +93,7 @@ def test_two_that_always_agree_learn_without_labels(
     stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images, labels = stripes(80)
-    true = training.build_discriminator
+    true = steps.build_discriminator
 
     def stubborn(*args: object) -> object:
         network = true(*args)  # type: ignore[arg-type]
@@ -100,7 +101,7 @@ def test_two_that_always_agree_learn_without_labels(
             network.output.bias[1] = 1000.0  # type: ignore[index, operator, union-attr]
         return network
 
-    monkeypatch.setattr(training, "build_discriminator", stubborn)
+    monkeypatch.setattr(steps, "build_discriminator", stubborn)
     student = train_student(
         images,
         labelled_index=np.arange(40),
@@ -122,13 +123,13 @@ def test_pate_plus_plus_removes_wrong_labels_rather_than_right_ones(
     wrong = rng.random(200) < 0.3
     labels[wrong] = (labels[wrong] + rng.integers(1, 4, wrong.sum())) % 4
     taken: list[NDArray[np.bool_]] = []
-    true = training._Sets.without
+    true = steps.Sets.without
 
-    def spy(sets: training._Sets, removed: torch.Tensor) -> training._Sets:
+    def spy(sets: steps.Sets, removed: torch.Tensor) -> steps.Sets:
         taken.append(removed.numpy())
         return true(sets, removed)
 
-    monkeypatch.setattr(training._Sets, "without", spy)
+    monkeypatch.setattr(steps.Sets, "without", spy)
     student = train_student(
         images,
         labelled_index=np.arange(200),

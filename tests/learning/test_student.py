@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError, PateFedError
-from pate_fed.learning import STUDENTS, EpochRecord, Student, StudentSettings, models, train_student, training
+from pate_fed.learning import STUDENTS, EpochRecord, Student, StudentSettings, models, train_student
+from pate_fed.learning import trainer as steps
 from pate_fed.learning.inputs import to_tensor
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
@@ -80,8 +81,8 @@ def test_co_teaching_keeps_what_the_schedule_says(stripes: MakeStripes) -> None:
     assert [record.kept_share for record in student.history] == pytest.approx([0.9, 0.8, 0.7, 0.7])
 
 
-def _trainer(images: NDArray[np.uint8], name: str = "co-teaching") -> training._Trainer:
-    return training._Trainer(replace(QUICK, name=name), (16, 16, 1), 4, to_tensor(images, "cpu"), samples=30)
+def _trainer(images: NDArray[np.uint8], name: str = "co-teaching") -> steps.Trainer:
+    return steps.Trainer(replace(QUICK, name=name), (16, 16, 1), 4, to_tensor(images, "cpu"), samples=30)
 
 
 def _copies(module: torch.nn.Module) -> list[torch.Tensor]:
@@ -125,8 +126,8 @@ def test_a_sample_only_its_peer_dropped_does_not_teach(stripes: MakeStripes) -> 
     with torch.no_grad():
         for network in trainer.networks:
             network.eval()
-        losses = [training.supervised_losses(n.logits(trainer.inputs[:30]), y) for n in trainer.networks]
-    first, second = training.exchange(losses, torch.ones(30, dtype=torch.bool), rate=0.5)
+        losses = [steps.supervised_losses(n.logits(trainer.inputs[:30]), y) for n in trainer.networks]
+    first, second = steps.exchange(losses, torch.ones(30, dtype=torch.bool), rate=0.5)
     assert first.sum() == second.sum() == 15
     assert set(losses[1].argsort()[:15].tolist()) == set(first.nonzero().flatten().tolist())
 
@@ -142,7 +143,7 @@ def test_the_front_is_shared_and_never_trained(stripes: MakeStripes) -> None:
 
 
 def test_every_sample_comes_before_one_comes_again() -> None:
-    found = training._batches(7, 20, 6, torch.device("cpu"))
+    found = steps._batches(7, 20, 6, torch.device("cpu"))
     assert found.shape == (4, 6)
     flat = found.flatten().tolist()
     for start in (0, 7, 14):
@@ -192,8 +193,8 @@ def test_divergence_ends_the_run_and_is_named(
     stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     images, labels = stripes(60)
-    true = getattr(training, part)
-    monkeypatch.setattr(training, part, lambda *args: true(*args) * float("nan"))
+    true = getattr(steps, part)
+    monkeypatch.setattr(steps, part, lambda *args: true(*args) * float("nan"))
     name = {"supervised_losses": "supervised loss", "unsupervised_loss": "unsupervised loss"}
     with pytest.raises(PateFedError, match=rf"{name.get(part, 'generator')}.* nan in epoch 1"):
         _student(images, labels[:20])
@@ -261,6 +262,49 @@ def test_an_unwritable_folder_is_named(stripes: MakeStripes, tmp_path: Path) -> 
         with pytest.raises(InputError, match="folder"):
             write(tmp_path / "folder")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize("name", ["supervised", "gan", "pate++"])
+@pytest.mark.parametrize("stop", [1, 2, 3])
+def test_a_stopped_run_goes_on_to_the_same_student(
+    stripes: MakeStripes, tmp_path: Path, name: str, stop: int
+) -> None:
+    images, labels = stripes(60)
+    settings = replace(QUICK, name=name, epochs=2 if name == "pate++" else 4)
+    whole = _student(images, labels[:40], settings=settings)
+
+    class Stop(Exception):
+        pass
+
+    def stopping(record: EpochRecord) -> None:
+        if record.epoch == stop:
+            raise Stop
+
+    path = tmp_path / "student.checkpoint"
+    with pytest.raises(Stop):
+        _student(images, labels[:40], settings=settings, checkpoint=path, on_epoch=stopping)
+    seen: list[EpochRecord] = []
+    resumed = _student(images, labels[:40], settings=settings, checkpoint=path, on_epoch=seen.append)
+    assert [record.epoch for record in seen] == list(range(stop + 1, 5))
+    assert resumed.history == whole.history
+    assert np.array_equal(resumed.predict_proba(images), whole.predict_proba(images))
+    assert not path.exists()
+
+
+def test_another_runs_checkpoint_is_refused(stripes: MakeStripes, tmp_path: Path) -> None:
+    images, labels = stripes(60)
+    path = tmp_path / "student.checkpoint"
+
+    def stop(record: EpochRecord) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _student(images, labels[:20], checkpoint=path, on_epoch=stop)
+    with pytest.raises(InputError, match="another seed"):
+        _student(images, labels[:20], checkpoint=path, seed=1)
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(IntegrityError, match="checkpoint"):
+        _student(images, labels[:20], checkpoint=path)
 
 
 def test_a_supervised_student_has_no_generator(stripes: MakeStripes, tmp_path: Path) -> None:
