@@ -76,7 +76,7 @@ class Checkpoint:
             raise IntegrityError(f"{path}: the checkpoint lacks a part") from error
 
     def restore(self, trainer: Trainer) -> int:
-        """Put the saved state, if any, into `trainer` and torch's generators; tell the stage's epochs done."""
+        """Put the saved state, if any, into `trainer` and torch's generators; the epochs done in it."""
         if self.trainer is None:
             return 0
         trainer.restore(self.trainer)
