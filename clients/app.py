@@ -5,6 +5,7 @@ Whatever goes wrong inside becomes a refusal from the fixed list; details stay i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from flwr.app import Context, Message
@@ -38,6 +39,7 @@ def query_votes(message: Message, context: Context) -> Message:
 
 
 def _answer(message: Message, context: Context, handle: Handler) -> Message:
+    start = time.perf_counter()
     hospital = Hospital(read_site(context.node_config))
     try:
         reply = handle(hospital, from_flower(message.content))
@@ -47,4 +49,5 @@ def _answer(message: Message, context: Context, handle: Handler) -> Message:
         # An exception's text could carry data out; only the code of a fault leaves.
         hospital.journal.fault(error)
         reply = hospital.refuse(Refusal.FAULT)
+    hospital.journal.note("handled", seconds=time.perf_counter() - start)
     return Message(to_flower(reply.to_record()), reply_to=message)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,11 +86,8 @@ class Hospital:
             return self.refuse(Refusal.MALFORMED)
         if not self.journal.claim(_content_digest(request.index)):
             return self.refuse(Refusal.REPEATED)
-        start = time.perf_counter()
         votes = self._count_votes(pool[request.index])
-        self.journal.note(
-            "voted", queries=len(votes), bytes=votes.nbytes, seconds=time.perf_counter() - start
-        )
+        self.journal.note("voted", queries=len(votes), bytes=votes.nbytes)
         return VoteReply(party=self._site.party, batch_digest=request.digest, votes=votes)
 
     def _objection(self, terms: Terms) -> Refusal | None:
@@ -120,7 +116,6 @@ class Hospital:
         for number, (path, part) in enumerate(parts):
             if path.exists():
                 continue
-            start = time.perf_counter()
             with _one_thread():
                 teacher = train_teacher(
                     dataset.private_images[part],
@@ -131,7 +126,7 @@ class Hospital:
                     device=self._site.device,
                 )
             teacher.save(path)
-            self.journal.note("taught", teacher=number, seconds=time.perf_counter() - start)
+            self.journal.note("taught", teacher=number)
 
     def _count_votes(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
         from pate_fed.learning import Teacher

@@ -88,7 +88,8 @@ def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
 def _seconds_worked(folder: Path) -> float:
     """From the simulated parties' own logs, which a real hospital never shows."""
     logs = (path.read_text(encoding="utf-8").splitlines() for path in folder.glob("party-*/log.jsonl"))
-    return float(sum(json.loads(line).get("seconds", 0.0) for lines in logs for line in lines))
+    events = (json.loads(line) for lines in logs for line in lines)
+    return float(sum(event["seconds"] for event in events if event["event"] == "handled"))
 
 
 @contextmanager
