@@ -37,7 +37,7 @@ def add_noise_share(votes: NDArray[np.int64], draw: DrawNoise, *, sigma_party: f
     Raises:
         InputError: `sigma_party` squared is below 2, or the source gave something else than was asked for.
     """
-    if not math.isfinite(sigma_party) or sigma_party**2 < LEAST_VARIANCE:
+    if not 0 < sigma_party < math.inf or sigma_party**2 < LEAST_VARIANCE:
         raise InputError(
             f"sigma_party={sigma_party}: a hospital's share of noise needs a variance of at least "
             f"{LEAST_VARIANCE:g} votes squared; give more noise or count on fewer honest hospitals"

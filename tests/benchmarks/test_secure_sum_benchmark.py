@@ -1,0 +1,131 @@
+"""CPU seconds of secure summation on one core; run with `pytest -m benchmark -s`.
+
+The hospital that is measured does all of its own work: nothing that another one verified is remembered.
+Shapes: `parties` hospitals, vectors of `entries` integers mod 2^32.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange
+from pate_fed.secure_sum.codec import pack
+from pate_fed.secure_sum.keys import verify
+from pate_fed.secure_sum.roster import _first_unsigned
+
+pytestmark = pytest.mark.benchmark
+
+STUDY = "ab" * 32
+
+
+def _cpu(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds of CPU, and the result."""
+    start = time.process_time()
+    result = work()
+    return time.process_time() - start, result
+
+
+class Run:
+    """One batch of a study, with the CPU seconds of one hospital and of the coordinator by step."""
+
+    def __init__(self, parties: int, entries: int, dropouts: int) -> None:
+        self.hospital: dict[str, float] = {"saves and restores": 0.0}
+        self.coordinator: dict[str, float] = {}
+        self.bytes: dict[str, int] = {}
+        self.parties, self.dropouts = parties, dropouts
+        self.values = np.ones(entries, dtype=np.int64)
+        self.machines: dict[str, HospitalSum] = {}
+        self._set_up()
+        self._sum(entries)
+
+    def _set_up(self) -> None:
+        self.sum = CoordinatorSum(Identity.generate(), study=STUDY)
+        request = self.sum.enrol_request()
+        for number in range(self.parties):
+            name = f"hospital-{number:04d}"
+            self.machines[name] = HospitalSum.enrol(Identity.generate(), request, party=name, study=STUDY)
+            self.sum.admit(self.machines[name].enrolment)
+        roster = self.sum.close_roster()
+        names = list(self.machines)
+        _forget()
+        self.hospital["key agreement"], pinned = _cpu(lambda: self.machines[names[0]].pin(roster))
+        self.bytes["roster"] = len(pack(roster.to_record()))
+        self.sum.note_pinned(pinned)
+        for name in names[1:]:
+            self.sum.note_pinned(self.machines[name].pin(roster))
+
+    def _sum(self, entries: int) -> None:
+        batch = self.sum.open_batch(
+            batch=0, batch_digest="cd" * 32, length=entries, sum_range=SumRange.noisy()
+        )
+        everyone = list(self.machines)
+        present = everyone[: len(everyone) - self.dropouts]
+        self._step(batch, "share", lambda: dict.fromkeys(everyone, batch.opening), everyone)
+        self._step(batch, "mask", batch.mask_requests, present)
+        self._step(batch, "consent", lambda: dict.fromkeys(present, batch.survivor_notice()), present)
+        self._step(batch, "unmask", lambda: dict.fromkeys(present, batch.unmask_request()), present)
+        self.coordinator["total"], total = _cpu(batch.total)
+        assert (total == len(present)).all()
+
+    def _step(self, batch: Any, step: str, make: Callable[[], dict[str, Any]], present: list[str]) -> None:
+        made, requests = _cpu(make)
+        first = present[0]
+        _forget()
+        self.hospital[step], reply = _cpu(lambda: self._answer(first, requests[first]))
+        self.hospital["saves and restores"] += self._restart(first)
+        self.bytes[f"{step}, sent"] = len(pack(reply.to_record()))
+        self.bytes[f"{step}, received"] = len(pack(requests[first].to_record()))
+        replies = [reply] + [self._answer(name, requests[name]) for name in present[1:]]
+        _forget()
+        taken, _ = _cpu(lambda: [batch.take(reply) for reply in replies])
+        self.coordinator[step] = made + taken
+
+    def _restart(self, name: str) -> float:
+        """Seconds for what a hospital does when a new process serves its next message."""
+        machine = self.machines[name]
+        cpu, self.machines[name] = _cpu(
+            lambda: HospitalSum.restore(
+                machine._identity,
+                study_state=machine.study_state(),
+                progress_state=machine.progress_state(),
+            )
+        )
+        return cpu
+
+    def _answer(self, name: str, request: Any) -> Any:
+        return self.machines[name].answer(request, lambda: self.values)
+
+
+def _forget() -> None:
+    verify.cache_clear()
+    _first_unsigned.cache_clear()
+
+
+def _show(run: Run, title: str) -> None:
+    batch = sum(seconds for step, seconds in run.hospital.items() if step != "key agreement")
+    print(f"\n{title}")
+    print(f"  hospital, key agreement      {run.hospital['key agreement']:8.3f} s")
+    for step, seconds in run.hospital.items():
+        if step != "key agreement":
+            print(f"  hospital, {step:<18} {seconds:8.3f} s")
+    print(f"  hospital, whole batch        {batch:8.3f} s")
+    for step, seconds in run.coordinator.items():
+        print(f"  coordinator, {step:<15} {seconds:8.3f} s")
+    print(f"  coordinator, whole batch     {sum(run.coordinator.values()):8.3f} s")
+    for what, size in run.bytes.items():
+        print(f"  bytes, {what:<21} {size:8d}")
+
+
+@pytest.mark.parametrize("dropouts", [0, 25])
+def test_250_hospitals_with_100000_entries(dropouts: int) -> None:
+    _show(Run(250, 100_000, dropouts), f"250 hospitals, 100,000 entries, {dropouts} dropouts")
+
+
+def test_1000_hospitals_with_10000_entries() -> None:
+    """A thousand take part; the steps of all of them together are the test's own time."""
+    _show(Run(1000, 10_000, 100), "1,000 hospitals, 10,000 entries, 100 dropouts")
