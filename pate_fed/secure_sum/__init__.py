@@ -8,8 +8,8 @@ from `cryptography` only.
 What is promised: with at most `threshold` - 1 hospitals in league with a coordinator that follows the
 protocol, and fewer than 2 `threshold` - n with one that does not, the coordinator learns one sum a batch over
 at least
-`threshold` hospitals. What is not: that a hospital's vector is honest, and that a batch succeeds when someone
-breaks the protocol.
+`threshold` hospitals (and can subtract what those in league tell it of their own). What is not: that a
+hospital's vector is honest, and that a batch succeeds when someone breaks the protocol.
 """
 
 from pate_fed.secure_sum.batch import SumBatch

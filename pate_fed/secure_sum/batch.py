@@ -6,6 +6,7 @@ never tried again on a smaller set; whatever was asked of it stays charged.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 
 import numpy as np
@@ -31,9 +32,10 @@ from pate_fed.secure_sum.roster import Members
 from pate_fed.secure_sum.shamir import SECRET_BYTES
 from pate_fed.secure_sum.unmasking import Unmasking
 
-__all__ = ["BatchReply", "SumBatch"]
+__all__ = ["BatchReply", "BatchRequest", "SumBatch"]
 
 BatchReply = BatchShares | MaskedVector | SurvivorConsent | UnmaskShares
+BatchRequest = BatchOpening | MaskRequest | SurvivorNotice | UnmaskRequest
 
 
 class _Step(IntEnum):
@@ -54,9 +56,12 @@ _STEPS: dict[type[BatchReply], _Step] = {
 
 
 class SumBatch:
-    """One batch. In order: send `opening`, `mask_requests`, `survivor_notice`, `unmask_request`, each after
-    `take` was given the replies to the one before; then `total`. Who does not reply in time has dropped out.
-    """  # noqa: D205
+    """One batch: go through `rounds`, `take` every reply, then ask for the `total`.
+
+    Who does not reply within a round has dropped out. `rounds` goes through what may also be called one by
+    one:
+    `opening`, `mask_requests`, `survivor_notice`, `unmask_request`.
+    """
 
     def __init__(
         self,
@@ -83,6 +88,19 @@ class SumBatch:
     def survivors(self) -> tuple[str, ...]:
         """Names of the hospitals whose vectors are in the sum, once that is fixed."""
         return self._names(self._survivors)
+
+    def rounds(self) -> Iterator[dict[str, BatchRequest]]:
+        """The four rounds: each time whom to send what. Take the replies before asking for the next.
+
+        Raises:
+            QuorumError: too few have replied to the round before; the batch is void.
+        """
+        yield dict.fromkeys(sorted(self.invited), self.opening)
+        yield {**self.mask_requests()}
+        notice = self.survivor_notice()
+        yield dict.fromkeys(self.survivors, notice)
+        request = self.unmask_request()
+        yield dict.fromkeys(self.consenting, request)
 
     def take(self, reply: BatchReply) -> None:
         """Take one hospital's reply to the current step.

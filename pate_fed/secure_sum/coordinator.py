@@ -6,11 +6,12 @@ survivors. This machine asks for nothing more, and the hospitals do not rely on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from pate_fed.errors import IntegrityError, QuorumError
+from pate_fed.errors import InputError, IntegrityError, QuorumError
 from pate_fed.secure_sum.batch import SumBatch
+from pate_fed.secure_sum.fields import CHECKS
 from pate_fed.secure_sum.keys import Identity
 from pate_fed.secure_sum.masks import SumRange
 from pate_fed.secure_sum.messages import (
@@ -37,11 +38,30 @@ class CoordinatorSum:
     def __init__(
         self, identity: Identity, *, study: str, expected: Mapping[str, bytes] | None = None
     ) -> None:
+        _check("study", study)
         self._identity, self._study, self._expected = identity, study, expected
         self._enrolments: dict[str, Enrolment] = {}
         self._members: Members | None = None
         self._pinned: set[str] = set()
         self._used: set[int | str] = set()
+
+    @classmethod
+    def resume(
+        cls, identity: Identity, roster: Roster, *, used: Iterable[tuple[int, str]] = ()
+    ) -> CoordinatorSum:
+        """The coordinator of a study whose roster is closed, in a new process. Hospitals pin the same roster.
+
+        `used` are numbers and digests of the batches so far; hospitals refuse them whatever is given here.
+
+        Raises:
+            IntegrityError: the roster is not signed by this identity.
+        """
+        if roster.coordinator != identity.public or not roster.signed_by(identity.public):
+            raise IntegrityError("the roster is not the one of this coordinator")
+        coordinator = cls(identity, study=roster.study)
+        coordinator._members = read_roster(roster)
+        coordinator._used = {entry for pair in used for entry in pair}
+        return coordinator
 
     def enrol_request(self) -> EnrolRequest:
         """The request that every hospital gets first."""
@@ -137,8 +157,11 @@ class CoordinatorSum:
         Raises:
             QuorumError: fewer hospitals than the threshold have pinned the roster.
             IntegrityError: the number or the digest was used before.
+            InputError: a number, digest or length that no message can carry.
         """
         members = self.members
+        for name, value in (("batch", batch), ("batch_digest", batch_digest), ("length", length)):
+            _check(name, value)
         if len(self._pinned) < members.threshold:
             raise QuorumError(
                 f"{len(self._pinned)} of {len(members)} hospitals have pinned the roster; the threshold is "
@@ -162,9 +185,18 @@ class CoordinatorSum:
         Raises:
             IntegrityError: another study, or not signed by the hospital that it names.
         """
-        enrolment = self._enrolments.get(message.party)
-        if enrolment is None:
+        known = {party: enrolment.identity for party, enrolment in self._enrolments.items()}
+        if self._members is not None:
+            known = dict(zip(self._members.names, self._members.identities, strict=True))
+        identity = known.get(message.party)
+        if identity is None:
             raise IntegrityError(f"{message.party} refuses and has not enrolled")
-        if message.study != self._study or not message.signed_by(enrolment.identity):
+        if message.study != self._study or not message.signed_by(identity):
             raise IntegrityError(f"a refusal under the name of {message.party} is not signed by it")
         return message.refusal
+
+
+def _check(name: str, value: int | str) -> None:
+    fits, words = CHECKS[name]
+    if not fits(value):
+        raise InputError(f"{name}={value!r}: {words} is meant")

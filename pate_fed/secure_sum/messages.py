@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypedDict, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.secure_sum.codec import Record, Value, digest
+from pate_fed.secure_sum.codec import Record, Value, digest, pack, unpack
 from pate_fed.secure_sum.fields import CHECKS, VERSION
 from pate_fed.secure_sum.keys import Identity, verify
 from pate_fed.secure_sum.masks import Vector
@@ -93,6 +93,19 @@ class Message:
                 raise _malformed(f"field {name!r} of a message {cls.kind!r} is not {words}")
         values: dict[str, Any] = {name: record[name] for name in names}
         return cls(**values)
+
+    def to_bytes(self) -> bytes:
+        """The message in one string of bytes, for a file."""
+        return pack(self.to_record())
+
+    @classmethod
+    def from_bytes(cls: type[M], data: bytes) -> M:
+        """The message in such bytes.
+
+        Raises:
+            IntegrityError: damaged bytes, or not this message (RefusedError).
+        """
+        return cls.from_record(unpack(data))
 
     def signed(self: M, identity: Identity) -> M:
         """The same message with the signature of `identity`."""

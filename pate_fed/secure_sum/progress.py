@@ -100,7 +100,7 @@ def open_state(what: str, data: bytes) -> Record:
 def _pack(progress: Progress) -> bytes:
     return pack(
         {
-            "opening": pack(progress.opening.to_record()),
+            "opening": progress.opening.to_bytes(),
             "stage": int(progress.stage),
             "handled": b"".join(progress.handled),
             "sharers": progress.sharers,
@@ -115,7 +115,7 @@ def _unpack(value: Value) -> Progress:
         record = unpack(_expect(value, bytes))
         handled = _expect(record["handled"], bytes)
         return Progress(
-            opening=BatchOpening.from_record(unpack(_expect(record["opening"], bytes))),
+            opening=BatchOpening.from_bytes(_expect(record["opening"], bytes)),
             held=shamir.from_bytes(_expect(record["held"], bytes)).reshape(-1, 2, shamir.LIMBS),
             stage=Stage(_expect(record["stage"], int)),
             handled=[handled[at : at + _HASH] for at in range(0, len(handled), _HASH)],

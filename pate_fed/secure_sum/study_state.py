@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pate_fed.errors import IntegrityError
-from pate_fed.secure_sum.codec import Record, pack, unpack
+from pate_fed.secure_sum.codec import Record
 from pate_fed.secure_sum.dealing import Seat
 from pate_fed.secure_sum.keys import KEY_BYTES, ExchangeKey
 from pate_fed.secure_sum.messages import Enrolment, Roster
@@ -49,11 +49,11 @@ class StudyState:
 
 def save_study(state: StudyState) -> bytes:
     """The state as bytes, with secrets."""
-    record: Record = {"coordinator": state.coordinator, "enrolment": pack(state.enrolment.to_record())}
+    record: Record = {"coordinator": state.coordinator, "enrolment": state.enrolment.to_bytes()}
     if state.exchange is not None:
         record["exchange"] = state.exchange.to_bytes()
     if state.roster is not None and state.seat is not None:
-        record["roster"] = pack(state.roster.to_record())
+        record["roster"] = state.roster.to_bytes()
         record["secrets"] = b"".join(state.seat.secrets)
     return seal_state("study", record)
 
@@ -65,13 +65,13 @@ def load_study(data: bytes, identity: bytes) -> StudyState:
         IntegrityError: damaged, or of another identity.
     """
     record = open_state("study", data)
-    enrolment = Enrolment.from_record(unpack(_bytes(record, "enrolment")))
+    enrolment = Enrolment.from_bytes(_bytes(record, "enrolment"))
     if enrolment.identity != identity:
         raise IntegrityError("the saved state of secure summation (study) belongs to another identity")
     state = StudyState(coordinator=_bytes(record, "coordinator"), enrolment=enrolment)
     if "roster" not in record:
         return replace(state, exchange=ExchangeKey(_bytes(record, "exchange")))
-    roster = Roster.from_record(unpack(_bytes(record, "roster")))
+    roster = Roster.from_bytes(_bytes(record, "roster"))
     members, secrets = read_roster(roster), _bytes(record, "secrets")
     if enrolment.party not in members.positions or len(secrets) != KEY_BYTES * len(members):
         raise IntegrityError(_DAMAGED)

@@ -11,7 +11,13 @@ import pytest
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.secure_sum import Demands, HospitalSum, Identity, RefusedError, SumRefusal
-from pate_fed.secure_sum.messages import EnrolRequest, UnmaskRequest
+from pate_fed.secure_sum.messages import (
+    BatchOpening,
+    EnrolRequest,
+    MaskRequest,
+    UnmaskRequest,
+    consent_digest,
+)
 
 VALUES = np.arange(35, dtype=np.int64).reshape(7, 5)
 
@@ -120,6 +126,26 @@ def test_a_second_roster_is_refused_and_the_first_may_come_again(seven: Any) -> 
     _refused(seven, "hospital-0", _signed(seven, seven.roster, threshold=6), SumRefusal.ROSTER_CHANGED)
 
 
+def test_two_rosters_for_two_hospitals_let_no_share_through(federation: Any) -> None:
+    parties = federation(7, pin=False)
+    other = _signed(parties, parties.roster, threshold=6)
+    shares, opening = {}, None
+    for name in parties.names:
+        roster = parties.roster if name == "hospital-0" else other
+        parties.ask(name, roster)
+        opening = BatchOpening(
+            roster=roster.digest.hex(), batch=0, batch_digest="cd" * 32, length=5, bits=32
+        ).signed(parties.coordinator_identity)
+        shares[name] = parties.ask(name, opening)
+    request = MaskRequest(
+        **{**opening.head, "roster": parties.roster.digest.hex()},
+        party="hospital-0",
+        sharers=np.arange(7, dtype=np.int64),
+        sealed=b"".join(reply.sealed[:84] for reply in shares.values()),
+    )
+    _refused(parties, "hospital-0", _signed(parties, request), SumRefusal.SHARE, VALUES[0])
+
+
 def test_a_batch_before_the_roster_is_refused(federation: Any, seven: Any) -> None:
     parties = federation(7, pin=False)
     _refused(parties, "hospital-0", seven.open(5).opening, SumRefusal.ROSTER_STALE)
@@ -224,6 +250,63 @@ def test_unmasking_needs_the_survivors_own_signatures(case: str, federation: Any
     request = _signed(parties, good, consenting=bad[0], consents=bad[1])
     _refused(parties, "hospital-0", request, SumRefusal.CONSENT)
     _refused(parties, "hospital-0", good, SumRefusal.BATCH_VOID)
+
+
+def _split(parties: Any, colluders: int) -> tuple[list[str], list[str]]:
+    """Who gives shares when the coordinator shows two sets of survivors to two groups of honest hospitals.
+
+    The last `colluders` sign whatever they are asked to; hospital-0 is in one set and not in the other.
+    """
+    names, batch = parties.names, parties.until("mask", VALUES)
+    full = batch.survivor_notice()
+    smaller = _signed(parties, full, survivors=np.arange(1, 7, dtype=np.int64))
+    honest, helpful = [[], []], ([], [])  # type: ignore[var-annotated]
+    for number, name in enumerate(names[: 7 - colluders]):
+        honest[number % 2].append(name)
+    sharers = np.arange(7, dtype=np.int64)
+    for side, notice in enumerate((full, smaller)):
+        text = consent_digest(batch.opening, sharers, notice.survivors)
+        signed = {names.index(name): parties.ask(name, notice).signature for name in honest[side]}
+        signed |= {n: parties.identities[names[n]].sign(text) for n in range(7 - colluders, 7)}
+        request = UnmaskRequest(
+            **batch.opening.head,
+            consenting=np.array(sorted(signed), dtype=np.int64),
+            consents=b"".join(signed[number] for number in sorted(signed)),
+        )
+        for name in honest[side]:
+            try:
+                parties.ask(name, _signed(parties, request))
+                helpful[side].append(name)
+            except RefusedError as error:
+                assert error.reason is SumRefusal.CONSENT
+    return helpful
+
+
+def test_few_colluders_do_not_get_two_sums(federation: Any) -> None:
+    """Seven hospitals, five must sign: fewer than 2 * 5 - 7 = 3 colluders get one sum at most."""
+    for colluders in range(3):
+        helpful = _split(federation(7), colluders)
+        assert not (helpful[0] and helpful[1])
+
+
+def test_the_bound_on_colluders_is_tight_and_every_signature_lifts_it(federation: Any) -> None:
+    helpful = _split(federation(7), 3)
+    assert helpful[0] and helpful[1]
+    for colluders in range(6):
+        helpful = _split(federation(7, demands=Demands(every_signature=True)), colluders)
+        assert not (helpful[0] and helpful[1])
+
+
+def test_one_share_a_hospital_and_never_both(federation: Any) -> None:
+    parties = federation(7)
+    batch = parties.until("consent", VALUES, drop={"mask": [2]})
+    held = parties.hospitals["hospital-0"]._batches[0].held.copy()
+    reply = parties.ask("hospital-0", batch.unmask_request())
+    revealed = np.frombuffer(reply.shares, dtype="<u2").reshape(7, -1)
+    for row in range(7):
+        kind = 1 if row == 2 else 0
+        np.testing.assert_array_equal(revealed[row], held[row, kind])
+        assert held[row, 1 - kind].astype("<u2").tobytes() not in reply.shares
 
 
 def test_every_signature_may_be_demanded(federation: Any) -> None:
