@@ -5,6 +5,7 @@ Whatever goes wrong inside becomes a refusal from the fixed list; details stay i
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -15,13 +16,15 @@ from clients.hospital import Hospital
 from clients.site import read_site
 from pate_fed.errors import IntegrityError
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol import Record, Refusal, RefusalReply, TeachReply, TeachRequest, VoteReply, VoteRequest
+from pate_fed.protocol import Record, Refusal, RefusalReply, Reply, TeachRequest, VoteRequest
 
 __all__ = ["app"]
 
 app = ClientApp()
 
-Handler = Callable[[Hospital, Record], TeachReply | VoteReply | RefusalReply]
+Handler = Callable[[Hospital, Record], Reply]
+
+_NOBODY = "unknown"  # the party's own name is in its settings, which could not be read
 
 
 @app.train("teacher")
@@ -39,6 +42,16 @@ def query_votes(message: Message, context: Context) -> Message:
 
 
 def _answer(message: Message, context: Context, handle: Handler) -> Message:
+    try:
+        reply = _handle(message, context, handle)
+    except Exception as error:
+        # Not even the hospital's own log could be opened. Flower would send an exception's text out.
+        print(f"a request was not handled: {type(error).__name__}", file=sys.stderr)
+        reply = RefusalReply(party=_NOBODY, code=Refusal.FAULT.name)
+    return Message(to_flower(reply.to_record()), reply_to=message)
+
+
+def _handle(message: Message, context: Context, handle: Handler) -> Reply:
     start = time.perf_counter()
     hospital = Hospital(read_site(context.node_config))
     try:
@@ -50,4 +63,4 @@ def _answer(message: Message, context: Context, handle: Handler) -> Message:
         hospital.journal.fault(error)
         reply = hospital.refuse(Refusal.FAULT)
     hospital.journal.note("handled", seconds=time.perf_counter() - start)
-    return Message(to_flower(reply.to_record()), reply_to=message)
+    return reply

@@ -152,11 +152,14 @@ def _content_digest(index: NDArray[np.int64]) -> str:
 
 
 def _write_private(path: Path, text: str) -> None:
-    handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    """All of it or nothing, for this user alone."""
+    part = path.with_suffix(".part")
+    handle = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
+    part.replace(path)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 import traceback
 from pathlib import Path
@@ -38,11 +39,14 @@ class Journal:
         return True
 
     def note(self, event: str, **figures: float | int | str) -> None:
-        """Append one line to the hospital's own log."""
+        """Append one line to the hospital's own log; a full disk costs the line, not the work it tells of."""
         line = json.dumps({"time": time.time(), "event": event, **figures})
-        handle = os.open(self._dir / "log.jsonl", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
-        with os.fdopen(handle, "a", encoding="utf-8") as log:
-            log.write(line + "\n")
+        try:
+            handle = os.open(self._dir / "log.jsonl", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+            with os.fdopen(handle, "a", encoding="utf-8") as log:
+                log.write(line + "\n")
+        except OSError as error:
+            print(f"the hospital's log cannot be written: {error.strerror}", file=sys.stderr)
 
     def fault(self, error: BaseException) -> None:
         """Keep an unexpected error, with its traceback, in the hospital's own log."""

@@ -27,6 +27,7 @@ __all__ = [
     "Record",
     "Refusal",
     "RefusalReply",
+    "Reply",
     "TeachReply",
     "TeachRequest",
     "Terms",
@@ -72,7 +73,8 @@ def _digest(*parts: bytes) -> str:
 class Terms:
     """What a hospital agrees to before it trains; fixed before the first vote is seen.
 
-    `threshold`, `sigma1` and `sigma2` are in votes; `epsilon` is None where no budget was set.
+    `threshold`, `sigma1` and `sigma2` are in votes; `epsilon` is None where no budget was set. With
+    `sanitise` a data-dependent ε is released too, through smooth sensitivity.
     """
 
     study: str
@@ -93,6 +95,7 @@ class Terms:
     delta: float
     unit: str
     adjacency: str
+    sanitise: bool
     teacher: dict[str, Any]
 
     def to_json(self) -> str:

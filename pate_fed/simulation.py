@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import sys
@@ -88,7 +90,8 @@ def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
 def _seconds_worked(folder: Path) -> float:
     """From the simulated parties' own logs, which a real hospital never shows."""
     logs = (path.read_text(encoding="utf-8").splitlines() for path in folder.glob("party-*/log.jsonl"))
-    events = (json.loads(line) for lines in logs for line in lines)
+    # A killed party may leave half a line.
+    events = (json.loads(line) for lines in logs for line in lines if line.endswith("}"))
     return float(sum(event["seconds"] for event in events if event["event"] == "handled"))
 
 
@@ -139,7 +142,7 @@ def _run_dir(given: str | None, study: Study) -> Path:
     Raises:
         InputError: it holds a run already, is not a directory, or cannot be written.
     """
-    path = Path(given) if given else Path("runs") / f"{study.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path = Path(given) if given else _free_path(study.name)
     if path.exists() and not path.is_dir():
         raise InputError(f"--run-dir {path}: a file of that name exists; give a directory")
     held = [name for name in ("ledger.sqlite", "metrics.json", "study.toml") if (path / name).exists()]
@@ -149,6 +152,14 @@ def _run_dir(given: str | None, study: Study) -> Path:
     if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(f"--run-dir {path}: {existing} cannot be written; give another directory")
     return path
+
+
+def _free_path(name: str) -> Path:
+    """runs/NAME-TIME, or the first free one after it: two runs may start in one second."""
+    safe = re.sub(r"[^\w.-]+", "-", name).strip(".-") or "study"
+    path = Path("runs") / f"{safe}-{time.strftime('%Y%m%d-%H%M%S')}"
+    others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(each for each in itertools.chain([path], others) if not each.exists())
 
 
 def _nothing_spent(arguments: argparse.Namespace) -> str:

@@ -178,9 +178,10 @@ class Aggregation:
         _choice("aggregation.aggregator", self.aggregator, AGGREGATORS)
         for name in ("sigma1", "sigma2"):
             value = getattr(self, name)
-            _check(_positive(value), f"aggregation.{name}", value, "a finite number of votes above 0")
-        ok = self.threshold is None or math.isfinite(self.threshold)
-        _check(ok, "aggregation.threshold", self.threshold, "a finite number of votes")
+            ok = value is None or 1e-6 <= value <= 1e9
+            _check(ok, f"aggregation.{name}", value, "a number of votes from 1e-6 to 1e9")
+        ok = self.threshold is None or abs(self.threshold) <= 1e9
+        _check(ok, "aggregation.threshold", self.threshold, "a number of votes, 1e9 at most")
 
     def resolve(self, num_teachers: int) -> Aggregation:
         """The same with every open value set in proportion to the number of teachers."""
@@ -280,6 +281,11 @@ class Study:
         _check(ok, "study.seed", self.seed, "a whole number from 0 to 2^63 - 1")
         ok = len(self.name) <= 100 and self.name.isprintable()
         _check(ok, "study.name", self.name, "at most 100 printable characters")
+        if self.privacy.sanitise and self.seed is not None:
+            raise InputError(
+                "--sanitise with --seed: seeded noise protects nobody, so nothing of it may be published; "
+                "drop one of the two"
+            )
 
     def seed_for(self, *purpose: str | int) -> int:
         """A seed in [0, 2^31) for one use, such as ("teacher", 17, 0); independent uses get unrelated seeds.

@@ -38,7 +38,7 @@ from pate_fed.report.memory import watch_memory
 from pate_fed.study import Study
 from server.coordinator import Course, Findings
 from server.exchange import Stopped
-from server.figures import analysts_epsilon, fix_sanitising, publishable_epsilon
+from server.figures import analysts_epsilon, publishable_epsilon
 from server.release import Desk, make_ledger_terms, make_mechanism
 from server.terms import check_against_data, make_terms
 
@@ -68,11 +68,9 @@ class Coordinator:
         self._noise = noise_from_seed(None if study.seed is None else study.seed_for("noise"))
         self._ledger_terms = make_ledger_terms(study, self._terms, self._noise)
         self._found = Findings()
-        self._sanitise = (
-            fix_sanitising(self._terms, self._ledger_terms.protection) if study.privacy.sanitise else None
-        )
         self._privacy = PrivacyFigures(student=0.0)  # nothing is released before the ledger is open
         self._error: BaseException | None = None
+        self._served = False
         self._peak_mb: int | None = None
 
     def run(self, start: Callable[[ServerApp], float | None]) -> None:
@@ -96,6 +94,8 @@ class Coordinator:
                     self._log.write(PartyWork(seconds=worked))
             except Exception as error:  # the engine's own fault; the course's are kept where they happen
                 self._error = self._error or error
+            if not self._served and self._error is None:
+                self._error = RuntimeError("Flower's engine ended without running the study")
             self._peak_mb = peak.megabytes
             self._log.write(self._outcome())
 
@@ -120,9 +120,18 @@ class Coordinator:
             )
 
     def _make_run_dir(self) -> None:
+        """Make the directory, and claim it by its first file: of two runs at once only one can have it."""
         try:
             self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (self._run_dir / "study.toml").write_text(self._study.to_toml(), encoding="utf-8")
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+            with os.fdopen(
+                os.open(self._run_dir / "study.toml", flags, 0o600), "w", encoding="utf-8"
+            ) as file:
+                file.write(self._study.to_toml())
+        except FileExistsError as error:
+            raise InputError(
+                f"--run-dir {self._run_dir}: another run has it; give another directory"
+            ) from error
         except OSError as error:
             raise InputError(f"--run-dir {self._run_dir}: cannot be written ({error.strerror})") from error
 
@@ -133,25 +142,35 @@ class Coordinator:
                 try:
                     self._course(ledger).run(grid)
                 finally:
+                    # What was spent comes first: no other figure and no full disk may hide it.
+                    self._privacy = PrivacyFigures(
+                        student=ledger.epsilon(), coordinator=ledger.coordinator_epsilon()
+                    )
                     self._export_labels(ledger)
-                    self._privacy = self._figures(ledger)
+                self._served = True
         except Exception as error:  # kept, not lost: `conclude` reports it and turns it into an exit code
             self._error = error
+        self._add_data_dependent()
 
-    def _figures(self, ledger: Ledger) -> PrivacyFigures:
-        terms, protection, found = self._terms, self._ledger_terms.protection, self._found
+    def _add_data_dependent(self) -> None:
+        """The analyst's figure, and the sanitised one of a study that came to its end."""
+        terms, fixed = self._terms, self._ledger_terms
         mechanism = make_mechanism(terms)
-        sanitised = None
-        if self._sanitise is not None:
-            sanitised = publishable_epsilon(
-                mechanism, found, self._sanitise, self._noise, protection, delta=terms.delta
-            )
-        return PrivacyFigures(
-            student=ledger.epsilon(),
-            data_dependent_do_not_publish=analysts_epsilon(mechanism, found, protection, delta=terms.delta),
-            sanitised=sanitised,
-            coordinator=ledger.coordinator_epsilon(),
-        )
+        try:
+            analysts = analysts_epsilon(mechanism, self._found, fixed.protection, delta=terms.delta)
+            self._privacy = replace(self._privacy, data_dependent_do_not_publish=analysts)
+            if fixed.sanitise is not None and self._error is None:
+                drawn = publishable_epsilon(
+                    mechanism, self._found, fixed.sanitise, self._noise, fixed.protection, delta=terms.delta
+                )
+                if drawn is not None:
+                    self._privacy = replace(
+                        self._privacy,
+                        sanitised=drawn.epsilon,
+                        sanitised_sd=drawn.deviation_do_not_publish,
+                    )
+        except Exception as error:
+            self._error = self._error or error
 
     def _course(self, ledger: Ledger) -> Course:
         desk = Desk(self._terms, make_mechanism(self._terms), noise=self._noise, ledger=ledger)
@@ -173,11 +192,12 @@ class Coordinator:
         """`labels.npz`: what the ledger has released, written at once."""
         index, answered, label = ledger.released()
         path = self._run_dir / "labels.npz"
-        with open(path.with_suffix(".part"), "wb") as file:
+        part = path.with_suffix(".part")
+        with os.fdopen(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
             np.savez(file, index=index, answered=answered, label=label)
             file.flush()
             os.fsync(file.fileno())
-        path.with_suffix(".part").replace(path)
+        part.replace(path)
 
     def _facts(self) -> StudyFacts:
         study, terms = self._study, self._terms

@@ -152,7 +152,7 @@ class Course:
         name = f"voting, batch {batch + 1}" if purpose == RELEASE else "voting, to evaluate"
         start = time.perf_counter()
         with self._timed("vote"), self._progress.phase(name, len(members)) as bar:
-            totals = collect_votes(
+            totals, voters = collect_votes(
                 grid,
                 members,
                 self._terms,
@@ -164,7 +164,7 @@ class Course:
                 trouble=lambda who, why: self._leave_out(who, "vote", why),
             )
         seconds = time.perf_counter() - start
-        self._log.write(Voted(batch=batch, clients=len(members), queries=len(index), seconds=seconds))
+        self._log.write(Voted(batch=batch, clients=voters, queries=len(index), seconds=seconds))
         return request.digest, totals
 
     def _evaluate(self, grid: Grid, members: dict[int, Member]) -> None:

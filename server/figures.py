@@ -5,46 +5,19 @@ Neither decides anything: the budget stop runs on the ledger, which is independe
 
 from __future__ import annotations
 
-from pate_fed.errors import InputError
 from pate_fed.privacy import (
     ConfidentGNMax,
     NoiseSource,
     Protection,
+    SanitisedEpsilon,
     SanitiseSettings,
-    check_sanitisable,
     mechanism_epsilon_do_not_publish,
     sanitised_epsilon,
 )
-from pate_fed.protocol import Terms
 from server.coordinator import Findings
 from server.release import Mechanism
 
-__all__ = ["analysts_epsilon", "fix_sanitising", "publishable_epsilon"]
-
-
-def fix_sanitising(terms: Terms, protection: Protection) -> SanitiseSettings:
-    """The parameters of the sanitised release, from the terms alone, before the first vote.
-
-    Raises:
-        InputError: the terms allow no sanitised ε; the message says why.
-    """
-    if terms.aggregator == "lnmax":
-        raise InputError(
-            "--sanitise with --aggregator lnmax: smooth sensitivity is derived for Gaussian noise"
-        )
-    try:
-        settings = SanitiseSettings.for_study(
-            asked=terms.max_queries,
-            answered=min(terms.labels, terms.max_queries),
-            sigma1=terms.sigma1 if terms.aggregator == "confident-gnmax" else None,
-            sigma2=terms.sigma2,
-            num_classes=terms.num_classes,
-            delta=terms.delta,
-        )
-        check_sanitisable(settings, sigma2=terms.sigma2, num_classes=terms.num_classes, protection=protection)
-    except InputError as error:
-        raise InputError(f"--sanitise: {error}") from error
-    return settings
+__all__ = ["analysts_epsilon", "publishable_epsilon"]
 
 
 def analysts_epsilon(
@@ -66,8 +39,8 @@ def publishable_epsilon(
     protection: Protection,
     *,
     delta: float,
-) -> float | None:
-    """The sanitised ε, drawn once; it bounds the labels and itself together."""
+) -> SanitisedEpsilon | None:
+    """The sanitised ε, drawn once, at the end of a study; it bounds the labels and itself together."""
     if not len(found.index):
         return None
     confident = isinstance(mechanism, ConfidentGNMax)
@@ -83,4 +56,4 @@ def publishable_epsilon(
         delta=delta,
         noise=noise,
         protection=protection,
-    ).epsilon
+    )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import (
+    BudgetFilter,
     ConfidentGNMax,
     GNMax,
     Ledger,
@@ -19,6 +20,8 @@ from pate_fed.privacy import (
     NoiseSource,
     Protection,
     Release,
+    SanitiseSettings,
+    check_sanitisable,
 )
 from pate_fed.protocol import Terms
 from pate_fed.study import Study
@@ -54,10 +57,11 @@ def make_ledger_terms(study: Study, terms: Terms, noise: NoiseSource) -> LedgerT
     """What the ledger fixes before the first vote.
 
     Raises:
-        InputError: the budget does not even fit one query.
+        InputError: the budget does not even fit one query, or the terms allow no sanitised ε.
     """
     mechanism, privacy = make_mechanism(terms), study.privacy
     made = LedgerTerms(
+        sanitise=_fix_sanitising(terms, _protection(study)) if terms.sanitise else None,
         study_digest=terms.digest,
         delta=terms.delta,
         epsilon=terms.epsilon,
@@ -69,10 +73,34 @@ def make_ledger_terms(study: Study, terms: Terms, noise: NoiseSource) -> LedgerT
     if made.budget is not None and made.budget.affordable(mechanism, queries=1) == 0:
         raise InputError(
             f"--epsilon {privacy.epsilon:g} at --delta {privacy.delta:g}: not even one query fits with this "
-            f"noise and {mechanism.num_teachers} teachers; give more noise (--sigma1, --sigma2), more "
-            "teachers, or a larger budget"
+            f"noise and {mechanism.num_teachers} teachers"
+            f"{', beside the sanitised ε' if terms.sanitise else ''}; give more noise (--sigma1, --sigma2), "
+            "more teachers, or a larger budget"
         )
     return made
+
+
+def _fix_sanitising(terms: Terms, protection: Protection) -> SanitiseSettings:
+    """The parameters of the sanitised release, from the terms alone, before the first vote."""
+    if terms.aggregator == "lnmax":
+        raise InputError(
+            "--sanitise with --aggregator lnmax: smooth sensitivity is derived for Gaussian noise"
+        )
+    budget = None if terms.epsilon is None else BudgetFilter(terms.epsilon, terms.delta, protection)
+    try:
+        settings = SanitiseSettings.for_study(
+            asked=terms.max_queries,
+            answered=min(terms.labels, terms.max_queries),
+            sigma1=terms.sigma1 if terms.aggregator == "confident-gnmax" else None,
+            sigma2=terms.sigma2,
+            num_classes=terms.num_classes,
+            delta=terms.delta,
+            budget=budget,
+        )
+        check_sanitisable(settings, sigma2=terms.sigma2, num_classes=terms.num_classes, protection=protection)
+    except InputError as error:
+        raise InputError(f"--sanitise: {error}") from error
+    return settings
 
 
 class Desk:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -66,6 +67,7 @@ def teach(
     """
     request = TeachRequest(terms=terms.to_json()).to_record()
     members: dict[int, Member] = {}
+    reasons = Counter[str]()
     for answer in exchange(
         grid,
         dict.fromkeys(nodes, request),
@@ -78,8 +80,9 @@ def teach(
         try:
             members[answer.node] = _admit(_expect(answer, TeachReply), terms, members)
         except IntegrityError as error:
+            reasons[str(error)] += 1
             trouble(_name(answer, {}), str(error))
-    _require_quorum(len(members), terms, "trained their teachers")
+    _require_quorum(len(members), terms, "trained their teachers", reasons)
     return members
 
 
@@ -94,8 +97,8 @@ def collect_votes(
     stop: threading.Event,
     arrived: Callable[[], None],
     trouble: Trouble,
-) -> NDArray[np.int64]:
-    """The totals of one batch over the members that answered rightly and in time.
+) -> tuple[NDArray[np.int64], int]:
+    """The totals of one batch over the members that answered rightly and in time, and their number.
 
     Shapes: int64 (queries, classes).
 
@@ -103,7 +106,7 @@ def collect_votes(
         QuorumError: fewer than `terms.least_clients` answered; nothing may be released.
     """
     totals = np.zeros((len(request.index), terms.num_classes), dtype=np.int64)
-    digest, voters = request.digest, 0
+    digest, voters, reasons = request.digest, 0, Counter[str]()
     sent = dict.fromkeys(members, request.to_record())
     for answer in exchange(grid, sent, message_type=VOTES, timeout_s=timeout_s, stop=stop, window=window):
         arrived()
@@ -111,9 +114,10 @@ def collect_votes(
             totals += _votes(_expect(answer, VoteReply), members[answer.node], digest, totals.shape)
             voters += 1
         except IntegrityError as error:
+            reasons[str(error)] += 1
             trouble(_name(answer, members), str(error))
-    _require_quorum(voters, terms, "answered the batch")
-    return totals
+    _require_quorum(voters, terms, "answered the batch", reasons)
+    return totals, voters
 
 
 def _votes(reply: VoteReply, member: Member, digest: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
@@ -130,6 +134,8 @@ def _admit(reply: TeachReply, terms: Terms, members: Mapping[int, Member]) -> Me
         raise IntegrityError("has a name that is not 1 to 64 letters, digits, dots, dashes")
     if any(member.party == reply.party for member in members.values()):
         raise IntegrityError(f"another party is already called {reply.party}")
+    if len(members) == terms.num_clients:
+        raise IntegrityError(f"the study has its {terms.num_clients} parties already")
     if reply.terms_digest != terms.digest:
         raise IntegrityError("agreed to other terms")
     if reply.num_teachers != terms.teachers_per_client:
@@ -158,9 +164,10 @@ def _printable(name: str) -> str:
     return name if _NAME.fullmatch(name) else "a party with an unprintable name"
 
 
-def _require_quorum(count: int, terms: Terms, what: str) -> None:
+def _require_quorum(count: int, terms: Terms, what: str, reasons: Counter[str]) -> None:
     if count < terms.least_clients:
+        common = "".join(f" ({number} parties: {reason})" for reason, number in reasons.most_common(1))
         raise QuorumError(
             f"{count} of {terms.num_clients} parties {what}; the quorum is {terms.least_clients}, so nothing "
-            "more is released"
+            f"more is released{common}"
         )

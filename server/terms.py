@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from pate_fed.data import Dataset
+from pate_fed.data import Dataset, partition
 from pate_fed.errors import InputError
+from pate_fed.learning import resolve_device
 from pate_fed.protocol import Terms
 from pate_fed.study import Study
 
@@ -40,6 +41,7 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         delta=study.privacy.delta,
         unit=study.privacy.unit,
         adjacency=study.privacy.adjacency,
+        sanitise=study.privacy.sanitise,
         teacher=asdict(study.teacher),
     )
 
@@ -48,7 +50,8 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
     """What only the data can tell about a study.
 
     Raises:
-        InputError: more teachers than private records, or more queries than the pool holds.
+        InputError: more teachers than private records, a party with fewer records than teachers, more
+            queries than the pool holds, or a device that is not there.
     """
     records, teachers = len(dataset.private_labels), study.parties.num_teachers
     if teachers > records:
@@ -57,8 +60,28 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
             f"{study.parties.teachers_per_client}: {teachers} teachers, but {dataset.name} has {records} "
             "private records; every teacher needs at least one"
         )
+    _check_parts(study, dataset)
+    resolve_device(study.engine.device)
     most = study.queries.max_queries
     if most is not None and most > dataset.num_queries:
         raise InputError(
             f"--max-queries {most}: {dataset.name} has {dataset.num_queries} public inputs to ask about"
+        )
+
+
+def _check_parts(study: Study, dataset: Dataset) -> None:
+    """A skewed partition may leave a party fewer records than it has teachers."""
+    parties = study.parties
+    parts = partition(
+        dataset.private_labels,
+        num_parties=parties.num_clients,
+        scheme=parties.partition,
+        seed=study.seed_for("partition"),
+    )
+    least = min(len(part) for part in parts)
+    if least < parties.teachers_per_client:
+        raise InputError(
+            f"--partition {parties.partition} with --teachers-per-client {parties.teachers_per_client}: the "
+            f"smallest party has {least} records, and every teacher needs at least one; give fewer teachers, "
+            "fewer parties or a larger ALPHA"
         )

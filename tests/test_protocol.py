@@ -41,6 +41,7 @@ TERMS = Terms(
     delta=1e-5,
     unit="record",
     adjacency="replace-one",
+    sanitise=False,
     teacher={"name": "small-cnn"},
 )
 

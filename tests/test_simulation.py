@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pate_fed.privacy import verify
+from pate_fed.privacy import epsilon_of, total_cost, verify
 from pate_fed.simulation import main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -211,9 +211,66 @@ def test_a_sanitised_epsilon_is_released_where_the_terms_allow_it(
     assert here(*base) == 2  # six teachers: noise of 0.96 votes is too little for smooth sensitivity
     assert "--sanitise" in capsys.readouterr().err
     assert not run_dir.exists()
-    assert here(*base, "--sigma2", "40", "--sigma1", "40", "--threshold", "0") == 0
+    noise = ["--sigma2", "40", "--sigma1", "40", "--threshold", "0"]
+    assert here(*base, *noise) == 0
+    report = verify(run_dir / "ledger.sqlite")
+    assert report.chain.terms.sanitise is not None
+    figures = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))["privacy"]["student"]
+    assert figures["data_independent"] == pytest.approx(report.epsilon, abs=1e-5)
+    # The labels without the released figure cost less, and by at least the release's own RDP.
+    labels = epsilon_of(total_cost(entry.event for entry in report.chain.entries), 1e-5)
+    assert report.epsilon >= labels + float(report.chain.terms.reserved.flat)
+    assert 0 < figures["sanitised"] < 2 * figures["data_independent"]
+
+
+def test_a_sanitised_epsilon_counts_against_the_budget(
+    here: Callable[..., int], config: Path, tmp_path: Path
+) -> None:
+    noise = ["--sigma2", "40", "--sigma1", "40", "--threshold", "0", "--epsilon", "2", "--quiet"]
+    asked = []
+    for options in ([], ["--sanitise"]):
+        run_dir = tmp_path / f"run{len(asked)}"
+        assert (
+            here("--config", str(config), "--run-dir", str(run_dir), "--labels", "300", *noise, *options) == 0
+        )
+        report = verify(run_dir / "ledger.sqlite")
+        assert report.epsilon <= 2
+        asked.append(report.asked)
+    assert 0 < asked[1] < asked[0]
+
+
+def test_a_figure_that_fails_hides_no_spend(
+    here: Callable[..., int],
+    config: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> float:
+        raise OverflowError("no figure today")
+
+    monkeypatch.setattr("server.app.analysts_epsilon", fail)
+    run_dir = tmp_path / "run"
+    assert here("--config", str(config), "--run-dir", str(run_dir), "--quiet") == 1
+    assert "no figure today" in capsys.readouterr().err
+    spent = verify(run_dir / "ledger.sqlite").epsilon
     metrics = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
-    assert metrics["privacy"]["student"]["sanitised"] > 0
+    assert metrics["privacy"]["student"]["data_independent"] == pytest.approx(spent, abs=1e-5)
+    assert spent > 0
+    assert metrics["privacy"]["student"]["data_dependent_do_not_publish"] is None
+
+
+def test_of_two_runs_at_once_one_gets_the_directory(
+    config: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    both = [_start(config, environment, run_dir, "--quiet") for _ in range(2)]
+    ended = [(process.communicate(timeout=120), process.returncode) for process in both]
+    assert sorted(code for _, code in ended) == [0, 2], ended
+    loser = next(err for (_, err), code in ended if code == 2)
+    assert "--run-dir" in loser
+    assert "Traceback" not in loser
+    assert verify(run_dir / "ledger.sqlite").answered > 0
 
 
 def test_several_teachers_a_client_and_a_whole_hospital_protected(
@@ -239,6 +296,13 @@ def test_several_teachers_a_client_and_a_whole_hospital_protected(
         (["--num-clients", "601"], ["--num-clients 601", "600 private records"]),
         (["--num-clients", "300", "--teachers-per-client", "3"], ["900 teachers"]),
         (["--max-queries", "301"], ["--max-queries 301"]),
+        (["--threshold", "1e30"], ["--threshold", "1e9 at most"]),
+        (["--sigma2", "1e300"], ["--sigma2", "1e-6 to 1e9"]),
+        (["--sanitise", "--seed", "1"], ["--sanitise with --seed"]),
+        (
+            ["--partition", "dirichlet:0.001", "--teachers-per-client", "3"],
+            ["dirichlet:0.001", "fewer teachers"],
+        ),
         (["--dataset", "mnist", "--data-dir", "/nowhere"], ["/nowhere"]),
         (["--run-dir", "/proc/run"], ["--run-dir /proc/run"]),
     ],

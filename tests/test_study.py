@@ -70,7 +70,7 @@ def test_seeds_differ_between_uses_and_studies() -> None:
         ({"data": {"glyph": {"klasses": 10}}}, ["klasses", "classes"]),
         ({"teacher": {"name": "small-cn"}}, ["small-cn", "small-cnn"]),
         ({"student": {"epochs": 0}}, ["epochs"]),
-        ({"aggregation": {"sigma1": 0.0}}, ["--sigma1", "above 0"]),
+        ({"aggregation": {"sigma1": 0.0}}, ["--sigma1", "1e-6 to 1e9"]),
         ({"aggregation": {"sigma2": float("nan")}}, ["--sigma2", "nan"]),
         ({"aggregation": {"sigma2": float("inf")}}, ["--sigma2", "inf"]),
         ({"aggregation": {"threshold": float("inf")}}, ["--threshold"]),

@@ -24,10 +24,10 @@ def resolve_device(name: str) -> str:
         return name
     kind, _, number = name.partition(":")
     if kind != "cuda" or (":" in name and not number.isdigit()):
-        raise InputError(f"device is {name!r}: auto, cpu, cuda or cuda:N is meant")
+        raise InputError(f"--device {name}: auto, cpu, cuda or cuda:N is meant")
     count = torch.cuda.device_count()
     if int(number or 0) >= count:
-        raise InputError(f"device is {name!r}, but torch sees {count} CUDA devices here")
+        raise InputError(f"--device {name}: torch sees {count} CUDA devices here")
     return name
 
 

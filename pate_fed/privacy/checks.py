@@ -8,7 +8,15 @@ import numpy as np
 
 from pate_fed.errors import InputError
 
-__all__ = ["SCALE_LIMITS", "check_count", "check_delta", "check_epsilon", "check_scale", "is_number"]
+__all__ = [
+    "SCALE_LIMITS",
+    "check_count",
+    "check_delta",
+    "check_epsilon",
+    "check_scale",
+    "check_threshold",
+    "is_number",
+]
 
 # Noise scales in votes between which int64 arithmetic stays exact and a cost stays a finite float.
 SCALE_LIMITS = (1e-6, 1e9)
@@ -46,6 +54,17 @@ def check_scale(name: str, value: float) -> float:
     if not low <= value <= high:
         raise InputError(f"{name}={value!r}: must be a finite number of votes between {low:g} and {high:g}")
     return float(value)
+
+
+def check_threshold(threshold: float) -> float:
+    """The threshold in votes as a float.
+
+    Raises:
+        InputError: not a number, or beyond 10^9 votes (int64 arithmetic stays exact there).
+    """
+    if not is_number(threshold) or not abs(threshold) <= SCALE_LIMITS[1]:
+        raise InputError(f"threshold={threshold!r}: must be a number of votes, 1e9 at most")
+    return float(threshold)
 
 
 def check_delta(delta: float) -> float:

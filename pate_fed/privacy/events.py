@@ -16,6 +16,7 @@ from pate_fed.privacy.checks import check_count, is_number
 
 __all__ = [
     "ADJACENCIES",
+    "NOTHING",
     "PLAIN",
     "RECORD",
     "SECURE_SUM",
@@ -103,34 +104,55 @@ class Cost:
 
     `rho` is the ρ of all Gaussian parts (ρ-zCDP: RDP `a * rho` at every order a); `pure` lists pure-DP parts
     as (ε, times), each worth min(ε, ε² a / 2) at order a (Bun and Steinke 2016, Proposition 3.3; P17, Theorem
-    2).
+    2). `flat` is RDP at every order up to `most_order` (RDP grows with the order, so one order bounds those
+    below it); beyond, nothing is known. None: there is no such limit.
     """
 
     rho: Fraction = Fraction(0)
     pure: tuple[tuple[Fraction, int], ...] = ()
+    flat: Fraction = Fraction(0)
+    most_order: Fraction | None = None
 
     def __add__(self, other: Cost) -> Cost:
         times: dict[Fraction, int] = {}
         for epsilon, count in (*self.pure, *other.pure):
             times[epsilon] = times.get(epsilon, 0) + count
-        return Cost(self.rho + other.rho, tuple(sorted(times.items())))
+        limits = [cost.most_order for cost in (self, other) if cost.most_order is not None]
+        return Cost(
+            self.rho + other.rho,
+            tuple(sorted(times.items())),
+            self.flat + other.flat,
+            min(limits, default=None),
+        )
 
     def __mul__(self, times: int) -> Cost:
         if times == 0:
             return Cost()
-        return Cost(self.rho * times, tuple((epsilon, count * times) for epsilon, count in self.pure))
+        pure = tuple((epsilon, count * times) for epsilon, count in self.pure)
+        return Cost(self.rho * times, pure, self.flat * times, self.most_order)
 
     def rdp(self, order: Fraction) -> Fraction:
-        """Exact Rényi divergence bound at `order` > 1, in nats."""
+        """Exact Rényi divergence bound at `order` > 1, in nats.
+
+        Raises:
+            InputError: an order above `most_order`.
+        """
+        if self.most_order is not None and order > self.most_order:
+            raise InputError(f"order={float(order):g}: this cost is known up to {float(self.most_order):g}")
         laplace = (count * min(epsilon, epsilon * epsilon * order / 2) for epsilon, count in self.pure)
-        return order * self.rho + sum(laplace, Fraction(0))
+        return order * self.rho + self.flat + sum(laplace, Fraction(0))
 
     def rdp_float(self, order: float) -> float:
-        """The bound at `order` in floating point, for searches; not rounded up."""
-        total = order * float(self.rho)
+        """The bound at `order` in floating point, for searches; not rounded up; ∞ where none is known."""
+        if self.most_order is not None and order > self.most_order:
+            return math.inf
+        total = order * float(self.rho) + float(self.flat)
         for epsilon, count in self.pure:
             total += count * min(float(epsilon), float(epsilon) ** 2 * order / 2)
         return total
+
+
+NOTHING = Cost()
 
 
 class Mechanism(Protocol):

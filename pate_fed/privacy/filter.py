@@ -18,7 +18,7 @@ import numpy as np
 from pate_fed.errors import BudgetError, InputError
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.conversion import overhead
-from pate_fed.privacy.events import RECORD, Cost, Mechanism, PrivacyEvent, Protection
+from pate_fed.privacy.events import NOTHING, RECORD, Cost, Mechanism, PrivacyEvent, Protection
 
 __all__ = ["BudgetFilter", "Odometer", "epsilon_of", "total_cost"]
 
@@ -41,9 +41,10 @@ def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> flo
         InputError: δ outside (0, 1).
     """
     delta = check_delta(delta)
-    if not cost.rho and not cost.pure:
+    if cost == Cost():
         return 0.0
-    candidates = {_best_order(cost, delta), *orders}
+    limit = math.inf if cost.most_order is None else cost.most_order
+    candidates = {_best_order(cost, delta), *(order for order in orders if order <= limit)}
     return max(0.0, min(_epsilon_at(cost, delta, order) for order in candidates))
 
 
@@ -51,19 +52,22 @@ def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> flo
 class BudgetFilter:
     """Says how many more queries fit, in the worst case, before ε at δ would pass the budget.
 
-    It knows parameters and public counts only, never votes, so that a stop reveals nothing.
+    It knows parameters and public counts only, never votes, so that a stop reveals nothing. `reserved` is
+    paid before the first query, for what a study releases besides its labels.
 
     Raises:
-        InputError: ε or δ out of range.
+        InputError: ε or δ out of range, or a reserved cost that is not known at the budget's order.
     """
 
     epsilon: float
     delta: float
     protection: Protection = RECORD
+    reserved: Cost = NOTHING
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         check_delta(self.delta)
+        self.reserved.rdp(Fraction(self.order))
 
     @property
     def order(self) -> float:
@@ -112,7 +116,7 @@ class BudgetFilter:
         return min(most, cap + further)
 
     def holds(self, cost: Cost) -> bool:
-        """Whether a total cost is within the budget; exact, so that a spend of any size counts."""
+        """Whether a total cost, `reserved` in it, is within the budget; exact, so any spend counts."""
         return cost.rdp(Fraction(self.order)) <= self.room
 
     def require(self, cost: Cost) -> None:
@@ -131,7 +135,7 @@ class BudgetFilter:
         known = list(events)
         if any(event.protection != self.protection for event in known):
             raise InputError("an event protects another unit, adjacency or number of votes than the budget")
-        return total_cost(known).rdp(order)
+        return (self.reserved + total_cost(known)).rdp(order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +188,9 @@ def _best_order(cost: Cost, delta: float) -> float:
     """The order with the least ε: a coarse look over all, then two closer ones around the best."""
     orders = _ORDERS
     for _ in range(3):
-        curve = orders * _float(cost.rho) + overhead(orders, delta)
+        curve = orders * _float(cost.rho) + _float(cost.flat) + overhead(orders, delta)
+        if cost.most_order is not None:
+            curve = np.where(orders > float(cost.most_order), math.inf, curve)
         for pure, count in cost.pure:
             curve += count * np.minimum(_float(pure), _float(pure) * (_float(pure) * orders / 2))
         best = int(np.argmin(curve))

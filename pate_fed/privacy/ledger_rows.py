@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy.checks import check_delta, check_epsilon
-from pate_fed.privacy.events import PLAIN, Mechanism, PrivacyEvent, Protection, Sight
+from pate_fed.privacy.events import PLAIN, Cost, Mechanism, PrivacyEvent, Protection, Sight
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.registry import mechanism_from_parameters
+from pate_fed.privacy.sanitise import SanitiseSettings
 
 __all__ = [
     "COLUMNS",
@@ -80,7 +81,8 @@ class LedgerTerms:
 
     `study_digest` is the SHA-256 hex of the study's terms, `epsilon` the budget or None, `mechanisms` those
     that may be charged, `noise` and `private` the noise source's, `coordinator` what the coordinator sees
-    (with hospital noise `survivors` is the least number in a sum).
+    (with hospital noise `survivors` is the least number in a sum). With `sanitise` a data-dependent ε will be
+    released too, once; it is paid here, before the first query, whether or not it is drawn in the end.
 
     Raises:
         InputError: a value out of range.
@@ -94,6 +96,7 @@ class LedgerTerms:
     noise: str
     private: bool
     coordinator: Sight = PLAIN
+    sanitise: SanitiseSettings | None = None
 
     def __post_init__(self) -> None:
         if not is_digest(self.study_digest):
@@ -105,13 +108,20 @@ class LedgerTerms:
             check_epsilon(self.epsilon)
         if not self.mechanisms:
             raise InputError("mechanisms=(): a ledger needs at least one mechanism to charge")
+        if self.epsilon is not None:
+            BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved)
+
+    @property
+    def reserved(self) -> Cost:
+        """What is paid before the first query: the sanitised release, where the study has one."""
+        return Cost() if self.sanitise is None else self.sanitise.cost()
 
     @property
     def budget(self) -> BudgetFilter | None:
         """The filter that never lets the budget be passed; None where there is no budget."""
         if self.epsilon is None:
             return None
-        return BudgetFilter(self.epsilon, self.delta, self.protection)
+        return BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved)
 
     def refuse(self, event: PrivacyEvent) -> None:
         """Refuse an event that is not what the terms fix.
@@ -141,6 +151,7 @@ class LedgerTerms:
             "noise": self.noise,
             "private": bool(self.private),
             "coordinator": asdict(self.coordinator),
+            "sanitise": None if self.sanitise is None else asdict(self.sanitise),
         }
 
     @classmethod
@@ -157,6 +168,7 @@ class LedgerTerms:
                 "mechanisms": tuple(made),
                 "protection": Protection(**values["protection"]),
                 "coordinator": Sight(**values["coordinator"]),
+                "sanitise": None if values["sanitise"] is None else SanitiseSettings(**values["sanitise"]),
             }
         )
 

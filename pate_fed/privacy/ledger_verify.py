@@ -224,7 +224,8 @@ def _replay(chain: Chain, rows: Sequence[Row], outputs: dict[int, list[tuple[Any
     entries: list[Entry] = []
     released: list[Outputs] = []
     batches: set[str] = set()
-    cost, epsilon = Cost(), 0.0
+    cost = chain.terms.reserved
+    epsilon = epsilon_of(cost, chain.terms.delta)
     for row in rows:
         place = row["seq"]
         entry = _entry(row, chain.terms)

@@ -125,6 +125,11 @@ def _bounds(report: LedgerReport) -> list[str]:
         f"Against the coordinator: {coordinator}",
         "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up",
     ]
+    if terms.sanitise is not None:
+        lines.append(
+            "A data-dependent ε may be released too, once (smooth sensitivity, order "
+            f"{terms.sanitise.order:g}): paid from the first row on, in every ε against the student"
+        )
     if not terms.private:
         lines.insert(
             0, f"Nobody is protected ({terms.noise}): every ε is what noise without a seed would give"

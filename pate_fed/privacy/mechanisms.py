@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.checks import check_count, check_scale, is_number
+from pate_fed.privacy.checks import check_count, check_scale, check_threshold, is_number
 from pate_fed.privacy.events import PLAIN, RECORD, Cost, Mechanism, PrivacyEvent, Protection, Sight
 from pate_fed.privacy.noise import NoiseSource
 from pate_fed.privacy.totals import check_predictions, check_totals, frozen, noisy_argmax, stop_after
@@ -207,8 +207,7 @@ class ConfidentGNMax(Voting):
         Voting.__post_init__(self)
         check_scale("sigma1", self.sigma1)
         check_scale("sigma2", self.sigma2)
-        if not is_number(self.threshold) or not math.isfinite(self.threshold):
-            raise InputError(f"threshold={self.threshold!r}: must be a finite number of votes")
+        check_threshold(self.threshold)
 
     def cost_asked(self, protection: Protection) -> Cost:
         """ρ = 1/(2 σ1²) for the threshold check where one vote moves (P18, section 4.2; arXiv 2004.00010)."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +19,8 @@ from scipy.special import chdtri, ndtri
 from pate_fed.errors import InputError
 from pate_fed.privacy.checks import check_count, check_delta, is_number
 from pate_fed.privacy.conversion import overhead, round_up
-from pate_fed.privacy.events import RECORD, Protection
+from pate_fed.privacy.events import RECORD, Cost, Protection
+from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.gaussian import confident_rho
 from pate_fed.privacy.moves import Moves
 from pate_fed.privacy.noise import NoiseSource
@@ -95,6 +97,11 @@ class SanitiseSettings:
     def __post_init__(self) -> None:
         gnss_rdp(self.order, beta=self.beta, sigma_ss=self.sigma_ss)
 
+    def cost(self) -> Cost:
+        """What the one release costs: its RDP at `order`, which also bounds every order below."""
+        rdp = gnss_rdp(self.order, beta=self.beta, sigma_ss=self.sigma_ss)
+        return Cost(flat=Fraction(round_up(rdp)), most_order=Fraction(self.order))
+
     @classmethod
     def at_order(cls, order: float) -> SanitiseSettings:
         """β = 0.4/order, and σ_ss such that the noise's fixed part costs 0.35 nats.
@@ -109,16 +116,26 @@ class SanitiseSettings:
 
     @classmethod
     def for_study(
-        cls, *, asked: int, answered: int, sigma1: float | None, sigma2: float, num_classes: int, delta: float
+        cls,
+        *,
+        asked: int,
+        answered: int,
+        sigma1: float | None,
+        sigma2: float,
+        num_classes: int,
+        delta: float,
+        budget: BudgetFilter | None = None,
     ) -> SanitiseSettings:
         """Settings from a study's terms alone: `asked` and `answered` are its caps, not what happened.
 
-        The order is the best one if votes agree well enough to halve the cost, lowered until conditions C5
-        and C6 hold.
+        The order is the budget's where there is one, else the best one if votes agree well enough to halve
+        the cost, lowered until conditions C5 and C6 hold.
 
         Raises:
             InputError: terms out of range, or no order at which the conditions hold.
         """
+        if budget is not None:
+            return cls.at_order(budget.order)
         rho = confident_rho(asked, answered, sigma1=sigma1, sigma2=sigma2)
         curve = DEFAULT_ORDERS * rho / 2 + overhead(DEFAULT_ORDERS, check_delta(delta))
         order = float(DEFAULT_ORDERS[int(np.argmin(curve))])

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.checks import is_number
+from pate_fed.privacy.checks import check_threshold
 from pate_fed.privacy.discrete import log_tail_gaussian
 from pate_fed.privacy.events import RECORD, Protection
 from pate_fed.privacy.gnmax import gnmax_rdp_from_log_q
@@ -21,23 +21,11 @@ from pate_fed.privacy.orders import Floats, check_orders, check_sigma
 
 __all__ = [
     "bit_divergence",
-    "check_threshold",
     "exact_bit_rdp",
     "exact_bit_worst_case",
     "log_answered",
     "threshold_rdp",
 ]
-
-
-def check_threshold(threshold: float) -> float:
-    """The threshold in votes as a float.
-
-    Raises:
-        InputError: not a finite number.
-    """
-    if not is_number(threshold) or not math.isfinite(threshold):
-        raise InputError(f"threshold={threshold!r}: must be a finite number of votes")
-    return float(threshold)
 
 
 def _check_top(top: ArrayLike) -> Floats:

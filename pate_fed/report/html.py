@@ -49,7 +49,7 @@ def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
         "samples": _samples(result),
         "time": plots.time_bars(result),
         "hidden": [] if publishable else words.unpublishable(result),
-        "sanitised": _sanitised(result),
+        "sanitised": _sanitised(result, publishable=publishable),
         "duration": words.duration(result.outcome.seconds.total),
         "versions": sorted(result.study.versions.items()),
     }
@@ -77,11 +77,12 @@ def _samples(result: RunResult) -> tuple[int, str] | None:
     return len(images), data_uri(contact_sheet(images, columns=columns))
 
 
-def _sanitised(result: RunResult) -> str | None:
+def _sanitised(result: RunResult, *, publishable: bool) -> str | None:
     privacy = result.outcome.privacy
     if privacy.sanitised is None:
         return None
-    sd = privacy.sanitised_sd
+    # The noise is scaled by the votes' own smooth sensitivity, so its size is for the analyst alone.
+    sd = None if publishable else privacy.sanitised_sd
     spread = "" if sd is None else f" (standard deviation of its noise {sd:.3f})"
     return words.epsilon_text(privacy.sanitised) + spread
 

@@ -192,7 +192,7 @@ class PrivacyFigures:
 
     `student` holds against anyone who gets the student or its labels, whatever the data are; where it is None
     `student_reason` says why. `data_dependent_do_not_publish` is computed from private votes. `sanitised` may
-    be published; `sanitised_sd` is the standard deviation of its noise.
+    be published; `sanitised_sd`, the standard deviation of its noise, depends on the votes and may not.
     """
 
     student: float | None = None

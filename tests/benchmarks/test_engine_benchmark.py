@@ -49,7 +49,9 @@ def main(grid, context):
         request = VoteRequest(terms_digest="t", batch=batch, purpose="release", index=np.arange({QUERIES}))
         start, totals = time.perf_counter(), 0
         sent = dict.fromkeys(nodes, request.to_record())
-        for answer in exchange(grid, sent, message_type="query.votes", timeout_s=600, stop=stop, window=window):
+        for answer in exchange(
+            grid, sent, message_type="query.votes", timeout_s=600, stop=stop, window=window
+        ):
             check_votes(answer.reply.votes, queries={QUERIES}, classes={CLASSES}, num_teachers=1)
             totals = totals + answer.reply.votes
         assert totals.sum() == {PARTIES} * {QUERIES}

@@ -187,9 +187,7 @@ def site_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_the_app_answers_and_a_fault_is_only_a_code(
-    site_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_app_answers_and_a_fault_is_only_a_code(site_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = read_site({"partition-id": 1})
     record = from_flower(
         _send("train.teacher", to_flower(TeachRequest(terms=_terms(site).to_json()).to_record())).content
@@ -204,6 +202,25 @@ def test_the_app_answers_and_a_fault_is_only_a_code(
     assert from_flower(reply.content) == {"kind": "refused", "party": "party-1", "code": "FAULT"}
     assert "Ann Smith" not in str(reply.content)
     assert "Ann Smith" in (site.state_dir / "log.jsonl").read_text(encoding="utf-8")
+
+
+def test_a_state_directory_that_cannot_be_used_lets_no_text_out(
+    site_file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (site_file.parent / "party-1").write_text("Ann Smith", encoding="utf-8")
+    reply = _send("query.votes", to_flower(_request(_terms(read_site({"partition-id": 1})), [0]).to_record()))
+    assert not reply.has_error()
+    assert from_flower(reply.content) == {"kind": "refused", "party": "unknown", "code": "FAULT"}
+    assert capfd.readouterr().err == "a request was not handled: FileExistsError\n"
+
+
+def test_a_full_disk_costs_a_line_of_the_log_but_not_the_vote(
+    taught: Hospital, site: Site, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (site.state_dir / "log.jsonl").unlink()
+    (site.state_dir / "log.jsonl").symlink_to("/dev/full")
+    assert isinstance(taught.vote(_request(_terms(site), [0, 1])), VoteReply)
+    assert "the hospital's log cannot be written" in capfd.readouterr().err
 
 
 def test_a_malformed_message_is_refused(site_file: Path) -> None:

@@ -154,6 +154,18 @@ def test_total_does_not_depend_on_the_order_of_its_parts(parts: list[Any], dice:
     assert total.rdp_float(3.0) == pytest.approx(float(total.rdp(Fraction(3))), rel=1e-9, abs=1e-300)
 
 
+def test_a_flat_part_is_known_up_to_its_order() -> None:
+    both = Cost(Fraction(1, 10)) + Cost(flat=Fraction(1, 2), most_order=Fraction(20))
+    both += Cost(flat=Fraction(1, 4), most_order=Fraction(8))
+    assert (both.flat, both.most_order) == (Fraction(3, 4), Fraction(8))
+    assert both.rdp(Fraction(8)) == Fraction(8, 10) + Fraction(3, 4)
+    assert (both * 2).rdp(Fraction(8)) == 2 * both.rdp(Fraction(8))
+    assert both * 0 == Cost()
+    assert both.rdp_float(8.5) == math.inf
+    with pytest.raises(InputError, match="known up to 8"):
+        both.rdp(Fraction(17, 2))
+
+
 def test_coordinator_without_noise_has_no_bound() -> None:
     for sight in (PLAIN, SECURE_SUM):
         assert event(coordinator=sight).coordinator_cost() is None

@@ -25,6 +25,7 @@ from pate_fed.privacy import (
     Odometer,
     PrivacyEvent,
     Protection,
+    SanitiseSettings,
     epsilon_of,
     total_cost,
 )
@@ -194,6 +195,27 @@ def test_unanswered_queries_give_their_reserve_back() -> None:
     spared = budget.affordable(MNIST, events=[event(MNIST, 50, 0)], queries=10_000)
     spent = budget.affordable(MNIST, events=[event(MNIST, 50, 50)], queries=10_000)
     assert spent == full - 50 < spared < full
+
+
+def test_a_reserved_cost_is_paid_first() -> None:
+    free = BudgetFilter(2.0, 1e-5)
+    release = SanitiseSettings.at_order(free.order).cost()
+    tight = BudgetFilter(2.0, 1e-5, reserved=release)
+    without, within = (budget.affordable(MNIST, queries=10_000) for budget in (free, tight))
+    # What is missing is the release's RDP at the budget's order, in queries.
+    one = total_cost([event(MNIST, 1, 1)]).rdp(Fraction(free.order))
+    assert without - within == pytest.approx(release.flat / one, abs=1)
+    assert 0 < within < without
+    spent = release + total_cost([event(MNIST, within, within)])
+    assert tight.holds(spent)
+    assert not tight.holds(spent + total_cost([event(MNIST, 1, 1)]))
+    assert epsilon_of(spent, 1e-5, orders=[tight.order]) <= 2.0
+
+
+def test_a_reserved_cost_that_the_budgets_order_does_not_know_is_refused() -> None:
+    order = BudgetFilter(2.0, 1e-5).order
+    with pytest.raises(InputError, match="known up to"):
+        BudgetFilter(2.0, 1e-5, reserved=SanitiseSettings.at_order(order / 2).cost())
 
 
 @pytest.mark.parametrize("size", [5e-324, 1e-300, 1e-30])

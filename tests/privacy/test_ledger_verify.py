@@ -23,7 +23,9 @@ from pate_fed.privacy import (
     Ledger,
     LedgerTerms,
     Protection,
+    SanitiseSettings,
     SeededNoise,
+    describe,
     epsilon_of,
     epsilon_text,
     total_cost,
@@ -363,3 +365,29 @@ def test_epsilon_in_text_is_rounded_up() -> None:
 def test_terms_survive_their_own_text() -> None:
     assert LedgerTerms.from_dict(json.loads(json.dumps(TERMS.to_dict()))) == TERMS
     assert LedgerTerms.from_dict(replace(TERMS, epsilon=None).to_dict()).budget is None
+
+
+def test_a_sanitised_release_is_paid_from_the_first_row_on(tmp_path: Path) -> None:
+    settings = SanitiseSettings.at_order(TERMS.budget.order if TERMS.budget else 0.0)
+    epsilons = []
+    for number, sanitise in enumerate((None, settings)):
+        path = tmp_path / f"{number}.sqlite"
+        with Ledger.create(path, replace(TERMS, sanitise=sanitise)) as ledger:
+            before = ledger.epsilon()
+            assert (before > 0) == (sanitise is not None)
+            totals = np.random.default_rng(0).multinomial(50, [0.7, 0.1, 0.1, 0.1], size=6)
+            out = MECHANISM.release(totals, SeededNoise(0))
+            ledger.charge(
+                out.event,
+                batch_digest="ab" * 32,
+                index=np.arange(6),
+                answered=out.answered,
+                label=out.label,
+            )
+            assert ledger.epsilon() > before
+        report = verify(path)
+        assert report.chain.terms.sanitise == sanitise
+        epsilons.append(report.epsilon)
+        assert any("A data-dependent" in line for line in describe(path)) == (sanitise is not None)
+    # Its RDP is added at every order, and orders above its own are lost.
+    assert epsilons[1] >= epsilons[0] + float(settings.cost().flat) > epsilons[0]

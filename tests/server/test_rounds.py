@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,6 +43,7 @@ TERMS = Terms(
     delta=1e-5,
     unit="record",
     adjacency="replace-one",
+    sanitise=False,
     teacher={},
 )
 Script = Callable[[int, Record], Record]
@@ -81,11 +83,11 @@ class _Run:
     def _count(self) -> None:
         self.arrived += 1
 
-    def teach(self) -> dict[int, Member]:
+    def teach(self, terms: Terms = TERMS) -> dict[int, Member]:
         return teach(
             self.grid,
             self.grid.get_node_ids(),
-            TERMS,
+            terms,
             timeout_s=5,
             window=2,
             stop=self.stop,
@@ -98,7 +100,7 @@ class _Run:
         request = VoteRequest(
             terms_digest=TERMS.digest, batch=0, purpose="release", index=np.arange(QUERIES, dtype=np.int64)
         )
-        return collect_votes(
+        totals, self.voters = collect_votes(
             self.grid,
             members or {node: Member(f"p{number}", 1) for number, node in enumerate(nodes)},
             TERMS,
@@ -109,6 +111,7 @@ class _Run:
             arrived=self._count,
             trouble=lambda who, why: self.troubles.append((who, why)),
         )
+        return totals
 
 
 def test_honest_parties_are_all_counted() -> None:
@@ -118,6 +121,7 @@ def test_honest_parties_are_all_counted() -> None:
     np.testing.assert_array_equal(run.vote(members), np.tile([2, 2, 1], (QUERIES, 1)))
     assert run.troubles == []
     assert run.arrived == 2 * PARTIES
+    assert run.voters == PARTIES
 
 
 @pytest.mark.parametrize(
@@ -173,8 +177,15 @@ def test_below_the_quorum_nothing_is_returned() -> None:
 
     with pytest.raises(QuorumError, match="3 of 5 parties"):
         _Run(refuse).teach()
-    with pytest.raises(QuorumError, match="quorum is 4"):
+    with pytest.raises(QuorumError, match=r"quorum is 4, .* \(2 parties: refused: refused by the hospital's"):
         _Run(refuse).vote()
+
+
+def test_a_party_too_many_is_left_out() -> None:
+    few = replace(TERMS, num_clients=PARTIES - 1)
+    run = _Run(lambda number, record: {**_honest(number, record), "terms_digest": few.digest})
+    assert len(run.teach(few)) == PARTIES - 1
+    assert "has its 4 parties already" in run.troubles[0][1]
 
 
 class _DeafGrid(InlineGrid):
