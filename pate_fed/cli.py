@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
 from pate_fed import __version__
+from pate_fed.arguments import Parser
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 
 __all__ = ["main"]
@@ -17,13 +19,16 @@ __all__ = ["main"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
-    arguments = _parser().parse_args(argv)
-    run: Callable[[argparse.Namespace], int] = arguments.run
     try:
+        arguments = _parser().parse_all(argv)
+        run: Callable[[argparse.Namespace], int] = arguments.run
         return run(arguments)
     except PateFedError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         sys.stderr.close()  # the reader left, as `| head` does
         return 0
@@ -33,6 +38,8 @@ def _data(arguments: argparse.Namespace) -> int:
     from pate_fed.data import GlyphSettings, contact_sheet, load_dataset
     from pate_fed.report import counted_phase, make_progress
 
+    if arguments.preview:
+        _check_picture("--preview", arguments.preview)
     glyph = GlyphSettings()
     chosen = {
         entry.name: getattr(arguments, entry.name)
@@ -71,7 +78,7 @@ def _ledger_show(arguments: argparse.Namespace) -> int:
 def _ledger_verify(arguments: argparse.Namespace) -> int:
     from pate_fed.privacy import verify
 
-    report = verify(_ledger_path(arguments.run_dir))
+    report = verify(_ledger_path(arguments.run_dir), public_key=arguments.public_key, head=arguments.head)
     if arguments.format == "json":
         print(json.dumps(report.to_dict()))
     else:
@@ -90,6 +97,8 @@ def _ledger_path(run_dir: str) -> Path:
 def _plan(arguments: argparse.Namespace) -> int:
     from pate_fed.privacy import Protection, past_votes_from_file, plan
 
+    if arguments.picture:
+        _check_picture("--picture", arguments.picture)
     votes = _agreement(arguments.agreement)
     made = plan(
         num_teachers=arguments.teachers,
@@ -99,7 +108,9 @@ def _plan(arguments: argparse.Namespace) -> int:
         votes=votes if isinstance(votes, float) else past_votes_from_file(votes),
         max_queries=arguments.max_queries,
         num_hospitals=arguments.hospitals,
-        protection=Protection(votes_moved=arguments.votes_moved),
+        protection=Protection(
+            unit=arguments.unit, adjacency=arguments.adjacency, votes_moved=arguments.votes_moved
+        ),
     )
     if arguments.picture:
         from pate_fed.report.plan import draw_plan
@@ -108,6 +119,13 @@ def _plan(arguments: argparse.Namespace) -> int:
     lines = [json.dumps(made.to_dict())] if arguments.format == "json" else made.lines()
     print("\n".join(lines))
     return 0
+
+
+def _check_picture(option: str, given: str) -> None:
+    """Before the work is done, not after."""
+    path = Path(given)
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InputError(f"{option} {given}: no file can be written there; give a path such as sheet.png")
 
 
 def _agreement(given: str) -> float | Path:
@@ -142,8 +160,8 @@ def _report(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="pate-fed", description=__doc__, allow_abbrev=False)
+def _parser() -> Parser:
+    parser = Parser(prog="pate-fed", description=__doc__)
     parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_data(commands)
@@ -157,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_data(commands: argparse._SubParsersAction[Parser]) -> None:
     data = commands.add_parser("data", help="draw or read a data set, and show it")
     data.add_argument("dataset", metavar="NAME", help="glyph, fashion-mnist, mnist, svhn or cifar10")
     data.add_argument("--preview", metavar="FILE.png", help="draw a contact sheet")
@@ -170,7 +188,7 @@ def _add_data(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     data.set_defaults(run=_data)
 
 
-def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_plan(commands: argparse._SubParsersAction[Parser]) -> None:
     plan = commands.add_parser(
         "plan", help="noise, threshold and labels that a budget affords; touches no data"
     )
@@ -189,12 +207,21 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     plan.add_argument(
         "--votes-moved", type=int, default=1, help="votes that one protected unit controls (default 1)"
     )
+    plan.add_argument(
+        "--unit", choices=("record", "hospital"), default="record", help="what is protected (default record)"
+    )
+    plan.add_argument(
+        "--adjacency",
+        choices=("replace-one", "add-or-remove-one"),
+        default="replace-one",
+        help="what neighbouring data sets differ by (default replace-one)",
+    )
     plan.add_argument("--picture", metavar="FILE.png", help="draw labels against ε")
     plan.add_argument("--format", choices=("text", "json"), default="text")
     plan.set_defaults(run=_plan)
 
 
-def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_audit(commands: argparse._SubParsersAction[Parser]) -> None:
     audit = commands.add_parser("audit", help="sample the mechanisms and hold them against the ledger's ε")
     audit.add_argument("--trials", type=int, default=10_000, help="samples a mechanism (default 10000)")
     audit.add_argument("--confidence", type=float, default=0.999, help="of the lower bounds (default 0.999)")
@@ -205,7 +232,7 @@ def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     audit.set_defaults(run=_audit)
 
 
-def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_ledger(commands: argparse._SubParsersAction[Parser]) -> None:
     ledger = commands.add_parser("ledger", help="read or check a run's privacy ledger")
     actions = ledger.add_subparsers(title="actions", required=True, metavar="ACTION")
     show = actions.add_parser("show", help="the ledger in words")
@@ -213,6 +240,12 @@ def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     verify = actions.add_parser("verify", help="recompute every ε from the entries and check the hash chain")
     verify.add_argument("--format", choices=("text", "json"), default="text")
     verify.set_defaults(run=_ledger_verify)
+    verify.add_argument(
+        "--public-key", metavar="HEX", help="the coordinator's Ed25519 key, which must have signed every row"
+    )
+    verify.add_argument(
+        "--head", metavar="HASH", help="a row's hash from elsewhere (a report), which must be in the chain"
+    )
     for action in (show, verify):
         action.add_argument("run_dir", metavar="RUN_DIR")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import importlib
 import itertools
 import json
@@ -18,11 +19,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from pate_fed import __version__
+from pate_fed.arguments import Parser, add_study_options, study_from_arguments
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.study import OPTIONS, Option, Study, load_study, study_from_dict
+from pate_fed.study import Study
 
 __all__ = ["main"]
 
@@ -35,19 +37,26 @@ Every option is also a key of study.toml (--config). A run leaves study.toml, le
 student.pt, report.html, log.jsonl and metrics.json in --run-dir. Exit codes: 0 success, 1 fault, 2 wrong
 input, 3 budget, 4 quorum, 5 refused by policy, 6 failed check, 130 interrupted."""
 
+INTERRUPTED = 130
 _PATIENCE_S = 2.0
+_FOLDER = "pate-fed-"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
     started = time.perf_counter()
-    arguments = _parser().parse_args(argv)
+    as_json = False
     try:
-        return _simulate(_study(arguments), arguments, started)
+        arguments = _parser().parse_all(argv)
+        as_json = arguments.format == "json"
+        return _simulate(study_from_arguments(arguments), arguments, started)
     except PateFedError as error:
         print(f"error: {error}", file=sys.stderr)
-        print(_nothing_spent(arguments))
+        print(_nothing_spent("failed", as_json=as_json))
         return error.exit_code
+    except KeyboardInterrupt:  # before the study began; then `_interruptible` hears it
+        print(_nothing_spent("aborted", as_json=as_json))
+        return INTERRUPTED
 
 
 def _simulate(study: Study, arguments: argparse.Namespace, started: float) -> int:
@@ -56,14 +65,17 @@ def _simulate(study: Study, arguments: argparse.Namespace, started: float) -> in
     prepare_environment()
     run_dir = _run_dir(arguments.run_dir, study)
     stop = threading.Event()
+    if study.seed is not None:
+        print("warning: with --seed the noise can be repeated, so it protects nobody", file=sys.stderr)
     # The coordinator is named, as Flower names apps: pate_fed imports neither party.
     coordinator = importlib.import_module("server.app").Coordinator(
         study, run_dir=run_dir, quiet=arguments.quiet, stop=stop, started=started
     )
-    with _private_folder() as folder, _interruptible(stop):
-        _write_site(study, folder)
-        coordinator.run(lambda server_app: _run_apps(server_app, study, folder))
-    return int(coordinator.conclude(as_json=arguments.format == "json"))
+    with _interruptible(stop):
+        with _private_folder() as folder:
+            _write_site(study, folder)
+            coordinator.run(lambda server_app: _run_apps(server_app, study, folder))
+        return int(coordinator.conclude(as_json=arguments.format == "json"))
 
 
 def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
@@ -97,12 +109,28 @@ def _seconds_worked(folder: Path) -> float:
 
 @contextmanager
 def _private_folder() -> Iterator[Path]:
-    """The simulated parties' own disks: readable by this user alone, gone after the run."""
-    folder = Path(tempfile.mkdtemp(prefix="pate-fed-"))
+    """The simulated parties' own disks: readable by this user alone, gone after the run.
+
+    A killed run cannot take its folder away, so the next one does: a lock tells which are still in use.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*/lock"):
+        _remove_unused(left)
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
     try:
-        yield folder
+        with open(folder / "lock", "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_unused(path: Path) -> None:
+    try:
+        with open(path, "r+", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path.parent, ignore_errors=True)
+    except OSError:  # in use, somebody else's, or gone this moment
+        return
 
 
 def _write_site(study: Study, folder: Path) -> None:
@@ -122,7 +150,7 @@ def _interruptible(stop: threading.Event) -> Iterator[None]:
         if stop.is_set():
             # One Ctrl-C may arrive twice, from the terminal and from a wrapper such as `timeout`.
             if time.monotonic() > asked_at + _PATIENCE_S:
-                os._exit(130)
+                os._exit(INTERRUPTED)
             return
         asked_at = time.monotonic()
         stop.set()
@@ -162,76 +190,26 @@ def _free_path(name: str) -> Path:
     return next(each for each in itertools.chain([path], others) if not each.exists())
 
 
-def _nothing_spent(arguments: argparse.Namespace) -> str:
-    if arguments.format == "json":
-        return json.dumps({"status": "failed", "epsilon": 0.0, "labels": 0, "report": None})
-    return "FAILED  ε=0 δ=- unit=- labels=0 accuracy=- report=-"
+def _nothing_spent(status: str, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps({"status": status, "epsilon": 0.0, "labels": 0, "report": None})
+    return f"{status.upper()}  ε=0 δ=- unit=- labels=0 accuracy=- report=-"
 
 
-def _study(arguments: argparse.Namespace) -> Study:
-    values = load_study(Path(arguments.config)) if arguments.config else {}
-    for option in OPTIONS:
-        given = getattr(arguments, _dest(option))
-        if given is None:
-            continue
-        section, key = option.key.split(".")
-        table = values.setdefault(section, {})
-        if isinstance(table, dict):
-            table[key] = _convert(option, given)
-    return study_from_dict(values).resolve()
-
-
-def _dest(option: Option) -> str:
-    return option.key.replace(".", "__")
-
-
-def _convert(option: Option, given: str | bool) -> object:
-    """A command-line value in the type that its key has."""
-    kinds = _kinds(option)
-    if isinstance(given, bool) or str in kinds:
-        return given
-    for kind, convert in ((int, int), (float, float)):
-        if kind in kinds:
-            try:
-                return convert(given)
-            except ValueError:
-                continue
-    wanted = "a whole number" if int in kinds else "a number"
-    raise InputError(f"{option.flag} {given}: {wanted} is meant")
-
-
-def _kinds(option: Option) -> tuple[type, ...]:
-    section, key = option.key.split(".")
-    owner = Study if section == "study" else get_type_hints(Study)[section]
-    hint = get_type_hints(owner)[key]
-    return get_args(hint) or (hint,)
-
-
-def _default(option: Option) -> object:
-    section, key = option.key.split(".")
-    study = Study()
-    return getattr(study if section == "study" else getattr(study, section), key)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="flower-simulation", description=_DESCRIPTION, epilog=_EPILOG, allow_abbrev=False
+def _parser() -> Parser:
+    parser = Parser(
+        prog="flower-simulation",
+        usage="flower-simulation [--num-clients N] [OPTION ...]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
     )
-    for option in OPTIONS:
-        flags = [option.flag, option.alias] if option.alias else [option.flag]
-        default = _default(option)
-        text = option.help + (f"; one of {', '.join(option.choices)}" if option.choices else "")
-        if default is not None and not isinstance(default, bool):
-            text += f" (default {default})"
-        if _kinds(option) == (bool,):
-            parser.add_argument(*flags, dest=_dest(option), action="store_true", default=None, help=text)
-        else:
-            metavar = option.key.split(".")[1].upper()
-            parser.add_argument(*flags, dest=_dest(option), metavar=metavar, help=text.replace("%", "%%"))
-    parser.add_argument("--config", metavar="FILE", help="a study.toml; options given here take precedence")
-    parser.add_argument("--run-dir", metavar="DIR", help="where the run's files go (default runs/NAME-TIME)")
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="of the outcome line")
-    parser.add_argument("--quiet", action="store_true", help="no progress, only warnings and the outcome")
+    add_study_options(parser)
+    output = parser.add_argument_group("output")
+    output.add_argument("--run-dir", metavar="DIR", help="where the run's files go (default runs/NAME-TIME)")
+    output.add_argument(
+        "--format", choices=("text", "json"), default="text", help="of the outcome line (default text)"
+    )
+    output.add_argument("--quiet", action="store_true", help="no progress, only warnings and the outcome")
     parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
     return parser
 

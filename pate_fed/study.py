@@ -18,8 +18,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from pate_fed.data import DATASETS, GlyphSettings
 from pate_fed.errors import InputError
-from pate_fed.learning import StudentSettings as StudentSettings
-from pate_fed.learning import TeacherSettings
+from pate_fed.learning import STUDENTS, TEACHERS, StudentSettings, TeacherSettings
 
 __all__ = [
     "OPTIONS",
@@ -62,7 +61,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--dataset", "data.dataset", "what is learnt", choices=DATASETS),
     Option("--data-dir", "data.data_dir", "folder of the data files (else PATE_FED_DATA)"),
     Option("--download", "data.download", "let torchvision fetch the data set"),
-    Option("--teacher", "teacher.name", "the teachers' model"),
+    Option("--teacher", "teacher.name", "the teachers' model", choices=TEACHERS),
     Option("--aggregator", "aggregation.aggregator", "the noisy vote", choices=AGGREGATORS),
     Option(
         "--threshold", "aggregation.threshold", "votes the winner must reach, T (default 0.8 per teacher)"
@@ -78,7 +77,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--epsilon", "privacy.epsilon", "budget: never passed (default: none, ε is reported)"),
     Option("--delta", "privacy.delta", "the δ that every ε is stated for"),
     Option("--sanitise", "privacy.sanitise", "release a data-dependent ε that may be published"),
-    Option("--student", "student.name", "how the student learns"),
+    Option("--student", "student.name", "how the student learns", choices=STUDENTS),
     Option("--student-epochs", "student.epochs", "passes over the public data"),
     Option("--backend", "engine.backend", "Flower's engine on Ray, or all in this process", choices=BACKENDS),
     Option("--device", "engine.device", "auto, cpu or cuda"),
@@ -406,9 +405,15 @@ def _build(kind: type[T], values: dict[str, Any], where: str) -> T:
         return kind(**built)
     except InputError as error:
         # Settings of other rooms know their own limits, but not where in the study they stand.
-        raise (
-            error if "study.toml" in str(error) else InputError(f"[{where}] in study.toml: {error}")
-        ) from error
+        raise (error if "study.toml" in str(error) else _located(where, str(error))) from error
+
+
+def _located(where: str, message: str) -> InputError:
+    key, _, rest = message.partition(" ")
+    flag = _FLAGS.get(f"{where}.{key}")
+    if flag is None:
+        return InputError(f"[{where}] in study.toml: {message}")
+    return InputError(f"{flag} ({where}.{key} in study.toml) {rest}")
 
 
 def _typed(key: str, value: Any, hint: Any) -> Any:

@@ -66,6 +66,16 @@ def test_ledger_verify_recomputes_and_names_what_was_changed(
     assert "row 2" in capsys.readouterr().err
 
 
+def test_a_hash_from_elsewhere_is_looked_for(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ledger", "verify", str(run_dir)]) == 0
+    head = capsys.readouterr().out.split()[-1]
+    assert main(["ledger", "verify", str(run_dir), "--head", head]) == 0
+    assert main(["ledger", "verify", str(run_dir), "--head", "0" * 64]) == 6
+    assert "no row has the hash" in capsys.readouterr().err
+    assert main(["ledger", "verify", str(run_dir), "--public-key", "1" * 64]) == 6
+    assert "was not signed by the key" in capsys.readouterr().err
+
+
 def test_a_directory_without_a_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in (["ledger", "show"], ["ledger", "verify"], ["report"]):
         assert main([*command, str(tmp_path)]) == 2
@@ -85,6 +95,14 @@ def test_plan_gives_the_same_as_text_json_and_picture(
     assert str(plan["best"]["answered"]) in text
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert picture.stat().st_size > 10_000
+
+
+def test_plan_for_whole_hospitals_affords_less(capsys: pytest.CaptureFixture[str]) -> None:
+    labels = []
+    for options in ([], ["--unit", "hospital", "--votes-moved", "5"]):
+        assert main(["plan", "--teachers", "60", "--epsilon", "2", "--format", "json", *options]) == 0
+        labels.append(json.loads(capsys.readouterr().out)["best"]["answered"])
+    assert labels[0] > labels[1]
 
 
 def test_plan_takes_past_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,6 +139,8 @@ def test_data_shows_glyph(
     assert main([*command, "--preview", str(sheet)]) == 0
     assert "120 private, 40 public" in capsys.readouterr().out
     assert sheet.read_bytes().startswith(b"\x89PNG")
+    assert main([*command, "--preview", str(tmp_path)]) == 2
+    assert "--preview" in capsys.readouterr().err
     assert main(["data", "glyf"]) == 2
     assert "glyph" in capsys.readouterr().err
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from pate_fed.privacy import epsilon_of, total_cost, verify
-from pate_fed.simulation import main
+from pate_fed.simulation import _private_folder, main
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -147,7 +147,7 @@ def test_ray_gives_the_same_labels_for_the_same_seed(
         for path in (run_dir, tmp_path / "run")
     )
     assert first == second
-    assert done.stderr.strip() == ""
+    assert done.stderr == "warning: with --seed the noise can be repeated, so it protects nobody\n"
     assert len(done.stdout.splitlines()) == 1
 
 
@@ -258,6 +258,38 @@ def test_a_figure_that_fails_hides_no_spend(
     assert metrics["privacy"]["student"]["data_independent"] == pytest.approx(spent, abs=1e-5)
     assert spent > 0
     assert metrics["privacy"]["student"]["data_dependent_do_not_publish"] is None
+
+
+def test_ctrl_c_before_the_study_begins(
+    here: Callable[..., int],
+    config: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("server.app.load_dataset", interrupted)
+    assert here("--config", str(config), "--run-dir", str(tmp_path / "run")) == 130
+    assert capsys.readouterr().out.splitlines()[-1].startswith("ABORTED  ε=0")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_a_killed_run_left_is_removed_and_what_is_in_use_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left = tmp_path / "pate-fed-killed"
+    left.mkdir()
+    (left / "lock").touch()
+    (left / "teacher-0.pt").touch()
+    with _private_folder() as used:
+        assert not left.exists()
+        with _private_folder() as other:
+            assert used.exists()
+            assert used != other
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_of_two_runs_at_once_one_gets_the_directory(

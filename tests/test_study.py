@@ -116,6 +116,10 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
         (["--sigma2", "many"], ["--sigma2 many", "a number"]),
         (["--config", "no-such.toml"], ["no-such.toml"]),
         (["--dataset", "mnits"], ["mnist"]),
+        (["--student", "gann"], ["--student (student.name", "did you mean gan"]),
+        (["--student-epochs", "0"], ["--student-epochs", "at least 1"]),
+        (["--num-client", "3"], ["--num-client: no such option", "did you mean --num-clients"]),
+        (["--labels"], ["--labels", "expected one argument"]),
     ],
 )
 def test_the_command_line_ends_with_code_2(

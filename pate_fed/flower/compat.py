@@ -1,6 +1,6 @@
 """What `pate_fed` needs of Flower beyond its public API; the one file to read when Flower moves on.
 
-Written against flwr 1.39; the same names were read in 1.41. `tests/flower/test_compat.py` guards them.
+Written against flwr 1.39; the same names were read in 1.41. `tests/flower` guards them.
 """
 
 from __future__ import annotations

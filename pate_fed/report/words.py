@@ -305,9 +305,6 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
     return [(name, value) for name, value in terms if value]
 
 
-_BACKENDS = {"ray": "Flower's simulation engine", "inline": "one process"}
-
-
 def _pool(study: StudyFacts) -> str:
     size = f"{study.pool_size:,} images" if study.pool_size is not None else ""
     digest = f"SHA-256 {study.pool_digest[:12]}…" if study.pool_digest else ""

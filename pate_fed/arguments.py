@@ -1,0 +1,156 @@
+"""Command lines: errors in one sentence with the nearest option, and a study's settings as options."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NoReturn, get_args, get_type_hints
+
+from pate_fed.errors import InputError
+from pate_fed.study import OPTIONS, Option, Study, load_study, study_from_dict
+
+__all__ = ["Parser", "add_study_options", "study_from_arguments"]
+
+_TITLES = {
+    "parties": "parties",
+    "data": "data",
+    "teacher": "teachers",
+    "aggregation": "the noisy vote",
+    "queries": "queries",
+    "privacy": "privacy",
+    "student": "student",
+    "engine": "this machine",
+    "study": "the study",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """An `ArgumentParser` whose errors are `InputError`s of one sentence."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """As argparse's, without abbreviated options: a study must not depend on which options exist."""
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the command line.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(f"{message} ({self.prog} --help lists what there is)")
+
+    def parse_all(self, argv: Sequence[str] | None = None) -> argparse.Namespace:
+        """The arguments; anything unknown is refused with the nearest option there is.
+
+        Raises:
+            InputError: the command line is not one that this parser knows.
+        """
+        arguments, unknown = self.parse_known_args(sys.argv[1:] if argv is None else argv)
+        if unknown:
+            near = get_close_matches(unknown[0].split("=")[0], _flags(self), n=1, cutoff=0.6)
+            hint = f"; did you mean {near[0]}?" if near else f" ({self.prog} --help lists what there is)"
+            raise InputError(f"{unknown[0]}: no such option{hint}")
+        return arguments
+
+
+def _flags(parser: argparse.ArgumentParser) -> list[str]:
+    """All options of a parser and of the commands below it."""
+    flags: list[str] = []
+    for action in parser._actions:  # argparse has no public list of them
+        flags += action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                flags += _flags(below)
+    return flags
+
+
+def add_study_options(parser: argparse.ArgumentParser) -> None:
+    """Every option of a study, in groups, and `--config`."""
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in OPTIONS:
+        section = option.key.split(".")[0]
+        if section not in groups:
+            groups[section] = parser.add_argument_group(_TITLES[section])
+        flags = [option.flag, option.alias] if option.alias else [option.flag]
+        text = _help(option)
+        if _kinds(option) == (bool,):
+            groups[section].add_argument(
+                *flags, dest=_dest(option), action="store_true", default=None, help=text
+            )
+        else:
+            groups[section].add_argument(*flags, dest=_dest(option), metavar=_metavar(option), help=text)
+    groups["study"].add_argument(
+        "--config", metavar="FILE", help="a study.toml; options given here take precedence"
+    )
+
+
+def study_from_arguments(arguments: argparse.Namespace) -> Study:
+    """The resolved study of `--config` and the options, which take precedence.
+
+    Raises:
+        InputError: a value that is not what its option wants, or settings that do not go together.
+    """
+    values = load_study(Path(arguments.config)) if arguments.config else {}
+    for option in OPTIONS:
+        given = getattr(arguments, _dest(option))
+        if given is None:
+            continue
+        section, key = option.key.split(".")
+        table = values.setdefault(section, {})
+        if isinstance(table, dict):
+            table[key] = _convert(option, given)
+    return study_from_dict(values).resolve()
+
+
+def _help(option: Option) -> str:
+    default = _default(option)
+    text = option.help + (f": {', '.join(option.choices)}" if option.choices else "")
+    if default is not None and not isinstance(default, bool):
+        text += f" (default {default})"
+    return text.replace("%", "%%")
+
+
+def _metavar(option: Option) -> str:
+    kinds = _kinds(option)
+    if option.choices:
+        return "NAME"
+    if int in kinds:
+        return "N"
+    if float in kinds:
+        return "X"
+    return "DIR" if option.key.endswith("_dir") else option.key.split(".")[1].upper()
+
+
+def _dest(option: Option) -> str:
+    return option.key.replace(".", "__")
+
+
+def _convert(option: Option, given: str | bool) -> object:
+    """A command-line value in the type that its key has."""
+    kinds = _kinds(option)
+    if isinstance(given, bool) or str in kinds:
+        return given
+    for kind, convert in ((int, int), (float, float)):
+        if kind in kinds:
+            try:
+                return convert(given)
+            except ValueError:
+                continue
+    wanted = "a whole number" if int in kinds else "a number"
+    raise InputError(f"{option.flag} {given}: {wanted} is meant")
+
+
+def _kinds(option: Option) -> tuple[type, ...]:
+    section, key = option.key.split(".")
+    owner = Study if section == "study" else get_type_hints(Study)[section]
+    hint = get_type_hints(owner)[key]
+    return get_args(hint) or (hint,)
+
+
+def _default(option: Option) -> object:
+    section, key = option.key.split(".")
+    study = Study()
+    return getattr(study if section == "study" else getattr(study, section), key)
