@@ -93,7 +93,7 @@ class Hospital:
     def _objection(self, terms: Terms) -> Refusal | None:
         """Why these terms are not this hospital's study, or None."""
         dataset, study = self._site.dataset, self._site.study
-        if (terms.pool_size, terms.pool_digest) != (len(dataset.public_images), dataset.pool_digest):
+        if (terms.pool_size, terms.pool_digest) != (len(dataset.public_images), self._site.pool_digest):
             return Refusal.POOL
         ours = (dataset.num_classes, study.parties.teachers_per_client, dataset.public_images.shape[1:])
         if (terms.num_classes, terms.teachers_per_client, terms.image_shape) != ours:

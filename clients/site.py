@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data import Dataset, load_dataset, partition, split_among_teachers
+from pate_fed.data import Dataset, load_dataset, partition, pool_digest, split_among_teachers
 from pate_fed.errors import InputError
 from pate_fed.learning import resolve_device
 from pate_fed.study import Study, load_study, study_from_dict
@@ -49,6 +49,11 @@ class Site:
     def dataset(self) -> Dataset:
         """The data set; a party uses its own part and the public images only."""
         return _dataset(self.study)
+
+    @property
+    def pool_digest(self) -> str:
+        """SHA-256 hex of the public pool as it lies here, whatever a cache says of it."""
+        return _pool_digest(self.study)
 
     def teacher_parts(self) -> list[NDArray[np.int64]]:
         """Indices of this party's records, one disjoint part a teacher."""
@@ -88,6 +93,11 @@ def _read_site_file(path: str) -> tuple[Study, Path]:
 def _dataset(study: Study) -> Dataset:
     folder = None if study.data.data_dir is None else Path(study.data.data_dir)
     return load_dataset(study.data.dataset, glyph=study.data.glyph, data_dir=folder)
+
+
+@lru_cache(maxsize=1)
+def _pool_digest(study: Study) -> str:
+    return pool_digest(_dataset(study).public_images)
 
 
 @lru_cache(maxsize=1)

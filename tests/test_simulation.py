@@ -120,13 +120,56 @@ def test_seeded_noise_is_called_not_private(inline: tuple[Path, subprocess.Compl
     assert "not private: seeded noise" in (run_dir / "report.html").read_text(encoding="utf-8")
 
 
+def _spellings(totals: np.ndarray) -> list[bytes]:
+    """How a few rows of totals would look in a file."""
+    few = totals[:6]
+    raw = [few.astype(kind).tobytes() for kind in ("<i8", "<i4", "<i2", "u1", "<f8", "<f4")]
+    rows = few.tolist()
+    texts = [
+        json.dumps(rows),
+        json.dumps(rows, separators=(",", ":")),
+        str(few),
+        json.dumps(few.ravel().tolist()),
+    ]
+    return [*raw, *(text.encode() for text in texts)]
+
+
 def test_no_private_vote_is_in_the_run_directory(
-    inline: tuple[Path, subprocess.CompletedProcess[str]],
+    here: Callable[..., int], config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_dir, _ = inline
-    for line in (run_dir / "log.jsonl").read_text(encoding="utf-8").splitlines():
-        assert "votes" not in json.loads(line)
-        assert "totals" not in json.loads(line)
+    import server.coordinator
+
+    seen: list[np.ndarray] = []
+
+    def remember(*given: object, **named: object) -> tuple[np.ndarray, int]:
+        totals, voters = collect(*given, **named)
+        seen.append(totals)
+        return totals, voters
+
+    collect = server.coordinator.collect_votes
+    monkeypatch.setattr(server.coordinator, "collect_votes", remember)
+    run_dir = tmp_path / "run"
+    assert here("--config", str(config), "--run-dir", str(run_dir), "--quiet") == 0
+    np.save(run_dir / "leak.npy", seen[0])  # so that the search is seen to find one
+    found = [
+        path.name
+        for path in run_dir.iterdir()
+        for totals in seen
+        if any(text in path.read_bytes() for text in _spellings(totals))
+    ]
+    assert found == ["leak.npy"]
+
+
+def test_the_installed_package_has_all_it_needs(
+    inline: tuple[Path, subprocess.CompletedProcess[str]], environment: dict[str, str], tmp_path: Path
+) -> None:
+    """From another directory, so that what was installed is used and not the checkout."""
+    command = [sys.executable, "-m", "pate_fed.cli", "report", str(inline[0]), "--publishable"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "wrote" in done.stdout
+    code = "import pate_fed.flower; pate_fed.flower.prepare_environment(); import clients.app, server.app"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, timeout=120)
 
 
 def test_ray_gives_the_same_labels_for_the_same_seed(

@@ -17,6 +17,7 @@ prepare_environment()
 
 from flwr.app import Context, Message, RecordDict  # noqa: E402
 
+import clients.site  # noqa: E402
 from clients.app import app  # noqa: E402
 from clients.hospital import Hospital  # noqa: E402
 from clients.site import SITE_VARIABLE, Site, read_site  # noqa: E402
@@ -123,6 +124,19 @@ def test_refusals(taught: Hospital, site: Site) -> None:
     assert _code(taught.teach(TeachRequest(terms=other.to_json()))) is Refusal.POOL
     real = Hospital(replace(site, simulated=False))
     assert _code(real.vote(_request(terms, [0], purpose="evaluation"))) is Refusal.POLICY
+
+
+def test_a_pool_that_was_changed_on_disk_is_noticed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = _terms(site)
+    images = np.array(site.dataset.public_images)
+    images[3, 5, 5] ^= 1
+    changed = replace(site.dataset, public_images=images)
+    monkeypatch.setattr("clients.site._dataset", lambda _: changed)
+    clients.site._pool_digest.cache_clear()
+    try:
+        assert _code(Hospital(site).teach(TeachRequest(terms=terms.to_json()))) is Refusal.POOL
+    finally:
+        clients.site._pool_digest.cache_clear()
 
 
 def test_nothing_is_voted_before_training(site: Site) -> None:
