@@ -203,7 +203,7 @@ class Queries:
 
     labels: int = 500
     max_queries: int | None = None
-    batch_size: int = 1000
+    batch_size: int = 2000
     evaluate: bool = True
 
     def __post_init__(self) -> None:
