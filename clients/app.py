@@ -1,4 +1,4 @@
-"""The hospital's Flower ClientApp: two handlers, each a request in and a reply out.
+"""The hospital's Flower ClientApp: three handlers, each a request in and a reply out.
 
 Whatever goes wrong inside becomes a refusal from the fixed list; details stay in the hospital's own log.
 """
@@ -16,7 +16,15 @@ from clients.hospital import Hospital
 from clients.site import read_site
 from pate_fed.errors import IntegrityError
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol import Record, Refusal, RefusalReply, Reply, TeachRequest, VoteRequest
+from pate_fed.protocol import (
+    Record,
+    Refusal,
+    RefusalReply,
+    Reply,
+    SumRequest,
+    TeachRequest,
+    VoteRequest,
+)
 
 __all__ = ["app"]
 
@@ -39,6 +47,14 @@ def train_teacher(message: Message, context: Context) -> Message:
 def query_votes(message: Message, context: Context) -> Message:
     """`query.votes`: one vote matrix for a whole batch of public inputs."""
     return _answer(message, context, lambda hospital, record: hospital.vote(VoteRequest.from_record(record)))
+
+
+@app.query("sum")
+def query_sum(message: Message, context: Context) -> Message:
+    """`query.sum`: one step of a batch's secure summation."""
+    return _answer(
+        message, context, lambda hospital, record: hospital.sum_step(SumRequest.from_record(record))
+    )
 
 
 def _answer(message: Message, context: Context, handle: Handler) -> Message:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.journal import Journal
+from clients.masked import MaskedStep, enrol, is_sound, refusal_for
 from clients.site import Site
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.protocol import (
@@ -19,6 +19,8 @@ from pate_fed.protocol import (
     RELEASE,
     Refusal,
     RefusalReply,
+    SumReply,
+    SumRequest,
     TeachReply,
     TeachRequest,
     Terms,
@@ -65,8 +67,16 @@ class Hospital:
         except InputError as error:
             self.journal.fault(error)
             return self.refuse(Refusal.DATA)
+        try:
+            enrolment = enrol(self._site, terms, request.enrol)
+        except IntegrityError as error:
+            self.journal.fault(error)
+            return self.refuse(refusal_for(error))
         return TeachReply(
-            party=self._site.party, terms_digest=terms.digest, num_teachers=terms.teachers_per_client
+            party=self._site.party,
+            terms_digest=terms.digest,
+            num_teachers=terms.teachers_per_client,
+            enrolment=enrolment,
         )
 
     def vote(self, request: VoteRequest) -> VoteReply | RefusalReply:
@@ -74,21 +84,47 @@ class Hospital:
 
         Shapes: the reply's votes are int64 (queries, classes); rows sum to the number of teachers.
         """
+        reason = self._unasked(request)
+        if reason is None and self._terms().secure_sum:
+            reason = Refusal.PLAIN
+        if reason is not None:
+            return self.refuse(reason)
+        if not self.journal.claim(request.content_digest):
+            return self.refuse(Refusal.REPEATED)
+        votes = self._count_votes(request.index)
+        return VoteReply(party=self._site.party, batch_digest=request.digest, votes=votes)
+
+    def sum_step(self, request: SumRequest) -> SumReply | RefusalReply:
+        """One step of a batch's secure summation; votes leave this hospital only under all its masks.
+
+        Noise, where the terms say so, is added before the masks; votes are claimed and counted once a batch.
+        """
+        question = request.question
+        if len(question.index):
+            reason = self._unasked(question)
+            if reason is not None:
+                return self.refuse(reason)
+        elif self._agreed_digest() != request.terms_digest:
+            return self.refuse(Refusal.TERMS)
+        terms = self._terms()
+        if not terms.secure_sum:
+            return self.refuse(Refusal.TERMS)
+        step = MaskedStep(self._site, terms, self.journal, self._count_votes)
+        return SumReply(party=self._site.party, step=step.answer(request))
+
+    def _unasked(self, request: VoteRequest) -> Refusal | None:
+        """Why nothing is voted on this question, or None."""
         agreed = self._agreed_digest()
         if agreed is None or not all(path.exists() for path in self._teacher_paths()):
-            return self.refuse(Refusal.NOT_TAUGHT)
+            return Refusal.NOT_TAUGHT
         if request.terms_digest != agreed:
-            return self.refuse(Refusal.TERMS)
-        if request.purpose == EVALUATION and not self._site.simulated:
-            return self.refuse(Refusal.POLICY)
-        pool = self._site.dataset.public_images
-        if request.purpose not in (RELEASE, EVALUATION) or not _is_batch(request.index, len(pool)):
-            return self.refuse(Refusal.MALFORMED)
-        if not self.journal.claim(_content_digest(request.index)):
-            return self.refuse(Refusal.REPEATED)
-        votes = self._count_votes(pool[request.index])
-        self.journal.note("voted", queries=len(votes), bytes=votes.nbytes)
-        return VoteReply(party=self._site.party, batch_digest=request.digest, votes=votes)
+            return Refusal.TERMS
+        if request.purpose == EVALUATION and (not self._site.simulated or self._terms().adds_noise):
+            return Refusal.POLICY
+        pool = len(self._site.dataset.public_images)
+        if request.purpose not in (RELEASE, EVALUATION) or not _is_batch(request.index, pool):
+            return Refusal.MALFORMED
+        return None
 
     def _objection(self, terms: Terms) -> Refusal | None:
         """Why these terms are not this hospital's study, or None."""
@@ -96,13 +132,16 @@ class Hospital:
         if (terms.pool_size, terms.pool_digest) != (len(dataset.public_images), self._site.pool_digest):
             return Refusal.POOL
         ours = (dataset.num_classes, study.parties.teachers_per_client, dataset.public_images.shape[1:])
-        if (terms.num_classes, terms.teachers_per_client, terms.image_shape) != ours:
+        if (terms.num_classes, terms.teachers_per_client, terms.image_shape) != ours or not is_sound(terms):
             return Refusal.TERMS
         return None
 
+    def _terms(self) -> Terms:
+        """The agreed terms."""
+        return Terms.from_json((self._site.state_dir / "terms.json").read_text(encoding="utf-8"))
+
     def _agreed_digest(self) -> str | None:
-        path = self._site.state_dir / "terms.json"
-        return Terms.from_json(path.read_text(encoding="utf-8")).digest if path.exists() else None
+        return self._terms().digest if (self._site.state_dir / "terms.json").exists() else None
 
     def _teacher_paths(self) -> list[Path]:
         teachers = self._site.study.parties.teachers_per_client
@@ -128,14 +167,16 @@ class Hospital:
             teacher.save(path)
             self.journal.note("taught", teacher=number)
 
-    def _count_votes(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
+    def _count_votes(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
         from pate_fed.learning import Teacher
 
+        images = self._site.dataset.public_images[index]
         votes = np.zeros((len(images), self._site.dataset.num_classes), dtype=np.int64)
         with _one_thread():
             for path in self._teacher_paths():
                 teacher = Teacher.load(path, device=self._site.device)
                 votes[np.arange(len(images)), teacher.predict(images)] += 1
+        self.journal.note("voted", queries=len(votes), bytes=votes.nbytes)
         return votes
 
 
@@ -144,11 +185,6 @@ def _is_batch(index: NDArray[np.int64], pool_size: int) -> bool:
     if index.ndim != 1 or len(index) == 0:
         return False
     return bool(index.min() >= 0 and index.max() < pool_size and len(np.unique(index)) == len(index))
-
-
-def _content_digest(index: NDArray[np.int64]) -> str:
-    """Names a batch by what it asks about, so that another number or order does not make it new."""
-    return hashlib.sha256(np.sort(index).astype("<i8").tobytes()).hexdigest()
 
 
 def _write_private(path: Path, text: str) -> None:

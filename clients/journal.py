@@ -38,6 +38,10 @@ class Journal:
         os.close(folder)
         return True
 
+    def claimed(self, content_digest: str) -> bool:
+        """Whether the batch was claimed before."""
+        return (self._answered / content_digest).exists()
+
     def note(self, event: str, **figures: float | int | str) -> None:
         """Append one line to the hospital's own log; a full disk costs the line, not the work it tells of."""
         line = json.dumps({"time": time.time(), "event": event, **figures})

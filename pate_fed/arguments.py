@@ -21,6 +21,7 @@ _TITLES = {
     "aggregation": "the noisy vote",
     "queries": "queries",
     "privacy": "privacy",
+    "secrecy": "what the coordinator sees",
     "student": "student",
     "engine": "this machine",
     "study": "the study",

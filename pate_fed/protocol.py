@@ -3,7 +3,8 @@
 Every message lowers to a flat record of numbers, text and integer arrays (`to_record`) and is rebuilt from
 one with every field checked (`from_record`): a malformed message is refused before anything acts on it. A
 hospital's reviewer finds here all that can leave the house: a name, a digest, a count of teachers, a vote
-matrix, and refusals from a fixed list.
+matrix or, instead of it, the key material and the masked vector of `pate_fed.secure_sum.messages`, and
+refusals from a fixed list.
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
+from pate_fed.secrecy import AT_COORDINATOR, AT_HOSPITALS
 
 __all__ = [
     "EVALUATION",
     "RELEASE",
+    "SUM",
     "TEACH",
     "VOTES",
     "Record",
     "Refusal",
     "RefusalReply",
     "Reply",
+    "SumReply",
+    "SumRequest",
     "TeachReply",
     "TeachRequest",
     "Terms",
@@ -37,12 +42,13 @@ __all__ = [
     "parse_reply",
 ]
 
-Scalar = int | float | str
+Scalar = int | float | str | bytes
 Record = dict[str, Scalar | NDArray[Any]]
 M = TypeVar("M", bound="_Message")
 
 TEACH = "train.teacher"
 VOTES = "query.votes"
+SUM = "query.sum"
 RELEASE = "release"
 EVALUATION = "evaluation"
 
@@ -56,6 +62,8 @@ class Refusal(Enum):
     NOT_TAUGHT = "no teacher is trained yet"
     POLICY = "refused by the hospital's policy"
     MALFORMED = "the request is malformed"
+    PLAIN = "by the study's terms votes leave this hospital masked only"
+    VERSION = "the request speaks another version of secure summation than this hospital's program"
     DATA = "the hospital's own data cannot be used"
     FAULT = "a fault at the hospital; its own log has the details"
 
@@ -74,7 +82,9 @@ class Terms:
     """What a hospital agrees to before it trains; fixed before the first vote is seen.
 
     `threshold`, `sigma1` and `sigma2` are in votes; `epsilon` is None where no budget was set. With
-    `sanitise` a data-dependent ε is released too, through smooth sensitivity.
+    `sanitise` a data-dependent ε is released too, through smooth sensitivity. With `secure_sum` votes leave a
+    hospital masked only. Where `noise_at` is "hospitals" each adds noise of `sigma_party` votes first, so
+    that sums over `least_clients` of them, less `colluders` that may tell theirs, hold noise of `sigma2`.
     """
 
     study: str
@@ -97,6 +107,10 @@ class Terms:
     adjacency: str
     sanitise: bool
     teacher: dict[str, Any]
+    secure_sum: bool = False
+    noise_at: str = AT_COORDINATOR
+    sigma_party: float | None = None
+    colluders: int = 0
 
     def to_json(self) -> str:
         """Canonical JSON: equal terms give equal text."""
@@ -117,6 +131,16 @@ class Terms:
             return cls(**{**values, "image_shape": tuple(values["image_shape"])})
         except (json.JSONDecodeError, TypeError) as error:
             raise IntegrityError("the study's terms are not readable") from error
+
+    @property
+    def num_teachers(self) -> int:
+        """Teachers in the whole federation: no query has more votes."""
+        return self.num_clients * self.teachers_per_client
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether each hospital adds its share of the noise."""
+        return self.noise_at == AT_HOSPITALS
 
     @property
     def digest(self) -> str:
@@ -153,6 +177,8 @@ class _Message:
 def _fits(value: object, kind: str) -> bool:
     if kind == "str":
         return isinstance(value, str)
+    if kind == "bytes":
+        return isinstance(value, bytes)
     if kind == "int":
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, np.ndarray) and value.dtype == np.int64
@@ -160,20 +186,28 @@ def _fits(value: object, kind: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeachRequest(_Message):
-    """Coordinator to hospital: the terms; train if you agree."""
+    """Coordinator to hospital: the terms; train if you agree.
+
+    `enrol` is a packed `secure_sum.messages.EnrolRequest` where votes will be masked, else empty.
+    """
 
     kind: ClassVar[str] = "teach"
     terms: str
+    enrol: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeachReply(_Message):
-    """Hospital to coordinator: agreed and trained. No figure about data or training."""
+    """Hospital to coordinator: agreed and trained. No figure about data or training.
+
+    `enrolment` is a packed `secure_sum.messages.Enrolment` where votes will be masked, else empty.
+    """
 
     kind: ClassVar[str] = "taught"
     party: str
     terms_digest: str
     num_teachers: int
+    enrolment: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +230,11 @@ class VoteRequest(_Message):
         head = f"{self.terms_digest}/{self.batch}/{self.purpose}".encode()
         return _digest(b"pate_fed/v1 batch", head, self.index.astype("<i8").tobytes())
 
+    @property
+    def content_digest(self) -> str:
+        """Names a batch by what it asks about, so that another number or order does not make it new."""
+        return hashlib.sha256(np.sort(self.index).astype("<i8").tobytes()).hexdigest()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteReply(_Message):
@@ -208,6 +247,44 @@ class VoteReply(_Message):
 
     def __repr__(self) -> str:
         return f"VoteReply(party={self.party!r}, batch_digest={self.batch_digest!r}, votes=<hidden>)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumRequest(_Message):
+    """Coordinator to hospital: one step of a batch's secure summation.
+
+    `step` is a packed request of `secure_sum.messages`, `roster` the packed roster where this hospital has
+    not shown yet that it has pinned it, else empty. `index` names the batch's public inputs in the two steps
+    that need them (opening and masking) and is empty in the others; `batch` and `purpose` are those of a
+    `VoteRequest`, whose digest the step must carry.
+    """
+
+    kind: ClassVar[str] = "sum"
+    terms_digest: str
+    batch: int
+    purpose: str
+    index: NDArray[np.int64]
+    roster: bytes
+    step: bytes
+
+    @property
+    def question(self) -> VoteRequest:
+        """What is voted on, as a plain request would ask it."""
+        return VoteRequest(
+            terms_digest=self.terms_digest, batch=self.batch, purpose=self.purpose, index=self.index
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumReply(_Message):
+    """Hospital to coordinator: a packed, signed reply of `secure_sum.messages`."""
+
+    kind: ClassVar[str] = "summed"
+    party: str
+    step: bytes
+
+    def __repr__(self) -> str:
+        return f"SumReply(party={self.party!r}, step=<{len(self.step)} bytes>)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +301,7 @@ class RefusalReply(_Message):
         return Refusal.__members__.get(self.code, Refusal.FAULT)
 
 
-Reply = TeachReply | VoteReply | RefusalReply
+Reply = TeachReply | VoteReply | SumReply | RefusalReply
 
 
 def parse_reply(record: Record) -> Reply:
@@ -233,7 +310,7 @@ def parse_reply(record: Record) -> Reply:
     Raises:
         IntegrityError: it is none of the replies, or malformed.
     """
-    for kind in (TeachReply, VoteReply, RefusalReply):
+    for kind in (TeachReply, VoteReply, SumReply, RefusalReply):
         if record.get("kind") == kind.kind:
             return kind.from_record(record)
     raise IntegrityError("a reply of unknown kind")

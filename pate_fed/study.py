@@ -19,6 +19,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from pate_fed.data import DATASETS, GlyphSettings
 from pate_fed.errors import InputError
 from pate_fed.learning import STUDENTS, TEACHERS, StudentSettings, TeacherSettings
+from pate_fed.secrecy import NOISE_PLACES, Secrecy
 
 __all__ = [
     "OPTIONS",
@@ -77,6 +78,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("--epsilon", "privacy.epsilon", "budget: never passed (default: none, ε is reported)"),
     Option("--delta", "privacy.delta", "the δ that every ε is stated for"),
     Option("--sanitise", "privacy.sanitise", "release a data-dependent ε that may be published"),
+    Option("--secure-sum", "secrecy.secure_sum", "show the coordinator totals only, nobody's own votes"),
+    Option("--noise-at", "secrecy.noise_at", "who adds the noise", choices=NOISE_PLACES),
     Option("--student", "student.name", "how the student learns", choices=STUDENTS),
     Option("--student-epochs", "student.epochs", "passes over the public data"),
     Option("--backend", "engine.backend", "Flower's engine on Ray, or all in this process", choices=BACKENDS),
@@ -144,11 +147,6 @@ class Parties:
     def num_teachers(self) -> int:
         """Teachers in the whole federation."""
         return self.num_clients * self.teachers_per_client
-
-    @property
-    def least_clients(self) -> int:
-        """Parties below which nothing is released."""
-        return math.ceil(self.quorum * self.num_clients)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +270,7 @@ class Study:
     aggregation: Aggregation = field(default_factory=Aggregation)
     queries: Queries = field(default_factory=Queries)
     privacy: Privacy = field(default_factory=Privacy)
+    secrecy: Secrecy = field(default_factory=Secrecy)
     student: StudentSettings = field(default_factory=StudentSettings)
     engine: Engine = field(default_factory=Engine)
 
@@ -286,6 +285,11 @@ class Study:
                 "drop one of the two"
             )
 
+    @property
+    def least_clients(self) -> int:
+        """Parties below which nothing is released."""
+        return self.secrecy.least_voters(self.parties.num_clients, self.parties.quorum)
+
     def seed_for(self, *purpose: str | int) -> int:
         """A seed in [0, 2^31) for one use, such as ("teacher", 17, 0); independent uses get unrelated seeds.
 
@@ -295,12 +299,18 @@ class Study:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
     def resolve(self) -> Study:
-        """The same study with every value set that was left open."""
-        return replace(
-            self,
-            name=self.name or f"{self.data.dataset}-{self.parties.num_clients}",
-            aggregation=self.aggregation.resolve(self.parties.num_teachers),
-        )
+        """The same study with every value set that was left open.
+
+        Raises:
+            InputError: noise that so many parties cannot add in shares.
+        """
+        clients, aggregation = self.parties.num_clients, self.aggregation.resolve(self.parties.num_teachers)
+        least = self.least_clients
+        if self.secrecy.at_hospitals:
+            sigma2 = self.secrecy.shares(clients, least).fit(self.aggregation.sigma2, aggregation.sigma2)
+            aggregation = replace(aggregation, sigma2=sigma2)
+        name = self.name or f"{self.data.dataset}-{clients}"
+        return replace(self, name=name, aggregation=aggregation)
 
     def to_toml(self) -> str:
         """The study as a `study.toml` that `load_study` reads back to an equal value."""

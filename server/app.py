@@ -202,6 +202,7 @@ class Coordinator:
     def _facts(self) -> StudyFacts:
         study, terms = self._study, self._terms
         confident = terms.aggregator == "confident-gnmax"
+        sight = self._ledger_terms.coordinator
         return StudyFacts(
             name=study.name,
             dataset=self._dataset.name,
@@ -219,7 +220,7 @@ class Coordinator:
             pool_digest=terms.pool_digest,
             aggregator=terms.aggregator,
             threshold=terms.threshold if confident else None,
-            sigma1=terms.sigma1 if confident else None,
+            sigma1=terms.sigma1 if confident and not terms.adds_noise else None,
             sigma2=terms.sigma2,
             labels=terms.labels,
             max_queries=terms.max_queries,
@@ -230,6 +231,9 @@ class Coordinator:
             protects=self._ledger_terms.protection.words(),
             noise=self._noise.kind,
             noise_private=self._noise.private,
+            coordinator=sight.kind,
+            coordinator_sees=sight.words(),
+            colluders=sight.colluders,
             versions=collect_versions(),
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from pate_fed.flower.engine import cores
 from pate_fed.learning import Student, train_student
 from pate_fed.learning.settings import EpochRecord
 from pate_fed.privacy import Ledger
-from pate_fed.protocol import EVALUATION, RELEASE, Terms, VoteRequest
+from pate_fed.protocol import EVALUATION, RELEASE, Record, Terms, VoteRequest
 from pate_fed.report import (
     Accuracy,
     Epoch,
@@ -39,7 +39,8 @@ from pate_fed.report import (
     count_top_votes,
 )
 from pate_fed.study import Study
-from server.exchange import Stopped, wait_for_nodes
+from server.exchange import Answer, Stopped, exchange, wait_for_nodes
+from server.masked import ROUNDS, MaskedRounds
 from server.release import Desk
 from server.rounds import Member, collect_votes, teach
 
@@ -87,6 +88,7 @@ class Course:
         self._ledger, self._log, self._progress, self._stop = ledger, log, progress, stop
         self._student_path = student_path
         self._window = _WINDOW_PER_CORE * cores() if study.engine.backend == "ray" else None
+        self._masked = MaskedRounds(terms) if terms.secure_sum else None
         self.found = Findings()
 
     def run(self, grid: Grid) -> None:
@@ -99,13 +101,14 @@ class Course:
         """
         members = self._teach(grid)
         self._ask(grid, members)
-        if self._study.queries.evaluate:
+        # A vote under hospitals' noise costs whether or not anything is released.
+        if self._study.queries.evaluate and not self._terms.adds_noise:
             self._evaluate(grid, members)
         self._measure()
         self._learn()
 
     def _teach(self, grid: Grid) -> dict[int, Member]:
-        clients = self._terms.num_clients
+        clients, masked = self._terms.num_clients, self._masked
         with self._timed("teach"), self._progress.phase("teaching", clients) as bar:
             nodes = wait_for_nodes(grid, count=clients, timeout_s=_CONNECT_S, stop=self._stop)
             members = teach(
@@ -117,7 +120,11 @@ class Course:
                 stop=self._stop,
                 arrived=bar.advance,
                 trouble=lambda who, why: self._leave_out(who, "teach", why),
+                enrol=masked.enrol_request if masked else b"",
+                admitted=masked.admit if masked else None,
             )
+            if masked:
+                masked.close()
         self._log.write(Taught(clients=len(members), seconds=self.found.seconds.teach or 0.0))
         return members
 
@@ -126,14 +133,23 @@ class Course:
         batch = 0
         while size := self._desk.room(self._batch_size()):
             index = np.arange(self._desk.asked, self._desk.asked + size, dtype=np.int64)
-            digest, totals = self._vote(grid, members, batch, RELEASE, index)
+            question = self._question(batch, RELEASE, index)
+            try:
+                totals, voters = self._vote(grid, members, question)
+            except Exception:
+                if self._masked and self._masked.spent:
+                    self._desk.void(question.digest, index)
+                    self._log_release(batch, asked=size, answered=0)
+                raise
             with self._timed("aggregate"):
-                released = self._desk.release(digest, index, totals)
+                released = self._desk.release(question.digest, index, totals, voters=voters)
             self._keep(index, totals, released.label)
-            epsilon = self._ledger.epsilon()
-            counts = {"asked": released.asked, "answered": int(released.answered.sum())}
-            self._log.write(Release(batch=batch, epsilon=epsilon, **counts))
+            self._log_release(batch, asked=released.asked, answered=int(released.answered.sum()))
             batch += 1
+
+    def _log_release(self, batch: int, *, asked: int, answered: int) -> None:
+        epsilon = self._ledger.epsilon()
+        self._log.write(Release(batch=batch, asked=asked, answered=answered, epsilon=epsilon))
 
     def _batch_size(self) -> int:
         return min(self._study.queries.batch_size, self._dataset.num_queries - self._desk.asked)
@@ -145,34 +161,48 @@ class Course:
         found.index = np.concatenate([found.index, index[: len(label)]])
         found.label = np.concatenate([found.label, label])
 
+    def _question(self, batch: int, purpose: str, index: NDArray[np.int64]) -> VoteRequest:
+        return VoteRequest(terms_digest=self._terms.digest, batch=batch, purpose=purpose, index=index)
+
     def _vote(
-        self, grid: Grid, members: dict[int, Member], batch: int, purpose: str, index: NDArray[np.int64]
-    ) -> tuple[str, NDArray[np.int64]]:
-        request = VoteRequest(terms_digest=self._terms.digest, batch=batch, purpose=purpose, index=index)
-        name = f"voting, batch {batch + 1}" if purpose == RELEASE else "voting, to evaluate"
+        self, grid: Grid, members: dict[int, Member], question: VoteRequest
+    ) -> tuple[NDArray[np.int64], int]:
+        """Totals of one batch, masked on their way where the terms say so, and how many parties voted."""
+        batch, rounds = question.batch, ROUNDS if self._masked else 1
+        name = f"voting, batch {batch + 1}" if question.purpose == RELEASE else "voting, to evaluate"
         start = time.perf_counter()
-        with self._timed("vote"), self._progress.phase(name, len(members)) as bar:
-            totals, voters = collect_votes(
-                grid,
-                members,
-                self._terms,
-                request,
-                timeout_s=self._study.engine.vote_timeout_s,
-                window=self._window,
-                stop=self._stop,
-                arrived=bar.advance,
-                trouble=lambda who, why: self._leave_out(who, "vote", why),
-            )
+        with self._timed("vote"), self._progress.phase(name, rounds * len(members)) as bar:
+
+            def ask(message_type: str, sent: Mapping[int, Record]) -> Iterator[Answer]:
+                timeout_s = self._study.engine.vote_timeout_s
+                for answer in exchange(
+                    grid,
+                    sent,
+                    message_type=message_type,
+                    timeout_s=timeout_s,
+                    stop=self._stop,
+                    window=self._window,
+                ):
+                    bar.advance()
+                    yield answer
+
+            def trouble(who: str, why: str) -> None:
+                self._leave_out(who, "vote", why)
+
+            if self._masked:
+                totals, voters = self._masked.collect(members, question, ask=ask, trouble=trouble)
+            else:
+                totals, voters = collect_votes(members, self._terms, question, ask=ask, trouble=trouble)
         seconds = time.perf_counter() - start
-        self._log.write(Voted(batch=batch, clients=voters, queries=len(index), seconds=seconds))
-        return request.digest, totals
+        self._log.write(Voted(batch=batch, clients=voters, queries=len(question.index), seconds=seconds))
+        return totals, voters
 
     def _evaluate(self, grid: Grid, members: dict[int, Member]) -> None:
         """Votes on every other public input, for the two accuracy figures alone; nothing is released."""
         seen = np.concatenate([*self.found.voted, np.empty(0, dtype=np.int64)])
         rest = np.setdiff1d(np.arange(len(self._dataset.public_labels), dtype=np.int64), seen)
         if len(rest):
-            _, totals = self._vote(grid, members, len(self.found.voted), EVALUATION, rest)
+            totals, _ = self._vote(grid, members, self._question(len(self.found.voted), EVALUATION, rest))
             self.found.voted.append(rest)
             self.found.totals.append(totals)
 
@@ -186,10 +216,14 @@ class Course:
         answered = found.label >= 0
         asked_truth = truth[found.index]
         labels = np.mean(found.label[answered] == asked_truth[answered]) if answered.any() else None
+        if not self._terms.adds_noise:  # noisy totals tell neither
+            found.accuracy = replace(
+                found.accuracy,
+                teacher_mean=float(totals[rows, right].sum() / totals.sum()),
+                ensemble=float(np.mean(totals.argmax(axis=1) == right)),
+            )
         found.accuracy = replace(
             found.accuracy,
-            teacher_mean=float(totals[rows, right].sum() / totals.sum()),
-            ensemble=float(np.mean(totals.argmax(axis=1) == right)),
             labels=None if labels is None else float(labels),
         )
         top = count_top_votes(found.asked_totals, answered, num_teachers=self._study.parties.num_teachers)

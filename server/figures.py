@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pate_fed.privacy import (
     ConfidentGNMax,
+    DistributedGNMax,
     NoiseSource,
     Protection,
     SanitisedEpsilon,
@@ -23,8 +24,11 @@ __all__ = ["analysts_epsilon", "publishable_epsilon"]
 def analysts_epsilon(
     mechanism: Mechanism, found: Findings, protection: Protection, *, delta: float
 ) -> float | None:
-    """The data-dependent ε; it reveals something about the votes, so it is not for publication."""
-    if not len(found.index):
+    """The data-dependent ε; it reveals something about the votes, so it is not for publication.
+
+    None where nothing was asked, or where the hospitals added the noise: no exact total is known then.
+    """
+    if not len(found.index) or isinstance(mechanism, DistributedGNMax):
         return None
     return mechanism_epsilon_do_not_publish(
         mechanism, found.asked_totals, found.label >= 0, delta=delta, protection=protection

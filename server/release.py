@@ -11,29 +11,52 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import (
+    PLAIN,
+    SECURE_SUM,
     BudgetFilter,
     ConfidentGNMax,
+    DistributedGNMax,
     GNMax,
     Ledger,
     LedgerTerms,
     LNMax,
     NoiseSource,
+    PrivacyEvent,
     Protection,
     Release,
     SanitiseSettings,
+    Sight,
     check_sanitisable,
+    hospital_noise,
 )
 from pate_fed.protocol import Terms
 from pate_fed.study import Study
 
-__all__ = ["Desk", "Mechanism", "make_ledger_terms", "make_mechanism"]
+__all__ = ["Desk", "Mechanism", "make_ledger_terms", "make_mechanism", "sight_of"]
 
-Mechanism = ConfidentGNMax | GNMax | LNMax
+Mechanism = ConfidentGNMax | DistributedGNMax | GNMax | LNMax
 
 
 def make_mechanism(terms: Terms) -> Mechanism:
-    """The mechanism that the terms fix."""
-    teachers = terms.num_clients * terms.teachers_per_client
+    """The mechanism that the terms fix.
+
+    Raises:
+        InputError: the terms' mechanism is none that noise at the hospitals can serve.
+    """
+    teachers = terms.num_teachers
+    if terms.sigma_party is not None:
+        if terms.aggregator == "lnmax":
+            raise InputError(
+                "--aggregator lnmax with --noise-at hospitals: hospitals add shares of Gaussian noise; take "
+                "gnmax or confident-gnmax"
+            )
+        return DistributedGNMax(
+            num_teachers=teachers,
+            num_classes=terms.num_classes,
+            threshold=None if terms.aggregator == "gnmax" else terms.threshold,
+            sigma_party=terms.sigma_party,
+            least_honest=terms.least_clients - terms.colluders,
+        )
     if terms.aggregator == "gnmax":
         return GNMax(num_teachers=teachers, num_classes=terms.num_classes, sigma=terms.sigma2)
     if terms.aggregator == "lnmax":
@@ -53,6 +76,15 @@ def _protection(study: Study) -> Protection:
     return Protection(unit=study.privacy.unit, adjacency=study.privacy.adjacency, votes_moved=moved)
 
 
+def sight_of(terms: Terms, voters: int) -> Sight:
+    """What the coordinator sees of a batch in which so many parties voted."""
+    if not terms.secure_sum:
+        return PLAIN
+    if terms.sigma_party is None:
+        return SECURE_SUM
+    return hospital_noise(sigma_party=terms.sigma_party, survivors=voters, colluders=terms.colluders)
+
+
 def make_ledger_terms(study: Study, terms: Terms, noise: NoiseSource) -> LedgerTerms:
     """What the ledger fixes before the first vote.
 
@@ -69,6 +101,7 @@ def make_ledger_terms(study: Study, terms: Terms, noise: NoiseSource) -> LedgerT
         protection=_protection(study),
         noise=noise.kind,
         private=noise.private,
+        coordinator=sight_of(terms, terms.least_clients),
     )
     if made.budget is not None and made.budget.affordable(mechanism, queries=1) == 0:
         raise InputError(
@@ -82,6 +115,11 @@ def make_ledger_terms(study: Study, terms: Terms, noise: NoiseSource) -> LedgerT
 
 def _fix_sanitising(terms: Terms, protection: Protection) -> SanitiseSettings:
     """The parameters of the sanitised release, from the terms alone, before the first vote."""
+    if terms.adds_noise:
+        raise InputError(
+            "--sanitise with --noise-at hospitals: nobody knows the exact totals, so nothing is left to "
+            "sanitise; the data-independent ε may be published as it is"
+        )
     if terms.aggregator == "lnmax":
         raise InputError(
             "--sanitise with --aggregator lnmax: smooth sensitivity is derived for Gaussian noise"
@@ -136,10 +174,13 @@ class Desk:
             self._mechanism, events=self._ledger.events(), queries=queries, max_answers=self.labels_left
         )
 
-    def release(self, batch_digest: str, index: NDArray[np.int64], totals: NDArray[np.int64]) -> Release:
+    def release(
+        self, batch_digest: str, index: NDArray[np.int64], totals: NDArray[np.int64], *, voters: int
+    ) -> Release:
         """Label one batch; the ledger's row and the labels are on disk when this returns.
 
-        Shapes: `index` int64 (queries,), `totals` int64 (queries, classes), at most `room` queries.
+        Shapes: `index` int64 (queries,), `totals` int64 (queries, classes), at most `room` queries. `voters`
+        parties are in the totals.
 
         Raises:
             BudgetError: the batch would pass the budget; nothing is released.
@@ -150,6 +191,7 @@ class Desk:
             self._noise,
             max_answers=self.labels_left,
             protection=self._ledger.terms.protection,
+            coordinator=sight_of(self._terms, voters),
         )
         self._ledger.charge(
             release.event,
@@ -159,3 +201,25 @@ class Desk:
             label=release.label,
         )
         return release
+
+    def void(self, batch_digest: str, index: NDArray[np.int64]) -> None:
+        """Charge a batch that was asked and gave nothing; it is never asked again.
+
+        It counts as asked and not answered, with the fewest parties that a batch may have: votes may be on
+        their way, and what becomes of them is not in this program's hands any more.
+
+        Raises:
+            IntegrityError: the ledger cannot be written.
+        """
+        terms, nothing = self._ledger.terms, np.zeros(len(index), dtype=np.bool_)
+        event = PrivacyEvent(
+            mechanism=self._mechanism,
+            asked=len(index),
+            answered=0,
+            protection=terms.protection,
+            noise=terms.noise,
+            private=terms.private,
+            coordinator=terms.coordinator,
+        )
+        label = np.full(len(index), -1, dtype=np.int64)
+        self._ledger.charge(event, batch_digest=batch_digest, index=index, answered=nothing, label=label)

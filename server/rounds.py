@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,8 +20,10 @@ from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.protocol import (
     TEACH,
     VOTES,
+    Record,
     RefusalReply,
     Reply,
+    SumReply,
     TeachReply,
     TeachRequest,
     Terms,
@@ -31,11 +33,14 @@ from pate_fed.protocol import (
 )
 from server.exchange import Answer, exchange
 
-R = TypeVar("R", TeachReply, VoteReply)
+R = TypeVar("R", TeachReply, VoteReply, SumReply)
 
-__all__ = ["Member", "Trouble", "collect_votes", "teach"]
+__all__ = ["Ask", "Member", "Trouble", "collect_votes", "expect", "name_of", "teach"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+Ask = Callable[[str, Mapping[int, Record]], Iterator[Answer]]
+"""Sends messages of one type to nodes and yields one answer a node; see `server.exchange`."""
 
 Trouble = Callable[[str, str], None]
 """Told who was left out and why."""
@@ -59,13 +64,17 @@ def teach(
     stop: threading.Event,
     arrived: Callable[[], None],
     trouble: Trouble,
+    enrol: bytes = b"",
+    admitted: Callable[[TeachReply], None] | None = None,
 ) -> dict[int, Member]:
     """Have every node agree to the terms and train; the members by node id.
+
+    Where votes will be masked, `enrol` is what every party gets for it and `admitted` takes its enrolment.
 
     Raises:
         QuorumError: fewer than `terms.least_clients` are ready.
     """
-    request = TeachRequest(terms=terms.to_json()).to_record()
+    request = TeachRequest(terms=terms.to_json(), enrol=enrol).to_record()
     members: dict[int, Member] = {}
     reasons = Counter[str]()
     for answer in exchange(
@@ -78,44 +87,37 @@ def teach(
     ):
         arrived()
         try:
-            members[answer.node] = _admit(_expect(answer, TeachReply), terms, members)
+            reply = expect(answer, TeachReply)
+            member = _admit(reply, terms, members)
+            if admitted is not None:
+                admitted(reply)
+            members[answer.node] = member
         except IntegrityError as error:
             reasons[str(error)] += 1
-            trouble(_name(answer, {}), str(error))
+            trouble(name_of(answer, {}), str(error))
     _require_quorum(len(members), terms, "trained their teachers", reasons)
     return members
 
 
 def collect_votes(
-    grid: Grid,
-    members: Mapping[int, Member],
-    terms: Terms,
-    request: VoteRequest,
-    *,
-    timeout_s: float,
-    window: int | None,
-    stop: threading.Event,
-    arrived: Callable[[], None],
-    trouble: Trouble,
+    members: Mapping[int, Member], terms: Terms, question: VoteRequest, *, ask: Ask, trouble: Trouble
 ) -> tuple[NDArray[np.int64], int]:
-    """The totals of one batch over the members that answered rightly and in time, and their number.
+    """The totals of one batch over the members that answered rightly and in time, and how many they are.
 
     Shapes: int64 (queries, classes).
 
     Raises:
         QuorumError: fewer than `terms.least_clients` answered; nothing may be released.
     """
-    totals = np.zeros((len(request.index), terms.num_classes), dtype=np.int64)
-    digest, voters, reasons = request.digest, 0, Counter[str]()
-    sent = dict.fromkeys(members, request.to_record())
-    for answer in exchange(grid, sent, message_type=VOTES, timeout_s=timeout_s, stop=stop, window=window):
-        arrived()
+    totals = np.zeros((len(question.index), terms.num_classes), dtype=np.int64)
+    digest, voters, reasons = question.digest, 0, Counter[str]()
+    for answer in ask(VOTES, dict.fromkeys(members, question.to_record())):
         try:
-            totals += _votes(_expect(answer, VoteReply), members[answer.node], digest, totals.shape)
+            totals += _votes(expect(answer, VoteReply), members[answer.node], digest, totals.shape)
             voters += 1
         except IntegrityError as error:
             reasons[str(error)] += 1
-            trouble(_name(answer, members), str(error))
+            trouble(name_of(answer, members), str(error))
     _require_quorum(voters, terms, "answered the batch", reasons)
     return totals, voters
 
@@ -143,7 +145,12 @@ def _admit(reply: TeachReply, terms: Terms, members: Mapping[int, Member]) -> Me
     return Member(reply.party, reply.num_teachers)
 
 
-def _expect(answer: Answer, kind: type[R]) -> R:
+def expect(answer: Answer, kind: type[R]) -> R:
+    """The reply of the kind that was asked for.
+
+    Raises:
+        IntegrityError: there is none, a refusal, or another kind.
+    """
     if answer.reply is None:
         raise IntegrityError(answer.trouble)
     if isinstance(answer.reply, RefusalReply):
@@ -153,7 +160,8 @@ def _expect(answer: Answer, kind: type[R]) -> R:
     return answer.reply
 
 
-def _name(answer: Answer, members: Mapping[int, Member]) -> str:
+def name_of(answer: Answer, members: Mapping[int, Member]) -> str:
+    """A printable name for whoever sent an answer."""
     if answer.node in members:
         return members[answer.node].party
     reply: Reply | None = answer.reply

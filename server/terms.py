@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pate_fed.data import Dataset, partition
 from pate_fed.errors import InputError
 from pate_fed.learning import resolve_device
+from pate_fed.privacy import party_sigma
 from pate_fed.protocol import Terms
 from pate_fed.study import Study
 
@@ -21,6 +22,11 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         and aggregation.sigma1 is not None
         and aggregation.sigma2 is not None
     )
+    secrecy, clients, least = study.secrecy, study.parties.num_clients, study.least_clients
+    colluders, sigma_party = 0, None
+    if secrecy.at_hospitals:
+        colluders = secrecy.shares(clients, least).colluders
+        sigma_party = party_sigma(aggregation.sigma2, parties=least, colluders=colluders)
     height, width, channels = dataset.public_images.shape[1:]
     return Terms(
         study=study.name,
@@ -28,9 +34,9 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         image_shape=(height, width, channels),
         pool_size=len(dataset.public_images),
         pool_digest=dataset.pool_digest,
-        num_clients=study.parties.num_clients,
+        num_clients=clients,
         teachers_per_client=study.parties.teachers_per_client,
-        least_clients=study.parties.least_clients,
+        least_clients=least,
         aggregator=aggregation.aggregator,
         threshold=aggregation.threshold,
         sigma1=aggregation.sigma1,
@@ -43,6 +49,10 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         adjacency=study.privacy.adjacency,
         sanitise=study.privacy.sanitise,
         teacher=asdict(study.teacher),
+        secure_sum=secrecy.secure_sum,
+        noise_at=secrecy.noise_at,
+        sigma_party=sigma_party,
+        colluders=colluders,
     )
 
 

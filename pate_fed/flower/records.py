@@ -36,7 +36,7 @@ def from_flower(content: RecordDict) -> Record:
         raise IntegrityError("a message with records of the wrong kind")
     record: Record = {}
     for name, value in scalars.items():
-        if not isinstance(value, int | float | str):
+        if not isinstance(value, int | float | str | bytes):
             raise IntegrityError("a message with a field of the wrong kind")
         record[name] = value
     for name, array in arrays.items():

@@ -246,14 +246,14 @@ class Sight:
         return Cost(Fraction(protection.l2_squared) / (2 * variance) + slack) * asked
 
     def words(self) -> str:
-        """What the coordinator sees, as the end of "the coordinator sees"."""
+        """What the coordinator sees and what hides the rest, as the end of "the coordinator sees"."""
         return _SIGHTS[self.kind]
 
 
 _SIGHTS = {
     "plain": "every hospital's votes",
-    "secure-sum": "the exact totals of every query, no hospital's own votes",
-    "hospital-noise": "only noisy totals of every query",
+    "secure-sum": "the exact totals of every query; masks hide each hospital's own votes",
+    "hospital-noise": "only noisy totals of every query; the hospitals' own noise and masks hide the rest",
 }
 
 PLAIN = Sight()

@@ -114,10 +114,10 @@ def _bounds(report: LedgerReport) -> list[str]:
     if seen is None:
         coordinator = f"no bound: it sees {terms.coordinator.words()}"
     else:
+        sight = terms.coordinator
         coordinator = (
-            f"({epsilon_text(seen)}, {terms.delta:g})-differential privacy {protected}: it sees "
-            f"{terms.coordinator.words()}, and at most {terms.coordinator.colluders} hospitals tell it "
-            "their noise"
+            f"({epsilon_text(seen)}, {terms.delta:g})-differential privacy {protected}, while at most "
+            f"{sight.colluders} hospitals tell it their noise: it sees {sight.words()}"
         )
     lines = [
         f"Against the student and anyone who gets it or its labels: {against}",

@@ -47,7 +47,8 @@ class StudyFacts:
     Units: `threshold`, `sigma1`, `sigma2` in votes (None where the mechanism has none). `budget` is the ε
     that may not be passed, None where none was set. `noise` is the source in words, `noise_private` whether
     it protects anyone. `coordinator` is "plain", "secure-sum" or "hospital-noise"; `coordinator_sees` says it
-    in words. `protects` names unit and adjacency in words.
+    in words; `colluders` is how many hospitals may tell it their noise. `protects` names unit and adjacency
+    in words.
     """
 
     name: str
@@ -79,6 +80,7 @@ class StudyFacts:
     noise_private: bool
     coordinator: str = "plain"
     coordinator_sees: str = "every hospital's votes"
+    colluders: int = 0
     versions: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -18,10 +18,11 @@ from pate_fed.secure_sum.fields import VERSION
 from pate_fed.secure_sum.hospital import HospitalSum
 from pate_fed.secure_sum.keys import Identity, fingerprint
 from pate_fed.secure_sum.masks import SumRange
-from pate_fed.secure_sum.messages import parse_reply, parse_request
+from pate_fed.secure_sum.messages import parse_reply, parse_request, read_reply, read_request
 from pate_fed.secure_sum.noise_share import add_noise_share
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.secure_sum.roster import TWO_THIRDS, Demands, threshold_for
+from pate_fed.secure_sum.store import SumStore
 
 __all__ = [
     "TWO_THIRDS",
@@ -34,9 +35,12 @@ __all__ = [
     "SumBatch",
     "SumRange",
     "SumRefusal",
+    "SumStore",
     "add_noise_share",
     "fingerprint",
     "parse_reply",
     "parse_request",
+    "read_reply",
+    "read_request",
     "threshold_for",
 ]

@@ -151,8 +151,19 @@ class CoordinatorSum:
             raise IntegrityError(f"{reply.party} did not sign its reply")
         self._pinned.add(reply.party)
 
-    def open_batch(self, *, batch: int, batch_digest: str, length: int, sum_range: SumRange) -> SumBatch:
+    def open_batch(
+        self,
+        *,
+        batch: int,
+        batch_digest: str,
+        length: int,
+        sum_range: SumRange,
+        roster_rides: bool = False,
+    ) -> SumBatch:
         """A new batch of `length` entries, each of whose sums lies in `sum_range`.
+
+        With `roster_rides` the caller sends the roster together with the opening, and so saves a round trip:
+        everyone in it is invited, and whoever then shares has pinned it.
 
         Raises:
             QuorumError: fewer hospitals than the threshold have pinned the roster.
@@ -162,9 +173,10 @@ class CoordinatorSum:
         members = self.members
         for name, value in (("batch", batch), ("batch_digest", batch_digest), ("length", length)):
             _check(name, value)
-        if len(self._pinned) < members.threshold:
+        invited = frozenset(members.names if roster_rides else self._pinned)
+        if len(invited) < members.threshold:
             raise QuorumError(
-                f"{len(self._pinned)} of {len(members)} hospitals have pinned the roster; the threshold is "
+                f"{len(invited)} of {len(members)} hospitals have pinned the roster; the threshold is "
                 f"{members.threshold}"
             )
         if batch in self._used or batch_digest in self._used:
@@ -177,7 +189,7 @@ class CoordinatorSum:
             length=length,
             bits=sum_range.bits,
         ).signed(self._identity)
-        return SumBatch(self._identity, members, opening, sum_range, frozenset(self._pinned))
+        return SumBatch(self._identity, members, opening, sum_range, invited)
 
     def read_refusal(self, message: SumRefused) -> SumRefusal:
         """Why a hospital that has enrolled refuses what came after.

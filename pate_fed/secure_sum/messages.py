@@ -44,6 +44,8 @@ __all__ = [
     "consent_digest",
     "parse_reply",
     "parse_request",
+    "read_reply",
+    "read_request",
 ]
 
 M = TypeVar("M", bound="Message")
@@ -329,6 +331,24 @@ def parse_reply(record: Record) -> Reply:
     if not isinstance(kind, str) or kind not in _REPLIES:
         raise _malformed("a reply of unknown kind")
     return _REPLIES[kind].from_record(record)
+
+
+def read_request(data: bytes) -> Request:
+    """The coordinator's request in its bytes; see `parse_request`.
+
+    Raises:
+        IntegrityError: damaged bytes; RefusedError as `parse_request`.
+    """
+    return parse_request(unpack(data))
+
+
+def read_reply(data: bytes) -> Reply:
+    """The hospital's reply in its bytes; see `parse_reply`.
+
+    Raises:
+        IntegrityError: damaged bytes; RefusedError as `parse_reply`.
+    """
+    return parse_reply(unpack(data))
 
 
 def consent_digest(opening: BatchOpening, sharers: Positions, survivors: Positions) -> bytes:

@@ -444,7 +444,7 @@ def test_in_words_with_hospital_noise(path: Path) -> None:
     text = "\n".join(describe(path))
     shown = epsilon_text(verify(path).epsilon)
     assert f"Against the coordinator: ({shown}, 1e-05)-differential privacy" in text
-    assert "only noisy totals of every query, and at most 2 hospitals tell it their noise" in text
+    assert "while at most 2 hospitals tell it their noise: it sees only noisy totals of every query" in text
     assert "also for 2 hospitals together" in text
 
 

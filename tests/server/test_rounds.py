@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -19,8 +19,8 @@ from flwr.clientapp import ClientApp  # noqa: E402
 from pate_fed.errors import QuorumError  # noqa: E402
 from pate_fed.flower.inline import InlineGrid  # noqa: E402
 from pate_fed.flower.records import from_flower, to_flower  # noqa: E402
-from pate_fed.protocol import Record, Terms, VoteRequest  # noqa: E402
-from server.exchange import Stopped, exchange, wait_for_nodes  # noqa: E402
+from pate_fed.protocol import Record, TeachReply, Terms, VoteRequest  # noqa: E402
+from server.exchange import Answer, Stopped, exchange, wait_for_nodes  # noqa: E402
 from server.rounds import Member, collect_votes, teach  # noqa: E402
 
 PARTIES, CLASSES, QUERIES = 5, 3, 4
@@ -51,7 +51,7 @@ Script = Callable[[int, Record], Record]
 
 def _honest(number: int, record: Record) -> Record:
     if record["kind"] == "teach":
-        return {"kind": "taught", "party": f"p{number}", "terms_digest": TERMS.digest, "num_teachers": 1}
+        return TeachReply(party=f"p{number}", terms_digest=TERMS.digest, num_teachers=1).to_record()
     votes = np.zeros((QUERIES, CLASSES), dtype=np.int64)
     votes[:, number % CLASSES] = 1
     request = VoteRequest.from_record(record)
@@ -100,15 +100,19 @@ class _Run:
         request = VoteRequest(
             terms_digest=TERMS.digest, batch=0, purpose="release", index=np.arange(QUERIES, dtype=np.int64)
         )
+
+        def ask(message_type: str, sent: Mapping[int, Record]) -> Iterator[Answer]:
+            for answer in exchange(
+                self.grid, sent, message_type=message_type, timeout_s=5, window=2, stop=self.stop
+            ):
+                self._count()
+                yield answer
+
         totals, self.voters = collect_votes(
-            self.grid,
             members or {node: Member(f"p{number}", 1) for number, node in enumerate(nodes)},
             TERMS,
             request,
-            timeout_s=5,
-            window=2,
-            stop=self.stop,
-            arrived=self._count,
+            ask=ask,
             trouble=lambda who, why: self.troubles.append((who, why)),
         )
         return totals
@@ -138,7 +142,7 @@ def test_honest_parties_are_all_counted() -> None:
         (lambda r: {"kind": "refused", "party": "p3", "code": "secret text"}, "fault at the hospital"),
         (lambda r: {**r, "extra": 1}, "malformed"),
         (
-            lambda r: {"kind": "taught", "party": "p3", "terms_digest": "", "num_teachers": 1},
+            lambda r: TeachReply(party="p3", terms_digest="", num_teachers=1).to_record(),
             "another request",
         ),
         (lambda r: 1 / 0, "did not answer"),

@@ -1,0 +1,136 @@
+"""A hospital's steps in a secure summation: what it checks about a batch, its noise, its masks.
+
+The protocol itself is `pate_fed.secure_sum`; here its batches are tied to the questions that this hospital
+agreed to answer: a masked vector is the answer to one question, named by its digest, and to no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.journal import Journal
+from clients.site import Site
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.privacy import hospital_noise, noise_from_seed, party_sigma
+from pate_fed.protocol import Refusal, SumRequest, Terms
+from pate_fed.secure_sum import (
+    HospitalSum,
+    RefusedError,
+    SumRange,
+    SumRefusal,
+    SumStore,
+    add_noise_share,
+    read_request,
+    threshold_for,
+)
+from pate_fed.secure_sum.messages import BatchOpening, EnrolRequest, MaskRequest, Reply, Roster
+
+__all__ = ["MaskedStep", "enrol", "is_sound", "refusal_for"]
+
+_FOLDER = "secure_sum"
+
+CountVotes = Callable[[NDArray[np.int64]], NDArray[np.int64]]
+
+
+def is_sound(terms: Terms) -> bool:
+    """Whether the terms hide what they say: enough hospitals in a sum, and enough noise of each."""
+    if not terms.secure_sum:
+        return not terms.adds_noise
+    if terms.least_clients < threshold_for(terms.num_clients):
+        return False
+    if not terms.adds_noise:
+        return True
+    try:
+        least = party_sigma(terms.sigma2, parties=terms.least_clients, dropouts=0, colluders=terms.colluders)
+        hospital_noise(sigma_party=terms.sigma_party or 0.0, survivors=terms.least_clients)
+    except InputError:
+        return False
+    return terms.sigma_party is not None and terms.sigma_party >= least
+
+
+def enrol(site: Site, terms: Terms, request: bytes) -> bytes:
+    """The packed enrolment under the agreed terms; empty where votes are not masked.
+
+    Raises:
+        RefusedError: a request that does not go with the terms, or that this hospital refuses.
+        IntegrityError: damaged bytes or state.
+    """
+    if not terms.secure_sum:
+        if request:
+            raise RefusedError(SumRefusal.STUDY)
+        return b""
+    message = read_request(request)
+    if not isinstance(message, EnrolRequest):
+        raise RefusedError(SumRefusal.MALFORMED)
+    return _store(site).enrol(message, party=site.party, study=terms.digest)
+
+
+def refusal_for(error: IntegrityError) -> Refusal:
+    """What the coordinator is told where a hospital does not enrol."""
+    if not isinstance(error, RefusedError):
+        return Refusal.FAULT
+    return Refusal.VERSION if error.reason is SumRefusal.VERSION else Refusal.MALFORMED
+
+
+class MaskedStep:
+    """Answers one step. `count_votes` gives int64 (queries, classes) for the public inputs at an index."""
+
+    def __init__(self, site: Site, terms: Terms, journal: Journal, count_votes: CountVotes) -> None:
+        self._site, self._terms, self._journal, self._count_votes = site, terms, journal, count_votes
+
+    def answer(self, request: SumRequest) -> bytes:
+        """The packed reply, or a packed and signed refusal; the state is on the disk when this returns.
+
+        Raises:
+            IntegrityError: this hospital has not enrolled, or its state is damaged.
+        """
+        with _store(self._site).machine() as machine:
+            try:
+                reply: Reply = self._reply(machine, request)
+            except RefusedError as error:
+                self._journal.note("refused", reason=f"{error.reason.name} in secure summation")
+                reply = machine.refuse(error.reason)
+        return reply.to_bytes()
+
+    def _reply(self, machine: HospitalSum, request: SumRequest) -> Reply:
+        if request.roster:
+            roster = read_request(request.roster)
+            if not isinstance(roster, Roster):
+                raise RefusedError(SumRefusal.MALFORMED)
+            machine.pin(roster)
+        step = read_request(request.step)
+        if isinstance(step, BatchOpening | MaskRequest):
+            self._check(step, request)
+        return machine.answer(step, lambda: self._vector(request))
+
+    def _check(self, step: BatchOpening | MaskRequest, request: SumRequest) -> None:
+        """Hold the batch against the question that it is said to answer."""
+        question = request.question
+        if (step.batch, step.batch_digest) != (question.batch, question.digest):
+            raise RefusedError(SumRefusal.BATCH_CHANGED)
+        if self._journal.claimed(question.content_digest):
+            raise RefusedError(SumRefusal.BATCH_REPEATED)
+        if isinstance(step, BatchOpening):
+            length = len(question.index) * self._terms.num_classes
+            totals = SumRange.totals(self._terms.num_teachers, noisy=self._terms.adds_noise)
+            if (step.length, step.bits) != (length, totals.bits):
+                raise RefusedError(SumRefusal.MALFORMED)
+
+    def _vector(self, request: SumRequest) -> NDArray[np.int64]:
+        """This hospital's votes with its share of the noise; called once a batch, after every check."""
+        question = request.question
+        if not self._journal.claim(question.content_digest):
+            raise RefusedError(SumRefusal.BATCH_REPEATED)
+        votes = self._count_votes(question.index)
+        if not self._terms.adds_noise:
+            return votes
+        study, sigma = self._site.study, self._terms.sigma_party or 0.0
+        seed = None if study.seed is None else study.seed_for("noise", self._site.number, question.batch)
+        return add_noise_share(votes, noise_from_seed(seed).discrete_gaussian, sigma_party=sigma)
+
+
+def _store(site: Site) -> SumStore:
+    return SumStore(site.state_dir / _FOLDER)

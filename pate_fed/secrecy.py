@@ -1,0 +1,125 @@
+"""What a study hides from its coordinator, and by what; reading it touches no data and imports nothing heavy.
+
+Masks hide single votes, noise that the hospitals add hides the exact totals too. How many hospitals must be
+in a sum, and how much noise each of them adds, follows from here, before any vote is seen.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pate_fed.errors import InputError
+
+__all__ = ["AT_COORDINATOR", "AT_HOSPITALS", "LEAST_PARTIES", "NOISE_PLACES", "Secrecy", "Shares"]
+
+AT_COORDINATOR = "coordinator"
+AT_HOSPITALS = "hospitals"
+NOISE_PLACES = (AT_COORDINATOR, AT_HOSPITALS)
+
+LEAST_PARTIES = 4
+"""Hospitals below which no sum is formed: of three, two that pool what they know read the third's votes."""
+
+_LEAST_VARIANCE = 2  # a party's share, in votes squared; see `pate_fed.secure_sum.noise_share`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrecy:
+    """With `secure_sum` the coordinator learns totals only; with noise at the hospitals only noisy ones.
+
+    `colluders` is how many hospitals may tell the coordinator their own noise before the ε against it is
+    passed; None: one in ten, at least one. It only counts where the hospitals add the noise.
+
+    Raises:
+        InputError: settings that do not go together.
+    """
+
+    secure_sum: bool = False
+    noise_at: str = AT_COORDINATOR
+    colluders: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.noise_at not in NOISE_PLACES:
+            raise InputError(
+                f"--noise-at (secrecy.noise_at in study.toml) is {self.noise_at!r}: one of "
+                f"{', '.join(NOISE_PLACES)}"
+            )
+        if self.noise_at == AT_HOSPITALS and not self.secure_sum:
+            raise InputError(
+                "--noise-at hospitals (secrecy.noise_at in study.toml) without --secure-sum: noise at the "
+                "hospitals protects only totals that come out of a secure summation; give --secure-sum too"
+            )
+        if self.colluders is not None and self.colluders < 0:
+            raise InputError(
+                f"secrecy.colluders in study.toml is {self.colluders}: a number of hospitals of at least 0"
+            )
+
+    @property
+    def at_hospitals(self) -> bool:
+        """Whether the hospitals add the noise."""
+        return self.noise_at == AT_HOSPITALS
+
+    def least_voters(self, num_clients: int, quorum: float) -> int:
+        """Hospitals below which a batch gives nothing: the quorum, and where votes are masked two thirds.
+
+        Raises:
+            InputError: too few hospitals for a secure summation.
+        """
+        asked = math.ceil(quorum * num_clients)
+        if not self.secure_sum:
+            return asked
+        if num_clients < LEAST_PARTIES:
+            raise InputError(
+                f"--secure-sum with --num-clients {num_clients}: a sum over fewer than {LEAST_PARTIES} "
+                "hospitals hides too little; give more hospitals or leave --secure-sum out"
+            )
+        return max(asked, -(-2 * num_clients // 3))
+
+    def shares(self, num_clients: int, least_voters: int) -> Shares:
+        """How many hospitals' noise is counted on, for a study of this size.
+
+        Raises:
+            InputError: so many colluders that no honest hospital might be left in a sum.
+        """
+        colluders = max(1, num_clients // 10) if self.colluders is None else self.colluders
+        if colluders >= least_voters:
+            raise InputError(
+                f"secrecy.colluders in study.toml is {colluders}: a sum may hold as few as {least_voters} of "
+                f"{num_clients} hospitals, so at most {least_voters - 1} of them can be reckoned with"
+            )
+        return Shares(num_clients=num_clients, least_voters=least_voters, colluders=colluders)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """Who is counted on where hospitals add the noise: `least_voters` in a sum, less the `colluders`."""
+
+    num_clients: int
+    least_voters: int
+    colluders: int
+
+    @property
+    def honest(self) -> int:
+        """Hospitals in every sum whose noise nobody knows."""
+        return self.least_voters - self.colluders
+
+    @property
+    def least_sigma(self) -> float:
+        """The least noise of a sum, in votes, of which every hospital's share is still large enough."""
+        return math.ceil(math.sqrt(_LEAST_VARIANCE * self.honest) * 1e3) / 1e3
+
+    def fit(self, given: float | None, usual: float | None) -> float:
+        """The noise of a sum, in votes: as given, else the usual or what so many shares take at least.
+
+        Raises:
+            InputError: the given noise makes shares that are too small; the message says what would do.
+        """
+        if given is None:
+            return max(usual or 0.0, self.least_sigma)
+        if given < self.least_sigma:
+            raise InputError(
+                f"--sigma2 {given:g} with --noise-at hospitals: shared among {self.honest} honest hospitals "
+                f"the noise of each has a variance below {_LEAST_VARIANCE} votes squared, for which no bound "
+                f"is known; give --sigma2 {self.least_sigma:g} or more"
+            )
+        return given

@@ -1,0 +1,151 @@
+"""A hospital's secure summation on its own disk: identity, secrets of the study, batches under way.
+
+A new process may serve every message, so nothing is kept in memory between two of them. All files are
+readable by the hospital's user alone. What a message changed is on the disk before its reply exists, so that
+a reply is never made twice with other secrets.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import IntegrityError
+from pate_fed.secure_sum.hospital import HospitalSum
+from pate_fed.secure_sum.keys import Identity
+from pate_fed.secure_sum.messages import EnrolRequest
+from pate_fed.secure_sum.roster import Demands
+
+__all__ = ["SumStore"]
+
+_IDENTITY, _STUDY, _BATCHES, _LOCK = "identity.key", "study.state", "batches.state", "lock"
+_WAIT_S = 0.02
+
+
+class SumStore:
+    """One hospital's machine in one folder (mode 0700, files 0600); processes take turns.
+
+    `demands` are the hospital's own, and enforced anew at every message.
+    """
+
+    def __init__(self, folder: Path, demands: Demands | None = None) -> None:
+        self._folder, self._demands = folder, demands or Demands()
+
+    def __repr__(self) -> str:
+        return f"SumStore({str(self._folder)!r}, secrets=<hidden>)"
+
+    def enrol(
+        self, request: EnrolRequest, *, party: str, study: str, coordinator: bytes | None = None
+    ) -> bytes:
+        """Join a study, once: the packed enrolment, the same however often the coordinator asks.
+
+        `coordinator` is the coordinator's public key where the hospital knows it.
+
+        Raises:
+            RefusedError: another study or coordinator.
+            IntegrityError: the saved state is damaged.
+        """
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._turn():
+            if (self._folder / _STUDY).exists():
+                return self._restore().answer(request, _no_votes).to_bytes()
+            machine = HospitalSum.enrol(
+                self._identity(),
+                request,
+                party=party,
+                study=study,
+                coordinator=coordinator,
+                demands=self._demands,
+            )
+            _write(self._folder / _BATCHES, machine.progress_state())
+            _write(self._folder / _STUDY, machine.study_state())
+            return machine.enrolment.to_bytes()
+
+    @contextmanager
+    def machine(self) -> Iterator[HospitalSum]:
+        """The machine, for one message; saved at the end, also where the message was refused.
+
+        Raises:
+            IntegrityError: this hospital has not enrolled, or the saved state is damaged.
+        """
+        if not (self._folder / _STUDY).exists():
+            raise IntegrityError("this hospital has not enrolled in a secure summation")
+        with self._turn():
+            machine = self._restore()
+            try:
+                yield machine
+            finally:
+                self._save(machine)
+
+    def _identity(self) -> Identity:
+        path = self._folder / _IDENTITY
+        if not path.exists():
+            _write(path, Identity.generate().to_bytes())
+        return Identity(path.read_bytes())
+
+    def _restore(self) -> HospitalSum:
+        return HospitalSum.restore(
+            self._identity(),
+            study_state=(self._folder / _STUDY).read_bytes(),
+            progress_state=(self._folder / _BATCHES).read_bytes(),
+            demands=self._demands,
+        )
+
+    def _save(self, machine: HospitalSum) -> None:
+        for name, state in ((_STUDY, machine.study_state()), (_BATCHES, machine.progress_state())):
+            path = self._folder / name
+            if path.read_bytes() != state:
+                _write(path, state)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One process at a time; a lock of the system's, gone with the process that holds it."""
+        handle = os.open(self._folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            while not _try_lock(handle):
+                time.sleep(_WAIT_S)
+            yield
+        finally:
+            os.close(handle)
+
+
+def _no_votes() -> NDArray[np.int64]:
+    raise IntegrityError("an enrolment asks for no votes")
+
+
+def _write(path: Path, data: bytes) -> None:
+    """The whole of it or nothing is at `path`, on the disk when this returns."""
+    draft = path.with_name(path.name + ".part")
+    handle = os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

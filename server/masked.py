@@ -1,0 +1,140 @@
+"""A batch under masks: the coordinator's rounds of a secure summation, over the parties of a study.
+
+The coordinator gets masked vectors and, where enough parties go along with all four steps, their sum. Who
+falls silent on the way is out of the sum or, later, recovered from; a batch that fails is void and is never
+asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import IntegrityError
+from pate_fed.protocol import SUM, Record, SumReply, SumRequest, TeachReply, Terms, VoteRequest
+from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, read_reply
+from pate_fed.secure_sum.batch import BatchRequest
+from pate_fed.secure_sum.messages import (
+    BatchOpening,
+    BatchShares,
+    Enrolment,
+    MaskedVector,
+    MaskRequest,
+    SumRefused,
+    SurvivorConsent,
+    UnmaskShares,
+)
+from server.exchange import Answer
+from server.rounds import Ask, Member, Trouble, expect, name_of
+
+__all__ = ["ROUNDS", "MaskedRounds"]
+
+ROUNDS = 4
+"""Messages that each party gets about one batch."""
+
+_NO_INDEX: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+
+class MaskedRounds:
+    """One study's secure summation at the coordinator. Its keys stay in this process."""
+
+    def __init__(self, terms: Terms, identity: Identity | None = None) -> None:
+        self._terms = terms
+        self._sum = CoordinatorSum(identity or Identity.generate(), study=terms.digest)
+        self._roster = b""
+        self._pinned: set[str] = set()
+        self.spent = False
+
+    @property
+    def enrol_request(self) -> bytes:
+        """What every party gets together with the terms."""
+        return self._sum.enrol_request().to_bytes()
+
+    def admit(self, reply: TeachReply) -> None:
+        """Take a party in that agreed to the terms.
+
+        Raises:
+            IntegrityError: its enrolment is damaged, not its own, or not acceptable.
+        """
+        enrolment = Enrolment.from_bytes(reply.enrolment)
+        if enrolment.party != reply.party:
+            raise IntegrityError(f"enrolled under the name of {enrolment.party}")
+        self._sum.admit(enrolment)
+
+    def close(self) -> None:
+        """Fix who takes part in the whole study, once all have enrolled.
+
+        Raises:
+            QuorumError: fewer have enrolled than a sum needs.
+        """
+        self._roster = self._sum.close_roster(threshold=self._terms.least_clients).to_bytes()
+
+    def collect(
+        self, members: Mapping[int, Member], question: VoteRequest, *, ask: Ask, trouble: Trouble
+    ) -> tuple[NDArray[np.int64], int]:
+        """The totals of one batch and the number of parties in them.
+
+        Shapes: int64 (queries, classes). `spent` tells from the first request for votes on until the totals
+        are there: a batch that fails meanwhile is void and must be charged.
+
+        Raises:
+            QuorumError: too few parties are left at some step.
+            IntegrityError: what was revealed does not fit, or the totals are none of honest votes.
+        """
+        shape = (len(question.index), self._terms.num_classes)
+        noisy, self.spent = self._terms.adds_noise, False
+        batch = self._sum.open_batch(
+            batch=question.batch,
+            batch_digest=question.digest,
+            length=shape[0] * shape[1],
+            sum_range=SumRange.totals(self._terms.num_teachers, noisy=noisy),
+            roster_rides=True,
+        )
+        nodes = {member.party: node for node, member in members.items()}
+        for requests in batch.rounds():
+            self.spent = self.spent or any(isinstance(step, MaskRequest) for step in requests.values())
+            sent = {nodes[party]: self._record(question, party, step) for party, step in requests.items()}
+            for answer in ask(SUM, sent):
+                try:
+                    self._take(batch, answer, members[answer.node])
+                except IntegrityError as error:
+                    trouble(name_of(answer, members), str(error))
+        totals = batch.total().reshape(shape)
+        voters = len(batch.survivors)
+        if not noisy:
+            self._check_totals(totals, voters)
+        self.spent = False
+        return totals, voters
+
+    def _record(self, question: VoteRequest, party: str, step: BatchRequest) -> Record:
+        asks = isinstance(step, BatchOpening | MaskRequest)
+        return SumRequest(
+            terms_digest=question.terms_digest,
+            batch=question.batch,
+            purpose=question.purpose,
+            index=question.index if asks else _NO_INDEX,
+            roster=b"" if party in self._pinned else self._roster,
+            step=step.to_bytes(),
+        ).to_record()
+
+    def _take(self, batch: SumBatch, answer: Answer, member: Member) -> None:
+        reply = read_reply(expect(answer, SumReply).step)
+        if reply.party != member.party:
+            raise IntegrityError("answered under another name")
+        if isinstance(reply, SumRefused):
+            raise IntegrityError(f"refused: {self._sum.read_refusal(reply).value}")
+        if not isinstance(reply, BatchShares | MaskedVector | SurvivorConsent | UnmaskShares):
+            raise IntegrityError("sent a reply to another request")
+        batch.take(reply)
+        self._pinned.add(member.party)
+
+    def _check_totals(self, totals: NDArray[np.int64], voters: int) -> None:
+        """Every party votes with all its teachers on every query: a cheap alarm, no proof."""
+        wanted = voters * self._terms.teachers_per_client
+        if totals.min() < 0 or (totals.sum(axis=1) != wanted).any():
+            raise IntegrityError(
+                f"the totals of {voters} parties are none of honest votes: some party masked other than its "
+                "votes; the batch is void and nothing of it is released"
+            )

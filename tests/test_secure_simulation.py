@@ -1,0 +1,277 @@
+"""Whole studies under masks: the same labels, only sums in sight, and no key where it must not be."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from pate_fed.flower.inline import InlineGrid  # noqa: E402
+from pate_fed.flower.records import from_flower  # noqa: E402
+from pate_fed.privacy import describe, verify  # noqa: E402
+from pate_fed.secure_sum import read_reply, read_request  # noqa: E402
+from pate_fed.secure_sum.codec import Record, unpack  # noqa: E402
+from pate_fed.secure_sum.progress import open_state  # noqa: E402
+from pate_fed.simulation import main  # noqa: E402
+
+TINY = """
+[data.glyph]
+classes = 3
+private = 300
+public = 200
+[parties]
+num_clients = 5
+teachers_per_client = 2
+[teacher]
+epochs = 1
+[aggregation]
+threshold = 4
+[queries]
+labels = 40
+batch_size = 50
+[student]
+name = "supervised"
+epochs = 1
+"""
+
+
+class Seen:
+    """What went through Flower and what was left on the parties' disks, as a test may see it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.requests: list[Record] = []
+        self.replies: list[Record] = []
+        self.contexts: list[Any] = []
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("secure")
+    (folder / "study.toml").write_text(TINY, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATE_FED_CACHE", str(folder / "cache"))
+        patch.setenv("PATE_FED_SITE", "")
+        yield folder / "study.toml"
+
+
+@contextmanager
+def _watched(folder: Path) -> Iterator[Seen]:
+    seen = Seen(folder)
+    deliver = InlineGrid._deliver
+
+    @contextmanager
+    def kept() -> Iterator[Path]:
+        folder.mkdir(mode=0o700)
+        yield folder
+
+    def watch(grid: InlineGrid, message: Any) -> Any:
+        seen.requests.append(from_flower(message.content))
+        reply = deliver(grid, message)
+        if not reply.has_error():
+            seen.replies.append(from_flower(reply.content))
+        seen.contexts.append(grid._contexts[message.metadata.dst_node_id])
+        return reply
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pate_fed.simulation._private_folder", kept)
+        patch.setattr(InlineGrid, "_deliver", watch)
+        yield seen
+
+
+Study = Callable[..., tuple[int, Path, Seen]]
+
+
+@pytest.fixture(scope="module")
+def study(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Study:
+    def run(*options: str) -> tuple[int, Path, Seen]:
+        folder = tmp_path_factory.mktemp("study")
+        base = ["--config", str(config), "--run-dir", str(folder / "run"), "--quiet"]
+        with _watched(folder / "parties") as seen:
+            code = main([*base, "--backend", "inline", "--device", "cpu", *options])
+        return code, folder / "run", seen
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def masked(study: Study) -> tuple[int, Path, Seen]:
+    return study("--secure-sum", "--seed", "7")
+
+
+@pytest.fixture(scope="module")
+def noisy(study: Study) -> tuple[int, Path, Seen]:
+    return study("--secure-sum", "--noise-at", "hospitals", "--seed", "7")
+
+
+def _metrics(run_dir: Path) -> Any:
+    return json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
+
+
+def _labels(run_dir: Path) -> list[Any]:
+    with np.load(run_dir / "labels.npz") as labels:
+        return [labels[name] for name in ("index", "answered", "label")]
+
+
+def test_masks_change_no_label_and_no_figure(study: Study, masked: tuple[int, Path, Seen]) -> None:
+    code, plain, seen = study("--seed", "7")
+    assert code == 0
+    assert "votes" in {reply["kind"] for reply in seen.replies}
+    code, run_dir, _ = masked
+    assert code == 0
+    for ours, theirs in zip(_labels(run_dir), _labels(plain), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    first, second = _metrics(plain), _metrics(run_dir)
+    assert first["accuracy"] == second["accuracy"]
+    assert first["privacy"]["student"] == second["privacy"]["student"]
+    assert second["privacy"]["coordinator"]["epsilon"] is None
+    assert "exact totals" in second["privacy"]["coordinator"]["sees"]
+
+
+def test_the_coordinator_gets_masked_vectors_and_no_votes(masked: tuple[int, Path, Seen]) -> None:
+    _, _, seen = masked
+    assert {reply["kind"] for reply in seen.replies} == {"taught", "summed"}
+    inside = [read_reply(reply["step"]) for reply in seen.replies if reply["kind"] == "summed"]
+    kinds = {reply.kind for reply in inside}
+    assert kinds == {"sum.shares", "sum.masked", "sum.consent", "sum.unmasked"}
+    vectors = [reply.vector for reply in inside if reply.kind == "sum.masked"]
+    # Votes are 0, 1 or 2; a masked entry is one of 65,536 values, all as likely as any.
+    assert all(np.mean(vector > 2) > 0.99 for vector in vectors if len(vector) > 100)
+
+
+def test_the_roster_crosses_once_a_study(masked: tuple[int, Path, Seen]) -> None:
+    _, _, seen = masked
+    requests = [request for request in seen.requests if request["kind"] == "sum"]
+    assert sum(bool(request["roster"]) for request in requests) == 5
+    openings = [request for request in requests if read_request(request["step"]).kind == "sum.open"]
+    assert len(requests) == 4 * len(openings) >= 8 * 5
+
+
+def test_noise_at_the_hospitals_bounds_what_the_coordinator_learns(noisy: tuple[int, Path, Seen]) -> None:
+    code, run_dir, seen = noisy
+    assert code == 0
+    metrics = _metrics(run_dir)
+    assert metrics["accuracy"]["teacher_mean"] is None
+    assert metrics["accuracy"]["ensemble"] is None
+    assert metrics["accuracy"]["labels"] is not None
+    privacy = metrics["privacy"]
+    assert privacy["student"]["data_dependent_do_not_publish"] is None
+    # All five voted, of whom four are counted on: the coordinator knows no more than the public.
+    assert 0 < privacy["coordinator"]["epsilon"] <= privacy["student"]["data_independent"]
+    assert "noisy totals" in privacy["coordinator"]["sees"]
+    report = verify(run_dir / "ledger.sqlite")
+    assert report.coordinator_epsilon == pytest.approx(privacy["coordinator"]["epsilon"], abs=1e-5)
+    for entry in report.chain.entries:
+        assert (entry.event.coordinator.survivors, entry.event.coordinator.colluders) == (5, 1)
+    assert "evaluation" not in {request.get("purpose") for request in seen.requests}
+    words = "\n".join(describe(run_dir / "ledger.sqlite"))
+    assert "while at most 1 hospitals tell it their noise" in words
+    html = (run_dir / "report.html").read_text(encoding="utf-8")
+    assert "noise and masks" in html
+    assert "not private: seeded noise" in html
+
+
+def test_without_a_seed_the_hospitals_noise_is_the_systems(study: Study) -> None:
+    code, run_dir, _ = study("--secure-sum", "--noise-at", "hospitals")
+    assert code == 0
+    assert "not private" not in (run_dir / "report.html").read_text(encoding="utf-8")
+    assert verify(run_dir / "ledger.sqlite").chain.terms.private
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--noise-at", "hospitals"], "--secure-sum"),
+        (["--secure-sum", "--noise-at", "clients"], "coordinator, hospitals"),
+        (["--secure-sum", "--num-clients", "3"], "--num-clients 3"),
+        (["--secure-sum", "--noise-at", "hospitals", "--sigma2", "0.5"], "--sigma2 0.5"),
+        (["--secure-sum", "--noise-at", "hospitals", "--aggregator", "lnmax"], "--aggregator lnmax"),
+        (["--secure-sum", "--noise-at", "hospitals", "--sanitise"], "--sanitise"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_named(
+    options: list[str], word: str, study: Study, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, run_dir, _ = study(*options)
+    assert code == 2
+    assert word in capsys.readouterr().err
+    assert not run_dir.exists()
+
+
+def _secrets(folder: Path) -> Iterator[bytes]:
+    """Every private key and pair secret that lies on the parties' disks."""
+    for party in folder.glob("party-*/secure_sum"):
+        yield (party / "identity.key").read_bytes()
+        state = open_state("study", (party / "study.state").read_bytes())
+        assert "exchange" not in state  # forgotten once the roster was pinned
+        pairs = state["secrets"]
+        assert isinstance(pairs, bytes)
+        rows = (pairs[at : at + 32] for at in range(0, len(pairs), 32))
+        yield from (row for row in rows if row != bytes(32))
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    """All bytes below a folder, by file name."""
+    found: dict[str, bytes] = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            found[path.name] = found.get(path.name, b"") + path.read_bytes()
+    return found
+
+
+def _places(contents: dict[str, bytes], secret: bytes) -> set[str]:
+    spelt = {secret, secret.hex().encode(), base64.b64encode(secret), repr(secret)[2:-1].encode()}
+    return {name for name, data in contents.items() if any(form in data for form in spelt)}
+
+
+@pytest.mark.parametrize("which", ["masked", "noisy"])
+def test_no_secret_leaves_its_file(which: str, request: pytest.FixtureRequest) -> None:
+    _, run_dir, seen = request.getfixturevalue(which)
+    secrets = list(_secrets(seen.folder))
+    assert len(secrets) == 5 + 5 * 4
+    crossed = [value for record in (*seen.requests, *seen.replies) for value in record.values()]
+    wire = b"".join(value for value in crossed if isinstance(value, bytes))
+    published, parties = _contents(run_dir), _contents(seen.folder)
+    for secret in secrets:
+        assert _places({**published, "wire": wire}, secret) == set()
+        assert _places(parties, secret) <= {"identity.key", "study.state"}
+    assert _places(parties, secrets[0])  # so the search could have found one
+    assert all(len(context.state) == 0 for context in seen.contexts)
+
+
+def test_only_the_hospital_can_read_its_state(masked: tuple[int, Path, Seen]) -> None:
+    _, _, seen = masked
+    stores = list(seen.folder.glob("party-*/secure_sum"))
+    assert len(stores) == 5
+    for store in stores:
+        assert stat.S_IMODE(store.stat().st_mode) == 0o700
+        names = {path.name for path in store.iterdir()}
+        assert names == {"identity.key", "study.state", "batches.state", "lock"}
+        assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in store.iterdir())
+
+
+def test_of_a_finished_batch_no_secret_is_kept(masked: tuple[int, Path, Seen]) -> None:
+    _, _, seen = masked
+    for path in seen.folder.glob("party-*/secure_sum/batches.state"):
+        batches = [unpack(batch) for batch in open_state("batches", path.read_bytes()).values()]  # type: ignore[arg-type]
+        assert len(batches) >= 2
+        assert all(batch["held"] == b"" and batch["stage"] == 4 for batch in batches)
+
+
+def test_a_new_run_makes_new_keys(study: Study, masked: tuple[int, Path, Seen]) -> None:
+    """Seeds repeat labels, never keys: a key that can be computed again hides nothing."""
+    _, _, again = study("--secure-sum", "--seed", "7")
+    assert not set(_secrets(again.folder)) & set(_secrets(masked[2].folder))
+    shutil.rmtree(again.folder)
