@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -17,6 +17,7 @@ from clients.site import read_site
 from pate_fed.errors import IntegrityError
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol import (
+    EndRequest,
     Record,
     Refusal,
     RefusalReply,
@@ -26,7 +27,7 @@ from pate_fed.protocol import (
     VoteRequest,
 )
 
-__all__ = ["app"]
+__all__ = ["app", "note_sent", "refuse_bundle"]
 
 app = ClientApp()
 
@@ -57,6 +58,24 @@ def query_sum(message: Message, context: Context) -> Message:
     )
 
 
+@app.query("end")
+def query_end(message: Message, context: Context) -> Message:
+    """`query.end`: the study is over."""
+    return _answer(message, context, lambda hospital, record: hospital.end(EndRequest.from_record(record)))
+
+
+def refuse_bundle(node_config: Mapping[str, object]) -> Record:
+    """The reply to a coordinator that sent code of its own; nothing of its request was read or run."""
+    hospital = Hospital(read_site(node_config))
+    hospital.journal.note("bundle refused", reason=Refusal.POLICY.name)
+    return hospital.refuse(Refusal.POLICY).to_record()
+
+
+def note_sent(node_config: Mapping[str, object], *, message_type: str, bytes_out: int) -> None:
+    """Keep in the hospital's own log what left the house, in bytes."""
+    Hospital(read_site(node_config)).journal.note("sent", message_type=message_type, bytes=bytes_out)
+
+
 def _answer(message: Message, context: Context, handle: Handler) -> Message:
     try:
         reply = _handle(message, context, handle)
@@ -71,7 +90,7 @@ def _handle(message: Message, context: Context, handle: Handler) -> Reply:
     start = time.perf_counter()
     hospital = Hospital(read_site(context.node_config))
     try:
-        reply = handle(hospital, from_flower(message.content))
+        reply: Reply = handle(hospital, from_flower(message.content))
     except IntegrityError:
         reply = hospital.refuse(Refusal.MALFORMED)
     except Exception as error:

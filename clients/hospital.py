@@ -17,6 +17,8 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.protocol import (
     EVALUATION,
     RELEASE,
+    EndReply,
+    EndRequest,
     Refusal,
     RefusalReply,
     SumReply,
@@ -125,6 +127,11 @@ class Hospital:
         if request.purpose not in (RELEASE, EVALUATION) or not _is_batch(request.index, pool):
             return Refusal.MALFORMED
         return None
+
+    def end(self, request: EndRequest) -> EndReply:
+        """Note how the study ended; nothing else happens here."""
+        self.journal.note("ended", status=request.status)
+        return EndReply(party=self._site.party)
 
     def _objection(self, terms: Terms) -> Refusal | None:
         """Why these terms are not this hospital's study, or None."""

@@ -24,6 +24,7 @@ from pate_fed.study import Study, load_study, study_from_dict
 __all__ = ["SITE_VARIABLE", "Site", "read_site"]
 
 SITE_VARIABLE = "PATE_FED_SITE"
+LOCAL_SITE = "hospital.json"  # the name of a site file that belongs to one real hospital
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,10 @@ def read_site(node_config: Mapping[str, object]) -> Site:
         InputError: no site file is named, or the party's number is missing.
     """
     path = os.environ.get(SITE_VARIABLE)
+    if path is not None and Path(path).name == LOCAL_SITE:
+        from clients.local import LocalSettings, local_site
+
+        return local_site(LocalSettings.read(Path(path)))
     number = node_config.get("partition-id")
     if path is None or not isinstance(number, int):
         raise InputError(f"{SITE_VARIABLE} and partition-id say where a party's data are; one is missing")

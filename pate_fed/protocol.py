@@ -22,11 +22,14 @@ from pate_fed.errors import IntegrityError
 from pate_fed.secrecy import AT_COORDINATOR, AT_HOSPITALS
 
 __all__ = [
+    "END",
     "EVALUATION",
     "RELEASE",
     "SUM",
     "TEACH",
     "VOTES",
+    "EndReply",
+    "EndRequest",
     "Record",
     "Refusal",
     "RefusalReply",
@@ -49,6 +52,7 @@ M = TypeVar("M", bound="_Message")
 TEACH = "train.teacher"
 VOTES = "query.votes"
 SUM = "query.sum"
+END = "query.end"
 RELEASE = "release"
 EVALUATION = "evaluation"
 
@@ -301,7 +305,25 @@ class RefusalReply(_Message):
         return Refusal.__members__.get(self.code, Refusal.FAULT)
 
 
-Reply = TeachReply | VoteReply | SumReply | RefusalReply
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndRequest(_Message):
+    """Coordinator to hospital: the study is over; `exit_code` and `summary` are the coordinator's own."""
+
+    kind: ClassVar[str] = "end"
+    status: str
+    exit_code: int
+    summary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndReply(_Message):
+    """Hospital to coordinator: heard."""
+
+    kind: ClassVar[str] = "ended"
+    party: str
+
+
+Reply = TeachReply | VoteReply | SumReply | RefusalReply | EndReply
 
 
 def parse_reply(record: Record) -> Reply:
@@ -310,7 +332,7 @@ def parse_reply(record: Record) -> Reply:
     Raises:
         IntegrityError: it is none of the replies, or malformed.
     """
-    for kind in (TeachReply, VoteReply, SumReply, RefusalReply):
+    for kind in (TeachReply, VoteReply, SumReply, RefusalReply, EndReply):
         if record.get("kind") == kind.kind:
             return kind.from_record(record)
     raise IntegrityError("a reply of unknown kind")

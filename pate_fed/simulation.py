@@ -5,13 +5,9 @@ from __future__ import annotations
 import argparse
 import fcntl
 import importlib
-import itertools
 import json
-import math
 import os
-import re
 import shutil
-import signal
 import sys
 import tempfile
 import threading
@@ -23,7 +19,8 @@ from typing import Any
 
 from pate_fed import __version__
 from pate_fed.arguments import Parser, add_study_options, study_from_arguments
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.errors import PateFedError
+from pate_fed.launch import INTERRUPTED, fresh_run_dir, interruptible, nothing_spent
 from pate_fed.study import Study
 
 __all__ = ["main"]
@@ -37,8 +34,6 @@ Every option is also a key of study.toml (--config). A run leaves study.toml, le
 student.pt, report.html, log.jsonl and metrics.json in --run-dir. Exit codes: 0 success, 1 fault, 2 wrong
 input, 3 budget, 4 quorum, 5 refused by policy, 6 failed check, 130 interrupted."""
 
-INTERRUPTED = 130
-_PATIENCE_S = 2.0
 _FOLDER = "pate-fed-"
 
 
@@ -52,10 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _simulate(study_from_arguments(arguments), arguments, started)
     except PateFedError as error:
         print(f"error: {error}", file=sys.stderr)
-        print(_nothing_spent("failed", as_json=as_json))
+        print(nothing_spent("failed", as_json=as_json))
         return error.exit_code
-    except KeyboardInterrupt:  # before the study began; then `_interruptible` hears it
-        print(_nothing_spent("aborted", as_json=as_json))
+    except KeyboardInterrupt:  # before the study began; then `interruptible` hears it
+        print(nothing_spent("aborted", as_json=as_json))
         return INTERRUPTED
 
 
@@ -63,7 +58,7 @@ def _simulate(study: Study, arguments: argparse.Namespace, started: float) -> in
     from pate_fed.flower import prepare_environment
 
     prepare_environment()
-    run_dir = _run_dir(arguments.run_dir, study)
+    run_dir = fresh_run_dir(arguments.run_dir, study)
     stop = threading.Event()
     if study.seed is not None:
         print("warning: with --seed the noise can be repeated, so it protects nobody", file=sys.stderr)
@@ -71,7 +66,7 @@ def _simulate(study: Study, arguments: argparse.Namespace, started: float) -> in
     coordinator = importlib.import_module("server.app").Coordinator(
         study, run_dir=run_dir, quiet=arguments.quiet, stop=stop, started=started
     )
-    with _interruptible(stop):
+    with interruptible(stop):
         with _private_folder() as folder:
             _write_site(study, folder)
             coordinator.run(lambda server_app: _run_apps(server_app, study, folder))
@@ -138,62 +133,6 @@ def _write_site(study: Study, folder: Path) -> None:
     site = {"study": str(folder / "study.toml"), "state_dir": str(folder)}
     (folder / "site.json").write_text(json.dumps(site), encoding="utf-8")
     os.environ["PATE_FED_SITE"] = str(folder / "site.json")
-
-
-@contextmanager
-def _interruptible(stop: threading.Event) -> Iterator[None]:
-    """Ctrl-C or a termination signal asks the coordinator to stop; a later one ends at once."""
-    asked_at = math.inf
-
-    def handle(number: int, _: object) -> None:
-        nonlocal asked_at
-        if stop.is_set():
-            # One Ctrl-C may arrive twice, from the terminal and from a wrapper such as `timeout`.
-            if time.monotonic() > asked_at + _PATIENCE_S:
-                os._exit(INTERRUPTED)
-            return
-        asked_at = time.monotonic()
-        stop.set()
-        print("\nstopping: the ledger keeps what was spent (again to end at once)", file=sys.stderr)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
-
-
-def _run_dir(given: str | None, study: Study) -> Path:
-    """The run directory, checked but not yet made.
-
-    Raises:
-        InputError: it holds a run already, is not a directory, or cannot be written.
-    """
-    path = Path(given) if given else _free_path(study.name)
-    if path.exists() and not path.is_dir():
-        raise InputError(f"--run-dir {path}: a file of that name exists; give a directory")
-    held = [name for name in ("ledger.sqlite", "metrics.json", "study.toml") if (path / name).exists()]
-    if held:
-        raise InputError(f"--run-dir {path}: already holds a run ({held[0]}); give another directory")
-    existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise InputError(f"--run-dir {path}: {existing} cannot be written; give another directory")
-    return path
-
-
-def _free_path(name: str) -> Path:
-    """runs/NAME-TIME, or the first free one after it: two runs may start in one second."""
-    safe = re.sub(r"[^\w.-]+", "-", name).strip(".-") or "study"
-    path = Path("runs") / f"{safe}-{time.strftime('%Y%m%d-%H%M%S')}"
-    others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-    return next(each for each in itertools.chain([path], others) if not each.exists())
-
-
-def _nothing_spent(status: str, *, as_json: bool) -> str:
-    if as_json:
-        return json.dumps({"status": status, "epsilon": 0.0, "labels": 0, "report": None})
-    return f"{status.upper()}  ε=0 δ=- unit=- labels=0 accuracy=- report=-"
 
 
 def _parser() -> Parser:

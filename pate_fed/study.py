@@ -51,6 +51,7 @@ class Option:
 
 AGGREGATORS = ("confident-gnmax", "gnmax", "lnmax")
 BACKENDS = ("ray", "inline")
+PROCESSES = "grpc"  # separate processes: set by python -m pate_fed.server, not by a user
 
 OPTIONS: tuple[Option, ...] = (
     Option("--num-clients", "parties.num_clients", "parties in the federation", alias="--num-supernodes"),
@@ -243,7 +244,7 @@ class Engine:
     vote_timeout_s: float = 14_400.0
 
     def __post_init__(self) -> None:
-        _choice("engine.backend", self.backend, BACKENDS)
+        _choice("engine.backend", self.backend, (*BACKENDS, PROCESSES))
         allowed = "auto, cpu, cuda or cuda:N"
         _check(
             self.device in ("auto", "cpu", "cuda") or self.device.startswith("cuda:"),

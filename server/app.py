@@ -18,6 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.privacy import Ledger, noise_from_seed
+from pate_fed.protocol import EndRequest
 from pate_fed.report import (
     Outcome,
     PartyWork,
@@ -35,6 +36,7 @@ from pate_fed.report import (
     write_report,
 )
 from pate_fed.report.memory import watch_memory
+from pate_fed.report.metrics import round_up
 from pate_fed.study import Study
 from server.coordinator import Course, Findings
 from server.exchange import Stopped
@@ -98,6 +100,12 @@ class Coordinator:
                 self._error = RuntimeError("Flower's engine ended without running the study")
             self._peak_mb = peak.megabytes
             self._log.write(self._outcome())
+
+    def verdict(self) -> EndRequest:
+        """How the study ended, for the hospitals: nothing that they could not read in the report."""
+        released, epsilon = int((self._found.label >= 0).sum()), round_up(self._privacy.student, digits=3)
+        summary = f"ε={'-' if epsilon is None else f'{epsilon:g}'} δ={self._terms.delta:g} labels={released}"
+        return EndRequest(status=self._status(), exit_code=self._exit_code(), summary=summary)
 
     def conclude(self, *, as_json: bool) -> int:
         """Write metrics and report, print the outcome as the last line, and return the exit code."""

@@ -1,0 +1,272 @@
+"""`python -m pate_fed.client`: one hospital of a study with separate processes."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import importlib
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pate_fed import __version__
+from pate_fed.arguments import Parser
+from pate_fed.connection import Connection
+from pate_fed.errors import InputError, PateFedError, PolicyError
+from pate_fed.launch import INTERRUPTED
+from pate_fed.protocol import END, TEACH, VOTES, Refusal
+
+if TYPE_CHECKING:
+    from pate_fed.flower.supernode import Exchange, SuperNode
+
+__all__ = ["main"]
+
+_EPILOG = """\
+Nothing but vote vectors leaves this house. Exit codes: 0 success, 1 fault, 2 wrong input, 3 budget, 4 quorum,
+5 refused by this hospital's policy, 6 failed check, 130 interrupted."""
+_POLL_S = 0.3
+_DELIVERY_S = 15.0
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_WORDS = {2: "wrong input", 5: "refused by policy", 6: "failed check"}
+_SITE_FILE = "hospital.json"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; the return value is the exit code."""
+    name = "-"
+    try:
+        arguments = _parser().parse_all(argv)
+        name = arguments.hospital
+        with _interrupting():
+            return _Hospital(arguments).run()
+    except PateFedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        print(f"FAILED  hospital={name} {_WORDS.get(error.exit_code, 'fault')}", flush=True)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"ABORTED  hospital={name} interrupted", flush=True)
+        return INTERRUPTED
+
+
+class _Hospital:
+    """One hospital's process: a SuperNode, and the requests it brings."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        from pate_fed.flower import prepare_environment
+        from pate_fed.flower.processes import private_folder, split_address
+
+        prepare_environment()
+        if not _NAME.fullmatch(arguments.hospital):
+            raise InputError(
+                f"--hospital {arguments.hospital!r}: 1 to 64 letters, digits, dots, dashes or underscores"
+            )
+        host, port = split_address(arguments.server, option="--server")
+        if port is None:
+            raise InputError(f"--server {arguments.server}: HOST:PORT is meant, as the coordinator shows it")
+        _check_security(arguments, host)
+        self._arguments, self._name = arguments, arguments.hospital
+        self._state = private_folder(Path(arguments.state_dir or f"hospital-{self._name}"))
+        self._queries = self._sent = 0
+
+    def run(self) -> int:
+        """Serve until the study is over; the exit code.
+
+        Raises:
+            InputError: the hospital's own data or identity cannot be used.
+            PolicyError: the hospital's policy refuses the study.
+        """
+        with _only_one(self._state), _temporary_files_in(self._state):
+            self._write_site()
+            # The hospital's side is named, as Flower names apps: pate_fed imports neither party.
+            self._clients: Any = importlib.import_module("clients.app")
+            self._say(f"{self._name}: connecting to {self._arguments.server}")
+            connection = Connection(self._start_node, say=self._say, wait_s=self._arguments.wait)
+            try:
+                return self._serve(connection)
+            finally:
+                connection.stop()
+
+    def _serve(self, connection: Connection) -> int:
+        while True:
+            connection.watch()
+            done = self._answer(connection.node)
+            if done is None:
+                time.sleep(_POLL_S)
+                continue
+            self._report(done)
+            over = done.message_type == END and done.reply.get("kind") == "ended"
+            refused = _refusal(done)
+            if over or refused in (Refusal.DATA, Refusal.POLICY):
+                connection.wait_until_sent(_DELIVERY_S)
+            if refused is Refusal.DATA:
+                raise InputError(self._own_words("the hospital's own data cannot be used"))
+            if refused is Refusal.POLICY:
+                raise PolicyError(self._own_words("the study was refused by this hospital's policy"))
+            if over:
+                return self._conclude(done)
+
+    def _answer(self, node: SuperNode | None) -> Exchange | None:
+        if node is None:
+            return None
+        done = node.answer_next(self._clients.app, refuse_bundle=lambda: self._clients.refuse_bundle({}))
+        if done is not None:
+            self._clients.note_sent({}, message_type=done.message_type, bytes_out=done.bytes_out)
+        return done
+
+    def _conclude(self, done: Exchange) -> int:
+        request = done.request or {}
+        status = str(request["status"]).upper()
+        print(
+            f"{status}  hospital={self._name} {request['summary']} answered={self._queries} "
+            f"sent={self._sent}B log={self._state / 'log.jsonl'}",
+            flush=True,
+        )
+        return int(str(request["exit_code"]))
+
+    def _report(self, done: Exchange) -> None:
+        """One line a request, for the hospital's own eyes."""
+        self._sent += done.bytes_out
+        refused = _refusal(done)
+        if done.request is None:
+            self._say(
+                f"{self._name}: code that is not this hospital's was sent: refused by policy, never run"
+            )
+        elif refused is not None:
+            self._say(f"{self._name}: refused: {refused.value}")
+        elif done.message_type == TEACH:
+            self._say(f"{self._name}: agreed to the terms, teachers ready ({done.seconds:.1f} s)")
+        elif done.message_type == VOTES:
+            queries = len(done.request["index"])  # type: ignore[arg-type]
+            self._queries += queries
+            self._say(
+                f"{self._name}: voted on {queries} public inputs ({done.seconds:.1f} s, "
+                f"{done.bytes_out} bytes sent)"
+            )
+
+    def _own_words(self, otherwise: str) -> str:
+        """The sentence that the hospital's side left in its log; it was sent to nobody."""
+        path = self._state / "log.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        said = [event["sentence"] for event in map(json.loads, lines) if "sentence" in event]
+        return str(said[-1]) if said else otherwise
+
+    def _start_node(self) -> SuperNode:
+        from pate_fed.flower.supernode import SuperNode
+
+        return SuperNode(self._state / "flower", self._arguments.server, tls=None)
+
+    def _write_site(self) -> None:
+        config = self._arguments.config
+        site = {
+            "hospital": self._name,
+            "data": self._arguments.data,
+            "state_dir": str(self._state.absolute()),
+            "config": None if config is None else str(Path(config).absolute()),
+        }
+        path = self._state / _SITE_FILE
+        handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(site, file)
+        os.environ["PATE_FED_SITE"] = str(path.absolute())
+
+    def _say(self, text: str) -> None:
+        if not self._arguments.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+
+def _refusal(done: Exchange) -> Refusal | None:
+    if done.reply.get("kind") != "refused":
+        return None
+    return Refusal.__members__.get(str(done.reply["code"]), Refusal.FAULT)
+
+
+@contextmanager
+def _interrupting() -> Iterator[None]:
+    """A termination signal interrupts as Ctrl-C does, so that children are ended in either case."""
+
+    def handle(number: int, _: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _only_one(state: Path) -> Iterator[None]:
+    """Hold the state directory: two processes of one hospital would each think that they answer once."""
+    with open(os.open(state / "lock", os.O_CREAT | os.O_RDWR, 0o600), "r+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError(
+                f"--state-dir {state}: another process of this hospital uses it; one at a time is meant"
+            ) from error
+        yield
+
+
+@contextmanager
+def _temporary_files_in(state: Path) -> Iterator[None]:
+    """Temporary files of this process go into the state directory too."""
+    import tempfile
+
+    from pate_fed.flower.processes import private_folder
+
+    before, tempfile.tempdir = tempfile.tempdir, str(private_folder(state / "tmp").absolute())
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
+def _check_security(arguments: argparse.Namespace, host: str) -> None:
+    from pate_fed.flower.processes import is_loopback
+
+    if not arguments.insecure and not arguments.insecure_anywhere:
+        raise InputError("give --tls-dir with this hospital's identity, or --insecure on one machine only")
+    if not is_loopback(host) and not arguments.insecure_anywhere:
+        raise InputError(
+            f"--insecure with --server {arguments.server}: votes would cross the network unprotected; use "
+            "--tls-dir, or add --insecure-anywhere to say that you mean it"
+        )
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m pate_fed.client", description=__doc__, epilog=_EPILOG)
+    parser.add_argument("--hospital", metavar="NAME", required=True, help="this hospital's name")
+    parser.add_argument(
+        "--data",
+        metavar="PATH",
+        required=True,
+        help="this hospital's records; part:I rehearses with the part that party I of a simulation gets",
+    )
+    parser.add_argument("--server", metavar="HOST:PORT", required=True, help="the coordinator's address")
+    parser.add_argument("--config", metavar="FILE", help="with --data part:I, the study.toml to rehearse")
+    parser.add_argument("--insecure", action="store_true", help="no TLS; on this machine only")
+    parser.add_argument("--insecure-anywhere", action="store_true", help="no TLS, and to other machines")
+    parser.add_argument(
+        "--state-dir", metavar="DIR", help="teachers, answered batches, log (default hospital-NAME)"
+    )
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=3600.0,
+        metavar="SECONDS",
+        help="give up when the coordinator is out of reach for so long (default 3600)",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress, only warnings and the outcome")
+    parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Flower's long-running commands as children that end with their parent: `python -m pate_fed.flower.child`.
+
+Called with the command's name, the parent's process id and the command's own arguments. However the parent
+ends, also when it is killed, the child notices within a second and goes too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+from pate_fed.flower.environment import prepare_environment
+
+__all__ = ["main"]
+
+_WATCH_S = 0.5
+_GRACE_S = 5.0
+
+
+def main() -> None:
+    """Run one of Flower's commands in this process."""
+    command, parent = sys.argv[1], int(sys.argv[2])
+    prepare_environment()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    # Ctrl-C reaches the whole process group; only the parent decides about it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.argv = [command, *sys.argv[3:]]
+    if command == "flower-superlink":
+        from flwr.superlink.cli.flower_superlink import flower_superlink
+
+        flower_superlink()
+    elif command == "flower-supernode":
+        from flwr.supernode.cli.flower_supernode import flower_supernode
+
+        flower_supernode()
+    else:
+        sys.exit(f"unknown command {command!r}")
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_WATCH_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_GRACE_S)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

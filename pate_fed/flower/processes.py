@@ -1,0 +1,161 @@
+"""Child processes that are started, watched and ended here, and the free ports and folders that they get."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pate_fed.errors import InputError
+
+__all__ = [
+    "Child",
+    "check_port",
+    "free_port",
+    "is_loopback",
+    "private_folder",
+    "split_address",
+    "write_secret",
+]
+
+_GRACE_S = 8.0
+
+
+class Child:
+    """One of Flower's commands as a child process; its output goes to a file of the user's alone."""
+
+    def __init__(self, command: str, arguments: Sequence[str], *, home: Path, log: Path) -> None:
+        self._log, self._read = log, 0
+        handle = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "pate_fed.flower.child", command, str(os.getpid()), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=handle,
+                stderr=handle,
+                env=_environment(home),
+            )
+        finally:
+            os.close(handle)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is still there."""
+        return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def new_lines(self) -> list[str]:
+        """Whole lines that the process wrote since the last call."""
+        with open(self._log, "rb") as file:
+            file.seek(self._read)
+            content = file.read()
+        whole = content[: content.rfind(b"\n") + 1]
+        self._read += len(whole)
+        return whole.decode("utf-8", "replace").splitlines()
+
+    def stop(self) -> None:
+        """End the process, gently first; may be called twice."""
+        if self.running:
+            self._process.terminate()
+        try:
+            self._process.wait(timeout=_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """This process's environment, but with Flower's state and all temporary files inside `home`."""
+    temporary = private_folder(home / "tmp")
+    here: Mapping[str, str] = os.environ
+    return {
+        **here,
+        "FLWR_HOME": str(private_folder(home / "flwr")),
+        "TMPDIR": str(temporary),
+        "NO_COLOR": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def private_folder(path: Path) -> Path:
+    """The folder, made when missing, readable by its owner alone.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: the folder cannot be made ({error.strerror})") from error
+    return path
+
+
+def write_secret(path: Path) -> bytes:
+    """A fresh random secret in a file that only its owner reads."""
+    secret = secrets.token_bytes(32).hex().encode()
+    path.unlink(missing_ok=True)
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(secret)
+    return secret
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port that is free on `host` now."""
+    with _socket(host) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def check_port(host: str, port: int, *, option: str) -> None:
+    """Make sure that one may listen there.
+
+    Raises:
+        InputError: the port is taken, needs rights, or the host is not one of this machine's.
+    """
+    try:
+        with _socket(host) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        raise InputError(
+            f"{option} {host}:{port}: cannot listen there ({error.strerror}); give another port, or none for "
+            "one that is free"
+        ) from error
+
+
+def _socket(host: str) -> socket.socket:
+    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+
+
+def split_address(address: str, *, option: str) -> tuple[str, int | None]:
+    """Host and port of HOST:PORT or [HOST]:PORT; the port is None where it is left out.
+
+    Raises:
+        InputError: neither.
+    """
+    host, separator, port = address.rpartition(":")
+    if not separator or address.endswith("]"):
+        host, port = address, ""
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or (port and not (port.isdigit() and 0 < int(port) < 65536)):
+        raise InputError(f"{option} {address}: HOST:PORT is meant, such as 127.0.0.1:9092")
+    return host, int(port) if port else None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether every address of `host` is on this machine's loopback."""
+    try:
+        found = socket.getaddrinfo(host, None)
+    except OSError:
+        return False
+    addresses = {entry[4][0] for entry in found}
+    return all(str(address).startswith("127.") or address == "::1" for address in addresses)

@@ -1,0 +1,197 @@
+"""The coordinator's SuperLink: started, asked for a run, and ended; its Grid is used in this very process.
+
+Flower would start the ServerApp as a process of its own and stream its output back. Here the command that the
+user started takes the run's task itself, so that progress, Ctrl-C and the exit code are its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.common.constant import SubStatus
+from flwr.common.serde import context_from_proto, fab_to_proto, run_from_proto
+from flwr.proto.control_pb2 import (
+    RegisterNodeRequest,
+    StartRunRequest,
+    UnregisterNodeRequest,
+)
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest, PushTaskOutputRequest
+from flwr.supercore.constant import TaskType
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
+from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
+from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.grid import HttpGrid
+
+from pate_fed.errors import InputError, PateFedError
+from pate_fed.flower.bundle import build_bundle
+from pate_fed.flower.processes import Child, free_port, private_folder, write_secret
+
+__all__ = ["PROTECTED", "ServerTls", "SuperLink"]
+
+PROTECTED = frozenset(
+    f"/flwr.proto.Runtime/{name}" for name in ("AcquireTask", "PullPendingTasks", "ClaimTask")
+)
+_START_S = 60.0
+_TASK_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTls:
+    """Files of the coordinator's server identity; the key's content is only read by Flower."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+
+class SuperLink:
+    """A SuperLink of one study. `folder` holds all its state; `address` is what hospitals connect to.
+
+    Hospitals reach the Fleet API alone. The HTTP port, over which runs are submitted, stays on loopback.
+    """
+
+    def __init__(self, folder: Path, address: str, *, tls: ServerTls | None) -> None:
+        self._folder, self._tls = private_folder(folder), tls
+        self._http = f"127.0.0.1:{free_port()}"
+        secret = self._folder / "executor.secret"
+        self._secret = write_secret(secret)
+        self._grid: HttpGrid | None = None
+        self._heartbeat: HeartbeatSender | None = None
+        arguments = ["--fleet-api-address", address, "--host", "127.0.0.1", "--port", self._http[10:]]
+        arguments += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
+        arguments += ["--disable-runtime-dependency-installation"]
+        if tls is None:
+            arguments += ["--insecure"]
+        else:
+            arguments += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate)]
+            arguments += ["--ssl-keyfile", str(tls.key), "--enable-supernode-auth"]
+        self._child = Child(
+            "flower-superlink", arguments, home=self._folder, log=self._folder / "superlink.log"
+        )
+        self._control = ControlHttpClient.from_server_address(
+            server_address=self._http,
+            insecure=tls is None,
+            root_certificates=self._root(),
+            interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether the SuperLink's process is alive."""
+        return self._child.running
+
+    def wait_until_ready(self, interrupted: Callable[[], bool]) -> None:
+        """Return when the SuperLink serves; it takes about two seconds.
+
+        Raises:
+            PateFedError: it ended, or does not answer within a minute.
+        """
+        end = time.monotonic() + _START_S
+        while not self._healthy():
+            if not self._child.running or time.monotonic() > end:
+                raise PateFedError(f"Flower's SuperLink did not start: see {self._folder / 'superlink.log'}")
+            if interrupted():
+                return
+            time.sleep(0.1)
+
+    def register(self, public_key: bytes, name: str) -> int:
+        """Admit a hospital's node by its public key (PEM); the node's id."""
+        request = RegisterNodeRequest(public_key=public_key, name=name)
+        return int(self._control.RegisterNode(request).node_id)
+
+    def unregister(self, node: int) -> None:
+        """Shut a hospital's node out at once."""
+        self._control.UnregisterNode(UnregisterNodeRequest(node_id=node))
+
+    def open_run(self) -> tuple[HttpGrid, Context]:
+        """Submit the study's run and take its task; the Grid over which the hospitals are reached.
+
+        Raises:
+            PateFedError: Flower does not start the run.
+        """
+        bundle = build_bundle()
+        fab = fab_to_proto(Fab(hashlib.sha256(bundle).hexdigest(), bundle, {}))
+        answer = self._control.StartRun(StartRunRequest(fab=fab))
+        if not answer.HasField("run_id"):
+            raise PateFedError(f"Flower did not start the run: see {self._folder / 'superlink.log'}")
+        grid = HttpGrid(self._http, self._tls is None, self._root(), token=self._acquire())
+        runtime = grid._runtime_client
+        self._heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(runtime))
+        self._heartbeat.start()
+        given = runtime.PullTaskInput(PullTaskInputRequest())
+        TaskIdentity.task_id = given.task_id
+        TaskIdentity.run_id = given.run.run_id
+        TaskIdentity.node_id = given.context.node_id
+        grid.set_run(run_from_proto(given.run))
+        self._grid = grid
+        return grid, context_from_proto(given.context)
+
+    def close_run(self, *, completed: bool) -> None:
+        """Tell Flower how the run ended."""
+        if self._grid is None:
+            return
+        grid, self._grid = self._grid, None
+        status = SubStatus.COMPLETED if completed else SubStatus.FAILED
+        if self._heartbeat is not None and self._heartbeat.is_running:
+            self._heartbeat.stop()
+        if self.running:
+            grid._retry_invoker.max_tries = 1
+            grid._runtime_client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=""))
+        grid.close()
+
+    def stop(self) -> None:
+        """End the SuperLink; may be called twice."""
+        self._control.close()
+        self._child.stop()
+
+    def _acquire(self) -> str:
+        """The token of the run's task; only who knows the secret file gets it."""
+        client = RuntimeHttpClient.from_server_address(
+            server_address=self._http,
+            insecure=self._tls is None,
+            root_certificates=self._root(),
+            interceptors=[
+                RuntimeVersionHttpInterceptor(component_name="SuperExec"),
+                SuperExecAuthHttpInterceptor(master_secret=self._secret, protected_methods=PROTECTED),
+            ],
+            retry_invoker=make_simple_http_retry_invoker(),
+        )
+        end = time.monotonic() + _TASK_S
+        try:
+            while time.monotonic() < end:
+                found = client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP]))
+                if found.HasField("task") and found.token:
+                    return str(found.token)
+                time.sleep(0.1)
+        finally:
+            client.close()
+        raise PateFedError(f"Flower did not hand out the run's task: see {self._folder / 'superlink.log'}")
+
+    def _root(self) -> bytes | None:
+        if self._tls is None:
+            return None
+        try:
+            return self._tls.ca.read_bytes()
+        except OSError as error:
+            raise InputError(f"{self._tls.ca}: cannot be read ({error.strerror})") from error
+
+    def _healthy(self) -> bool:
+        context = None if self._tls is None else ssl.create_default_context(cafile=str(self._tls.ca))
+        scheme = "http" if self._tls is None else "https"
+        try:
+            with urllib.request.urlopen(f"{scheme}://{self._http}/health", timeout=2, context=context):
+                return True
+        except (urllib.error.URLError, OSError):
+            return False

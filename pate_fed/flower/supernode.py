@@ -1,0 +1,170 @@
+"""The hospital's SuperNode, and the messages it brings: answered by the installed ClientApp in this process.
+
+Flower would unpack the coordinator's bundle and run it. Here the bundle is compared with the one shim that a
+hospital expects and is never unpacked; what runs is the code that the hospital installed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from flwr.app import Context, Error, Message
+from flwr.clientapp import ClientApp
+from flwr.common.constant import SubStatus
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.constant import TaskType
+from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+from pate_fed.errors import IntegrityError
+from pate_fed.flower.bundle import is_the_shim
+from pate_fed.flower.processes import Child, free_port, private_folder, write_secret
+from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.flower.superlink import PROTECTED
+from pate_fed.protocol import Record
+
+__all__ = ["Exchange", "NodeTls", "SuperNode"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTls:
+    """Files of the hospital's identity: the authority that the coordinator must show, the hospital's key."""
+
+    ca: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One request that was answered. `request` is None where the bundle was refused unread."""
+
+    message_type: str
+    request: Record | None
+    reply: Record
+    seconds: float
+    bytes_out: int
+
+
+class SuperNode:
+    """A SuperNode of one hospital; `folder` holds all its state, `address` is the coordinator's."""
+
+    def __init__(self, folder: Path, address: str, *, tls: NodeTls | None) -> None:
+        self._folder = private_folder(folder)
+        port = free_port()
+        secret = self._folder / "executor.secret"
+        executor = SuperExecAuthHttpInterceptor(
+            master_secret=write_secret(secret), protected_methods=PROTECTED
+        )
+        self._runtime = f"127.0.0.1:{port}"
+        arguments = ["--superlink", address, "--host", "127.0.0.1", "--port", str(port)]
+        arguments += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
+        if tls is None:
+            arguments += ["--insecure"]
+        else:
+            arguments += ["--root-certificates", str(tls.ca), "--auth-supernode-private-key", str(tls.key)]
+        self._child = Child(
+            "flower-supernode", arguments, home=self._folder, log=self._folder / "supernode.log"
+        )
+        self._client = self._connect(executor)
+
+    @property
+    def running(self) -> bool:
+        """Whether the SuperNode's process is alive."""
+        return self._child.running
+
+    def new_lines(self) -> list[str]:
+        """What the SuperNode logged since the last call."""
+        return self._child.new_lines()
+
+    def answer_next(self, client_app: ClientApp, *, refuse_bundle: Callable[[], Record]) -> Exchange | None:
+        """Answer one waiting request; None where none waits.
+
+        `refuse_bundle` gives the reply to a request that came with any code but the shim.
+        """
+        token = self._acquire()
+        if token is None:
+            return None
+        client = self._connect(RuntimeTokenHttpInterceptor(token))
+        heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
+        heartbeat.start()
+        context, status = None, SubStatus.FAILED
+        try:
+            message, context, _, bundle = pull_task_input(client)
+            start = time.perf_counter()
+            if is_the_shim(bundle.content):
+                request, reply = _read(message), _answer(client_app, message, context)
+            else:
+                request, reply = None, Message(to_flower(refuse_bundle()), reply_to=message)
+            seconds = time.perf_counter() - start
+            content = {} if reply.has_error() else from_flower(reply.content)
+            sent = 0 if reply.has_error() else _size(reply)
+            push_message(client, reply, context)
+            status = SubStatus.COMPLETED
+            return Exchange(
+                message_type=message.metadata.message_type,
+                request=request,
+                reply=content,
+                seconds=seconds,
+                bytes_out=sent,
+            )
+        finally:
+            push_task_output(client, context, status, "")
+            heartbeat.stop()
+            client.close()
+
+    def stop(self) -> None:
+        """End the SuperNode; may be called twice."""
+        self._client.close()
+        self._child.stop()
+
+    def _acquire(self) -> str | None:
+        try:
+            found = self._client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
+        except httpx.HTTPError:
+            return None  # not up yet, or going down: the process itself is watched elsewhere
+        return str(found.token) if found.HasField("task") and found.token else None
+
+    def _connect(
+        self, interceptor: SuperExecAuthHttpInterceptor | RuntimeTokenHttpInterceptor
+    ) -> RuntimeHttpClient:
+        name = "SuperExec" if isinstance(interceptor, SuperExecAuthHttpInterceptor) else "flwr-clientapp"
+        retry = None if name == "SuperExec" else make_simple_http_retry_invoker()
+        return RuntimeHttpClient.from_server_address(
+            server_address=self._runtime,
+            insecure=True,  # the SuperNode's own port, on this machine's loopback
+            root_certificates=None,
+            interceptors=[RuntimeVersionHttpInterceptor(component_name=name), interceptor],
+            retry_invoker=retry,
+        )
+
+
+def _answer(client_app: ClientApp, message: Message, context: Context) -> Message:
+    try:
+        return client_app(message, context)
+    except Exception as error:  # no text of it may leave; the app keeps its own log
+        return Message(Error(code=2, reason=type(error).__name__), reply_to=message)
+
+
+def _read(message: Message) -> Record | None:
+    try:
+        return from_flower(message.content)
+    except IntegrityError:
+        return None
+
+
+def _size(message: Message) -> int:
+    """Bytes of everything a reply is made of, as Flower sends it."""
+    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+    return sum(len(part.deflate()) for part in get_all_nested_objects(message).values())

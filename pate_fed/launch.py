@@ -1,0 +1,81 @@
+"""What the commands that run a study share: the run directory, stopping on a signal, an empty outcome."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pate_fed.errors import InputError
+from pate_fed.study import Study
+
+__all__ = ["INTERRUPTED", "fresh_run_dir", "interruptible", "nothing_spent"]
+
+INTERRUPTED = 130
+_PATIENCE_S = 2.0
+
+
+@contextmanager
+def interruptible(stop: threading.Event) -> Iterator[None]:
+    """Ctrl-C or a termination signal asks the coordinator to stop; a later one ends at once."""
+    asked_at = math.inf
+
+    def handle(number: int, _: object) -> None:
+        nonlocal asked_at
+        if stop.is_set():
+            # One Ctrl-C may arrive twice, from the terminal and from a wrapper such as `timeout`.
+            if time.monotonic() > asked_at + _PATIENCE_S:
+                os._exit(INTERRUPTED)
+            return
+        asked_at = time.monotonic()
+        stop.set()
+        print("\nstopping: the ledger keeps what was spent (again to end at once)", file=sys.stderr)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def fresh_run_dir(given: str | None, study: Study) -> Path:
+    """The run directory, checked but not yet made.
+
+    Raises:
+        InputError: it holds a run already, is not a directory, or cannot be written.
+    """
+    path = Path(given) if given else _free_path(study.name)
+    if path.exists() and not path.is_dir():
+        raise InputError(f"--run-dir {path}: a file of that name exists; give a directory")
+    held = [name for name in ("ledger.sqlite", "metrics.json", "study.toml") if (path / name).exists()]
+    if held:
+        raise InputError(f"--run-dir {path}: already holds a run ({held[0]}); give another directory")
+    existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise InputError(f"--run-dir {path}: {existing} cannot be written; give another directory")
+    return path
+
+
+def _free_path(name: str) -> Path:
+    """runs/NAME-TIME, or the first free one after it: two runs may start in one second."""
+    safe = re.sub(r"[^\w.-]+", "-", name).strip(".-") or "study"
+    path = Path("runs") / f"{safe}-{time.strftime('%Y%m%d-%H%M%S')}"
+    others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(each for each in itertools.chain([path], others) if not each.exists())
+
+
+def nothing_spent(status: str, *, as_json: bool) -> str:
+    """The outcome line of a command that ended before anything was asked."""
+    if as_json:
+        return json.dumps({"status": status, "epsilon": 0.0, "labels": 0, "report": None})
+    return f"{status.upper()}  ε=0 δ=- unit=- labels=0 accuracy=- report=-"

@@ -1,0 +1,176 @@
+"""`python -m pate_fed.server`: the coordinator of a study with separate hospital processes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pate_fed import __version__
+from pate_fed.arguments import Parser
+from pate_fed.errors import InputError, PateFedError
+from pate_fed.launch import INTERRUPTED, fresh_run_dir, interruptible, nothing_spent
+from pate_fed.study import PROCESSES, Study, load_study, study_from_dict
+
+if TYPE_CHECKING:
+    from pate_fed.flower.superlink import SuperLink
+
+__all__ = ["main"]
+
+_EPILOG = """\
+Hospitals connect with python -m pate_fed.client. Exit codes: 0 success, 1 fault, 2 wrong input, 3 budget,
+4 quorum, 5 refused by policy, 6 failed check, 130 interrupted."""
+_POLL_S = 0.3
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; the return value is the exit code."""
+    started = time.perf_counter()
+    as_json = False
+    try:
+        arguments = _parser().parse_all(argv)
+        as_json = arguments.format == "json"
+        return _Launch(arguments).run(started)
+    except PateFedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        print(nothing_spent("failed", as_json=as_json))
+        return error.exit_code
+    except KeyboardInterrupt:  # before the study began; then `interruptible` hears it
+        print(nothing_spent("aborted", as_json=as_json))
+        return INTERRUPTED
+
+
+class _Launch:
+    """One study, from its file to its outcome."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        from pate_fed.flower import prepare_environment
+        from pate_fed.flower.processes import check_port, free_port, split_address
+
+        prepare_environment()
+        self._arguments = arguments
+        self._study = _study(arguments)
+        host, port = split_address(arguments.address, option="--address")
+        _check_security(arguments, host)
+        if port is None:
+            port = free_port(host)
+        check_port(host, port, option="--address")
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._stop = threading.Event()
+        self._run_dir = fresh_run_dir(arguments.run_dir, self._study)
+
+    def run(self, started: float) -> int:
+        """Run the study; the exit code."""
+        # The coordinator is named, as Flower names apps: pate_fed imports neither party.
+        self._coordinator: Any = importlib.import_module("server.app").Coordinator(
+            self._study,
+            run_dir=self._run_dir,
+            quiet=self._arguments.quiet,
+            stop=self._stop,
+            started=started,
+        )
+        with interruptible(self._stop):
+            self._coordinator.run(self._serve)
+            return int(self._coordinator.conclude(as_json=self._arguments.format == "json"))
+
+    def _serve(self, server_app: Any) -> None:
+        from pate_fed.flower.superlink import SuperLink
+
+        link = SuperLink(self._run_dir / "flower", self._address, tls=None)
+        completed = False
+        try:
+            link.wait_until_ready(self._stop.is_set)
+            if not self._stop.is_set():
+                grid, context = link.open_run()
+                self._wait_for_hospitals(link, grid)
+                server_app(grid, context)
+                verdict = self._coordinator.verdict()
+                completed = verdict.exit_code == 0
+                importlib.import_module("server.farewell").say_farewell(grid, verdict)
+            link.close_run(completed=completed)
+        finally:
+            link.stop()
+
+    def _wait_for_hospitals(self, link: SuperLink, grid: Any) -> None:
+        """Return when all hospitals are connected or the time is over; the quorum decides later."""
+        wanted, seen = self._study.parties.num_clients, -1
+        self._say(f"listening on {self._address} for {wanted} hospitals")
+        end = time.monotonic() + self._arguments.wait
+        while seen < wanted and time.monotonic() < end and not self._stop.is_set():
+            if not link.running:
+                raise PateFedError("Flower's SuperLink ended unexpectedly; see its log in the run directory")
+            found = len(list(grid.get_node_ids()))
+            if found != seen:
+                seen = found
+                self._say(f"waiting for hospitals: {seen} of {wanted} connected")
+            time.sleep(_POLL_S)
+
+    def _say(self, text: str) -> None:
+        if not self._arguments.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+
+def _study(arguments: argparse.Namespace) -> Study:
+    values = load_study(Path(arguments.config))
+    if arguments.num_hospitals is not None:
+        parties = values.setdefault("parties", {})
+        if isinstance(parties, dict):
+            parties["num_clients"] = arguments.num_hospitals
+    study = study_from_dict(values)
+    # Hospitals answer no question whose answer is only for measuring.
+    study = replace(
+        study,
+        queries=replace(study.queries, evaluate=False),
+        engine=replace(study.engine, backend=PROCESSES),
+    )
+    return study.resolve()
+
+
+def _check_security(arguments: argparse.Namespace, host: str) -> None:
+    from pate_fed.flower.processes import is_loopback
+
+    if not arguments.insecure and not arguments.insecure_anywhere:
+        raise InputError(
+            "give --tls-dir with the keys of `pate-fed study init`, or --insecure on one machine only"
+        )
+    if not is_loopback(host) and not arguments.insecure_anywhere:
+        raise InputError(
+            f"--insecure with --address {host}: votes would cross the network unprotected; use --tls-dir, or "
+            "add --insecure-anywhere to say that you mean it"
+        )
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m pate_fed.server", description=__doc__, epilog=_EPILOG)
+    parser.add_argument("--config", metavar="FILE", required=True, help="the study's study.toml")
+    parser.add_argument("--num-hospitals", type=int, metavar="N", help="hospitals (default: from the study)")
+    parser.add_argument(
+        "--address",
+        default="127.0.0.1",
+        metavar="HOST[:PORT]",
+        help="where hospitals connect to, gRPC (default 127.0.0.1 and a free port)",
+    )
+    parser.add_argument("--insecure", action="store_true", help="no TLS; on this machine only")
+    parser.add_argument("--insecure-anywhere", action="store_true", help="no TLS, and from other machines")
+    parser.add_argument("--run-dir", metavar="DIR", help="where the run's files go (default runs/NAME-TIME)")
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=3600.0,
+        metavar="SECONDS",
+        help="wait so long for all hospitals, then start with those that are there (default 3600)",
+    )
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="of the outcome line")
+    parser.add_argument("--quiet", action="store_true", help="no progress, only warnings and the outcome")
+    parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Real processes: a coordinator, hospitals, and what they leave behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Party:
+    """One command in its own process; its output goes to a file."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    out: Path
+
+    @property
+    def text(self) -> str:
+        return self.out.read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def last_line(self) -> str:
+        lines = self.text.strip().splitlines()
+        return lines[-1] if lines else ""
+
+    def wait(self, seconds: float = 120) -> int:
+        try:
+            return self.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} did not end within {seconds} s:\n{self.text}") from None
+
+    def wait_for(self, words: str, seconds: float = 60) -> None:
+        end = time.monotonic() + seconds
+        while words not in self.text:
+            assert time.monotonic() < end, f"{self.name} never said {words!r}:\n{self.text}"
+            assert self.process.poll() is None, f"{self.name} ended before {words!r}:\n{self.text}"
+            time.sleep(0.1)
+
+
+@dataclass
+class Rehearsal:
+    """Starts commands in one folder and knows every process that came of it."""
+
+    folder: Path
+    cache: Path
+    address: str
+    parties: list[Party] = field(default_factory=list)
+
+    def start(self, name: str, *command: str, **environment: str) -> Party:
+        out = self.folder / f"{name}.out"
+        with open(out, "ab") as file:
+            process = subprocess.Popen(
+                [sys.executable, *command],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT),
+                    "PATE_FED_CACHE": str(self.cache),
+                    "HOME": str(self.folder / "home"),
+                    "OMP_NUM_THREADS": "1",
+                    **environment,
+                },
+            )
+        party = Party(name, process, out)
+        self.parties.append(party)
+        return party
+
+    def server(self, *options: str, name: str = "server") -> Party:
+        base = ["-m", "pate_fed.server", "--config", "study.toml", "--address", self.address]
+        return self.start(name, *base, "--run-dir", "run", *options)
+
+    def hospital(self, name: str, data: str, *options: str) -> Party:
+        base = ["-m", "pate_fed.client", "--hospital", name, "--data", data, "--server", self.address]
+        return self.start(name, *base, *options)
+
+    def running(self) -> list[str]:
+        """Command lines of every process that works in or below this folder's files."""
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            line = " ".join(process.info["cmdline"] or [])
+            if str(self.folder) in line or self.address in line:
+                found.append(line)
+        return found
+
+    def stop(self) -> None:
+        for party in self.parties:
+            if party.process.poll() is None:
+                party.process.kill()
+                party.process.wait()
+
+
+@pytest.fixture
+def rehearsal(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehearsal]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    cache = tmp_path_factory.getbasetemp() / "rehearsal-cache"
+    made = Rehearsal(tmp_path, cache, f"127.0.0.1:{port}")
+    yield made
+    made.stop()

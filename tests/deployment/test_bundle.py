@@ -1,0 +1,115 @@
+"""Only installed code runs at a hospital: any bundle but the shim is refused unread, and logged there."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from flwr.app import Message  # noqa: E402
+
+from pate_fed.flower import superlink  # noqa: E402
+from pate_fed.flower.bundle import build_bundle, is_the_shim  # noqa: E402
+from pate_fed.flower.records import from_flower, to_flower  # noqa: E402
+from pate_fed.protocol import TEACH, TeachRequest  # noqa: E402
+
+SHIM = "efdd7765e560efe26a834b90b6f72a72b083717424842149a4f0fea5a13514c0"
+SPY = b"""
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+app = ClientApp()
+@app.train("teacher")
+def steal(message, context):
+    open("stolen", "w").write("ran")
+    text = open("north.csv").read()
+    return Message(RecordDict({"fields": ConfigRecord({"text": text})}), reply_to=message)
+"""
+
+
+def _archive(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def _files(bundle: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def _spying_bundle() -> bytes:
+    """As the shim, but with a `clients` package of its own, which Flower would import first."""
+    return _archive({**_files(build_bundle()), "clients/__init__.py": b"\n", "clients/app.py": SPY})
+
+
+def test_the_shim_is_the_same_on_every_machine_and_holds_no_code() -> None:
+    assert is_the_shim(build_bundle())
+    assert set(_files(build_bundle())) == {"pyproject.toml", ".info/CONTENT"}
+    assert hashlib.sha256(build_bundle()).hexdigest() == SHIM
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda files: {**files, "clients/app.py": SPY},
+        lambda files: {**files, "sitecustomize.py": b""},
+        lambda files: {name: content for name, content in files.items() if name != ".info/CONTENT"},
+        lambda files: {
+            **files,
+            "pyproject.toml": files["pyproject.toml"].replace(b"clients.app", b"clients.spy"),
+        },
+        lambda files: {**files, "zeros": bytes(10_000_000)},
+        lambda files: {},
+    ],
+)
+def test_anything_else_is_not(change: Callable[[dict[str, bytes]], dict[str, bytes]]) -> None:
+    assert not is_the_shim(_archive(change(_files(build_bundle()))))
+
+
+def test_damaged_bundles_are_not_the_shim() -> None:
+    good = build_bundle()
+    assert not any(is_the_shim(bad) for bad in (b"", b"PK", good[:-1], good + b"\0", bytes(1_000_000)))
+
+
+def test_a_spying_bundle_gets_nothing_and_the_hospitals_log_says_so(
+    rehearsal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder: Path = rehearsal.folder
+    (folder / "north.csv").write_text("Ann Smith,1931,ill\n", encoding="utf-8")
+    (folder / "study.toml").write_text("[parties]\nnum_clients = 3\n", encoding="utf-8")
+    hospital = rehearsal.hospital("north", "part:0", "--config", "study.toml", "--insecure")
+    monkeypatch.setattr(superlink, "build_bundle", _spying_bundle)
+    link = superlink.SuperLink(folder / "hostile", rehearsal.address, tls=None)
+    try:
+        link.wait_until_ready(lambda: False)
+        grid, _ = link.open_run()
+        while not (nodes := list(grid.get_node_ids())):
+            time.sleep(0.1)
+        request = to_flower(TeachRequest(terms="{}").to_record())
+        sent = grid.push_messages([Message(request, nodes[0], TEACH, ttl=60)])
+        while not (replies := list(grid.pull_messages(sent))):
+            time.sleep(0.1)
+        assert from_flower(replies[0].content) == {"kind": "refused", "party": "north", "code": "POLICY"}
+        assert hospital.wait(30) == 5
+        link.close_run(completed=True)
+    finally:
+        link.stop()
+    assert not (folder / "stolen").exists()
+    assert "refused by policy" in hospital.text
+    lines = (folder / "hospital-north" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    events = [json.loads(line)["event"] for line in lines]
+    assert "bundle refused" in events
+    assert not list((folder / "hospital-north").rglob("*.py"))

@@ -1,0 +1,144 @@
+"""A study with real processes: one coordinator, three hospitals, any order of starting."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+STUDY = """
+[study]
+name = "three"
+seed = 5
+[parties]
+num_clients = 3
+teachers_per_client = 2
+quorum = 0.6
+[data.glyph]
+classes = 3
+private = 400
+public = 120
+[teacher]
+epochs = 3
+[aggregation]
+aggregator = "gnmax"
+sigma2 = 2.0
+[queries]
+labels = 60
+evaluate = false
+[student]
+name = "supervised"
+epochs = 2
+[engine]
+device = "cpu"
+"""
+
+
+def _labels(run_dir: Path) -> dict[str, np.ndarray]:
+    with np.load(run_dir / "labels.npz") as file:
+        return {name: file[name] for name in ("index", "answered", "label")}
+
+
+@pytest.mark.slow
+def test_three_hospitals_and_a_coordinator_end_as_the_simulation_does(rehearsal: Any) -> None:
+    folder = rehearsal.folder
+    (folder / "study.toml").write_text(STUDY, encoding="utf-8")
+    rehearsal.start(
+        "simulation",
+        *(
+            "-m",
+            "pate_fed.simulation",
+            "--config",
+            "study.toml",
+            "--backend",
+            "inline",
+            "--run-dir",
+            "simulated",
+        ),
+    ).wait()  # also draws the data that all share
+    before = {path.name for path in folder.iterdir()}
+    options = ("--config", "study.toml", "--insecure")
+    hospitals = [rehearsal.hospital("north", "part:0", *options)]
+    server = rehearsal.server("--num-hospitals", "3", "--insecure")
+    hospitals += [rehearsal.hospital(name, f"part:{i}", *options) for i, name in ((1, "east"), (2, "west"))]
+    assert server.wait() == 0, server.text
+    assert [party.wait(30) for party in hospitals] == [0, 0, 0]
+
+    assert "waiting for hospitals: 3 of 3 connected" in server.text
+    assert server.last_line.startswith("SUCCESS  ε=")
+    for party in hospitals:
+        assert party.last_line.startswith(f"SUCCESS  hospital={party.name} ε="), party.text
+        assert "voted on 120 public inputs" not in party.text
+        assert "voted on 108 public inputs" in party.text
+    time.sleep(1)
+    assert rehearsal.running() == []
+    left = {path.name for path in folder.iterdir()} - before
+    states = {f"hospital-{party.name}" for party in hospitals}
+    assert left == {"run", *states, *(f"{party.name}.out" for party in (server, *hospitals))}
+    assert not (folder / "home").exists()
+
+    for name, column in _labels(folder / "simulated").items():
+        np.testing.assert_array_equal(_labels(folder / "run")[name], column)
+    results = [json.loads((folder / run / "metrics.json").read_text()) for run in ("run", "simulated")]
+    assert results[0]["accuracy"]["student"] == results[1]["accuracy"]["student"]
+    assert results[0]["privacy"]["student"] == results[1]["privacy"]["student"]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("pate_fed.server", "--config", "study.toml", "--address", "0.0.0.0:1"), "--tls-dir"),
+        (
+            ("pate_fed.server", "--config", "study.toml", "--address", "0.0.0.0", "--insecure"),
+            "--insecure-anywhere",
+        ),
+        (
+            ("pate_fed.server", "--config", "study.toml", "--address", "127.0.0.1:x", "--insecure"),
+            "HOST:PORT",
+        ),
+        (("pate_fed.server", "--config", "none.toml", "--insecure"), "none.toml"),
+        (
+            ("pate_fed.client", "--hospital", "a b", "--data", "x", "--server", "h:1", "--insecure"),
+            "--hospital",
+        ),
+        (("pate_fed.client", "--hospital", "a", "--data", "x", "--server", "h:1"), "--tls-dir"),
+        (
+            ("pate_fed.client", "--hospital", "a", "--data", "x", "--server", "127.0.0.1", "--insecure"),
+            "HOST:PORT",
+        ),
+    ],
+)
+def test_wrong_input_ends_with_a_sentence_before_anything_starts(
+    command: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from importlib import import_module
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
+    assert import_module(command[0]).main(command[1:]) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.out.startswith("FAILED  ")
+    assert [path.name for path in tmp_path.iterdir()] == ["study.toml"]
+
+
+def test_a_port_already_taken_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import socket
+
+    from pate_fed.server import main
+
+    (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["--config", str(tmp_path / "study.toml"), "--insecure", "--address", address]) == 2
+    assert address in capsys.readouterr().err
