@@ -34,6 +34,8 @@ from pate_fed.study import Study
 
 __all__ = ["Desk", "Mechanism", "make_ledger_terms", "make_mechanism", "sight_of"]
 
+_FEW = 50  # queries that are worth a batch of their own under hospitals' noise
+
 Mechanism = ConfidentGNMax | DistributedGNMax | GNMax | LNMax
 
 
@@ -167,6 +169,9 @@ class Desk:
         if self.labels_left <= 0:
             return 0
         queries = min(queries, self._terms.max_queries - self.asked)
+        if self._terms.adds_noise:
+            # What is asked is paid in full, so little more than the labels left is asked at once.
+            queries = min(queries, max(self.labels_left, _FEW))
         budget = self._ledger.terms.budget
         if budget is None or queries <= 0:
             return max(0, queries)

@@ -18,11 +18,20 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
+from clients.hospital import Hospital  # noqa: E402
+from clients.masked import MaskedStep  # noqa: E402
 from pate_fed.flower.inline import InlineGrid  # noqa: E402
 from pate_fed.flower.records import from_flower  # noqa: E402
 from pate_fed.privacy import describe, verify  # noqa: E402
+from pate_fed.protocol import Refusal  # noqa: E402
 from pate_fed.secure_sum import read_reply, read_request  # noqa: E402
 from pate_fed.secure_sum.codec import Record, unpack  # noqa: E402
+from pate_fed.secure_sum.messages import (  # noqa: E402
+    BatchOpening,
+    MaskRequest,
+    SurvivorNotice,
+    UnmaskRequest,
+)
 from pate_fed.secure_sum.progress import open_state  # noqa: E402
 from pate_fed.simulation import main  # noqa: E402
 
@@ -183,6 +192,15 @@ def test_noise_at_the_hospitals_bounds_what_the_coordinator_learns(noisy: tuple[
     assert "not private: seeded noise" in html
 
 
+def test_no_more_is_asked_at_once_than_labels_are_left(noisy: tuple[int, Path, Seen]) -> None:
+    """Under hospitals' noise every asked query is paid in full, also those after the last label."""
+    _, run_dir, _ = noisy
+    left = 40
+    for entry in verify(run_dir / "ledger.sqlite").chain.entries:
+        assert entry.event.asked <= max(left, 50)
+        left -= entry.event.answered
+
+
 def test_without_a_seed_the_hospitals_noise_is_the_systems(study: Study) -> None:
     code, run_dir, _ = study("--secure-sum", "--noise-at", "hospitals")
     assert code == 0
@@ -208,6 +226,75 @@ def test_settings_that_do_not_go_together_are_named(
     assert code == 2
     assert word in capsys.readouterr().err
     assert not run_dir.exists()
+
+
+@contextmanager
+def _silent(parties: int, kind: type[Any] | None) -> Iterator[None]:
+    """The first parties fall silent at a step, or answer no plain question where `kind` is None."""
+    names = {f"party-{number}" for number in range(parties)}
+    step, vote = MaskedStep.answer, Hospital.vote
+
+    def answer(self: MaskedStep, request: Any) -> bytes:
+        if kind is not None and self._site.party in names and isinstance(read_request(request.step), kind):
+            raise ConnectionError
+        return step(self, request)
+
+    def refuse(self: Hospital, request: Any) -> Any:
+        return self.refuse(Refusal.FAULT) if self._site.party in names else vote(self, request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MaskedStep, "answer", answer)
+        if kind is None:
+            patch.setattr(Hospital, "vote", refuse)
+        yield
+
+
+@pytest.mark.parametrize("kind", [BatchOpening, MaskRequest])
+def test_survivors_give_the_labels_that_they_give_without_masks(kind: type[Any], study: Study) -> None:
+    with _silent(1, None):
+        _, plain, _ = study("--seed", "7")
+    with _silent(1, kind):
+        code, masked, _ = study("--secure-sum", "--seed", "7")
+    assert code == 0
+    for ours, theirs in zip(_labels(masked), _labels(plain), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_vector_in_the_sum_stays_in_it_whatever_its_sender_does_later(
+    study: Study, masked: tuple[int, Path, Seen]
+) -> None:
+    for kind in (SurvivorNotice, UnmaskRequest):
+        with _silent(1, kind):
+            code, run_dir, _ = study("--secure-sum", "--seed", "7")
+        assert code == 0
+        for ours, theirs in zip(_labels(run_dir), _labels(masked[1]), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("kind", [BatchOpening, MaskRequest, SurvivorNotice, UnmaskRequest])
+@pytest.mark.parametrize("noise_at", ["coordinator", "hospitals"])
+def test_below_the_threshold_nothing_comes_out_and_the_batch_is_charged(
+    kind: type[Any], noise_at: str, study: Study, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _silent(2, kind):
+        code, run_dir, _ = study("--secure-sum", "--noise-at", noise_at, "--seed", "7")
+    assert code == 4
+    out, err = capsys.readouterr()
+    assert "3 of 5 hospitals" in err
+    assert "Traceback" not in err
+    assert out.splitlines()[-1].startswith("FAILED")
+    report, metrics = verify(run_dir / "ledger.sqlite"), _metrics(run_dir)
+    # Votes that were asked for are paid for; nobody was asked for votes who had not even shared a secret.
+    asked = 0 if kind is BatchOpening else 50
+    assert (report.asked, report.answered) == (asked, 0)
+    assert (metrics["queries_asked"], metrics["queries_answered"]) == (asked, 0)
+    assert (report.epsilon > 0) == (asked > 0)
+    if noise_at == "hospitals":
+        assert (report.coordinator_epsilon or 0.0) == pytest.approx(report.epsilon, rel=1e-6)
+    index, answered, label = _labels(run_dir)
+    assert len(index) == asked
+    assert not answered.any()
+    assert (label == -1).all()
 
 
 def _secrets(folder: Path) -> Iterator[bytes]:

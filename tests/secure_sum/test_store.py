@@ -1,0 +1,208 @@
+"""A hospital's store: private files, one process at a time, and no step that a crash could make twice."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.errors import IntegrityError
+from pate_fed.secure_sum import (
+    CoordinatorSum,
+    Demands,
+    Identity,
+    RefusedError,
+    SumRange,
+    SumRefusal,
+    SumStore,
+)
+from pate_fed.secure_sum.messages import Enrolment, EnrolRequest
+from pate_fed.secure_sum.store import _try_lock
+
+STUDY = "ab" * 32
+PARTIES = 5
+
+
+def _no_votes() -> Any:
+    raise AssertionError("no votes were asked for")
+
+
+@pytest.fixture
+def coordinator() -> CoordinatorSum:
+    return CoordinatorSum(Identity.generate(), study=STUDY)
+
+
+@pytest.fixture
+def stores(coordinator: CoordinatorSum, tmp_path: Path) -> list[SumStore]:
+    made = [SumStore(tmp_path / f"p{number}") for number in range(PARTIES)]
+    for number, store in enumerate(made):
+        enrolled = store.enrol(coordinator.enrol_request(), party=f"p{number}", study=STUDY)
+        coordinator.admit(Enrolment.from_bytes(enrolled))
+    return made
+
+
+def _total(coordinator: CoordinatorSum, stores: list[SumStore]) -> Any:
+    """A whole batch in which every message meets a machine from the disk."""
+    roster = coordinator.close_roster()
+    for store in stores:
+        with store.machine() as machine:
+            coordinator.note_pinned(machine.pin(roster))
+    batch = coordinator.open_batch(
+        batch=0, batch_digest="cd" * 32, length=4, sum_range=SumRange(smallest=0, largest=100)
+    )
+    for requests in batch.rounds():
+        for party, request in requests.items():
+            number = int(party[1:])
+            with stores[number].machine() as machine:
+                batch.take(machine.answer(request, lambda n=number: np.full(4, n, dtype=np.int64)))
+    return batch.total()
+
+
+def test_every_message_may_meet_a_new_process(coordinator: CoordinatorSum, stores: list[SumStore]) -> None:
+    assert _total(coordinator, stores).tolist() == [sum(range(PARTIES))] * 4
+
+
+def test_files_are_the_hospitals_alone_whatever_the_umask(
+    coordinator: CoordinatorSum, tmp_path: Path
+) -> None:
+    before = os.umask(0)
+    try:
+        store = SumStore(tmp_path / "p")
+        store.enrol(coordinator.enrol_request(), party="p", study=STUDY)
+        with store.machine():
+            pass
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "p").stat().st_mode) == 0o700
+    files = list((tmp_path / "p").iterdir())
+    assert {path.name for path in files} == {"identity.key", "study.state", "batches.state", "lock"}
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files)
+
+
+def test_enrolling_again_gives_the_same_keys(coordinator: CoordinatorSum, stores: list[SumStore]) -> None:
+    request = coordinator.enrol_request()
+    first = stores[0].enrol(request, party="p0", study=STUDY)
+    assert stores[0].enrol(request, party="p0", study=STUDY) == first
+    other = CoordinatorSum(Identity.generate(), study=STUDY)
+    with pytest.raises(RefusedError) as caught:
+        stores[0].enrol(other.enrol_request(), party="p0", study=STUDY)
+    assert caught.value.reason is SumRefusal.COORDINATOR
+
+
+def test_the_identity_outlives_a_study(coordinator: CoordinatorSum, tmp_path: Path) -> None:
+    store = SumStore(tmp_path / "p")
+    first = Enrolment.from_bytes(store.enrol(coordinator.enrol_request(), party="p", study=STUDY))
+    (tmp_path / "p" / "study.state").unlink()
+    second = Enrolment.from_bytes(store.enrol(coordinator.enrol_request(), party="p", study=STUDY))
+    assert first.identity == second.identity
+    assert first.exchange_key != second.exchange_key
+
+
+def test_a_newer_version_is_refused_with_a_sentence(coordinator: CoordinatorSum) -> None:
+    record = {**coordinator.enrol_request().to_record(), "version": 2}
+    with pytest.raises(
+        RefusedError, match="version 2 of secure summation and this program version 1: update"
+    ):
+        EnrolRequest.from_record(record)
+
+
+def test_without_enrolment_or_with_damage_there_is_no_machine(stores: list[SumStore], tmp_path: Path) -> None:
+    with pytest.raises(IntegrityError, match="not enrolled"), SumStore(tmp_path / "nobody").machine():
+        pass
+    for name in ("study.state", "batches.state"):
+        path = tmp_path / "p1" / name
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1])
+        with pytest.raises(IntegrityError, match="damaged"), stores[1].machine():
+            pass
+        path.write_bytes(whole)
+    with stores[1].machine():
+        pass
+
+
+def test_a_refused_message_is_remembered_too(coordinator: CoordinatorSum, stores: list[SumStore]) -> None:
+    """A void batch stays void in the next process."""
+    roster = coordinator.close_roster()
+    for store in stores:
+        with store.machine() as machine:
+            coordinator.note_pinned(machine.pin(roster))
+    batch = coordinator.open_batch(
+        batch=0, batch_digest="cd" * 32, length=4, sum_range=SumRange(smallest=0, largest=100)
+    )
+    for store in stores:
+        with store.machine() as machine:
+            batch.take(machine.answer(batch.opening, _no_votes))
+    request = batch.mask_requests()["p0"]
+    for reason in (SumRefusal.SHARE, SumRefusal.BATCH_VOID):
+        forged = type(request)(
+            **{
+                **{name: value for name, value in request.to_record().items() if name != "kind"},
+                "sealed": bytes(len(request.sealed)),
+                "signature": bytes(64),
+            }
+        ).signed(coordinator._identity)
+        sent = forged if reason is SumRefusal.SHARE else request
+        with pytest.raises(RefusedError) as caught, stores[0].machine() as machine:
+            machine.answer(sent, _no_votes)
+        assert caught.value.reason is reason
+
+
+def test_two_processes_take_turns(stores: list[SumStore]) -> None:
+    order: list[str] = []
+
+    def second() -> None:
+        with stores[0].machine():
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with stores[0].machine():
+        thread.start()
+        time.sleep(0.1)
+        order.append("first")
+    thread.join(timeout=10)
+    assert order == ["first", "second"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
+def test_a_killed_process_leaves_no_lock_and_no_torn_state(stores: list[SumStore], tmp_path: Path) -> None:
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom pate_fed.secure_sum import SumStore\n"
+        "with SumStore(Path(sys.argv[1])).machine():\n    print('in', flush=True)\n    time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "p0")],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).resolve().parents[2],
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "in\n"
+        handle = os.open(tmp_path / "p0" / "lock", os.O_RDWR)
+        assert not _try_lock(handle)
+        process.kill()
+        process.wait()
+        os.close(handle)
+    with stores[0].machine() as machine:
+        assert machine.enrolment.party == "p0"
+
+
+def test_demands_are_the_hospitals_own(coordinator: CoordinatorSum, stores: list[SumStore]) -> None:
+    roster = coordinator.close_roster()
+    strict = SumStore(stores[0]._folder, Demands(least_parties=10))
+    with pytest.raises(RefusedError) as caught, strict.machine() as machine:
+        machine.pin(roster)
+    assert caught.value.reason is SumRefusal.ROSTER_SMALL
+
+
+def test_a_store_shows_no_secret(stores: list[SumStore], tmp_path: Path) -> None:
+    key = (tmp_path / "p0" / "identity.key").read_bytes()
+    assert key.hex() not in repr(stores[0])
+    assert "<hidden>" in repr(stores[0])

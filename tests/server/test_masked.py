@@ -1,0 +1,322 @@
+"""The coordinator's masked rounds: exact sums of whoever is left, and nothing below the threshold."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from flwr.app import Context, Message  # noqa: E402
+from flwr.clientapp import ClientApp  # noqa: E402
+
+from pate_fed.errors import IntegrityError, QuorumError  # noqa: E402
+from pate_fed.flower.inline import InlineGrid  # noqa: E402
+from pate_fed.flower.records import from_flower, to_flower  # noqa: E402
+from pate_fed.protocol import Record, SumReply, SumRequest, TeachReply, Terms, VoteRequest  # noqa: E402
+from pate_fed.secure_sum import (  # noqa: E402
+    HospitalSum,
+    Identity,
+    RefusedError,
+    SumRefusal,
+    read_reply,
+    read_request,
+)
+from server.exchange import Answer, exchange  # noqa: E402
+from server.masked import ROUNDS, MaskedRounds  # noqa: E402
+from server.rounds import Member, teach  # noqa: E402
+
+PARTIES, CLASSES, QUERIES, TEACHERS = 7, 3, 6, 2
+TERMS = Terms(
+    study="s",
+    num_classes=CLASSES,
+    image_shape=(8, 8, 1),
+    pool_size=20,
+    pool_digest="00" * 32,
+    num_clients=PARTIES,
+    teachers_per_client=TEACHERS,
+    least_clients=5,
+    aggregator="confident-gnmax",
+    threshold=4.0,
+    sigma1=3.0,
+    sigma2=0.8,
+    labels=10,
+    max_queries=10,
+    epsilon=None,
+    delta=1e-5,
+    unit="record",
+    adjacency="replace-one",
+    sanitise=False,
+    teacher={},
+    secure_sum=True,
+)
+STEPS = ("sum.open", "sum.mask", "sum.survivors", "sum.unmask")
+
+Tamper = Callable[[int, str, Any], Any]
+
+
+def _votes(number: int) -> np.ndarray:
+    votes = np.zeros((QUERIES, CLASSES), dtype=np.int64)
+    votes[:, number % CLASSES] += 1
+    votes[:, (number + 1) % CLASSES] += 1
+    return votes
+
+
+class _Study:
+    """Seven hospitals' machines behind a grid; `silent` fall silent at a step, `tamper` changes replies."""
+
+    def __init__(self, terms: Terms = TERMS) -> None:
+        self.terms, self.stop = terms, threading.Event()
+        self.machines: dict[int, HospitalSum] = {}
+        self.silent: set[tuple[int, str]] = set()
+        self.tamper: Tamper = lambda number, step, reply: reply
+        self.vector = _votes
+        self.troubles: dict[str, str] = {}
+        self.arrived = 0
+        app = ClientApp()
+        app.train("teacher")(lambda m, c: self._deliver(m, c, self._teach))
+        app.query("sum")(lambda m, c: self._deliver(m, c, self._sum))
+        self.grid = InlineGrid(app, num_nodes=PARTIES)
+        self.rounds = MaskedRounds(terms)
+        self.members = self._enrol()
+
+    def _deliver(
+        self, message: Message, context: Context, answer: Callable[[int, Record], Record]
+    ) -> Message:
+        number = int(context.node_config["partition-id"])
+        return Message(to_flower(answer(number, from_flower(message.content))), reply_to=message)
+
+    def _teach(self, number: int, record: Record) -> Record:
+        request = read_request(record["enrol"])
+        self.machines[number] = HospitalSum.enrol(
+            Identity.generate(), request, party=f"p{number}", study=self.terms.digest
+        )
+        enrolment = self.machines[number].enrolment.to_bytes()
+        reply = TeachReply(
+            party=f"p{number}",
+            terms_digest=self.terms.digest,
+            num_teachers=TEACHERS,
+            enrolment=enrolment,
+        )
+        return reply.to_record()
+
+    def _sum(self, number: int, record: Record) -> Record:
+        request, machine = SumRequest.from_record(record), self.machines[number]
+        step = read_request(request.step)
+        if (number, step.kind) in self.silent:
+            raise ConnectionError
+        try:
+            if request.roster:
+                machine.pin(read_request(request.roster))
+            reply = machine.answer(step, lambda: self.vector(number))
+        except RefusedError as error:
+            reply = machine.refuse(error.reason)
+        reply = self.tamper(number, step.kind, reply)
+        return SumReply(party=f"p{number}", step=reply.to_bytes()).to_record()
+
+    def _enrol(self) -> dict[int, Member]:
+        members = teach(
+            self.grid,
+            self.grid.get_node_ids(),
+            self.terms,
+            timeout_s=5,
+            window=None,
+            stop=self.stop,
+            arrived=lambda: None,
+            trouble=self._trouble,
+            enrol=self.rounds.enrol_request,
+            admitted=self.rounds.admit,
+        )
+        self.rounds.close()
+        return members
+
+    def _trouble(self, who: str, why: str) -> None:
+        self.troubles[who] = why
+
+    def _ask(self, message_type: str, sent: Mapping[int, Record]) -> Iterator[Answer]:
+        for answer in exchange(
+            self.grid, sent, message_type=message_type, timeout_s=5, stop=self.stop, window=None
+        ):
+            self.arrived += 1
+            yield answer
+
+    def question(self, batch: int = 0) -> VoteRequest:
+        index = np.arange(batch * QUERIES, (batch + 1) * QUERIES, dtype=np.int64)
+        return VoteRequest(terms_digest=self.terms.digest, batch=batch, purpose="release", index=index)
+
+    def collect(self, batch: int = 0) -> tuple[np.ndarray, int]:
+        return self.rounds.collect(self.members, self.question(batch), ask=self._ask, trouble=self._trouble)
+
+
+def _sum_of(numbers: Iterator[int] | range | set[int]) -> np.ndarray:
+    return np.sum([_votes(number) for number in numbers], axis=0)
+
+
+def test_the_total_is_exact_and_its_voters_are_counted() -> None:
+    study = _Study()
+    totals, voters = study.collect()
+    np.testing.assert_array_equal(totals, _sum_of(range(PARTIES)))
+    assert (voters, study.troubles, study.rounds.spent) == (PARTIES, {}, False)
+    assert study.arrived == ROUNDS * PARTIES
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_survivors_sum_is_exact_wherever_two_fall_silent(step: str) -> None:
+    study = _Study()
+    study.silent = {(2, step), (6, step)}
+    totals, voters = study.collect()
+    # A vector that is in the sum stays in it, whatever its sender does later.
+    gone = {2, 6} if step in STEPS[:2] else set()
+    np.testing.assert_array_equal(totals, _sum_of(set(range(PARTIES)) - gone))
+    assert voters == PARTIES - len(gone)
+    assert set(study.troubles) == {"p2", "p6"}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_below_the_threshold_there_is_no_total(step: str) -> None:
+    study = _Study()
+    study.silent = {(number, step) for number in (1, 2, 6)}
+    with pytest.raises(QuorumError, match="4 of 7"):
+        study.collect()
+    # Before anyone was asked for votes nothing can have leaked; from then on the batch is paid for.
+    assert study.rounds.spent == (step != "sum.open")
+
+
+def test_silent_hospitals_at_different_steps_add_up() -> None:
+    study = _Study()
+    study.silent = {(1, "sum.open"), (2, "sum.mask")}
+    totals, voters = study.collect()
+    np.testing.assert_array_equal(totals, _sum_of({0, 3, 4, 5, 6}))
+    assert voters == 5
+    study = _Study()
+    study.silent = {(1, "sum.open"), (2, "sum.mask"), (3, "sum.survivors")}
+    with pytest.raises(QuorumError):
+        study.collect()
+    assert study.rounds.spent
+
+
+def test_who_missed_the_roster_gets_it_with_the_next_batch() -> None:
+    study = _Study()
+    study.silent = {(4, "sum.open")}
+    assert study.collect()[1] == PARTIES - 1
+    study.silent = set()
+    totals, voters = study.collect(1)
+    np.testing.assert_array_equal(totals, _sum_of(range(PARTIES)))
+    assert voters == PARTIES
+
+
+def test_a_void_batch_is_not_opened_again() -> None:
+    study = _Study()
+    study.silent = {(number, "sum.mask") for number in range(3)}
+    with pytest.raises(QuorumError):
+        study.collect()
+    study.silent = set()
+    with pytest.raises(IntegrityError, match="never summed twice"):
+        study.collect()
+    assert study.collect(1)[1] == PARTIES
+
+
+def test_a_vector_that_is_no_votes_raises_the_alarm() -> None:
+    study = _Study()
+    study.vector = lambda number: _votes(number) * (10 if number == 3 else 1)
+    with pytest.raises(IntegrityError, match="none of honest votes"):
+        study.collect()
+    assert study.rounds.spent
+
+
+def test_noisy_totals_may_be_anything() -> None:
+    study = _Study(replace(TERMS, noise_at="hospitals", sigma_party=2.0, colluders=1))
+    study.vector = lambda number: _votes(number) - 40 * number
+    totals, voters = study.collect()
+    assert voters == PARTIES
+    np.testing.assert_array_equal(totals, _sum_of(range(PARTIES)) - 40 * 21)
+
+
+def _other_name(number: int, step: str, reply: Any) -> Any:
+    return replace(reply, party="p1") if number == 3 and step == "sum.mask" else reply
+
+
+def _flipped(number: int, step: str, reply: Any) -> Any:
+    if number != 3 or step != "sum.mask":
+        return reply
+    return replace(reply, vector=reply.vector ^ np.array(1, dtype=reply.vector.dtype))
+
+
+@pytest.mark.parametrize(
+    ("tamper", "word"), [(_other_name, "another name"), (_flipped, "did not sign its message")]
+)
+def test_a_changed_reply_is_left_out_by_name(tamper: Tamper, word: str) -> None:
+    study = _Study()
+    study.tamper = tamper
+    totals, voters = study.collect()
+    np.testing.assert_array_equal(totals, _sum_of(set(range(PARTIES)) - {3}))
+    assert voters == PARTIES - 1
+    assert word in study.troubles["p3"]
+
+
+def test_a_refusal_is_said_in_its_own_words() -> None:
+    study = _Study()
+    study.tamper = lambda number, step, reply: (
+        study.machines[3].refuse(SumRefusal.VERSION) if (number, step) == (3, "sum.open") else reply
+    )
+    study.collect()
+    assert study.troubles["p3"] == f"refused: {SumRefusal.VERSION.value}"
+
+
+def test_wrong_shares_void_the_batch() -> None:
+    study = _Study()
+    other = _Study()
+    other.collect()
+
+    def wrong(number: int, step: str, reply: Any) -> Any:
+        if number != 0 or step != "sum.unmask":
+            return reply
+        shares = bytes([reply.shares[0] ^ 1]) + reply.shares[1:]
+        return replace(reply, shares=shares).signed(study.machines[0]._identity)
+
+    study.tamper = wrong
+    with pytest.raises(IntegrityError, match="nothing is unmasked"):
+        study.collect()
+    assert study.rounds.spent
+
+
+@pytest.mark.parametrize("damage", ["empty", "another's", "cut"])
+def test_an_enrolment_that_is_not_its_own_keeps_a_party_out(
+    damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = _Study._teach
+
+    def odd(self: _Study, number: int, record: Record) -> Record:
+        reply = honest(self, number, record)
+        if number == 3:
+            enrolment = reply["enrolment"]
+            reply["enrolment"] = {
+                "empty": b"",
+                "another's": self.machines[2].enrolment.to_bytes(),
+                "cut": enrolment[:-3],
+            }[damage]
+        return reply
+
+    monkeypatch.setattr(_Study, "_teach", odd)
+    study = _Study()
+    assert set(study.troubles) == {"p3"}
+    assert study.collect()[1] == PARTIES - 1
+
+
+def test_what_crosses_is_typed_and_shows_nothing() -> None:
+    study = _Study()
+    seen: list[str] = []
+    study.tamper = lambda number, step, reply: (seen.append(repr(reply)), reply)[1]
+    study.collect()
+    assert all("..." in text and "array" not in text for text in seen)
+    reply = SumReply(party="p0", step=b"secret")
+    assert "secret" not in repr(reply)
+    with pytest.raises(IntegrityError):
+        read_reply(reply.step)
