@@ -1,0 +1,286 @@
+"""A hospital under masks: votes leave it masked only, once a batch, for the question that it agreed to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from clients.hospital import Hospital  # noqa: E402
+from clients.masked import is_sound  # noqa: E402
+from clients.site import Site  # noqa: E402
+from pate_fed.data import GlyphSettings  # noqa: E402
+from pate_fed.errors import IntegrityError  # noqa: E402
+from pate_fed.learning import TeacherSettings  # noqa: E402
+from pate_fed.protocol import (  # noqa: E402
+    Refusal,
+    RefusalReply,
+    SumReply,
+    SumRequest,
+    TeachReply,
+    TeachRequest,
+    Terms,
+    VoteRequest,
+)
+from pate_fed.secrecy import Secrecy  # noqa: E402
+from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, read_reply  # noqa: E402
+from pate_fed.secure_sum.codec import pack  # noqa: E402
+from pate_fed.secure_sum.messages import Enrolment, SumRefused  # noqa: E402
+from pate_fed.study import Aggregation, Data, Engine, Parties, Study  # noqa: E402
+from server.terms import make_terms  # noqa: E402
+
+PARTIES, CLASSES = 4, 3
+PLAIN = Study(
+    parties=Parties(num_clients=PARTIES, teachers_per_client=2),
+    data=Data(glyph=GlyphSettings(classes=CLASSES, private=120, public=40)),
+    teacher=TeacherSettings(epochs=1),
+    engine=Engine(device="cpu"),
+).resolve()
+MASKED = replace(PLAIN, secrecy=Secrecy(secure_sum=True))
+NOISY = replace(
+    PLAIN,
+    aggregation=Aggregation(),
+    secrecy=Secrecy(secure_sum=True, noise_at="hospitals"),
+).resolve()
+
+
+def _site(study: Study, folder: Path, number: int) -> Site:
+    name = f"p{number}"
+    return Site(party=name, number=number, study=study, state_dir=folder / name, simulated=True)
+
+
+class Federation:
+    """Four real hospitals on one disk, and a coordinator that a test may make do anything."""
+
+    def __init__(self, study: Study, folder: Path) -> None:
+        sites = [_site(study, folder, number) for number in range(PARTIES)]
+        self.sites, self.hospitals = sites, [Hospital(site) for site in sites]
+        self.terms = make_terms(study, sites[0].dataset)
+        self.sum = CoordinatorSum(Identity.generate(), study=self.terms.digest)
+        self.taught = [self.teach(number) for number in range(PARTIES)]
+
+    def teach(self, number: int, **changes: Any) -> TeachReply | RefusalReply:
+        enrol = self.sum.enrol_request().to_bytes() if self.terms.secure_sum else b""
+        request = TeachRequest(**{"terms": self.terms.to_json(), "enrol": enrol, **changes})
+        return self.hospitals[number].teach(request)
+
+    def close(self) -> None:
+        for reply in self.taught:
+            assert isinstance(reply, TeachReply)
+            self.sum.admit(Enrolment.from_bytes(reply.enrolment))
+        self.roster = self.sum.close_roster().to_bytes()
+
+    def question(self, index: list[int], batch: int = 0, purpose: str = "release") -> VoteRequest:
+        places = np.array(index, dtype=np.int64)
+        return VoteRequest(terms_digest=self.terms.digest, batch=batch, purpose=purpose, index=places)
+
+    def open(self, question: VoteRequest, **changes: Any) -> SumBatch:
+        totals = SumRange.totals(self.terms.num_teachers, noisy=self.terms.adds_noise)
+        values = {
+            "batch": question.batch,
+            "batch_digest": question.digest,
+            "length": len(question.index) * CLASSES,
+            "sum_range": totals,
+        }
+        return self.sum.open_batch(**{**values, **changes}, roster_rides=True)
+
+    def send(self, number: int, question: VoteRequest, message: Any, **changes: Any) -> Any:
+        values = {
+            "terms_digest": question.terms_digest,
+            "batch": question.batch,
+            "purpose": question.purpose,
+            "index": question.index,
+            "roster": self.roster,
+            "step": message.to_bytes(),
+        }
+        reply = self.hospitals[number].sum_step(SumRequest(**{**values, **changes}))
+        return read_reply(reply.step) if isinstance(reply, SumReply) else reply
+
+    def total(self, question: VoteRequest) -> np.ndarray:
+        batch = self.open(question)
+        for requests in batch.rounds():
+            for party, step in requests.items():
+                batch.take(self.send(int(party[1:]), question, step))
+        return batch.total().reshape(-1, CLASSES)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATE_FED_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    made = Federation(MASKED, tmp_path)
+    made.close()
+    return made
+
+
+def _code(reply: Any) -> str:
+    assert isinstance(reply, RefusalReply | SumRefused)
+    return reply.code
+
+
+def test_the_masked_sum_is_what_plain_hospitals_say_together(federation: Federation, tmp_path: Path) -> None:
+    plain = Federation(PLAIN, tmp_path / "plain")
+    question = plain.question([3, 1, 20])
+    votes: Any = [hospital.vote(question) for hospital in plain.hospitals]
+    total = federation.total(federation.question([3, 1, 20]))
+    np.testing.assert_array_equal(total, sum(reply.votes for reply in votes))
+    assert total.sum() == 3 * PARTIES * 2
+
+
+def test_plain_votes_are_refused_where_the_terms_ask_for_masks(federation: Federation) -> None:
+    reply = federation.hospitals[0].vote(federation.question([0, 1]))
+    assert _code(reply) == Refusal.PLAIN.name
+
+
+def test_masks_are_refused_where_the_terms_know_none(tmp_path: Path, federation: Federation) -> None:
+    plain = Federation(PLAIN, tmp_path / "plain")
+    assert all(reply.enrolment == b"" for reply in plain.taught)  # type: ignore[union-attr]
+    question = plain.question([0])
+    plain.roster = b""
+    assert _code(plain.send(0, question, federation.open(federation.question([0])).opening)) == "TERMS"
+    assert _code(plain.teach(0, enrol=federation.sum.enrol_request().to_bytes())) == "MALFORMED"
+
+
+def test_a_question_is_answered_once_however_it_is_dressed(federation: Federation) -> None:
+    federation.total(federation.question([0, 1, 2]))
+    again = federation.question([2, 1, 0], batch=1)
+    assert _code(federation.send(0, again, federation.open(again).opening)) == "BATCH_REPEATED"
+
+
+def test_two_batches_about_one_question_give_one_vector(federation: Federation) -> None:
+    """Both are opened before either is masked; the second vector is refused all the same."""
+    first, second = federation.question([0, 1]), federation.question([1, 0], batch=1)
+    batches = [federation.open(first), federation.open(second)]
+    for question, batch in zip((first, second), batches, strict=True):
+        for number in range(PARTIES):
+            batch.take(federation.send(number, question, batch.opening))
+    requests = [batch.mask_requests() for batch in batches]
+    assert federation.send(0, first, requests[0]["p0"]).kind == "sum.masked"
+    assert _code(federation.send(0, second, requests[1]["p0"])) == "BATCH_REPEATED"
+
+
+def test_a_batch_is_tied_to_its_question(federation: Federation) -> None:
+    question, other = federation.question([0, 1]), federation.question([5, 6])
+    batch = federation.open(question)
+    assert _code(federation.send(0, other, batch.opening)) == "BATCH_CHANGED"
+    assert _code(federation.send(0, question, batch.opening, batch=1)) == "BATCH_CHANGED"
+    assert _code(federation.send(0, question, batch.opening, purpose="evaluation")) == "BATCH_CHANGED"
+    for number in range(PARTIES):
+        batch.take(federation.send(number, question, batch.opening))
+    request = batch.mask_requests()["p0"]
+    assert _code(federation.send(0, other, request)) == "BATCH_CHANGED"
+    assert _code(federation.send(0, question, request, index=np.empty(0, dtype=np.int64))) == "BATCH_CHANGED"
+    assert federation.send(0, question, request).kind == "sum.masked"
+
+
+@pytest.mark.parametrize(
+    "changes", [{"length": 3}, {"length": 9}, {"sum_range": SumRange.noisy()}], ids=["short", "long", "wide"]
+)
+def test_a_batch_of_another_shape_is_refused(changes: dict[str, Any], federation: Federation) -> None:
+    question = federation.question([0, 1])
+    assert _code(federation.send(0, question, federation.open(question, **changes).opening)) == "MALFORMED"
+
+
+def test_questions_are_checked_as_plain_ones_are(federation: Federation) -> None:
+    question = federation.question([0, 1])
+    opening = federation.open(question).opening
+    assert _code(federation.send(0, question, opening, terms_digest="0" * 64)) == "TERMS"
+    assert _code(federation.send(0, question, opening, index=np.array([0, 0]))) == "MALFORMED"
+    assert _code(federation.send(0, question, opening, index=np.array([40]))) == "MALFORMED"
+    assert _code(federation.send(0, question, opening, purpose="curiosity")) == "MALFORMED"
+    empty = np.empty(0, dtype=np.int64)
+    assert _code(federation.send(0, question, opening, index=empty, terms_digest="0" * 64)) == "TERMS"
+    (federation.sites[0].state_dir / "teacher-1.pt").unlink()
+    assert _code(federation.send(0, question, opening)) == "NOT_TAUGHT"
+    with pytest.raises(IntegrityError):
+        federation.send(1, question, opening, step=b"nonsense")
+
+
+def test_a_request_of_a_newer_version_is_refused_with_a_sentence(federation: Federation) -> None:
+    newer = pack({**federation.sum.enrol_request().to_record(), "version": 2})
+    reply = federation.teach(0, enrol=newer)
+    assert isinstance(reply, RefusalReply)
+    assert reply.refusal is Refusal.VERSION
+    assert "another version of secure summation than this hospital's program" in reply.refusal.value
+    question = federation.question([0, 1])
+    opening = federation.open(question).opening
+    newer = pack({**opening.to_record(), "version": 2})
+    assert _code(federation.send(0, question, opening, step=newer)) == "VERSION"
+
+
+def test_another_coordinator_is_not_followed(federation: Federation) -> None:
+    other = CoordinatorSum(Identity.generate(), study=federation.terms.digest)
+    assert _code(federation.teach(0, enrol=other.enrol_request().to_bytes())) == "MALFORMED"
+    assert _code(federation.teach(0, enrol=b"")) == "MALFORMED"
+    assert _code(federation.teach(0, enrol=federation.roster)) == "MALFORMED"
+
+
+def test_noise_is_added_before_the_masks_and_is_fresh_for_every_batch(tmp_path: Path) -> None:
+    noisy, plain = Federation(NOISY, tmp_path / "noisy"), Federation(PLAIN, tmp_path / "plain")
+    noisy.close()
+    index = list(range(40))
+    question = plain.question(index)
+    votes: Any = sum(hospital.vote(question).votes for hospital in plain.hospitals)  # type: ignore[union-attr]
+    noise = noisy.total(noisy.question(index)) - votes
+    sigma = noisy.terms.sigma_party
+    assert sigma is not None
+    # 120 draws of the sum of four shares: its mean square is within a third of what is charged.
+    assert noise.astype(float).var() == pytest.approx(PARTIES * sigma**2, rel=0.5)
+    assert len(np.unique(noise, axis=0)) > 30
+
+
+def test_seeded_noise_repeats_for_a_party_and_differs_between_parties(tmp_path: Path) -> None:
+    study = replace(NOISY, seed=5)
+    first, second = Federation(study, tmp_path / "a"), Federation(study, tmp_path / "b")
+    for made in (first, second):
+        made.close()
+    index = list(range(30))
+    one = first.total(first.question(index))
+    np.testing.assert_array_equal(one, second.total(second.question(index)))
+
+
+def test_no_votes_for_evaluation_under_hospitals_noise(tmp_path: Path) -> None:
+    noisy = Federation(NOISY, tmp_path)
+    noisy.close()
+    question = noisy.question([0, 1], purpose="evaluation")
+    assert _code(noisy.send(0, question, noisy.open(question).opening)) == "POLICY"
+
+
+def _terms(study: Study, tmp_path: Path) -> Terms:
+    return make_terms(study, _site(study, tmp_path, 0).dataset)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"least_clients": 2},
+        {"sigma_party": None},
+        {"sigma_party": 1.0},
+        {"sigma2": 50.0},
+        {"colluders": 3},
+        {"secure_sum": False},
+    ],
+)
+def test_terms_that_hide_less_than_they_say_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
+    terms = _terms(NOISY, tmp_path)
+    assert is_sound(terms)
+    worse = replace(terms, **changes)
+    assert not is_sound(worse)
+    assert _code(Hospital(_site(NOISY, tmp_path, 0)).teach(TeachRequest(terms=worse.to_json()))) == "TERMS"
+
+
+def test_plain_terms_are_sound(tmp_path: Path) -> None:
+    assert is_sound(_terms(PLAIN, tmp_path))
+    assert is_sound(_terms(MASKED, tmp_path))
