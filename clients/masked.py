@@ -127,9 +127,15 @@ class MaskedStep:
         votes = self._count_votes(question.index)
         if not self._terms.adds_noise:
             return votes
-        study, sigma = self._site.study, self._terms.sigma_party or 0.0
-        seed = None if study.seed is None else study.seed_for("noise", self._site.number, question.batch)
-        return add_noise_share(votes, noise_from_seed(seed).discrete_gaussian, sigma_party=sigma)
+        source = noise_from_seed(self._seed(question.batch))
+        return add_noise_share(votes, source.discrete_gaussian, sigma_party=self._terms.sigma_party or 0.0)
+
+    def _seed(self, batch: int) -> int | None:
+        """Only a simulated party's noise may be seeded: whoever knows the seed takes the noise away."""
+        study = self._site.study
+        if study.seed is None or not self._site.simulated:
+            return None
+        return study.seed_for("noise", self._site.number, batch)
 
 
 def _store(site: Site) -> SumStore:

@@ -241,7 +241,7 @@ def test_noise_is_added_before_the_masks_and_is_fresh_for_every_batch(tmp_path: 
     assert len(np.unique(noise, axis=0)) > 30
 
 
-def test_seeded_noise_repeats_for_a_party_and_differs_between_parties(tmp_path: Path) -> None:
+def test_only_a_simulation_repeats_its_noise(tmp_path: Path) -> None:
     study = replace(NOISY, seed=5)
     first, second = Federation(study, tmp_path / "a"), Federation(study, tmp_path / "b")
     for made in (first, second):
@@ -249,6 +249,10 @@ def test_seeded_noise_repeats_for_a_party_and_differs_between_parties(tmp_path: 
     index = list(range(30))
     one = first.total(first.question(index))
     np.testing.assert_array_equal(one, second.total(second.question(index)))
+    real = Federation(study, tmp_path / "c")
+    real.hospitals = [Hospital(replace(site, simulated=False)) for site in real.sites]
+    real.close()
+    assert (real.total(real.question(index)) != one).any()
 
 
 def test_no_votes_for_evaluation_under_hospitals_noise(tmp_path: Path) -> None:
