@@ -75,12 +75,15 @@ def _simulate(study: Study, arguments: argparse.Namespace, started: float) -> in
 
 def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
     """Run the study; the seconds in which parties worked, per process that plays them."""
-    client_app = importlib.import_module("clients.app").app
+
+    def client_app() -> Any:
+        return importlib.import_module("clients.app").app
+
     nodes = study.parties.num_clients
     if study.engine.backend == "inline":
         from pate_fed.flower.inline import run_inline
 
-        run_inline(server_app, client_app, num_nodes=nodes)
+        run_inline(server_app, client_app(), num_nodes=nodes)
         return _seconds_worked(folder)
     from pate_fed.flower.engine import cores, run_on_ray
 

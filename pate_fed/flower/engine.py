@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.errors import InputError
@@ -49,7 +52,7 @@ def cores() -> int:
 
 def run_on_ray(
     server_app: ServerApp,
-    client_app: ClientApp,
+    load_client: Callable[[], ClientApp],
     *,
     num_nodes: int,
     device: str,
@@ -61,23 +64,35 @@ def run_on_ray(
     how many cores the machine has.
     """
     import ray
-    from flwr.simulation import run_simulation
 
     actors = min(cores(), num_nodes)
-    share = gpu_share(device, gpus_per_client, actors=actors)
-    backend: dict[str, dict[str, Any]] = {
-        "init_args": {
-            "num_cpus": actors,
-            "include_dashboard": False,
-            "log_to_driver": False,
-            "logging_level": logging.ERROR,
-            "object_store_memory": 256 * 1024**2,
-        },
-        "client_resources": {"num_cpus": 1, "num_gpus": share},
-    }
-    try:
-        with quiet_flower(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            run_simulation(server_app, client_app, num_supernodes=num_nodes, backend_config=backend)
-    finally:
-        ray.shutdown()
+    # Ray takes seconds to start, mostly waiting: the imports go on meanwhile. The thread that starts it stays
+    # to the end, as Ray's processes die with their parent thread.
+    with ThreadPoolExecutor(1) as aside, quiet_flower(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        started = aside.submit(_start_ray, actors)
+        try:
+            from flwr.simulation import run_simulation
+
+            client_app = load_client()
+            share = gpu_share(device, gpus_per_client, actors=actors)
+            resources: dict[str, dict[str, Any]] = {"client_resources": {"num_cpus": 1, "num_gpus": share}}
+            started.result()
+            run_simulation(server_app, client_app, num_supernodes=num_nodes, backend_config=resources)
+        finally:
+            ray.shutdown()
+
+
+def _start_ray(actors: int) -> None:
+    """Ray on this machine alone; its workers look for modules where this process does."""
+    import ray
+
+    known = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*sys.path, *known]))
+    ray.init(
+        num_cpus=actors,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        object_store_memory=256 * 1024**2,
+    )

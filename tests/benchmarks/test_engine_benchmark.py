@@ -64,7 +64,7 @@ if sys.argv[1] == "inline":
 else:
     from pate_fed.flower.engine import run_on_ray
     start = time.perf_counter()
-    run_on_ray(server, client, num_nodes={PARTIES}, device="cpu", gpus_per_client=None)
+    run_on_ray(server, lambda: client, num_nodes={PARTIES}, device="cpu", gpus_per_client=None)
 print(f"all, start and end of the engine included: {{time.perf_counter() - start:.2f}} s")
 """
 
