@@ -40,7 +40,7 @@ from pate_fed.report.metrics import round_up
 from pate_fed.study import Study
 from server.coordinator import Course, Findings
 from server.exchange import Stopped
-from server.figures import analysts_epsilon, publishable_epsilon
+from server.figures import analysts_epsilon, publishable_epsilon, spending
 from server.release import Desk, make_ledger_terms, make_mechanism
 from server.terms import check_against_data, make_terms
 
@@ -73,6 +73,7 @@ class Coordinator:
         self._privacy = PrivacyFigures(student=0.0)  # nothing is released before the ledger is open
         self._error: BaseException | None = None
         self._served = False
+        self._main_seconds = 0.0
         self._peak_mb: int | None = None
 
     def run(self, start: Callable[[ServerApp], float | None]) -> None:
@@ -86,20 +87,29 @@ class Coordinator:
 
         @app.main()
         def main(grid: Grid, context: Context) -> None:
+            begun = time.perf_counter()
             self._serve(grid)
+            self._main_seconds = time.perf_counter() - begun
 
         with RunLog(self._run_dir / "log.jsonl") as self._log, watch_memory() as peak:
             self._log.write(self._facts())
             try:
+                begun = time.perf_counter()
                 worked = start(app)
                 if worked is not None:
-                    self._log.write(PartyWork(seconds=worked))
+                    self._log.write(self._party_work(worked, time.perf_counter() - begun))
             except Exception as error:  # the engine's own fault; the course's are kept where they happen
                 self._error = self._error or error
             if not self._served and self._error is None:
                 self._error = RuntimeError("Flower's engine ended without running the study")
             self._peak_mb = peak.megabytes
             self._log.write(self._outcome())
+
+    def _party_work(self, worked: float, engine_ran: float) -> PartyWork:
+        """What is left of the engine's time without the coordinator's own work and the parties'."""
+        phases = self._found.seconds
+        own = self._main_seconds - (phases.teach or 0.0) - (phases.vote or 0.0)
+        return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
 
     def verdict(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
@@ -155,6 +165,7 @@ class Coordinator:
                         student=ledger.epsilon(), coordinator=ledger.coordinator_epsilon()
                     )
                     self._export_labels(ledger)
+                    self._log.write(spending(ledger))
                 self._served = True
         except Exception as error:  # kept, not lost: `conclude` reports it and turns it into an exit code
             self._error = error

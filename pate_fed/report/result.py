@@ -107,6 +107,15 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """Data-independent ε along the run: after `asked` queries and `answered` labels; all of one length."""
+
+    asked: tuple[int, ...]
+    answered: tuple[int, ...]
+    epsilon: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
     """A party whose reply did not count, and why, in the coordinator's own words."""
 
@@ -234,7 +243,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """A whole run. `started` and `ended` are UTC in ISO 8601; `torn_lines` counts cut lines of the log."""
+    """A whole run. `started` and `ended` are UTC in ISO 8601; `torn_lines` counts cut lines of the log.
+
+    `engine_seconds` is what Flower, Ray and messages took; None where it is not known.
+    """
 
     study: StudyFacts
     outcome: Outcome
@@ -243,18 +255,11 @@ class RunResult:
     evaluation: Evaluation = field(default_factory=Evaluation)
     samples: Samples | None = None
     left_out: tuple[LeftOut, ...] = ()
-    party_seconds: float | None = None
+    engine_seconds: float | None = None
+    spending: Spending | None = None
     started: str = ""
     ended: str = ""
     torn_lines: int = 0
-
-    @property
-    def engine_seconds(self) -> float | None:
-        """What Flower, Ray and messages took of teaching and voting; None where it is not known."""
-        seconds = self.outcome.seconds
-        if self.party_seconds is None or seconds.teach is None or seconds.vote is None:
-            return None
-        return max(0.0, seconds.teach + seconds.vote - self.party_seconds)
 
     @property
     def queries_asked(self) -> int:
