@@ -21,7 +21,10 @@ from pate_fed.arguments import Parser
 from pate_fed.connection import Connection
 from pate_fed.errors import InputError, PateFedError, PolicyError
 from pate_fed.launch import INTERRUPTED
-from pate_fed.protocol import END, TEACH, VOTES, Refusal
+from pate_fed.protocol import END, SUM, TEACH, VOTES, Refusal
+from pate_fed.secure_sum import SumRefusal, read_reply
+from pate_fed.secure_sum.messages import MaskedVector, SumRefused
+from pate_fed.secure_sum.messages import Reply as SumMessage
 
 if TYPE_CHECKING:
     from pate_fed.flower.supernode import Exchange, SuperNode
@@ -124,7 +127,7 @@ class _Hospital:
         request = done.request or {}
         status = str(request["status"]).upper()
         print(
-            f"{status}  hospital={self._name} {request['summary']} answered={self._queries} "
+            f"{status}  hospital={self._name} {request['summary']!s} answered={self._queries} "
             f"sent={self._sent}B log={self._state / 'log.jsonl'}",
             flush=True,
         )
@@ -142,13 +145,16 @@ class _Hospital:
             self._say(f"{self._name}: refused: {refused.value}")
         elif done.message_type == TEACH:
             self._say(f"{self._name}: agreed to the terms, teachers ready ({done.seconds:.1f} s)")
-        elif done.message_type == VOTES:
+        elif done.message_type == VOTES or _is_masked_vote(done):
             queries = len(done.request["index"])  # type: ignore[arg-type]
             self._queries += queries
+            masked = " under masks" if done.message_type == SUM else ""
             self._say(
-                f"{self._name}: voted on {queries} public inputs ({done.seconds:.1f} s, "
+                f"{self._name}: voted{masked} on {queries} public inputs ({done.seconds:.1f} s, "
                 f"{done.bytes_out} bytes sent)"
             )
+        elif (why := _sum_refusal(done)) is not None:
+            self._say(f"{self._name}: refused a step of the secure summation: {why.value}")
 
     def _own_words(self, otherwise: str) -> str:
         """The sentence that the hospital's side left in its log; it was sent to nobody."""
@@ -185,6 +191,20 @@ def _refusal(done: Exchange) -> Refusal | None:
     if done.reply.get("kind") != "refused":
         return None
     return Refusal.__members__.get(str(done.reply["code"]), Refusal.FAULT)
+
+
+def _sum_step(done: Exchange) -> SumMessage | None:
+    step = done.reply.get("step") if done.message_type == SUM else None
+    return read_reply(step) if isinstance(step, bytes) else None
+
+
+def _is_masked_vote(done: Exchange) -> bool:
+    return isinstance(_sum_step(done), MaskedVector)
+
+
+def _sum_refusal(done: Exchange) -> SumRefusal | None:
+    step = _sum_step(done)
+    return step.refusal if isinstance(step, SumRefused) else None
 
 
 @contextmanager
