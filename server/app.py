@@ -253,6 +253,7 @@ class Coordinator:
             coordinator=sight.kind,
             coordinator_sees=sight.words(),
             colluders=sight.colluders,
+            sigma_party=sight.sigma_party,
             versions=collect_versions(),
         )
 

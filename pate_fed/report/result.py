@@ -47,8 +47,8 @@ class StudyFacts:
     Units: `threshold`, `sigma1`, `sigma2` in votes (None where the mechanism has none). `budget` is the ε
     that may not be passed, None where none was set. `noise` is the source in words, `noise_private` whether
     it protects anyone. `coordinator` is "plain", "secure-sum" or "hospital-noise"; `coordinator_sees` says it
-    in words; `colluders` is how many hospitals may tell it their noise. `protects` names unit and adjacency
-    in words.
+    in words; `colluders` is how many hospitals may tell it their noise, `sigma_party` each one's share of it,
+    in votes. `protects` names unit and adjacency in words.
     """
 
     name: str
@@ -81,6 +81,7 @@ class StudyFacts:
     coordinator: str = "plain"
     coordinator_sees: str = "every hospital's votes"
     colluders: int = 0
+    sigma_party: float | None = None
     versions: dict[str, str] = field(default_factory=dict)
 
     @property

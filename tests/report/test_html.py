@@ -223,6 +223,20 @@ def test_each_kind_of_coordinator_is_described(run_result: RunResult, kind: str)
     assert ("ε = 2.500, δ = 1e-5" in words) is (epsilon is not None)
 
 
+@pytest.mark.parametrize(("colluders", "bound"), [(25, "25 hospitals that pool"), (0, "No bound is stated")])
+def test_how_many_may_pool_what_they_know_is_said(run_result: RunResult, colluders: int, bound: str) -> None:
+    study = replace(
+        run_result.study, coordinator="hospital-noise", colluders=colluders, sigma_party=3.0237, seed=None
+    )
+    page = Page(render_report(replace(run_result, study=study))).words
+    assert (
+        "while at most 199 hospitals pool what they know with it (149 where it breaks the protocol)" in page
+    )
+    assert f"while at most {colluders} hospitals tell it their own" in page
+    assert "σ = 3.024 votes of every hospital; counted on are the" in page
+    assert bound in page
+
+
 def test_a_student_that_keeps_every_label_shows_no_shares(run_result: RunResult) -> None:
     values = {"loss_supervised": 0.5, "kept_share": 1.0, "disagreements": 0.0}
     epochs = tuple(replace(epoch, values=values) for epoch in run_result.epochs)
