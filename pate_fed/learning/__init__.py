@@ -12,6 +12,7 @@ from pate_fed.learning.settings import STUDENTS, TEACHERS, EpochRecord, StudentS
 
 if TYPE_CHECKING:
     from pate_fed.learning.device import resolve_device
+    from pate_fed.learning.features import Encoder, fit_encoder
     from pate_fed.learning.noise_rate import estimate_noise_rate, least_noise_rate
     from pate_fed.learning.student import Student
     from pate_fed.learning.teachers import Teacher, train_teacher
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 __all__ = [
     "STUDENTS",
     "TEACHERS",
+    "Encoder",
     "EpochRecord",
     "Student",
     "StudentSettings",
     "Teacher",
     "TeacherSettings",
     "estimate_noise_rate",
+    "fit_encoder",
     "least_noise_rate",
     "resolve_device",
     "train_student",
@@ -33,7 +36,9 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Encoder": "features",
     "Student": "student",
+    "fit_encoder": "features",
     "train_student": "training",
     "estimate_noise_rate": "noise_rate",
     "least_noise_rate": "noise_rate",

@@ -9,10 +9,11 @@ from difflib import get_close_matches
 
 from pate_fed.errors import InputError
 
-__all__ = ["NETWORKS", "STUDENTS", "TEACHERS", "EpochRecord", "StudentSettings", "TeacherSettings"]
+__all__ = ["LIGHT", "NETWORKS", "STUDENTS", "TEACHERS", "EpochRecord", "StudentSettings", "TeacherSettings"]
 
-TEACHERS: tuple[str, ...] = ("small-cnn", "deep-cnn")
-STUDENTS: tuple[str, ...] = ("supervised", "gan", "co-teaching", "pate+", "pate++")
+LIGHT: tuple[str, ...] = ("hog-linear", "encoder-head")  # fixed features, a head in closed form
+TEACHERS: tuple[str, ...] = ("small-cnn", "deep-cnn", *LIGHT)
+STUDENTS: tuple[str, ...] = ("supervised", "gan", "co-teaching", "pate+", "pate++", "encoder-head")
 NETWORKS: tuple[str, ...] = ("small-cnn", "deep-cnn")
 
 
@@ -20,8 +21,9 @@ NETWORKS: tuple[str, ...] = ("small-cnn", "deep-cnn")
 class TeacherSettings:
     """How one teacher is trained; the defaults suit a few hundred records on one CPU core.
 
-    The learning rate is the peak of a one-cycle schedule. `epochs` is at most so many: a large part's
-    training ends with the pass that reaches 600 steps.
+    "hog-linear" and "encoder-head" are fitted in closed form and heed none of the other values; the latter
+    needs the study's encoder. The learning rate is the peak of a one-cycle schedule. `epochs` is at most so
+    many: a large part's training ends with the pass that reaches 600 steps.
 
     Raises:
         InputError: a value is out of range; the message names the key, the value and what is allowed.
@@ -52,6 +54,7 @@ class StudentSettings:
     run, then falls linearly to a tenth. Predictions use weights averaged with `ema_decay` a step.
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
     None takes τ = β. It trains twice, `epochs` each time.
+    "encoder-head" fits a head on features of the public inputs in closed form; the other values are not used.
 
     Raises:
         InputError: a value is out of range; the message names the key, the value and what is allowed.
@@ -112,7 +115,7 @@ class StudentSettings:
     @property
     def total_epochs(self) -> int:
         """Epochs of all stages together: the number of records."""
-        return self.epochs * self.stages
+        return 1 if self.name in LIGHT else self.epochs * self.stages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

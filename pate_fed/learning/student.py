@@ -14,8 +14,9 @@ from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.export import write_torchscript
 from pate_fed.learning.files import read_model, write_model
 from pate_fed.learning.inputs import check_images, to_tensor
+from pate_fed.learning.light import empty_light
 from pate_fed.learning.models import Classifier, Generator, build_discriminator
-from pate_fed.learning.settings import EpochRecord, StudentSettings
+from pate_fed.learning.settings import LIGHT, EpochRecord, StudentSettings
 
 __all__ = ["Student"]
 
@@ -135,7 +136,9 @@ class Student:
             with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten at once
                 generator = Generator(shape) if "generator" in weights else None
                 networks = [
-                    build_discriminator(settings.network, shape, classes)
+                    empty_light(settings.name, shape, classes, weights[name])
+                    if settings.name in LIGHT
+                    else build_discriminator(settings.network, shape, classes)
                     for name in weights
                     if name != "generator"
                 ]
