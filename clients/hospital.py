@@ -155,9 +155,10 @@ class Hospital:
         return [self._site.state_dir / f"teacher-{number}.pt" for number in range(teachers)]
 
     def _train_missing_teachers(self, terms: Terms) -> None:
-        from pate_fed.learning import train_teacher
+        from pate_fed.learning import encoder_for, train_teacher
 
-        dataset = self._site.dataset
+        dataset, settings = self._site.dataset, self._site.study.teacher
+        encoder = encoder_for(settings, dataset.public_images, digest=terms.pool_digest)
         parts = zip(self._teacher_paths(), self._site.teacher_parts(), strict=True)
         for number, (path, part) in enumerate(parts):
             if path.exists():
@@ -167,9 +168,10 @@ class Hospital:
                     dataset.private_images[part],
                     dataset.private_labels[part],
                     num_classes=terms.num_classes,
-                    settings=self._site.study.teacher,
+                    settings=settings,
                     seed=self._site.study.seed_for("teacher", self._site.number, number),
                     device=self._site.device,
+                    encoder=encoder,
                 )
             teacher.save(path)
             self.journal.note("taught", teacher=number)

@@ -238,7 +238,7 @@ class Course:
                 f"none of {len(found.label)} queries was answered, so nothing can be learnt: the "
                 f"threshold of {self._terms.threshold:g} votes is out of these teachers' reach (--threshold)"
             )
-        epochs, pool = study.student.epochs, dataset.num_queries
+        epochs, pool = study.student.total_epochs, dataset.num_queries
         with self._timed("student"), self._progress.phase("learning", epochs) as bar:
 
             def on_epoch(record: EpochRecord) -> None:

@@ -12,7 +12,7 @@ from pate_fed.learning.settings import STUDENTS, TEACHERS, EpochRecord, StudentS
 
 if TYPE_CHECKING:
     from pate_fed.learning.device import resolve_device
-    from pate_fed.learning.features import Encoder, fit_encoder
+    from pate_fed.learning.features import Encoder, encoder_for, fit_encoder
     from pate_fed.learning.noise_rate import estimate_noise_rate, least_noise_rate
     from pate_fed.learning.student import Student
     from pate_fed.learning.teachers import Teacher, train_teacher
@@ -27,6 +27,7 @@ __all__ = [
     "StudentSettings",
     "Teacher",
     "TeacherSettings",
+    "encoder_for",
     "estimate_noise_rate",
     "fit_encoder",
     "least_noise_rate",
@@ -38,6 +39,7 @@ __all__ = [
 _LAZY = {
     "Encoder": "features",
     "Student": "student",
+    "encoder_for": "features",
     "fit_encoder": "features",
     "train_student": "training",
     "estimate_noise_rate": "noise_rate",

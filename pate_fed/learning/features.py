@@ -23,13 +23,15 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.files import write_whole
 from pate_fed.learning.inputs import check_images, image_shape, to_tensor
 from pate_fed.learning.models import FixedFront, Shape
+from pate_fed.learning.settings import TeacherSettings
 
-__all__ = ["Encoder", "HistogramFront", "fit_encoder", "histogram_size", "oriented_histograms"]
+__all__ = ["Encoder", "HistogramFront", "encoder_for", "fit_encoder", "histogram_size", "oriented_histograms"]
 
 CELL, BINS = 4, 9
 CLIP, FLOOR = 0.4, 0.1  # of a normalised value; the energy below which a block counts as flat
 DIMENSIONS = 80  # measured on Fashion-MNIST: 60 to 100 are alike, 200 are worse for a small part
 BATCH = 1000
+ENOUGH = 4000  # images an encoder is fitted to, evenly spaced among more: several times its 1,296 features
 
 
 def histogram_size(shape: Shape) -> int:
@@ -198,6 +200,8 @@ class Encoder:
 def fit_encoder(images: NDArray[np.uint8], *, dimensions: int = DIMENSIONS) -> Encoder:
     """The encoder of the public `images`, uint8 (n, H, W, C), n ≥ 1: no labels, no private data, no chance.
 
+    Of more than 4,000 images it takes so many, evenly spaced.
+
     Raises:
         InputError: the images are not that, or `dimensions` is below 1.
     """
@@ -206,6 +210,23 @@ def fit_encoder(images: NDArray[np.uint8], *, dimensions: int = DIMENSIONS) -> E
         raise InputError(f"an encoder of {len(images)} images and {dimensions} dimensions: 1 each is meant")
     shape = image_shape(images)
     front = HistogramFront(shape, min(dimensions, histogram_size(shape)))
-    front.fit(to_tensor(images, "cpu"))
+    chosen = np.unique(np.linspace(0, len(images) - 1, min(len(images), ENOUGH)).astype(np.int64))
+    front.fit(to_tensor(images[chosen], "cpu"))
     assert front.basis is not None
     return Encoder(shape, front.mean.numpy(), front.basis.numpy(), float(front.scale))
+
+
+_FITTED: dict[str, Encoder] = {}
+
+
+def encoder_for(settings: TeacherSettings, images: NDArray[np.uint8], *, digest: str) -> Encoder | None:
+    """The encoder of the public pool `images` with that `digest` where the teacher needs one, else None.
+
+    Every hospital has the agreed pool, so none has to be sent an encoder. A process fits one once a pool.
+    """
+    if settings.name != "encoder-head":
+        return None
+    if digest not in _FITTED:
+        _FITTED.clear()
+        _FITTED[digest] = fit_encoder(images)
+    return _FITTED[digest]

@@ -18,6 +18,7 @@ from pate_fed.learning import (
     StudentSettings,
     Teacher,
     TeacherSettings,
+    encoder_for,
     fit_encoder,
     train_student,
     train_teacher,
@@ -194,6 +195,16 @@ def test_an_encoder_is_kept_and_held_to_its_digest(stripes: MakeStripes, tmp_pat
         (tmp_path / "e.npz").write_bytes(damaged)
         with pytest.raises(IntegrityError, match="damaged"):
             Encoder.load(tmp_path / "e.npz")
+
+
+def test_a_pools_encoder_is_fitted_once(stripes: MakeStripes) -> None:
+    images, _ = stripes(30)
+    settings = TeacherSettings(name="encoder-head")
+    assert encoder_for(TeacherSettings(), images, digest="a") is None
+    first = encoder_for(settings, images, digest="a")
+    assert first is not None and first.digest == fit_encoder(images).digest
+    assert encoder_for(settings, images, digest="a") is first
+    assert encoder_for(settings, images[:20], digest="b") is not first
 
 
 def test_an_encoder_of_objects_is_not_unpickled(tmp_path: Path) -> None:
