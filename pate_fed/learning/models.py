@@ -58,7 +58,7 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Same shape as `x`."""
-        if not self.training:
+        if not self.training or not self.dropped:
             return x
         if not (x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)):
             x = x.contiguous()  # the mask takes the strides of `x`, so every value needs a place of its own
@@ -163,15 +163,17 @@ def build_classifier(name: str, image_shape: Shape, num_classes: int) -> Classif
     return _BUILDERS[name](image_shape, num_classes, lambda layer: layer, nn.ReLU, lambda: Dropout(0.3))
 
 
-def build_discriminator(name: str, image_shape: Shape, num_classes: int) -> Classifier:
+def build_discriminator(
+    name: str, image_shape: Shape, num_classes: int, *, dropout: float = 0.5, input_noise: float = 0.5
+) -> Classifier:
     """The network `name` as a discriminator: leaky ReLUs, noise, dropout and normalised weights."""
 
     def leaky() -> nn.Module:
         return nn.LeakyReLU(0.2)
 
     # Noise on the input as in the recipe; above it dropout, which held off wrong labels better (measured).
-    network = _BUILDERS[name](image_shape, num_classes, weight_norm, leaky, lambda: Dropout(0.5))
-    network.trunk.insert(0, GaussianNoise(0.5))
+    network = _BUILDERS[name](image_shape, num_classes, weight_norm, leaky, lambda: Dropout(dropout))
+    network.trunk.insert(0, GaussianNoise(input_noise))
     return network
 
 

@@ -51,7 +51,9 @@ class StudentSettings:
 
     `noise_rate` is β, the share of released labels that are assumed wrong; None estimates it from the labels.
     `ramp_epochs` is the 15 in R(e) = 1 - β·min(e/15, 1). `learning_rate` holds for the first half of the
-    run, then falls linearly to a tenth. Predictions use weights averaged with `ema_decay` a step.
+    run, then falls linearly to a tenth. Predictions use weights averaged with `ema_decay` a step (0: the last
+    ones). `dropout` is the share of features that a discriminator drops, `input_noise` the deviation of the
+    noise on its input.
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
     None takes τ = β. It trains twice, `epochs` each time.
     "encoder-head" fits a head on features of the public inputs in closed form; the other values are not used.
@@ -68,6 +70,8 @@ class StudentSettings:
     noise_rate: float | None = None
     ramp_epochs: int = 15
     ema_decay: float = 0.998
+    dropout: float = 0.5
+    input_noise: float = 0.5
     count_decay: float = 0.9
     removal: float | None = None
     test_every: int = 1
@@ -81,6 +85,8 @@ class StudentSettings:
             _whole(key, getattr(self, key))
         _number("learning_rate", self.learning_rate, above=0.0, below=10.0)
         _number("ema_decay", self.ema_decay, least=0.0, below=1.0)
+        _number("dropout", self.dropout, least=0.0, below=1.0)
+        _number("input_noise", self.input_noise, least=0.0, below=10.0)
         if self.noise_rate is not None:
             _number("noise_rate", self.noise_rate, least=0.0, below=1.0)
         _number("count_decay", self.count_decay, least=0.0, below=1.0)

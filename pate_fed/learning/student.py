@@ -26,7 +26,8 @@ PREDICT_BATCH = 200
 class Student:
     """One or two discriminators that predict together, and the generator they were trained with, if any.
 
-    `history` holds one record an epoch.
+    `history` holds one record an epoch; `counts` PATE++'s table of the last stage, float (m,), while the
+    student is fresh from training by disagreement.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Student:
     ) -> None:
         self.settings, self.image_shape, self.num_classes = settings, image_shape, num_classes
         self.history: list[EpochRecord] = [] if history is None else history
+        self.counts: NDArray[np.float32] | None = None
         self._device = device
         self._networks = [network.to(device) for network in networks]
         self._generator = generator.to(device) if generator is not None else None

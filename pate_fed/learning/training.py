@@ -111,6 +111,7 @@ def train_student(
                 if on_epoch is not None:
                     on_epoch(history[-1])
             student.check_weights()
+            student.counts = trainer.table.cpu().numpy() if settings.by_disagreement else None
             if stage < settings.stages:
                 saved.removed = most_suspected(trainer.table, share=settings.tau)
     saved.remove()
