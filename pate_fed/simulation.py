@@ -93,6 +93,7 @@ def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
         num_nodes=nodes,
         device=study.engine.device,
         gpus_per_client=study.engine.gpus_per_client,
+        folder=folder,
     )
     return _seconds_worked(folder) / min(cores(), nodes)
 

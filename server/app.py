@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from pate_fed.data import Dataset
+from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.privacy import Ledger, noise_from_seed
 from pate_fed.protocol import EndRequest
@@ -38,10 +38,9 @@ from pate_fed.report import (
 from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import round_up
 from pate_fed.study import Study
-from pate_fed.study_data import load_study_data
 from server.coordinator import Course, Findings
 from server.exchange import Stopped
-from server.figures import analysts_epsilon, publishable_epsilon
+from server.figures import analysts_epsilon, publishable_epsilon, spending
 from server.release import Desk, make_ledger_terms, make_mechanism
 from server.terms import check_against_data, make_terms
 
@@ -74,6 +73,7 @@ class Coordinator:
         self._privacy = PrivacyFigures(student=0.0)  # nothing is released before the ledger is open
         self._error: BaseException | None = None
         self._served = False
+        self._main_seconds = 0.0
         self._peak_mb: int | None = None
 
     def run(self, start: Callable[[ServerApp], float | None]) -> None:
@@ -87,20 +87,29 @@ class Coordinator:
 
         @app.main()
         def main(grid: Grid, context: Context) -> None:
+            begun = time.perf_counter()
             self._serve(grid)
+            self._main_seconds = time.perf_counter() - begun
 
         with RunLog(self._run_dir / "log.jsonl") as self._log, watch_memory() as peak:
             self._log.write(self._facts())
             try:
+                begun = time.perf_counter()
                 worked = start(app)
                 if worked is not None:
-                    self._log.write(PartyWork(seconds=worked))
+                    self._log.write(self._party_work(worked, time.perf_counter() - begun))
             except Exception as error:  # the engine's own fault; the course's are kept where they happen
                 self._error = self._error or error
             if not self._served and self._error is None:
                 self._error = RuntimeError("Flower's engine ended without running the study")
             self._peak_mb = peak.megabytes
             self._log.write(self._outcome())
+
+    def _party_work(self, worked: float, engine_ran: float) -> PartyWork:
+        """What is left of the engine's time without the coordinator's own work and the parties'."""
+        phases = self._found.seconds
+        own = self._main_seconds - (phases.teach or 0.0) - (phases.vote or 0.0)
+        return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
 
     def verdict(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
@@ -121,8 +130,12 @@ class Coordinator:
         return self._exit_code()
 
     def _load(self) -> Dataset:
+        data = self._study.data
+        folder = None if data.data_dir is None else Path(data.data_dir)
         with counted_phase(self._progress, "drawing, once") as drawn:
-            return load_study_data(self._study, drawn)
+            return load_dataset(
+                data.dataset, glyph=data.glyph, data_dir=folder, download=data.download, on_progress=drawn
+            )
 
     def _make_run_dir(self) -> None:
         """Make the directory, and claim it by its first file: of two runs at once only one can have it."""
@@ -152,6 +165,7 @@ class Coordinator:
                         student=ledger.epsilon(), coordinator=ledger.coordinator_epsilon()
                     )
                     self._export_labels(ledger)
+                    self._log.write(spending(ledger))
                 self._served = True
         except Exception as error:  # kept, not lost: `conclude` reports it and turns it into an exit code
             self._error = error
@@ -188,7 +202,7 @@ class Coordinator:
             log=self._log,
             progress=self._progress,
             stop=self._stop,
-            student_path=self._run_dir / ("student.npz" if self._study.data.table else "student.pt"),
+            student_path=self._run_dir / "student.pt",
         )
         self._found = course.found
         return course
@@ -239,6 +253,7 @@ class Coordinator:
             coordinator=sight.kind,
             coordinator_sees=sight.words(),
             colluders=sight.colluders,
+            sigma_party=sight.sigma_party,
             versions=collect_versions(),
         )
 

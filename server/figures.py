@@ -1,24 +1,34 @@
-"""The two data-dependent figures of a run: one for the analyst alone, one that may be published.
+"""Figures of a run after the fact: ε along it, and the two data-dependent ones.
 
-Neither decides anything: the budget stop runs on the ledger, which is independent of the votes.
+One of these is for the analyst alone, one may be published. None decides anything: the budget stop runs on
+the ledger, which is independent of the votes.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import accumulate
+
 from pate_fed.privacy import (
     ConfidentGNMax,
     DistributedGNMax,
+    Ledger,
     NoiseSource,
+    Odometer,
+    PrivacyEvent,
     Protection,
     SanitisedEpsilon,
     SanitiseSettings,
     mechanism_epsilon_do_not_publish,
     sanitised_epsilon,
 )
+from pate_fed.report import Spending
 from server.coordinator import Findings
 from server.release import Mechanism
 
-__all__ = ["analysts_epsilon", "publishable_epsilon"]
+__all__ = ["analysts_epsilon", "publishable_epsilon", "spending"]
+
+_POINTS = 40
 
 
 def analysts_epsilon(
@@ -60,4 +70,22 @@ def publishable_epsilon(
         delta=delta,
         noise=noise,
         protection=protection,
+    )
+
+
+def spending(ledger: Ledger) -> Spending:
+    """ε along the run, from the ledger's public counts: within a batch queries are released in order."""
+    _, answered, _ = ledger.released()
+    pieces: list[PrivacyEvent] = []
+    step, start = max(1, len(answered) // _POINTS), 0
+    for event in ledger.events():
+        for first in range(start, start + event.asked, step):
+            part = answered[first : min(first + step, start + event.asked)]
+            pieces.append(replace(event, asked=len(part), answered=int(part.sum())))
+        start += event.asked
+    epsilons = Odometer(ledger.terms.delta, ledger.terms.reserved).readings(pieces)
+    return Spending(
+        asked=tuple(accumulate(piece.asked for piece in pieces)),
+        answered=tuple(accumulate(piece.answered for piece in pieces)),
+        epsilon=tuple(epsilons),
     )

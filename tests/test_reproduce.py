@@ -10,10 +10,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pate_fed import reproduce as harness
 from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings
-from pate_fed.reproduce import Reproduction, proposition2_epsilon, proposition2_sigma, reproduce
+from pate_fed.reproduce import (
+    Reproduction,
+    proposition2_epsilon,
+    proposition2_sigma,
+    reproduce,
+    tables,
+    votes,
+)
 
 
 @pytest.mark.parametrize(("asked", "answered", "sigma1"), [(2200, 2200, None), (5000, 2200, 150.0)])
@@ -34,11 +40,11 @@ def test_the_noise_costs_what_is_wanted(epsilon: float) -> None:
 
 def test_the_tables_are_the_papers() -> None:
     plan = Reproduction(data_dir=Path(), out_dir=Path(), seeds=2)
-    cells = list(harness._cells(plan))
-    assert len(cells) == len(set(cells)) == 2 * len(harness.PAPER)
-    assert {cell[:4] for cell in cells} == set(harness.PAPER)
+    cells = list(tables._tasks(plan))
+    assert len(cells) == len(set(cells)) == 2 * len(tables.PAPER)
+    assert {cell[:4] for cell in cells} == set(tables.PAPER)
     sizes = [
-        sum(1 for _ in harness._cells(Reproduction(data_dir=Path(), out_dir=Path(), seeds=1, tables=(t,))))
+        sum(1 for _ in tables._tasks(Reproduction(data_dir=Path(), out_dir=Path(), seeds=1, tables=(t,))))
         for t in (1, 2, 3)
     ]
     assert sizes == [8, 6, 5]  # β 0.2 and τ 0.318 are already in table I
@@ -53,21 +59,25 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Reproduction:
     data = SimpleNamespace(
         private_images=images, private_labels=labels, public_images=images, public_labels=labels
     )
-    monkeypatch.setattr(harness, "load_dataset", lambda name, data_dir: data)
-    for name, value in {"TEACHERS": 5, "LABELS": 40, "TRAINED": 150, "CLASSES": 2}.items():
-        monkeypatch.setattr(harness, name, value)
+    monkeypatch.setattr(tables, "load_dataset", lambda name, data_dir: data)
+    monkeypatch.setattr(votes, "TEACHERS", 5)
+    monkeypatch.setattr(votes, "TRAINED", 150)
+    monkeypatch.setattr(tables, "TRAINED", 150)
+    monkeypatch.setattr(tables, "CLASSES", 2)
+    true = tables.released_labels
+    monkeypatch.setattr(tables, "released_labels", lambda *a, **k: true(*a, **k, labels=40))
     monkeypatch.setattr(
-        harness,
+        tables,
         "_student_settings",
-        lambda plan, student, beta, tau: StudentSettings(
-            name=student, noise_rate=beta, removal=tau, epochs=1, batch_size=50
+        lambda plan, student, beta: StudentSettings(
+            name=student, noise_rate=beta, epochs=2, batch_size=50, ema_decay=0.0, dropout=0.0
         ),
     )
     return Reproduction(data_dir=tmp_path, out_dir=tmp_path / "out", seeds=2, tables=(1,))
 
 
 def test_a_stopped_call_goes_on_where_it_was(tiny: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
-    true, count = harness._train, 0
+    true, count = tables._train, 0
 
     def failing(*args: object) -> object:
         nonlocal count
@@ -76,7 +86,7 @@ def test_a_stopped_call_goes_on_where_it_was(tiny: Reproduction, monkeypatch: py
             raise KeyboardInterrupt
         return true(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(harness, "_train", failing)
+    monkeypatch.setattr(tables, "_train", failing)
     with pytest.raises(KeyboardInterrupt):
         reproduce("pate++-fashion-mnist", tiny)
     lines = reproduce("pate++-fashion-mnist", tiny)
@@ -95,16 +105,15 @@ def test_a_stopped_call_goes_on_where_it_was(tiny: Reproduction, monkeypatch: py
     assert float(summary[0]["mean"]) == pytest.approx(mean, abs=0.01)
 
 
-def test_ready_totals_are_used(tiny: Reproduction, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ready_totals_are_read(tmp_path: Path) -> None:
     totals = np.zeros((150, 2), dtype=np.uint8)
     totals[:, 1] = 5
     np.savez(tmp_path / "ready.npz", totals=totals)
-    found = harness._totals(
-        Reproduction(data_dir=tmp_path, out_dir=tmp_path, totals=tmp_path / "ready.npz"),
-        None,  # type: ignore[arg-type]
-        print,
-    )
+    found = votes.read_totals(tmp_path / "ready.npz")
     assert found.dtype == np.int64 and found.sum() == 750
+    (tmp_path / "other.npz").write_bytes(b"no")
+    with pytest.raises(InputError, match="no totals"):
+        votes.read_totals(tmp_path / "other.npz")
 
 
 def test_what_cannot_be_done_is_named(tiny: Reproduction) -> None:
@@ -114,3 +123,29 @@ def test_what_cannot_be_done_is_named(tiny: Reproduction) -> None:
     tiny.file("runs", "csv").write_text("something else\n1\n", encoding="utf-8")
     with pytest.raises(InputError, match="remove it"):
         reproduce("pate++-fashion-mnist", tiny)
+
+
+def test_light_teachers_give_totals_too(tiny: Reproduction, tmp_path: Path) -> None:
+    dataset = tables.load_dataset("fashion-mnist", data_dir=None)
+    found = votes.teachers_totals(
+        dataset, path=tmp_path / "t.npz", teacher="encoder-head", device="cpu", say=lambda line: None
+    )
+    assert found.shape == (150, 2) and np.all(found.sum(axis=1) == 5)
+    again = votes.teachers_totals(dataset, path=tmp_path / "t.npz", teacher="", device="cpu", say=print)
+    assert np.array_equal(found, again)
+
+
+def test_pate_plus_plus_is_pate_plus_again_on_cleansed_sets(tiny: Reproduction) -> None:
+    """One first stage a seed, whether PATE+ was trained in this call or not."""
+    reproduce("pate++-fashion-mnist", tiny)
+    path = tiny.file("runs", "csv")
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    kept = [row for row in rows if row[1] != "pate++"]
+    path.write_text("\n".join(",".join(row) for row in kept) + "\n", encoding="utf-8")
+    reproduce("pate++-fashion-mnist", tiny)
+    with path.open(encoding="utf-8", newline="") as file:
+        again = list(csv.reader(file))
+    assert sorted(again) == sorted(rows)
+    removed = [row for row in rows if row[1] == "pate++"]
+    assert len(removed) == 4 and all(0 <= int(row[7]) <= 12 for row in removed)  # τ 0.318 of 40

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -362,3 +365,22 @@ def test_a_new_run_makes_new_keys(study: Study, masked: tuple[int, Path, Seen]) 
     _, _, again = study("--secure-sum", "--seed", "7")
     assert not set(_secrets(again.folder)) & set(_secrets(masked[2].folder))
     shutil.rmtree(again.folder)
+
+
+def test_on_ray_as_in_one_process(config: Path, masked: tuple[int, Path, Seen], tmp_path: Path) -> None:
+    """Every message there meets a process that knows nothing but its party's disk."""
+    command = [sys.executable, "-m", "pate_fed.simulation", "--config", str(config)]
+    options = ["--run-dir", str(tmp_path / "run"), "--backend", "ray", "--device", "cpu", "--quiet"]
+    done = subprocess.run(
+        [*command, *options, "--secure-sum", "--seed", "7"],
+        cwd=Path(__file__).resolve().parent.parent,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    for ours, theirs in zip(_labels(tmp_path / "run"), _labels(masked[1]), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert _metrics(tmp_path / "run")["accuracy"] == _metrics(masked[1])["accuracy"]

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from pate_fed.privacy import epsilon_of, total_cost, verify
+from pate_fed.report import read_result
 from pate_fed.simulation import _private_folder, main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -113,6 +114,16 @@ def test_labels_ledger_and_metrics_agree(inline: tuple[Path, subprocess.Complete
     assert report.asked == metrics["queries_asked"]
     assert metrics["privacy"]["student"]["data_independent"] == pytest.approx(report.epsilon, abs=1e-5)
     assert metrics["privacy"]["student"]["data_independent"] >= report.epsilon
+
+
+def test_epsilon_is_shown_along_the_run(inline: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    run_dir, _ = inline
+    spent, report = read_result(run_dir).spending, verify(run_dir / "ledger.sqlite")
+    assert spent is not None
+    assert len(spent.asked) > len(report.chain.entries)
+    assert (spent.asked[-1], spent.answered[-1]) == (report.asked, report.answered)
+    assert spent.epsilon[-1] == pytest.approx(report.epsilon, rel=1e-6)
+    assert list(spent.epsilon) == sorted(spent.epsilon)
 
 
 def test_seeded_noise_is_called_not_private(inline: tuple[Path, subprocess.CompletedProcess[str]]) -> None:

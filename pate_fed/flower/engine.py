@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.errors import InputError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cores", "gpu_share", "run_on_ray"]
 
+_LONGEST_FOLDER = 44  # a socket's path has at most 107 bytes, of which Ray's own part takes 63
 _TEACHER_GPU_BYTES = 1.5e9  # CUDA context, weights and one batch of a party, with room to spare
 
 
@@ -57,11 +59,13 @@ def run_on_ray(
     num_nodes: int,
     device: str,
     gpus_per_client: float | None,
+    folder: Path,
 ) -> None:
     """Run both apps on Flower's engine until the ServerApp's main returns or raises; stop Ray after it.
 
     One actor a core, never more than parties; torch in each uses one thread, so that votes do not depend on
-    how many cores the machine has.
+    how many cores the machine has. Ray's sockets and its workers' logs go to `folder`, which the caller
+    removes, where the path is short enough for a socket.
     """
     import ray
 
@@ -70,7 +74,7 @@ def run_on_ray(
     # to the end, as Ray's processes die with their parent thread.
     with ThreadPoolExecutor(1) as aside, quiet_flower(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        started = aside.submit(_start_ray, actors)
+        started = aside.submit(_start_ray, actors, folder / "ray")
         try:
             from flwr.simulation import run_simulation
 
@@ -83,7 +87,7 @@ def run_on_ray(
             ray.shutdown()
 
 
-def _start_ray(actors: int) -> None:
+def _start_ray(actors: int, folder: Path) -> None:
     """Ray on this machine alone; its workers look for modules where this process does."""
     import ray
 
@@ -95,4 +99,5 @@ def _start_ray(actors: int) -> None:
         log_to_driver=False,
         logging_level=logging.ERROR,
         object_store_memory=256 * 1024**2,
+        _temp_dir=str(folder) if len(str(folder)) <= _LONGEST_FOLDER else None,
     )

@@ -26,6 +26,8 @@ def prepare_environment() -> None:
     Telemetry stays off even where the user's environment asks for it: a hospital's promise is not a default.
     """
     os.environ.update(_SWITCHES)
+    # Threads that wait for each other in a loop make torch several times slower where cores are shared.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     scripts = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", "")
     if scripts not in path.split(os.pathsep):

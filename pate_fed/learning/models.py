@@ -12,6 +12,7 @@ over a neighbourhood.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -19,7 +20,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-__all__ = ["Classifier", "GaussianNoise", "Generator", "build_classifier", "build_discriminator"]
+__all__ = [
+    "Classifier",
+    "FixedFront",
+    "GaussianNoise",
+    "Generator",
+    "build_classifier",
+    "build_discriminator",
+]
 
 Shape = tuple[int, int, int]  # height, width, channels
 Layers = list[nn.Module]
@@ -50,7 +58,7 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Same shape as `x`."""
-        if not self.training:
+        if not self.training or not self.dropped:
             return x
         if not (x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)):
             x = x.contiguous()  # the mask takes the strides of `x`, so every value needs a place of its own
@@ -60,12 +68,19 @@ class Dropout(nn.Module):
         return x * (mask * (256 / (256 - self.dropped)))
 
 
-class Front(nn.Module):
-    """What happens to an image before the first learned layer: here only standardised pixels.
+class FixedFront(nn.Module, ABC):
+    """What happens to an image before the first learned layer.
 
-    Nothing in a front is trained, so training computes it once for all images; `fit` takes each channel's
-    mean and standard deviation from the training images.
+    Nothing in a front is trained on labels, so training computes it once for all images.
     """
+
+    @abstractmethod
+    def fit(self, x: Tensor) -> None:
+        """Take what it needs to know of the images `x` (n, C, H, W)."""
+
+
+class Front(FixedFront):
+    """Standardised pixels: `fit` takes each channel's mean and standard deviation."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -126,7 +141,7 @@ def _halved(x: Tensor) -> Tensor:
 class Classifier(nn.Module):
     """A fixed front, a trunk that gives features, and a dense output of K logits."""
 
-    def __init__(self, front: Front, trunk: Layers, output: nn.Module) -> None:
+    def __init__(self, front: FixedFront, trunk: Layers, output: nn.Module) -> None:
         super().__init__()
         self.front, self.trunk, self.output = front, nn.Sequential(*trunk), output
 
@@ -148,15 +163,17 @@ def build_classifier(name: str, image_shape: Shape, num_classes: int) -> Classif
     return _BUILDERS[name](image_shape, num_classes, lambda layer: layer, nn.ReLU, lambda: Dropout(0.3))
 
 
-def build_discriminator(name: str, image_shape: Shape, num_classes: int) -> Classifier:
+def build_discriminator(
+    name: str, image_shape: Shape, num_classes: int, *, dropout: float = 0.5, input_noise: float = 0.5
+) -> Classifier:
     """The network `name` as a discriminator: leaky ReLUs, noise, dropout and normalised weights."""
 
     def leaky() -> nn.Module:
         return nn.LeakyReLU(0.2)
 
     # Noise on the input as in the recipe; above it dropout, which held off wrong labels better (measured).
-    network = _BUILDERS[name](image_shape, num_classes, weight_norm, leaky, lambda: Dropout(0.5))
-    network.trunk.insert(0, GaussianNoise(0.5))
+    network = _BUILDERS[name](image_shape, num_classes, weight_norm, leaky, lambda: Dropout(dropout))
+    network.trunk.insert(0, GaussianNoise(input_noise))
     return network
 
 

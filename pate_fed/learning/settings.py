@@ -9,21 +9,11 @@ from difflib import get_close_matches
 
 from pate_fed.errors import InputError
 
-__all__ = [
-    "NETWORKS",
-    "STUDENTS",
-    "TABLE_STUDENTS",
-    "TABLE_TEACHERS",
-    "TEACHERS",
-    "EpochRecord",
-    "StudentSettings",
-    "TeacherSettings",
-]
+__all__ = ["LIGHT", "NETWORKS", "STUDENTS", "TEACHERS", "EpochRecord", "StudentSettings", "TeacherSettings"]
 
-TEACHERS: tuple[str, ...] = ("small-cnn", "deep-cnn")
-STUDENTS: tuple[str, ...] = ("supervised", "gan", "co-teaching", "pate+", "pate++")
-TABLE_TEACHERS: tuple[str, ...] = ("random-forest", "gradient-boosting")
-TABLE_STUDENTS: tuple[str, ...] = ("forest",)
+LIGHT: tuple[str, ...] = ("hog-linear", "encoder-head")  # fixed features, a head in closed form
+TEACHERS: tuple[str, ...] = ("small-cnn", "deep-cnn", *LIGHT)
+STUDENTS: tuple[str, ...] = ("supervised", "gan", "co-teaching", "pate+", "pate++", "encoder-head")
 NETWORKS: tuple[str, ...] = ("small-cnn", "deep-cnn")
 
 
@@ -31,8 +21,9 @@ NETWORKS: tuple[str, ...] = ("small-cnn", "deep-cnn")
 class TeacherSettings:
     """How one teacher is trained; the defaults suit a few hundred records on one CPU core.
 
-    The learning rate is the peak of a one-cycle schedule. `epochs` is at most so many: a large part's
-    training ends with the pass that reaches 600 steps. Teachers of tables use `trees` alone.
+    "hog-linear" and "encoder-head" are fitted in closed form and heed none of the other values; the latter
+    needs the study's encoder. The learning rate is the peak of a one-cycle schedule. `epochs` is at most so
+    many: a large part's training ends with the pass that reaches 600 steps.
 
     Raises:
         InputError: a value is out of range; the message names the key, the value and what is allowed.
@@ -44,11 +35,9 @@ class TeacherSettings:
     learning_rate: float = 3e-3
     weight_decay: float = 0.01
     label_smoothing: float = 0.1
-    trees: int = 100
 
     def __post_init__(self) -> None:
-        _choice("name", self.name, (*TEACHERS, *TABLE_TEACHERS))
-        _whole("trees", self.trees)
+        _choice("name", self.name, TEACHERS)
         _whole("epochs", self.epochs)
         _whole("batch_size", self.batch_size)
         _number("learning_rate", self.learning_rate, above=0.0, below=10.0)
@@ -62,9 +51,12 @@ class StudentSettings:
 
     `noise_rate` is β, the share of released labels that are assumed wrong; None estimates it from the labels.
     `ramp_epochs` is the 15 in R(e) = 1 - β·min(e/15, 1). `learning_rate` holds for the first half of the
-    run, then falls linearly to a tenth. Predictions use weights averaged with `ema_decay` a step.
+    run, then falls linearly to a tenth. Predictions use weights averaged with `ema_decay` a step (0: the last
+    ones). `dropout` is the share of features that a discriminator drops, `input_noise` the deviation of the
+    noise on its input.
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
-    None takes τ = β. It trains twice, `epochs` each time. "forest", for tables, uses `trees` alone.
+    None takes τ = β. It trains twice, `epochs` each time.
+    "encoder-head" fits a head on features of the public inputs in closed form; the other values are not used.
 
     Raises:
         InputError: a value is out of range; the message names the key, the value and what is allowed.
@@ -78,20 +70,23 @@ class StudentSettings:
     noise_rate: float | None = None
     ramp_epochs: int = 15
     ema_decay: float = 0.998
+    dropout: float = 0.5
+    input_noise: float = 0.5
     count_decay: float = 0.9
     removal: float | None = None
     test_every: int = 1
-    trees: int = 100
 
     DEFAULT_NOISE_RATE = 0.2
 
     def __post_init__(self) -> None:
-        _choice("name", self.name, (*STUDENTS, *TABLE_STUDENTS))
+        _choice("name", self.name, STUDENTS)
         _choice("network", self.network, NETWORKS)
-        for key in ("epochs", "batch_size", "ramp_epochs", "test_every", "trees"):
+        for key in ("epochs", "batch_size", "ramp_epochs", "test_every"):
             _whole(key, getattr(self, key))
         _number("learning_rate", self.learning_rate, above=0.0, below=10.0)
         _number("ema_decay", self.ema_decay, least=0.0, below=1.0)
+        _number("dropout", self.dropout, least=0.0, below=1.0)
+        _number("input_noise", self.input_noise, least=0.0, below=10.0)
         if self.noise_rate is not None:
             _number("noise_rate", self.noise_rate, least=0.0, below=1.0)
         _number("count_decay", self.count_decay, least=0.0, below=1.0)
@@ -126,7 +121,7 @@ class StudentSettings:
     @property
     def total_epochs(self) -> int:
         """Epochs of all stages together: the number of records."""
-        return self.epochs * self.stages
+        return 1 if self.name in LIGHT else self.epochs * self.stages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,9 @@ from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.export import write_torchscript
 from pate_fed.learning.files import read_model, write_model
 from pate_fed.learning.inputs import check_images, to_tensor
+from pate_fed.learning.light import empty_light
 from pate_fed.learning.models import Classifier, Generator, build_discriminator
-from pate_fed.learning.settings import EpochRecord, StudentSettings
+from pate_fed.learning.settings import LIGHT, EpochRecord, StudentSettings
 
 __all__ = ["Student"]
 
@@ -25,7 +26,8 @@ PREDICT_BATCH = 200
 class Student:
     """One or two discriminators that predict together, and the generator they were trained with, if any.
 
-    `history` holds one record an epoch.
+    `history` holds one record an epoch; `counts` PATE++'s table of the last stage, float (m,), while the
+    student is fresh from training by disagreement.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Student:
     ) -> None:
         self.settings, self.image_shape, self.num_classes = settings, image_shape, num_classes
         self.history: list[EpochRecord] = [] if history is None else history
+        self.counts: NDArray[np.float32] | None = None
         self._device = device
         self._networks = [network.to(device) for network in networks]
         self._generator = generator.to(device) if generator is not None else None
@@ -135,7 +138,9 @@ class Student:
             with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten at once
                 generator = Generator(shape) if "generator" in weights else None
                 networks = [
-                    build_discriminator(settings.network, shape, classes)
+                    empty_light(settings.name, shape, classes, weights[name])
+                    if settings.name in LIGHT
+                    else build_discriminator(settings.network, shape, classes)
                     for name in weights
                     if name != "generator"
                 ]

@@ -13,10 +13,12 @@ from torch import Tensor
 
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.learning.device import resolve_device, seeded
+from pate_fed.learning.features import Encoder
 from pate_fed.learning.files import read_model, write_model
 from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
+from pate_fed.learning.light import empty_light, fit_light_teacher
 from pate_fed.learning.models import Classifier, build_classifier
-from pate_fed.learning.settings import TeacherSettings
+from pate_fed.learning.settings import LIGHT, TeacherSettings
 
 __all__ = ["Teacher", "train_teacher"]
 
@@ -87,7 +89,10 @@ class Teacher:
             rows, columns, channels = content["image_shape"]
             shape, classes = (rows, columns, channels), content["num_classes"]
             with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten at once
-                model = build_classifier(settings.name, shape, classes)
+                if settings.name in LIGHT:
+                    model = empty_light(settings.name, shape, classes, content["weights"])
+                else:
+                    model = build_classifier(settings.name, shape, classes)
             model.load_state_dict(content["weights"])
         except (KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
             raise IntegrityError(f"{path}: the teacher's settings and weights do not fit together") from error
@@ -113,13 +118,16 @@ def train_teacher(
     settings: TeacherSettings,
     seed: int,
     device: str = "cpu",
+    encoder: Encoder | None = None,
 ) -> Teacher:
-    """Train one teacher; the same seed, data, device and number of threads give the same teacher.
+    """Train one teacher, on the study's public `encoder` where its kind needs one.
+
+    The same seed, data, device and number of threads give the same teacher.
 
     Shapes: images uint8 (n, H, W, C), labels int64 (n,), n ≥ 1; fewer than a batch or one class will do.
 
     Raises:
-        InputError: images or labels are not that, or the device is not there.
+        InputError: images or labels are not that, an encoder is missing, or the device is not there.
         PateFedError: the loss is no longer finite.
     """
     check_images(images)
@@ -129,9 +137,16 @@ def train_teacher(
     device = resolve_device(device)
     shape = image_shape(images)
     with seeded(seed, device):
+        pixels = to_tensor(images, device)
+        if settings.name in LIGHT:
+            model = fit_light_teacher(
+                settings.name, pixels, labels, shape=shape, num_classes=num_classes, encoder=encoder
+            )
+            return Teacher(
+                model, settings=settings, image_shape=shape, num_classes=num_classes, device=device
+            )
         model = build_classifier(settings.name, shape, num_classes)
         model = model.to(device).to(memory_format=torch.channels_last)
-        pixels = to_tensor(images, device)
         model.front.fit(pixels)
         _fit(
             model,

@@ -84,7 +84,14 @@ class Trainer:
         self.settings, device = settings, pixels.device
         count = 2 if settings.co_teaching else 1
         self.networks = [
-            build_discriminator(settings.network, shape, num_classes).to(device) for _ in range(count)
+            build_discriminator(
+                settings.network,
+                shape,
+                num_classes,
+                dropout=settings.dropout,
+                input_noise=settings.input_noise,
+            ).to(device)
+            for _ in range(count)
         ]
         self.front = self.networks[0].front
         self.front.fit(pixels)

@@ -14,15 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.learning.checkpoint import Checkpoint
 from pate_fed.learning.cleansing import most_suspected
 from pate_fed.learning.device import resolve_device, seeded
+from pate_fed.learning.features import Encoder, fit_encoder
 from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
+from pate_fed.learning.light import fit_head_student
 from pate_fed.learning.noise_rate import estimate_noise_rate
-from pate_fed.learning.settings import EpochRecord, StudentSettings
+from pate_fed.learning.settings import LIGHT, EpochRecord, StudentSettings
 from pate_fed.learning.student import Student
 from pate_fed.learning.trainer import Sets, Trainer
 
@@ -43,6 +46,7 @@ def train_student(
     on_epoch: Callable[[EpochRecord], None] | None = None,
     true_labels: NDArray[np.int64] | None = None,
     checkpoint: Path | None = None,
+    encoder: Encoder | None = None,
 ) -> Student:
     """Train a student on public images, some of which have released, partly wrong labels.
 
@@ -53,6 +57,8 @@ def train_student(
 
     With `checkpoint` the state is written there after each epoch; a later call with the same arguments goes
     on from it, to the student that an undisturbed run would have given. The file is removed at the end.
+
+    "encoder-head" uses the study's `encoder`, or fits one to `images`; it is over before a checkpoint is due.
 
     Shapes: images uint8 (n, H, W, C), labelled_index int64 (m,) into them, labels int64 (m,), m ≥ 1.
 
@@ -67,6 +73,13 @@ def train_student(
     _check_index(labelled_index, len(images))
     device = resolve_device(device)
     shape = image_shape(images)
+    if settings.name in LIGHT:
+        student = _head_student(images, labelled_index, labels, num_classes, settings, seed, device, encoder)
+        accuracy = _accuracy(student, test_images, test_labels)
+        student.history[0] = replace(student.history[0], test_accuracy=accuracy)
+        if on_epoch is not None:
+            on_epoch(student.history[0])
+        return student
     if settings.noise_rate is None and settings.co_teaching:
         index = np.asarray(labelled_index)
         rate = estimate_noise_rate(images[index], labels, num_classes=num_classes, seed=seed, device=device)
@@ -98,9 +111,50 @@ def train_student(
                 if on_epoch is not None:
                     on_epoch(history[-1])
             student.check_weights()
+            student.counts = trainer.table.cpu().numpy() if settings.by_disagreement else None
             if stage < settings.stages:
                 saved.removed = most_suspected(trainer.table, share=settings.tau)
     saved.remove()
+    return student
+
+
+def _head_student(
+    images: NDArray[np.uint8],
+    index: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    num_classes: int,
+    settings: StudentSettings,
+    seed: int,
+    device: str,
+    encoder: Encoder | None,
+) -> Student:
+    encoder = fit_encoder(images) if encoder is None else encoder
+    check_images(images[:1], encoder.image_shape)
+    model, loss, _ = fit_head_student(
+        to_tensor(images[np.asarray(index)], device),
+        labels,
+        num_classes=num_classes,
+        encoder=encoder,
+        generator=torch.Generator().manual_seed(seed),
+    )
+    record = EpochRecord(
+        epoch=1,
+        loss_supervised=loss,
+        loss_unsupervised=None,
+        loss_generator=None,
+        kept_share=1.0,
+        disagreements=None,
+    )
+    student = Student(
+        [model],
+        None,
+        settings=settings,
+        image_shape=encoder.image_shape,
+        num_classes=num_classes,
+        device=device,
+        history=[record],
+    )
+    student.check_weights()
     return student
 
 

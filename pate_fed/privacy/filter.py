@@ -142,18 +142,21 @@ class BudgetFilter:
 class Odometer:
     """ε so far, event by event, for display; it stops nothing and never decreases.
 
+    `reserved` is what was paid before the first event.
+
     Raises:
         InputError: δ outside (0, 1).
     """
 
     delta: float
+    reserved: Cost = NOTHING
 
     def __post_init__(self) -> None:
         check_delta(self.delta)
 
     def readings(self, events: Iterable[PrivacyEvent]) -> list[float]:
         """ε at δ after each event."""
-        cost, shown = Cost(), [0.0]
+        cost, shown = self.reserved, [0.0]
         for event in events:
             cost += event.cost()
             # Each search may end a hair beside the best order, which must not look like a refund.

@@ -19,6 +19,7 @@ from pate_fed.privacy.events import RECORD, PrivacyEvent, Protection
 from pate_fed.privacy.filter import BudgetFilter, epsilon_of
 from pate_fed.privacy.mechanisms import ConfidentGNMax, GNMax
 from pate_fed.privacy.orders import Floats
+from pate_fed.privacy.plan_shares import SharesOffer, offer_with_shares
 from pate_fed.privacy.vote_model import VoteModel, assumed_votes
 
 __all__ = ["OBJECTIVE", "CurvePoint", "Offer", "Plan", "plan"]
@@ -96,6 +97,7 @@ class Plan:
     best: Offer | None
     with_threshold: Offer | None
     without_threshold: Offer | None
+    hospital_noise: SharesOffer | None
     curve: tuple[CurvePoint, ...]
     advice: tuple[str, ...]
 
@@ -120,6 +122,8 @@ class Plan:
             text.append(f"{name} threshold: {offer.line() if offer else 'not one useful label'}")
         if self.best:
             text.append(f"best: {self.best.mechanism}")
+        if self.hospital_noise:
+            text += self.hospital_noise.lines()
         text += [f"{'ε':>6}  {'labels':>6}  {'right':>5}  {'worth':>6}  mechanism"]
         for at in self.curve:
             text.append(
@@ -143,7 +147,8 @@ def plan(
     """Search noise, threshold and counts for the most effective labels that the budget filter will allow.
 
     `votes` is an assumed agreement (see `assumed_votes`) or the votes of a past study (`past_votes`).
-    `max_queries` is the size of the public pool; `num_hospitals`, where given, turns into advice.
+    `max_queries` is the size of the public pool; `num_hospitals`, where given, turns into advice. Where the
+    hospitals add the noise there are as many of them as teachers, unless `num_hospitals` is given.
 
     Raises:
         InputError: a parameter out of range, or votes with another number of classes.
@@ -178,6 +183,7 @@ def plan(
         best=best,
         with_threshold=checked,
         without_threshold=plain,
+        hospital_noise=_with_shares(best, search, num_hospitals or num_teachers, epsilon),
         curve=tuple(search.point(factor * epsilon) for factor in _CURVE),
         advice=tuple(_advice(best, search, num_hospitals, epsilon)),
     )
@@ -186,6 +192,23 @@ def plan(
 def _better(first: Offer | None, second: Offer | None) -> Offer | None:
     offers = [offer for offer in (first, second) if offer]
     return max(offers, key=lambda offer: offer.effective_labels, default=None)
+
+
+def _with_shares(
+    best: Offer | None, search: _Search, num_hospitals: int, epsilon: float
+) -> SharesOffer | None:
+    if best is None:
+        return None
+    return offer_with_shares(
+        num_hospitals=num_hospitals,
+        num_teachers=search.n,
+        num_classes=search.num_classes,
+        sigma2=best.sigma2,
+        threshold=best.threshold,
+        asked=best.asked,
+        budget=BudgetFilter(epsilon, search.delta, search.protection),
+        pool=search.pool,
+    )
 
 
 def _advice(best: Offer | None, search: _Search, num_hospitals: int | None, epsilon: float) -> Iterator[str]:

@@ -28,6 +28,7 @@ from pate_fed.report.result import (
     Release,
     RunResult,
     Samples,
+    Spending,
     StudyFacts,
 )
 
@@ -56,12 +57,28 @@ class Voted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartyWork:
-    """Simulated parties' own work in seconds a process: teaching and voting without the engine."""
+    """Simulated parties' own work in seconds a process: teaching and voting without the engine.
+
+    `engine_seconds` is what Flower, Ray and messages took, from the engine's start to its end.
+    """
 
     seconds: float
+    engine_seconds: float
 
 
-Event = StudyFacts | Taught | Voted | PartyWork | Release | LeftOut | Epoch | Evaluation | Samples | Outcome
+Event = (
+    StudyFacts
+    | Taught
+    | Voted
+    | PartyWork
+    | Release
+    | Spending
+    | LeftOut
+    | Epoch
+    | Evaluation
+    | Samples
+    | Outcome
+)
 
 EVENTS: dict[str, type[Any]] = {
     "study": StudyFacts,
@@ -69,6 +86,7 @@ EVENTS: dict[str, type[Any]] = {
     "vote": Voted,
     "party_work": PartyWork,
     "release": Release,
+    "spending": Spending,
     "left_out": LeftOut,
     "epoch": Epoch,
     "evaluation": Evaluation,
@@ -201,7 +219,8 @@ def read_result(run_dir: Path) -> RunResult:
         epochs=tuple(found[Epoch]),
         evaluation=_last(found[Evaluation]) or Evaluation(),
         samples=_last(found[Samples]),
-        party_seconds=getattr(_last(found[PartyWork]), "seconds", None),
+        engine_seconds=getattr(_last(found[PartyWork]), "engine_seconds", None),
+        spending=_last(found[Spending]),
         left_out=tuple(found[LeftOut]),
         started=times[0],
         ended=times[-1],

@@ -40,13 +40,8 @@ class Figure:
 
 
 def epsilon_curve(result: RunResult) -> Figure | None:
-    """Data-independent ε after each batch over the queries so far, and the budget where there is one."""
-    points = [(0, 0, 0.0)]
-    asked = accumulate(release.asked for release in result.releases)
-    answered = accumulate(release.answered for release in result.releases)
-    for release, queries, labels in zip(result.releases, asked, answered, strict=True):
-        if release.epsilon is not None:
-            points.append((queries, labels, release.epsilon))
+    """Data-independent ε over the queries so far, and the budget where there is one."""
+    points = [(0, 0, 0.0), *_spending(result)]
     if len(points) == 1:
         return None
     budget, top = result.study.budget, points[-1][2]
@@ -75,6 +70,17 @@ def epsilon_curve(result: RunResult) -> Figure | None:
         header=("queries asked", "labels released", "ε"),
         rows=tuple((f"{queries:,}", f"{labels:,}", _up(epsilon)) for queries, labels, epsilon in points[1:]),
     )
+
+
+def _spending(result: RunResult) -> list[tuple[int, int, float]]:
+    """Queries, labels and ε: along the batches where the log has it, else after each."""
+    spent = result.spending
+    if spent is not None:
+        return list(zip(spent.asked, spent.answered, spent.epsilon, strict=True))
+    asked = accumulate(release.asked for release in result.releases)
+    answered = accumulate(release.answered for release in result.releases)
+    rows = zip(result.releases, asked, answered, strict=True)
+    return [(queries, labels, row.epsilon) for row, queries, labels in rows if row.epsilon is not None]
 
 
 def accuracy_bars(result: RunResult, *, publishable: bool) -> Figure | None:
@@ -278,8 +284,8 @@ def _engine_share(result: RunResult, total: float) -> str:
     if engine is None:
         return ""
     return (
-        f" Of teach and vote, {engine:.1f} s ({engine / max(total, 1e-9):.1%} of the run) were Flower, its "
-        "engine and messages; the rest was the parties' own work."
+        f" {engine:.1f} s ({engine / max(total, 1e-9):.1%} of the run) were Flower, its engine's start and "
+        "end, and messages: in teach, vote and other; the rest of teach and vote was the parties' own work."
     )
 
 

@@ -47,8 +47,8 @@ class StudyFacts:
     Units: `threshold`, `sigma1`, `sigma2` in votes (None where the mechanism has none). `budget` is the ε
     that may not be passed, None where none was set. `noise` is the source in words, `noise_private` whether
     it protects anyone. `coordinator` is "plain", "secure-sum" or "hospital-noise"; `coordinator_sees` says it
-    in words; `colluders` is how many hospitals may tell it their noise. `protects` names unit and adjacency
-    in words.
+    in words; `colluders` is how many hospitals may tell it their noise, `sigma_party` each one's share of it,
+    in votes. `protects` names unit and adjacency in words.
     """
 
     name: str
@@ -81,6 +81,7 @@ class StudyFacts:
     coordinator: str = "plain"
     coordinator_sees: str = "every hospital's votes"
     colluders: int = 0
+    sigma_party: float | None = None
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -104,6 +105,15 @@ class Release:
     asked: int
     answered: int
     epsilon: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """Data-independent ε along the run: after `asked` queries and `answered` labels; all of one length."""
+
+    asked: tuple[int, ...]
+    answered: tuple[int, ...]
+    epsilon: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +244,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """A whole run. `started` and `ended` are UTC in ISO 8601; `torn_lines` counts cut lines of the log."""
+    """A whole run. `started` and `ended` are UTC in ISO 8601; `torn_lines` counts cut lines of the log.
+
+    `engine_seconds` is what Flower, Ray and messages took; None where it is not known.
+    """
 
     study: StudyFacts
     outcome: Outcome
@@ -243,18 +256,11 @@ class RunResult:
     evaluation: Evaluation = field(default_factory=Evaluation)
     samples: Samples | None = None
     left_out: tuple[LeftOut, ...] = ()
-    party_seconds: float | None = None
+    engine_seconds: float | None = None
+    spending: Spending | None = None
     started: str = ""
     ended: str = ""
     torn_lines: int = 0
-
-    @property
-    def engine_seconds(self) -> float | None:
-        """What Flower, Ray and messages took of teaching and voting; None where it is not known."""
-        seconds = self.outcome.seconds
-        if self.party_seconds is None or seconds.teach is None or seconds.vote is None:
-            return None
-        return max(0.0, seconds.teach + seconds.vote - self.party_seconds)
 
     @property
     def queries_asked(self) -> int:

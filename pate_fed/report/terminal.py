@@ -236,7 +236,7 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
         ("ε against coordinator", f"{_epsilon(privacy.coordinator)}: it sees {study.coordinator_sees}"),
     ]
     if not study.noise_private:
-        rows.append(("noise", f"not private: {study.noise}"))
+        rows.append(("noise", f"not private: {study.noise.removeprefix('not private: ')}"))
     if outcome.seconds.total is not None:
         rows.append(("time", _duration(outcome.seconds.total)))
     if outcome.reason:

@@ -249,11 +249,12 @@ def _coordinator(result: RunResult) -> Guarantee:
         "plain": (_AT_HOME, "trust alone: no noise is added before it sees the votes"),
         "secure-sum": (
             "One hospital's own votes. " + _AT_HOME,
-            "masks hide who voted how; the exact sum is shown",
+            f"masks hide who voted how, {_masks_hold(study)}; the exact sum is shown",
         ),
         "hospital-noise": (
             "Exact totals, one hospital's own votes. " + _AT_HOME,
-            "noise and masks added at home",
+            f"noise and masks added at home; the masks hold {_masks_hold(study)}, the noise while at most "
+            f"{_plural(study.colluders, 'hospital')} tell it their own",
         ),
     }.get(study.coordinator, (_AT_HOME, "see the ledger"))
     if epsilon is None:
@@ -261,19 +262,38 @@ def _coordinator(result: RunResult) -> Guarantee:
     elif not study.noise_private:
         bound, kind = "None: the noise was seeded", "broken"
     else:
-        bound, kind = f"ε = {epsilon_text(epsilon)}, δ = {short(study.delta)}", "finite"
+        kind = "finite" if epsilon <= EPSILON_ALARM else "broken"
+        bound = f"ε = {epsilon_text(epsilon)}, δ = {short(study.delta)}"
     sees = study.coordinator_sees[:1].upper() + study.coordinator_sees[1:]
     return Guarantee("The coordinator", sees, hidden, bound, by, kind)
 
 
+def _masks_hold(study: StudyFacts) -> str:
+    """Against how many hospitals: t shares open a secret, and 2t - n suffice a coordinator that lies."""
+    honest, lying = study.least_clients - 1, max(0, 2 * study.least_clients - study.num_clients - 1)
+    return (
+        f"while at most {_plural(honest, 'hospital')} pool what they know with it "
+        f"({lying:,} where it breaks the protocol)"
+    )
+
+
 def _other_hospitals(result: RunResult) -> Guarantee:
-    bound, kind = _public_bound(result.study, result.outcome)
+    study = result.study
+    bound, kind = _public_bound(study, result.outcome)
+    by = "the same noise, as long as they do not share in what the coordinator sees"
+    if study.coordinator == "hospital-noise":
+        if not study.colluders:
+            bound, kind = "No bound is stated", "none"
+        by = (
+            f"the noise of the others: {_plural(study.colluders, 'hospital')} that pool their own shares "
+            "of it are reckoned with"
+        )
     return Guarantee(
         "The other hospitals",
         "The same as the public, and their own votes",
         "Another hospital's votes. " + _AT_HOME,
         bound,
-        "the same noise, as long as they do not share in what the coordinator sees",
+        by,
         kind,
     )
 
@@ -292,6 +312,7 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
         ("Threshold noise σ₁", _in_votes(study.sigma1, study)),
         ("Vote noise σ₂", _in_votes(study.sigma2, study)),
         ("Noise from", study.noise),
+        ("Votes reach the coordinator", _ways(study)),
         ("Protected", _protects(study)),
         ("Budget", f"ε = {study.budget:,.6g}" if study.budget is not None else "none was set; ε is reported"),
         ("Stop", f"at {study.labels:,} labels or {study.max_queries:,} queries"),
@@ -303,6 +324,17 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
         ("Seed", "none" if study.seed is None else f"{study.seed} (repeatable, not private)"),
     ]
     return [(name, value) for name, value in terms if value]
+
+
+def _ways(study: StudyFacts) -> str:
+    if study.coordinator == "hospital-noise" and study.sigma_party is not None:
+        return (
+            f"masked, with noise of σ = {study.sigma_party:.4g} votes of every hospital; counted on are the "
+            f"{study.least_clients - study.colluders:,} that are surely there and tell nobody"
+        )
+    return {"plain": "as they are", "secure-sum": "masked: only their sum can be read"}.get(
+        study.coordinator, ""
+    )
 
 
 def _pool(study: StudyFacts) -> str:

@@ -64,7 +64,10 @@ if sys.argv[1] == "inline":
 else:
     from pate_fed.flower.engine import run_on_ray
     start = time.perf_counter()
-    run_on_ray(server, lambda: client, num_nodes={PARTIES}, device="cpu", gpus_per_client=None)
+    import pathlib
+    folder = pathlib.Path(sys.argv[2])
+    options = dict(device="cpu", gpus_per_client=None, folder=folder)
+    run_on_ray(server, lambda: client, num_nodes={PARTIES}, **options)
 print(f"all, start and end of the engine included: {{time.perf_counter() - start:.2f}} s")
 """
 
@@ -77,7 +80,7 @@ def test_parties_and_batches_without_learning(backend: str, tmp_path: Path) -> N
     start = time.perf_counter()
     root = Path(__file__).resolve().parent.parent.parent
     done = subprocess.run(
-        [sys.executable, str(script), backend],
+        [sys.executable, str(script), backend, str(tmp_path)],
         capture_output=True,
         text=True,
         check=True,

@@ -95,8 +95,8 @@ def test_two_that_always_agree_learn_without_labels(
     images, labels = stripes(80)
     true = steps.build_discriminator
 
-    def stubborn(*args: object) -> object:
-        network = true(*args)  # type: ignore[arg-type]
+    def stubborn(*args: object, **options: object) -> object:
+        network = true(*args, **options)  # type: ignore[arg-type]
         with torch.no_grad():
             network.output.bias[1] = 1000.0  # type: ignore[index, operator, union-attr]
         return network

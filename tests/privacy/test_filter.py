@@ -282,6 +282,8 @@ def test_odometer_never_runs_backwards_and_ends_at_the_total() -> None:
     assert readings == sorted(readings) and len(readings) == 40
     assert readings[-1] == pytest.approx(epsilon_of(total_cost(events), 1e-5), rel=1e-6)
     assert Odometer(1e-5).readings([]) == []
+    paid = Odometer(1e-5, Cost(Fraction(1, 100))).readings(events)
+    assert all(more > less for more, less in zip(paid, readings, strict=True))
 
 
 def test_filter_agrees_with_dp_accounting_on_gaussian_events() -> None:

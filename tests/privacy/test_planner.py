@@ -13,10 +13,12 @@ from pate_fed.errors import InputError
 from pate_fed.privacy import (
     BudgetFilter,
     ConfidentGNMax,
+    DistributedGNMax,
     GNMax,
     Plan,
     Protection,
     SeededNoise,
+    epsilon_of,
     past_votes,
     past_votes_from_file,
     plan,
@@ -207,6 +209,47 @@ def test_a_plan_can_be_written_down(usual: Plan) -> None:
         assert part in text
     assert usual.best and usual.best.line() in text
     assert usual.best.bytes_per_hospital == 4 * 10 * usual.best.asked
+
+
+def test_noise_at_the_hospitals_is_priced_beside_the_best_offer(usual: Plan) -> None:
+    best, shares = usual.best, usual.hospital_noise
+    assert best and shares
+    assert (shares.hospitals, shares.colluders, shares.honest) == (250, 25, 175)
+    assert shares.asked == best.asked
+    # Whoever is counted on adds up to the noise of the offer, and every asked query is paid in full.
+    assert shares.sigma_party**2 * shares.honest == pytest.approx(shares.sigma2**2)
+    paid = (
+        GNMax(num_teachers=250, num_classes=10, sigma=shares.sigma2).cost_asked(Protection()) * shares.asked
+    )
+    assert shares.epsilon == pytest.approx(epsilon_of(paid, 1e-5), rel=1e-6)
+    # All 250 voting, the coordinator still cannot take away 225 shares.
+    seen = GNMax(num_teachers=250, num_classes=10, sigma=math.sqrt(225) * shares.sigma_party)
+    paid = seen.cost_asked(Protection()) * shares.asked
+    assert shares.epsilon_coordinator == pytest.approx(epsilon_of(paid, 1e-5), rel=1e-6)
+    assert shares.epsilon_coordinator < shares.epsilon
+    text = "\n".join(usual.lines())
+    assert "--noise-at hospitals" in text and f"affords {shares.affordable} such queries" in text
+
+
+def test_what_the_budget_affords_with_shares_fits_it(usual: Plan) -> None:
+    shares = usual.hospital_noise
+    assert shares
+    for queries, fits in ((shares.affordable, True), (shares.affordable + 1, False)):
+        mechanism = DistributedGNMax(
+            num_teachers=250,
+            num_classes=10,
+            threshold=None,
+            sigma_party=shares.sigma_party,
+            least_honest=shares.honest,
+        )
+        assert BudgetFilter(2.0, 1e-5).holds(mechanism.cost_asked(Protection()) * queries) is fits
+
+
+def test_shares_too_small_are_raised_and_too_few_hospitals_get_none() -> None:
+    assert plan(**{**TERMS, "num_teachers": 30}, num_hospitals=3).hospital_noise is None
+    made = plan(**{**TERMS, "epsilon": 50.0}).hospital_noise
+    assert made and made.sigma_party**2 >= 2
+    assert json.loads(json.dumps(plan(**TERMS).to_dict()))["hospital_noise"]["hospitals"] == 250
 
 
 def test_the_same_question_has_the_same_answer(usual: Plan) -> None:

@@ -18,6 +18,7 @@ from pate_fed.report import (
     RunResult,
     Samples,
     Seconds,
+    Spending,
     StudyFacts,
     count_confusion,
     count_top_votes,
@@ -67,6 +68,15 @@ def _releases(answered_in_all: int) -> tuple[Release, ...]:
         epsilon = rho + 2 * math.sqrt(rho * math.log(1e5))
         releases.append(Release(batch=batch, asked=asked, answered=answered, epsilon=epsilon))
     return tuple(releases)
+
+
+def _spending(releases: tuple[Release, ...]) -> Spending:
+    ends = range(1, len(releases) + 1)
+    return Spending(
+        asked=tuple(sum(release.asked for release in releases[:end]) for end in ends),
+        answered=tuple(sum(release.answered for release in releases[:end]) for end in ends),
+        epsilon=tuple(release.epsilon for release in releases),
+    )
 
 
 def _evaluation(rng: np.random.Generator) -> Evaluation:
@@ -136,11 +146,12 @@ def run_result() -> RunResult:
             peak_memory_mb=2750,
         ),
         releases=releases,
+        spending=_spending(releases),
         epochs=_epochs(rng),
         evaluation=evaluation,
         samples=_samples(rng),
         left_out=(LeftOut(party="party-017", phase="vote", reason="no answer within 600 s"),),
-        party_seconds=230.1,
+        engine_seconds=14.0,
         started="2026-03-01T08:00:00.000+00:00",
         ended="2026-03-01T08:06:01.000+00:00",
     )

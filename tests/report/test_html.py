@@ -19,6 +19,7 @@ from pate_fed.report import (
     PrivacyFigures,
     RunLog,
     RunResult,
+    Spending,
     read_result,
     render_report,
     write_report,
@@ -222,6 +223,20 @@ def test_each_kind_of_coordinator_is_described(run_result: RunResult, kind: str)
     assert ("ε = 2.500, δ = 1e-5" in words) is (epsilon is not None)
 
 
+@pytest.mark.parametrize(("colluders", "bound"), [(25, "25 hospitals that pool"), (0, "No bound is stated")])
+def test_how_many_may_pool_what_they_know_is_said(run_result: RunResult, colluders: int, bound: str) -> None:
+    study = replace(
+        run_result.study, coordinator="hospital-noise", colluders=colluders, sigma_party=3.0237, seed=None
+    )
+    page = Page(render_report(replace(run_result, study=study))).words
+    assert (
+        "while at most 199 hospitals pool what they know with it (149 where it breaks the protocol)" in page
+    )
+    assert f"while at most {colluders} hospitals tell it their own" in page
+    assert "σ = 3.024 votes of every hospital; counted on are the" in page
+    assert bound in page
+
+
 def test_a_student_that_keeps_every_label_shows_no_shares(run_result: RunResult) -> None:
     values = {"loss_supervised": 0.5, "kept_share": 1.0, "disagreements": 0.0}
     epochs = tuple(replace(epoch, values=values) for epoch in run_result.epochs)
@@ -235,10 +250,10 @@ def test_equal_results_give_equal_reports(run_result: RunResult) -> None:
 
 
 def test_the_report_comes_from_the_run_directory_alone(run_result: RunResult, tmp_path: Path) -> None:
-    assert run_result.samples is not None and run_result.party_seconds is not None
+    assert run_result.samples is not None and run_result.engine_seconds is not None
     with RunLog(tmp_path / "log.jsonl") as log:
         log.write(run_result.study)
-        log.write(PartyWork(seconds=run_result.party_seconds))
+        log.write(PartyWork(seconds=230.1, engine_seconds=run_result.engine_seconds))
         for event in (*run_result.releases, *run_result.left_out, *run_result.epochs):
             log.write(event)
         log.write(run_result.evaluation)
@@ -310,6 +325,13 @@ def test_importing_the_room_is_light() -> None:
 
 
 def test_the_engines_share_is_told_where_it_is_known(run_result: RunResult) -> None:
-    assert run_result.engine_seconds == pytest.approx(212.4 + 31.7 - 230.1)
     assert "14.0 s (3.9% of the run) were Flower" in render_report(run_result)
-    assert "were Flower" not in render_report(replace(run_result, party_seconds=None))
+    assert "were Flower" not in render_report(replace(run_result, engine_seconds=None))
+
+
+def test_spending_is_drawn_along_the_batches(run_result: RunResult) -> None:
+    after_batches = Page(render_report(run_result)).words
+    along = Spending(asked=(10, 999), answered=(4, 411), epsilon=(0.4321, 2.9))
+    words = Page(render_report(replace(run_result, spending=along))).words
+    assert "0.433" in words
+    assert "0.433" not in after_batches

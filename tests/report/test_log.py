@@ -36,8 +36,10 @@ def write_run(result: RunResult, path: Path) -> None:
         log.write(result.study)
         log.write(Taught(clients=250, seconds=212.4))
         log.write(Voted(batch=0, clients=249, queries=1000, seconds=9.0))
-        if result.party_seconds is not None:
-            log.write(PartyWork(seconds=result.party_seconds))
+        if result.engine_seconds is not None:
+            log.write(PartyWork(seconds=230.1, engine_seconds=result.engine_seconds))
+        if result.spending is not None:
+            log.write(result.spending)
         for event in (*result.releases, *result.left_out, *result.epochs, result.evaluation):
             log.write(event)
         if result.samples is not None:

@@ -1,0 +1,135 @@
+"""Light teachers and students: a head in closed form on oriented gradients or on the public encoder.
+
+"hog-linear" is a linear head on the histograms themselves; "encoder-head" a kernel head on the encoder's
+directions. Both take a fraction of a second, and what they learn from beside the labels costs no privacy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pate_fed.errors import InputError
+from pate_fed.learning.features import Encoder, HistogramFront
+from pate_fed.learning.heads import (
+    LINEAR_RIDGE,
+    MOST_CENTRES,
+    STRENGTHS,
+    TEACHER_RIDGE,
+    KernelHead,
+    calibrate,
+    fit_ridge,
+    gaussian_kernel,
+)
+from pate_fed.learning.models import Classifier, Shape
+
+__all__ = ["empty_light", "fit_head_student", "fit_light_teacher"]
+
+JITTER = 1e-6  # of a kernel's unit diagonal
+
+
+def fit_light_teacher(
+    name: str,
+    pixels: Tensor,
+    labels: NDArray[np.int64],
+    *,
+    shape: Shape,
+    num_classes: int,
+    encoder: Encoder | None,
+) -> Classifier:
+    """One hospital's classifier from its own images (n, C, H, W), n ≥ 1.
+
+    Raises:
+        InputError: "encoder-head" without an encoder, or one of other images.
+    """
+    targets = _targets(labels, num_classes, pixels.device)
+    if name == "hog-linear":
+        front = HistogramFront(shape, None).to(pixels.device)
+        front.fit(pixels)
+        ridge = fit_ridge(front(pixels), targets, strengths=(LINEAR_RIDGE,))
+        output = nn.Linear(len(ridge.weights), num_classes)
+        with torch.no_grad():
+            output.weight.copy_(ridge.weights.T)
+            output.bias.copy_(ridge.bias)
+        return Classifier(front, [], output)
+    if encoder is None:
+        raise InputError("teacher encoder-head needs the study's public encoder, and none was given")
+    if encoder.image_shape != shape:
+        raise InputError(f"the encoder is of images {encoder.image_shape}: {shape} is meant")
+    front = encoder.front().to(pixels.device)
+    model, _ = _kernel_model(front, front(pixels), targets, strengths=(TEACHER_RIDGE,))
+    return model
+
+
+def fit_head_student(
+    pixels: Tensor,
+    labels: NDArray[np.int64],
+    *,
+    num_classes: int,
+    encoder: Encoder,
+    generator: torch.Generator,
+) -> tuple[Classifier, float, float]:
+    """A kernel head from labelled public images, its strength and sharpness chosen on left-out labels.
+
+    Gives the model, the left-out supervised loss, and the estimated share of labels that fall at random.
+    More than 3,000 labels share that many centres, drawn by `generator`.
+    Shapes: pixels (m, C, H, W), labels (m,).
+    """
+    front = encoder.front().to(pixels.device)
+    features = front(pixels)
+    centres = features
+    if len(features) > MOST_CENTRES:
+        centres = features[torch.randperm(len(features), generator=generator)[:MOST_CENTRES]]
+    targets = _targets(labels, num_classes, pixels.device)
+    model, left_out = _kernel_model(front, features, targets, strengths=STRENGTHS, centres=centres)
+    truth = targets.argmax(dim=1)
+    sharpness, share = calibrate(left_out, truth)
+    assert isinstance(model.output, KernelHead)
+    model.output.sharpness.fill_(sharpness)
+    loss = float(nn.functional.cross_entropy(sharpness * left_out, truth))
+    return model, loss, share
+
+
+def empty_light(name: str, shape: Shape, num_classes: int, weights: dict[str, Tensor]) -> Classifier:
+    """The network `name` with the sizes that `weights` have, to be filled from them."""
+    if name == "hog-linear":
+        front = HistogramFront(shape, None)
+        return Classifier(front, [], nn.Linear(len(front.mean), num_classes))
+    front = HistogramFront(shape, weights["front.basis"].shape[1])
+    centres, features = weights["output.centres"].shape
+    return Classifier(front, [], KernelHead(centres, features, num_classes))
+
+
+def _kernel_model(
+    front: HistogramFront,
+    features: Tensor,
+    targets: Tensor,
+    *,
+    strengths: tuple[float, ...],
+    centres: Tensor | None = None,
+) -> tuple[Classifier, Tensor]:
+    """A kernel head, and the left-out scores (n, K) in double precision.
+
+    The kernel is K_nc K_cc⁻¹ K_cn (Nyström), the kernel itself where the centres are the samples.
+    """
+    centres = features if centres is None else centres
+    among = gaussian_kernel(centres.double(), centres.double())
+    among = among + JITTER * torch.eye(len(centres), dtype=among.dtype, device=among.device)
+    lower = torch.linalg.cholesky(among)
+    # Rows whose inner products are the kernel: K_nc L⁻ᵀ.
+    mapped = torch.linalg.solve_triangular(
+        lower, gaussian_kernel(centres.double(), features.double()), upper=False
+    ).T
+    ridge = fit_ridge(mapped, targets, strengths=strengths)
+    output = KernelHead(len(centres), centres.shape[1], targets.shape[1]).to(features.device)
+    output.centres.copy_(centres)
+    output.weights.copy_(torch.linalg.solve_triangular(lower.T, ridge.weights, upper=True))
+    output.bias.copy_(ridge.bias)
+    return Classifier(front, [], output), ridge.left_out
+
+
+def _targets(labels: NDArray[np.int64], num_classes: int, device: torch.device) -> Tensor:
+    found = torch.from_numpy(np.array(labels, dtype=np.int64)).to(device)
+    return nn.functional.one_hot(found, num_classes).double()

@@ -1,0 +1,285 @@
+"""Light teachers and students: their features, their closed forms against slow versions, their files."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.learning import (
+    Encoder,
+    Student,
+    StudentSettings,
+    Teacher,
+    TeacherSettings,
+    encoder_for,
+    fit_encoder,
+    train_student,
+    train_teacher,
+)
+from pate_fed.learning.features import histogram_size, oriented_histograms
+from pate_fed.learning.heads import calibrate, fit_ridge, gaussian_kernel, vote_with_heads
+
+MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
+
+
+@pytest.mark.parametrize("shape", [(28, 28, 1), (32, 32, 3), (8, 8, 1), (11, 14, 3)])
+def test_histograms_have_the_size_they_say(shape: tuple[int, int, int]) -> None:
+    rows, columns, channels = shape
+    found = oriented_histograms(torch.rand(3, channels, rows, columns))
+    assert found.shape == (3, histogram_size(shape))
+    assert bool((found >= 0).all()) and float(found.max()) <= 0.4 + 1e-6
+
+
+def test_histograms_see_the_angle_of_an_edge_and_not_its_brightness() -> None:
+    ramp = torch.linspace(0.1, 0.9, 12).square()  # of its square root the slope is the same everywhere
+    across, down = ramp.expand(12, 12)[None, None], ramp[:, None].expand(12, 12)[None, None]
+    first, second = (
+        oriented_histograms(each).view(4, 9, 2, 2).mean(dim=(0, 2, 3)) for each in (across, down)
+    )
+    assert int(first.argmax()) == 0  # the gradient points along 0°
+    assert int(second.argmax()) in (4, 5)  # 90° lies between 80° and 100°
+    strong = oriented_histograms(across * 1.0), oriented_histograms(across * 0.9)
+    assert torch.allclose(*strong, atol=0.05)
+
+
+@pytest.mark.parametrize(("n", "p"), [(12, 5), (6, 20)])
+def test_the_ridge_and_what_it_leaves_out_are_the_plain_ones(n: int, p: int) -> None:
+    generator = torch.Generator().manual_seed(n)
+    x = torch.randn(n, p, generator=generator, dtype=torch.float64)
+    y = torch.randn(n, 3, generator=generator, dtype=torch.float64)
+    found = fit_ridge(x, y, strengths=(0.3,))
+
+    def plain(keep: list[int], at: torch.Tensor) -> torch.Tensor:
+        # An unpenalised constant: its column is centred away, in the plain way by a huge weight.
+        ones = torch.cat([x[keep], 1e6 * torch.ones(len(keep), 1, dtype=x.dtype)], dim=1)
+        gram = ones.T @ ones + 0.3 * torch.eye(p + 1, dtype=x.dtype)
+        weights = torch.linalg.solve(gram, ones.T @ y[keep])
+        return torch.cat([at, 1e6 * torch.ones(len(at), 1, dtype=x.dtype)], dim=1) @ weights
+
+    everyone = list(range(n))
+    assert torch.allclose(x @ found.weights + found.bias, plain(everyone, x), atol=1e-4)
+    slow = torch.cat([plain([j for j in everyone if j != i], x[i : i + 1]) for i in everyone])
+    assert torch.allclose(found.left_out, slow, atol=1e-4)
+
+
+def test_the_strength_with_the_least_left_out_error_is_taken() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 30, generator=generator)
+    y = torch.randn(40, 2, generator=generator)  # nothing to learn
+    assert fit_ridge(x, y, strengths=(1e-3, 1e3)).strength == 1e3
+    assert fit_ridge(x, x[:, :2], strengths=(1e-3, 1e3)).strength == 1e-3
+
+
+def test_calibration_finds_the_noise_and_the_sharpness() -> None:
+    rng = np.random.default_rng(0)
+    scores = torch.from_numpy(rng.normal(size=(4000, 5)))
+    truth = torch.distributions.Categorical(logits=4 * scores)
+    torch.manual_seed(0)
+    labels = truth.sample()
+    random = torch.from_numpy(rng.random(4000) < 0.3)
+    labels = torch.where(random, torch.from_numpy(rng.integers(0, 5, 4000)), labels)
+    sharpness, share = calibrate(scores, labels)
+    assert sharpness == pytest.approx(4, rel=0.25) and share == pytest.approx(0.3, abs=0.06)
+
+
+def test_many_heads_at_once_vote_as_one_by_one(stripes: MakeStripes) -> None:
+    images, labels = stripes(90)
+    public, _ = stripes(50, seed=1)
+    encoder = fit_encoder(public)
+    parts = np.arange(90).reshape(3, 30)
+    features = torch.from_numpy(encoder.transform(images))
+    together = vote_with_heads(
+        features[parts],
+        torch.from_numpy(labels)[parts],
+        torch.from_numpy(encoder.transform(public)),
+        num_classes=4,
+    )
+    for row, part in zip(together.numpy(), parts, strict=True):
+        teacher = train_teacher(
+            images[part],
+            labels[part],
+            num_classes=4,
+            settings=TeacherSettings(name="encoder-head"),
+            seed=0,
+            encoder=encoder,
+        )
+        assert np.mean(teacher.predict(public) == row) > 0.97  # single precision may turn a close call
+
+
+@pytest.mark.parametrize("name", ["hog-linear", "encoder-head"])
+@pytest.mark.parametrize("shape", [(16, 1), (11, 3)])
+def test_light_teachers_learn_and_are_kept(
+    stripes: MakeStripes, tmp_path: Path, name: str, shape: tuple[int, int]
+) -> None:
+    size, channels = shape
+    images, labels = stripes(200, size=size, channels=channels)
+    fresh, truth = stripes(200, size=size, channels=channels, seed=1)
+    teacher = train_teacher(
+        images,
+        labels,
+        num_classes=4,
+        settings=TeacherSettings(name=name),
+        seed=0,
+        encoder=fit_encoder(fresh),
+    )
+    voted = teacher.predict(fresh)
+    assert np.mean(voted == truth) > 0.6
+    teacher.save(tmp_path / "t.pt")
+    assert np.array_equal(Teacher.load(tmp_path / "t.pt").predict(fresh), voted)
+
+
+@pytest.mark.parametrize("name", ["hog-linear", "encoder-head"])
+@pytest.mark.parametrize("count", [1, 2, 31])
+def test_light_teachers_take_any_part(stripes: MakeStripes, name: str, count: int) -> None:
+    images, _ = stripes(40)
+    labels = np.full(count, 3, dtype=np.int64)
+    settings = TeacherSettings(name=name)
+    teacher = train_teacher(
+        images[:count], labels, num_classes=4, settings=settings, seed=0, encoder=fit_encoder(images)
+    )
+    assert np.all(teacher.predict(images) == 3)  # labels all of one class
+
+
+def test_flat_images_give_a_teacher() -> None:
+    images = np.zeros((5, 8, 8, 1), dtype=np.uint8)
+    for name in ("hog-linear", "encoder-head"):
+        teacher = train_teacher(
+            images,
+            np.array([1, 1, 0, 1, 1]),
+            num_classes=2,
+            settings=TeacherSettings(name=name),
+            seed=0,
+            encoder=fit_encoder(images),
+        )
+        assert np.all(teacher.predict(images) == 1)
+
+
+def test_a_teacher_without_its_encoder_is_refused(stripes: MakeStripes) -> None:
+    images, labels = stripes(20)
+    settings = TeacherSettings(name="encoder-head")
+    with pytest.raises(InputError, match="encoder"):
+        train_teacher(images, labels, num_classes=4, settings=settings, seed=0)
+    with pytest.raises(InputError, match=r"\(16, 16, 1\)"):
+        train_teacher(
+            images,
+            labels,
+            num_classes=4,
+            settings=settings,
+            seed=0,
+            encoder=fit_encoder(stripes(9, size=8)[0]),
+        )
+
+
+def test_an_encoder_is_kept_and_held_to_its_digest(stripes: MakeStripes, tmp_path: Path) -> None:
+    images, _ = stripes(60)
+    encoder = fit_encoder(images)
+    encoder.save(tmp_path / "e.npz")
+    again = Encoder.load(tmp_path / "e.npz", digest=encoder.digest)
+    assert again.digest == encoder.digest == fit_encoder(images).digest
+    assert np.array_equal(again.transform(images), encoder.transform(images))
+    other = fit_encoder(images[:50])
+    assert other.digest != encoder.digest
+    with pytest.raises(IntegrityError, match=encoder.digest):
+        Encoder.load(tmp_path / "e.npz", digest=other.digest)
+    with pytest.raises(InputError, match="no encoder"):
+        Encoder.load(tmp_path / "none.npz")
+    data = (tmp_path / "e.npz").read_bytes()
+    for damaged in (data[: len(data) // 2], b"nothing"):
+        (tmp_path / "e.npz").write_bytes(damaged)
+        with pytest.raises(IntegrityError, match="damaged"):
+            Encoder.load(tmp_path / "e.npz")
+
+
+def test_a_pools_encoder_is_fitted_once(stripes: MakeStripes) -> None:
+    images, _ = stripes(30)
+    settings = TeacherSettings(name="encoder-head")
+    assert encoder_for(TeacherSettings(), images, digest="a") is None
+    first = encoder_for(settings, images, digest="a")
+    assert first is not None and first.digest == fit_encoder(images).digest
+    assert encoder_for(settings, images, digest="a") is first
+    assert encoder_for(settings, images[:20], digest="b") is not first
+
+
+def test_an_encoder_of_objects_is_not_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "e.npz", image_shape=np.array([print], dtype=object))
+    with pytest.raises(IntegrityError, match="not an encoder"):
+        Encoder.load(tmp_path / "e.npz")
+
+
+def test_features_have_mean_squared_length_one(stripes: MakeStripes) -> None:
+    images, _ = stripes(300)
+    features = fit_encoder(images).transform(images)
+    assert np.mean(np.sum(features**2, axis=1)) == pytest.approx(1, rel=1e-4)
+    assert np.allclose(features.mean(axis=0), 0, atol=1e-4)
+
+
+def _student(stripes: MakeStripes, *, labels: NDArray[np.int64] | None = None, count: int = 120) -> Student:
+    images, truth = stripes(300)
+    noisy = truth[:count].copy() if labels is None else labels
+    if labels is None:
+        noisy[::5] = (noisy[::5] + 1) % 4
+    return train_student(
+        images,
+        labelled_index=np.arange(len(noisy)),
+        labels=noisy,
+        num_classes=4,
+        settings=StudentSettings(name="encoder-head"),
+        seed=0,
+        test_images=images[200:],
+        test_labels=truth[200:],
+    )
+
+
+def test_a_head_student_stands_wrong_labels_and_is_kept(stripes: MakeStripes, tmp_path: Path) -> None:
+    student = _student(stripes)
+    fresh, truth = stripes(300, seed=2)
+    assert np.mean(student.predict(fresh) == truth) > 0.85
+    (record,) = student.history
+    assert record.test_accuracy is not None and record.test_accuracy > 0.8 and record.disagreements is None
+    student.save(tmp_path / "s.pt")
+    shares = student.predict_proba(fresh)
+    assert np.allclose(shares.sum(axis=1), 1, atol=1e-5)
+    assert np.array_equal(Student.load(tmp_path / "s.pt").predict_proba(fresh), shares)
+    student.export(tmp_path / "s.ts")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls TorchScript old
+        found = torch.jit.load(str(tmp_path / "s.ts"))(torch.from_numpy(fresh[:7]))
+    assert np.allclose(found.numpy(), shares[:7], atol=1e-5)
+
+
+def test_left_out_labels_calibrate_a_student(stripes: MakeStripes) -> None:
+    _, truth = stripes(300)
+    random = np.random.default_rng(0).integers(0, 4, 300)
+    fresh, right = stripes(500, seed=2)
+    shares = _student(stripes, labels=np.where(random < 2, truth, random)).predict_proba(fresh)
+    accuracy = float(np.mean(shares.argmax(axis=1) == right))
+    assert accuracy > 0.9
+    assert abs(float(shares.max(axis=1).mean()) - accuracy) < 0.1
+
+
+@pytest.mark.parametrize("labels", [[2], [2, 2, 2], [0, 1, 3]])
+def test_few_labels_give_a_student(stripes: MakeStripes, labels: list[int]) -> None:
+    student = _student(stripes, labels=np.array(labels))
+    fresh, _ = stripes(50, seed=2)
+    assert set(student.predict(fresh)) <= set(labels)  # a class without a label is not learnt
+
+
+def test_more_labels_than_centres(stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pate_fed.learning import light
+
+    monkeypatch.setattr(light, "MOST_CENTRES", 60)
+    fresh, truth = stripes(200, seed=2)
+    assert np.mean(_student(stripes).predict(fresh) == truth) > 0.8
+
+
+def test_the_kernel_is_the_plain_one() -> None:
+    a, b = torch.randn(4, 3), torch.randn(5, 3)
+    plain = [[np.exp(-float(((x - y) ** 2).sum())) for y in b] for x in a]
+    assert np.allclose(gaussian_kernel(a, b).numpy(), plain, atol=1e-5)
