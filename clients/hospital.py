@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,7 @@ from numpy.typing import NDArray
 from clients.journal import Journal
 from clients.masked import MaskedStep, enrol, is_sound, refusal_for
 from clients.site import Site
+from clients.teaching import count_votes, teacher_paths, train_missing
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.protocol import (
     EVALUATION,
@@ -53,9 +52,15 @@ class Hospital:
         """Agree to the terms and train; teachers already trained under the same terms are kept."""
         try:
             terms = Terms.from_json(request.terms)
+            self._site = self._site.under(terms)
+            if request.pool:
+                self._site.keep_pool(request.pool)
         except IntegrityError:
             return self.refuse(Refusal.MALFORMED)
-        reason = self._objection(terms)
+        try:
+            reason = self._objection(terms)
+        except InputError as error:
+            return self._unusable(error)
         if reason is not None:
             return self.refuse(reason)
         agreed = self._agreed_digest()
@@ -67,8 +72,7 @@ class Hospital:
         try:
             self._train_missing_teachers(terms)
         except InputError as error:
-            self.journal.fault(error)
-            return self.refuse(Refusal.DATA)
+            return self._unusable(error)
         try:
             enrolment = enrol(self._site, terms, request.enrol)
         except IntegrityError as error:
@@ -117,7 +121,7 @@ class Hospital:
     def _unasked(self, request: VoteRequest) -> Refusal | None:
         """Why nothing is voted on this question, or None."""
         agreed = self._agreed_digest()
-        if agreed is None or not all(path.exists() for path in self._teacher_paths()):
+        if agreed is None or not all(path.exists() for path in teacher_paths(self._site)):
             return Refusal.NOT_TAUGHT
         if request.terms_digest != agreed:
             return Refusal.TERMS
@@ -135,6 +139,9 @@ class Hospital:
 
     def _objection(self, terms: Terms) -> Refusal | None:
         """Why these terms are not this hospital's study, or None."""
+        reason = self._site.objection(terms)
+        if reason is not None:
+            return reason
         dataset, study = self._site.dataset, self._site.study
         if (terms.pool_size, terms.pool_digest) != (len(dataset.public_images), self._site.pool_digest):
             return Refusal.POOL
@@ -143,6 +150,11 @@ class Hospital:
             return Refusal.TERMS
         return None
 
+    def _unusable(self, error: InputError) -> RefusalReply:
+        """The hospital's own data do not do; why is for its own eyes."""
+        self.journal.note("data", sentence=str(error))
+        return self.refuse(Refusal.DATA)
+
     def _terms(self) -> Terms:
         """The agreed terms."""
         return Terms.from_json((self._site.state_dir / "terms.json").read_text(encoding="utf-8"))
@@ -150,41 +162,15 @@ class Hospital:
     def _agreed_digest(self) -> str | None:
         return self._terms().digest if (self._site.state_dir / "terms.json").exists() else None
 
-    def _teacher_paths(self) -> list[Path]:
-        teachers = self._site.study.parties.teachers_per_client
-        return [self._site.state_dir / f"teacher-{number}.pt" for number in range(teachers)]
-
     def _train_missing_teachers(self, terms: Terms) -> None:
-        from pate_fed.learning import encoder_for, train_teacher
-
-        dataset, settings = self._site.dataset, self._site.study.teacher
-        encoder = encoder_for(settings, dataset.public_images, digest=terms.pool_digest)
-        parts = zip(self._teacher_paths(), self._site.teacher_parts(), strict=True)
-        for number, (path, part) in enumerate(parts):
-            if path.exists():
-                continue
-            with _one_thread():
-                teacher = train_teacher(
-                    dataset.private_images[part],
-                    dataset.private_labels[part],
-                    num_classes=terms.num_classes,
-                    settings=settings,
-                    seed=self._site.study.seed_for("teacher", self._site.number, number),
-                    device=self._site.device,
-                    encoder=encoder,
-                )
-            teacher.save(path)
-            self.journal.note("taught", teacher=number)
+        train_missing(
+            self._site,
+            pool_digest=terms.pool_digest,
+            taught=lambda number: self.journal.note("taught", teacher=number),
+        )
 
     def _count_votes(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        from pate_fed.learning import Teacher
-
-        images = self._site.dataset.public_images[index]
-        votes = np.zeros((len(images), self._site.dataset.num_classes), dtype=np.int64)
-        with _one_thread():
-            for path in self._teacher_paths():
-                teacher = Teacher.load(path, device=self._site.device)
-                votes[np.arange(len(images)), teacher.predict(images)] += 1
+        votes = count_votes(self._site, self._site.dataset.public_images[index])
         self.journal.note("voted", queries=len(votes), bytes=votes.nbytes)
         return votes
 
@@ -205,16 +191,3 @@ def _write_private(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One thread in torch: the order of additions, and so a vote, must not depend on the machine's cores."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -6,17 +6,29 @@ is read here stays in the house.
 
 from __future__ import annotations
 
+import io
 import json
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 
-from clients.site import Site
-from pate_fed.errors import InputError
-from pate_fed.study import load_study, study_from_dict
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["LocalSettings", "local_site"]
+from clients.site import Site
+from pate_fed.data import Dataset, Kind, Schema, pool_digest, read_pool, read_records, split_by_patient
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.learning import StudentSettings, TeacherSettings
+from pate_fed.protocol import Refusal, Terms
+from pate_fed.study import Data, Parties, Study, load_study, study_from_dict
+
+__all__ = ["LocalSettings", "LocalSite", "local_site"]
 
 PART = "part:"
+POOL_FILE = "pool.npy"
+TERMS_FILE = "terms.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,33 +36,131 @@ class LocalSettings:
     """What the hospital's user gave on the command line.
 
     `data` is a path, or part:I for a rehearsal: the records that party I of a simulation of `config` gets.
+    `pool` is the hospital's own copy of the public inputs; None: the coordinator sends one. `teachers` is how
+    many it is ready to train; None: as the study says.
     """
 
     hospital: str
     data: str
     state_dir: Path
     config: Path | None = None
+    pool: Path | None = None
+    teachers: int | None = None
 
     @classmethod
     def read(cls, path: Path) -> LocalSettings:
         """From the site file that the launcher wrote."""
         values = json.loads(path.read_text(encoding="utf-8"))
-        return cls(
-            hospital=values["hospital"],
-            data=values["data"],
-            state_dir=Path(values["state_dir"]),
-            config=None if values.get("config") is None else Path(values["config"]),
+        for name in ("state_dir", "config", "pool"):
+            values[name] = None if values.get(name) is None else Path(values[name])
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSite(Site):
+    """One real hospital. What its study is comes from the terms alone, once it has seen them."""
+
+    settings: LocalSettings
+    terms: Terms | None = None
+
+    def under(self, terms: Terms) -> LocalSite:
+        """The same hospital in the study of these terms.
+
+        Raises:
+            IntegrityError: terms that no study of this release has.
+        """
+        return replace(self, terms=terms, study=_study_of(terms))
+
+    def objection(self, terms: Terms) -> Refusal | None:
+        """What only a real hospital minds, before it reads its data."""
+        ready = self.settings.teachers
+        if ready is not None and ready != terms.teachers_per_client:
+            return Refusal.TERMS
+        return None if self._pool_path.exists() else Refusal.NO_POOL
+
+    def keep_pool(self, content: bytes) -> None:
+        """Keep the public pool that the coordinator sent, if it is the one in the terms.
+
+        Raises:
+            IntegrityError: it is not.
+        """
+        terms = self.terms
+        try:
+            inputs = np.load(io.BytesIO(content), allow_pickle=False)
+            sound = terms is not None and pool_digest(inputs) == terms.pool_digest
+        except (ValueError, EOFError, InputError) as error:
+            raise IntegrityError("the public pool that came is no array") from error
+        if not sound:
+            raise IntegrityError("the public pool that came is not the one in the terms")
+        part = self.state_dir / (POOL_FILE + ".part")
+        handle = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        part.replace(self.state_dir / POOL_FILE)
+
+    @property
+    def dataset(self) -> Dataset:
+        """The hospital's own records and its copy of the public pool."""
+        if self.terms is None:
+            raise InputError("no study was agreed to yet")
+        return _dataset(self.settings, self._pool_path, self.terms.to_json())
+
+    @property
+    def pool_digest(self) -> str:
+        """SHA-256 hex of the public pool as it lies here."""
+        return self.dataset.pool_digest
+
+    @property
+    def seeding(self) -> int:
+        """Seeds this hospital's training in a study with a seed; from its name, as a simulation's is."""
+        return seed_of(self.party)
+
+    def teacher_parts(self) -> list[NDArray[np.int64]]:
+        """Indices of this hospital's records, one disjoint part a teacher, no patient in two."""
+        dataset = self.dataset
+        everyone = np.arange(len(dataset.private_labels), dtype=np.int64)
+        patients = everyone if dataset.patients is None else dataset.patients
+        return split_by_patient(
+            everyone,
+            patients,
+            num_teachers=self.study.parties.teachers_per_client,
+            seed=self.study.seed_for("split", self.seeding),
         )
+
+    @property
+    def _pool_path(self) -> Path:
+        return self.settings.pool or self.state_dir / POOL_FILE
+
+
+def seed_of(name: str) -> int:
+    """A number for seeds from a hospital's name."""
+    return int.from_bytes(sha256(name.encode()).digest()[:4], "big")
 
 
 def local_site(settings: LocalSettings) -> Site:
     """The site of one hospital.
 
     Raises:
-        InputError: the study of a rehearsal is not given, or the part is none of its parties'.
+        InputError: a rehearsal without its study, or of a party that it has not.
+        IntegrityError: the agreed terms on disk are damaged.
     """
+    if settings.data.startswith(PART):
+        return _rehearsing(settings)
+    site = LocalSite(
+        party=settings.hospital,
+        number=0,
+        study=Study(),
+        state_dir=settings.state_dir,
+        simulated=False,
+        settings=settings,
+    )
+    agreed = settings.state_dir / TERMS_FILE
+    return site.under(Terms.from_json(agreed.read_text(encoding="utf-8"))) if agreed.exists() else site
+
+
+def _rehearsing(settings: LocalSettings) -> Site:
     if settings.config is None:
-        raise InputError("--data part:I: give --config with the study that is rehearsed")
+        raise InputError(f"--data {settings.data}: give --config with the study that is rehearsed")
     study = study_from_dict(load_study(settings.config)).resolve()
     number = settings.data.removeprefix(PART)
     if not number.isdigit() or int(number) >= study.parties.num_clients:
@@ -65,3 +175,59 @@ def local_site(settings: LocalSettings) -> Site:
         state_dir=settings.state_dir,
         simulated=False,
     )
+
+
+def _kind(terms: Terms) -> Kind:
+    schema = None if terms.table is None else Schema.from_toml(terms.table)
+    return Kind(classes=terms.classes, schema=schema, shape=terms.image_shape)
+
+
+def _study_of(terms: Terms) -> Study:
+    """As much of the study as a hospital's side needs, from the terms."""
+    try:
+        kind = _kind(terms)
+        dataset = "images" if kind.schema is None else "table"
+        student = StudentSettings() if kind.schema is None else StudentSettings(name="forest")
+        parties = Parties(num_clients=terms.num_clients, teachers_per_client=terms.teachers_per_client)
+        if len(kind.classes) != terms.num_classes:
+            raise InputError("as many names as classes are meant")
+        return Study(
+            name=terms.study,
+            seed=terms.seed,
+            parties=parties,
+            data=Data(dataset=dataset, pool=POOL_FILE, classes=kind.classes, table=kind.schema),
+            teacher=TeacherSettings(**terms.teacher),
+            student=student,
+        )
+    except (InputError, TypeError) as error:
+        raise IntegrityError("the terms are of no study that this release knows") from error
+
+
+@lru_cache(maxsize=1)
+def _dataset(settings: LocalSettings, pool: Path, terms: str) -> Dataset:
+    agreed = Terms.from_json(terms)
+    kind = _kind(agreed)
+    own = read_records(Path(settings.data), kind)
+    public = _stored(pool) if pool.name == POOL_FILE else read_pool(pool, kind).inputs
+    return Dataset(
+        name=agreed.study,
+        num_classes=agreed.num_classes,
+        class_names=agreed.classes,
+        private_images=own.inputs,
+        private_labels=own.labels,
+        public_images=public,
+        public_labels=np.full(len(public), -1, dtype=np.int64),  # a hospital has no use for them
+        num_queries=len(public),
+        pool_digest=pool_digest(public),
+        patients=own.patients,
+    )
+
+
+def _stored(path: Path) -> NDArray[np.float64]:
+    try:
+        inputs: NDArray[np.float64] = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(
+            f"{path}: the public pool cannot be read; delete it, and it is sent again"
+        ) from error
+    return inputs

@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data import Dataset, load_dataset, partition, pool_digest, split_among_teachers
+from pate_fed.data import Dataset, partition, pool_digest, split_among_teachers, split_by_patient
 from pate_fed.errors import InputError
-from pate_fed.learning import resolve_device
+from pate_fed.protocol import Refusal, Terms
 from pate_fed.study import Study, load_study, study_from_dict
+from pate_fed.study_data import load_study_data
 
 __all__ = ["SITE_VARIABLE", "Site", "read_site"]
 
@@ -44,6 +45,8 @@ class Site:
     @property
     def device(self) -> str:
         """Where teachers train: cpu or cuda."""
+        from pate_fed.learning import resolve_device
+
         return resolve_device(self.study.engine.device)
 
     @property
@@ -52,17 +55,38 @@ class Site:
         return _dataset(self.study)
 
     @property
+    def seeding(self) -> int:
+        """What seeds this party's training: its number, or its name's where it has a file of its own."""
+        if self.study.data.from_files:
+            from clients.local import seed_of
+
+            return seed_of(self.party)
+        return self.number
+
+    def under(self, terms: Terms) -> Site:
+        """The site in the study of these terms: a simulated party knows its study already."""
+        return self
+
+    def objection(self, terms: Terms) -> Refusal | None:
+        """What the site minds about terms, before any data are read; a simulated party minds nothing."""
+        return None
+
+    def keep_pool(self, content: bytes) -> None:
+        """Keep the public pool that the coordinator sent; a simulated party has it already."""
+
+    @property
     def pool_digest(self) -> str:
         """SHA-256 hex of the public pool as it lies here, whatever a cache says of it."""
         return _pool_digest(self.study)
 
     def teacher_parts(self) -> list[NDArray[np.int64]]:
         """Indices of this party's records, one disjoint part a teacher."""
-        mine = _partition(self.study)[self.number]
+        mine, dataset = _partition(self.study)[self.number], self.dataset
         teachers = self.study.parties.teachers_per_client
-        return split_among_teachers(
-            mine, num_teachers=teachers, seed=self.study.seed_for("split", self.number)
-        )
+        seed = self.study.seed_for("split", self.seeding)
+        if dataset.patients is not None:
+            return split_by_patient(mine, dataset.patients[mine], num_teachers=teachers, seed=seed)
+        return split_among_teachers(mine, num_teachers=teachers, seed=seed)
 
 
 def read_site(node_config: Mapping[str, object]) -> Site:
@@ -81,7 +105,8 @@ def read_site(node_config: Mapping[str, object]) -> Site:
         raise InputError(f"{SITE_VARIABLE} and partition-id say where a party's data are; one is missing")
     study, state_dir = _read_site_file(path)
     width = len(str(study.parties.num_clients - 1))
-    party = f"party-{number:0{width}d}"
+    files = study.data.private
+    party = Path(files[number]).stem if files else f"party-{number:0{width}d}"
     return Site(party=party, number=number, study=study, state_dir=state_dir / party, simulated=True)
 
 
@@ -96,8 +121,7 @@ def _read_site_file(path: str) -> tuple[Study, Path]:
 
 @lru_cache(maxsize=1)
 def _dataset(study: Study) -> Dataset:
-    folder = None if study.data.data_dir is None else Path(study.data.data_dir)
-    return load_dataset(study.data.dataset, glyph=study.data.glyph, data_dir=folder)
+    return load_study_data(study)
 
 
 @lru_cache(maxsize=1)
@@ -107,9 +131,11 @@ def _pool_digest(study: Study) -> str:
 
 @lru_cache(maxsize=1)
 def _partition(study: Study) -> list[NDArray[np.int64]]:
+    dataset = _dataset(study)
     return partition(
-        _dataset(study).private_labels,
+        dataset.private_labels,
         num_parties=study.parties.num_clients,
         scheme=study.parties.partition,
         seed=study.seed_for("partition"),
+        owners=dataset.owners,
     )

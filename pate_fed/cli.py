@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pate_fed import __version__
 from pate_fed.arguments import Parser
+from pate_fed.cli_hospitals import add_hospital_commands
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 
 __all__ = ["main"]
@@ -168,6 +169,7 @@ def _parser() -> Parser:
     _add_plan(commands)
     _add_audit(commands)
     _add_ledger(commands)
+    add_hospital_commands(commands)
     report = commands.add_parser("report", help="write report.html of a run again")
     report.add_argument("run_dir", metavar="RUN_DIR")
     report.add_argument("--publishable", action="store_true", help="leave out what comes from private votes")

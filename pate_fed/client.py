@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pate_fed import __version__
 from pate_fed.arguments import Parser
 from pate_fed.connection import Connection
@@ -38,6 +40,7 @@ _POLL_S = 0.3
 _DELIVERY_S = 15.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _WORDS = {2: "wrong input", 5: "refused by policy", 6: "failed check"}
+_PART = "part:"  # rehearse with a simulated party's part
 _SITE_FILE = "hospital.json"
 
 
@@ -74,6 +77,7 @@ class _Hospital:
         if port is None:
             raise InputError(f"--server {arguments.server}: HOST:PORT is meant, as the coordinator shows it")
         _check_security(arguments, host)
+        _check_files(arguments)
         self._arguments, self._name = arguments, arguments.hospital
         self._state = private_folder(Path(arguments.state_dir or f"hospital-{self._name}"))
         self._queries = self._sent = 0
@@ -127,7 +131,7 @@ class _Hospital:
         request = done.request or {}
         status = str(request["status"]).upper()
         print(
-            f"{status}  hospital={self._name} {request['summary']!s} answered={self._queries} "
+            f"{status}  hospital={self._name} {request.get('summary')!s} answered={self._queries} "
             f"sent={self._sent}B log={self._state / 'log.jsonl'}",
             flush=True,
         )
@@ -141,12 +145,14 @@ class _Hospital:
             self._say(
                 f"{self._name}: code that is not this hospital's was sent: refused by policy, never run"
             )
+        elif refused is Refusal.NO_POOL:
+            self._say(f"{self._name}: asked for the public pool")
         elif refused is not None:
             self._say(f"{self._name}: refused: {refused.value}")
         elif done.message_type == TEACH:
             self._say(f"{self._name}: agreed to the terms, teachers ready ({done.seconds:.1f} s)")
         elif done.message_type == VOTES or _is_masked_vote(done):
-            queries = len(done.request["index"])  # type: ignore[arg-type]
+            queries = len(np.asarray(done.request["index"]))
             self._queries += queries
             masked = " under masks" if done.message_type == SUM else ""
             self._say(
@@ -169,12 +175,14 @@ class _Hospital:
         return SuperNode(self._state / "flower", self._arguments.server, tls=None)
 
     def _write_site(self) -> None:
-        config = self._arguments.config
+        config, pool, data = self._arguments.config, self._arguments.pool, self._arguments.data
         site = {
             "hospital": self._name,
-            "data": self._arguments.data,
+            "data": data if data.startswith(_PART) else str(Path(data).absolute()),
             "state_dir": str(self._state.absolute()),
             "config": None if config is None else str(Path(config).absolute()),
+            "pool": None if pool is None else str(Path(pool).absolute()),
+            "teachers": self._arguments.teachers,
         }
         path = self._state / _SITE_FILE
         handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
@@ -248,6 +256,16 @@ def _temporary_files_in(state: Path) -> Iterator[None]:
         tempfile.tempdir = before
 
 
+def _check_files(arguments: argparse.Namespace) -> None:
+    """What can be told of the files before anyone is connected to."""
+    given = [("--data", arguments.data), ("--pool", arguments.pool), ("--config", arguments.config)]
+    for option, path in given:
+        if path is not None and not path.startswith(_PART) and not Path(path).exists():
+            raise InputError(f"{option} {path}: there is no such file or folder")
+    if arguments.teachers is not None and arguments.teachers < 1:
+        raise InputError(f"--teachers {arguments.teachers}: a whole number of at least 1 is meant")
+
+
 def _check_security(arguments: argparse.Namespace, host: str) -> None:
     from pate_fed.flower.processes import is_loopback
 
@@ -267,7 +285,17 @@ def _parser() -> Parser:
         "--data",
         metavar="PATH",
         required=True,
-        help="this hospital's records; part:I rehearses with the part that party I of a simulation gets",
+        help="this hospital's records: a CSV, an .npz (x, y), a folder of images by class or of idx files; "
+        "part:I rehearses with the part that party I of a simulation of --config gets",
+    )
+    parser.add_argument(
+        "--pool", metavar="PATH", help="its copy of the public inputs (default: the coordinator sends one)"
+    )
+    parser.add_argument(
+        "--teachers",
+        type=int,
+        metavar="K",
+        help="train so many teachers, or refuse (default: as the study says)",
     )
     parser.add_argument("--server", metavar="HOST:PORT", required=True, help="the coordinator's address")
     parser.add_argument("--config", metavar="FILE", help="with --data part:I, the study.toml to rehearse")

@@ -85,11 +85,11 @@ class Connection:
         if "Sent successfully" in line:
             self._sent += 1
         if "SuperNode ID:" in line or "Connection successful" in line:
-            self._lost_since = self._refused_since = None
-            self._say(
-                "connected again" if self._ever else "connected; waiting for the coordinator's requests"
-            )
-            self._ever = True
+            if self._lost_since is not None:
+                self._say(
+                    "connected again" if self._ever else "connected; waiting for the coordinator's requests"
+                )
+            self._lost_since, self._refused_since, self._ever = None, None, True
         elif "Connection attempt failed" in line:
             self._lose(now)
         for sign, sentence in _REFUSED.items():

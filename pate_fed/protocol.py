@@ -61,6 +61,7 @@ class Refusal(Enum):
     """Why a hospital does not answer: the fixed list, so that no error text can carry data out."""
 
     TERMS = "the terms are not the ones this hospital agreed to"
+    NO_POOL = "this hospital has no copy of the public pool yet"
     POOL = "the public pool is not the one in the terms"
     REPEATED = "this batch was answered before"
     NOT_TAUGHT = "no teacher is trained yet"
@@ -93,7 +94,7 @@ class Terms:
 
     study: str
     num_classes: int
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     pool_size: int
     pool_digest: str
     num_clients: int
@@ -115,6 +116,9 @@ class Terms:
     noise_at: str = AT_COORDINATOR
     sigma_party: float | None = None
     colluders: int = 0
+    seed: int | None = None
+    classes: tuple[str, ...] = ()
+    table: dict[str, Any] | None = None
 
     def to_json(self) -> str:
         """Canonical JSON: equal terms give equal text."""
@@ -132,7 +136,8 @@ class Terms:
             names = {entry.name for entry in fields(cls)}
             if not isinstance(values, dict) or set(values) != names:
                 raise IntegrityError("the study's terms have missing or unknown fields")
-            return cls(**{**values, "image_shape": tuple(values["image_shape"])})
+            lists = {name: tuple(values[name]) for name in ("image_shape", "classes")}
+            return cls(**{**values, **lists})
         except (json.JSONDecodeError, TypeError) as error:
             raise IntegrityError("the study's terms are not readable") from error
 
@@ -192,12 +197,14 @@ def _fits(value: object, kind: str) -> bool:
 class TeachRequest(_Message):
     """Coordinator to hospital: the terms; train if you agree.
 
-    `enrol` is a packed `secure_sum.messages.EnrolRequest` where votes will be masked, else empty.
+    `enrol` is a packed `secure_sum.messages.EnrolRequest` where votes will be masked, else empty. `pool` is
+    the public inputs as a .npy file, for a hospital that has no copy of them, else empty.
     """
 
     kind: ClassVar[str] = "teach"
     terms: str
     enrol: bytes = b""
+    pool: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from pate_fed.data import Dataset, load_dataset
+from pate_fed.data import Dataset
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.privacy import Ledger, noise_from_seed
 from pate_fed.protocol import EndRequest
@@ -38,6 +38,7 @@ from pate_fed.report import (
 from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import round_up
 from pate_fed.study import Study
+from pate_fed.study_data import load_study_data
 from server.coordinator import Course, Findings
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending
@@ -130,12 +131,8 @@ class Coordinator:
         return self._exit_code()
 
     def _load(self) -> Dataset:
-        data = self._study.data
-        folder = None if data.data_dir is None else Path(data.data_dir)
         with counted_phase(self._progress, "drawing, once") as drawn:
-            return load_dataset(
-                data.dataset, glyph=data.glyph, data_dir=folder, download=data.download, on_progress=drawn
-            )
+            return load_study_data(self._study, drawn)
 
     def _make_run_dir(self) -> None:
         """Make the directory, and claim it by its first file: of two runs at once only one can have it."""
@@ -202,7 +199,7 @@ class Coordinator:
             log=self._log,
             progress=self._progress,
             stop=self._stop,
-            student_path=self._run_dir / "student.pt",
+            student_path=self._run_dir / ("student.npz" if self._study.data.table else "student.pt"),
         )
         self._found = course.found
         return course

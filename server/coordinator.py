@@ -5,12 +5,14 @@ Everything that happened is an event in the run's log; labels are in the ledger 
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flwr.serverapp import Grid
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
 from pate_fed.flower.engine import cores
-from pate_fed.learning import Student, train_student
+from pate_fed.learning import TABLE_STUDENTS
 from pate_fed.learning.settings import EpochRecord
 from pate_fed.privacy import Ledger
 from pate_fed.protocol import EVALUATION, RELEASE, Record, Terms, VoteRequest
@@ -44,6 +46,9 @@ from server.masked import ROUNDS, MaskedRounds
 from server.release import Desk
 from server.rounds import Member, collect_votes, teach
 
+if TYPE_CHECKING:
+    from pate_fed.learning import Forest, Student
+
 __all__ = ["Course", "Findings"]
 
 _CONNECT_S = 120.0
@@ -60,7 +65,7 @@ class Findings:
     voted: list[NDArray[np.int64]] = field(default_factory=list)
     accuracy: Accuracy = field(default_factory=Accuracy)
     seconds: Seconds = field(default_factory=Seconds)
-    student: Student | None = None
+    student: Student | Forest | None = None
 
     @property
     def asked_totals(self) -> NDArray[np.int64]:
@@ -121,12 +126,19 @@ class Course:
                 arrived=bar.advance,
                 trouble=lambda who, why: self._leave_out(who, "teach", why),
                 enrol=masked.enrol_request if masked else b"",
+                pool=self._pool_file,
                 admitted=masked.admit if masked else None,
             )
             if masked:
                 masked.close()
         self._log.write(Taught(clients=len(members), seconds=self.found.seconds.teach or 0.0))
         return members
+
+    def _pool_file(self) -> bytes:
+        """The public inputs as a .npy file; no label of theirs is in it."""
+        buffer = io.BytesIO()
+        np.save(buffer, np.ascontiguousarray(self._dataset.public_images), allow_pickle=False)
+        return buffer.getvalue()
 
     def _ask(self, grid: Grid, members: dict[int, Member]) -> None:
         """Vote and release until labels, queries or the budget are used up."""
@@ -209,7 +221,7 @@ class Course:
     def _measure(self) -> None:
         """Accuracy of teachers, ensemble and labels, where the public inputs' true labels are known."""
         found, truth = self.found, self._dataset.public_labels
-        if not found.totals:
+        if not found.totals or (truth < 0).any():
             return
         totals, right = np.concatenate(found.totals), truth[np.concatenate(found.voted)]
         rows = np.arange(len(right))
@@ -238,8 +250,37 @@ class Course:
                 f"none of {len(found.label)} queries was answered, so nothing can be learnt: the "
                 f"threshold of {self._terms.threshold:g} votes is out of these teachers' reach (--threshold)"
             )
+        pool = dataset.num_queries
+        table = study.student.name in TABLE_STUDENTS
+        with self._timed("student"):
+            student = self._train_forest(answered) if table else self._train_network(answered)
+        student.save(self._student_path)
+        right = student.predict(dataset.public_images[pool:]) == dataset.public_labels[pool:]
+        known = bool((dataset.public_labels[pool:] >= 0).all()) and len(right) > 0
+        found.accuracy = replace(found.accuracy, student=float(right.mean()) if known else None)
+        found.student = student
+
+    def _train_forest(self, answered: NDArray[np.bool_]) -> Forest:
+        from pate_fed.learning import train_forest
+
+        found, study, dataset = self.found, self._study, self._dataset
+        with self._progress.phase("learning", 1) as bar:
+            forest = train_forest(
+                dataset.public_images[found.index[answered]],
+                found.label[answered],
+                num_classes=dataset.num_classes,
+                trees=study.student.trees,
+                seed=study.seed_for("student"),
+            )
+            bar.advance()
+        return forest
+
+    def _train_network(self, answered: NDArray[np.bool_]) -> Student:
+        from pate_fed.learning import train_student
+
+        found, study, dataset = self.found, self._study, self._dataset
         epochs, pool = study.student.total_epochs, dataset.num_queries
-        with self._timed("student"), self._progress.phase("learning", epochs) as bar:
+        with self._progress.phase("learning", epochs) as bar:
 
             def on_epoch(record: EpochRecord) -> None:
                 self._log.write(Epoch.of(record))
@@ -259,13 +300,10 @@ class Course:
                 test_labels=dataset.public_labels[pool:],
                 on_epoch=on_epoch,
             )
-        student.save(self._student_path)
-        right = student.predict(dataset.public_images[pool:]) == dataset.public_labels[pool:]
-        found.accuracy = replace(found.accuracy, student=float(right.mean()) if len(right) else None)
-        found.student = student
         images = student.generate(48)
         if images is not None:
             self._log.write(Samples(images=images))
+        return student
 
     def _leave_out(self, party: str, phase: str, reason: str) -> None:
         self._log.write(LeftOut(party=party, phase=phase, reason=reason))

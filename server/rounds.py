@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from pate_fed.protocol import (
     TEACH,
     VOTES,
     Record,
+    Refusal,
     RefusalReply,
     Reply,
     SumReply,
@@ -65,38 +66,60 @@ def teach(
     arrived: Callable[[], None],
     trouble: Trouble,
     enrol: bytes = b"",
+    pool: Callable[[], bytes] | None = None,
     admitted: Callable[[TeachReply], None] | None = None,
 ) -> dict[int, Member]:
     """Have every node agree to the terms and train; the members by node id.
 
-    Where votes will be masked, `enrol` is what every party gets for it and `admitted` takes its enrolment.
+    `pool` gives the public inputs as a file for those that have no copy of them; they are asked twice. Where
+    votes will be masked, `enrol` is what every party gets for it and `admitted` takes its enrolment.
 
     Raises:
         QuorumError: fewer than `terms.least_clients` are ready.
     """
-    request = TeachRequest(terms=terms.to_json(), enrol=enrol).to_record()
+    request = TeachRequest(terms=terms.to_json(), enrol=enrol)
     members: dict[int, Member] = {}
     reasons = Counter[str]()
-    for answer in exchange(
-        grid,
-        dict.fromkeys(nodes, request),
-        message_type=TEACH,
-        timeout_s=timeout_s,
-        stop=stop,
-        window=window,
-    ):
-        arrived()
-        try:
-            reply = expect(answer, TeachReply)
-            member = _admit(reply, terms, members)
-            if admitted is not None:
-                admitted(reply)
-            members[answer.node] = member
-        except IntegrityError as error:
-            reasons[str(error)] += 1
-            trouble(name_of(answer, {}), str(error))
+
+    def ask(some: list[int], request: TeachRequest) -> Iterator[Answer]:
+        return exchange(
+            grid,
+            dict.fromkeys(some, request.to_record()),
+            message_type=TEACH,
+            timeout_s=timeout_s,
+            stop=stop,
+            window=window,
+        )
+
+    def take(answers: Iterable[Answer]) -> None:
+        for answer in answers:
+            arrived()
+            try:
+                reply = expect(answer, TeachReply)
+                member = _admit(reply, terms, members)
+                if admitted is not None:
+                    admitted(reply)
+                members[answer.node] = member
+            except IntegrityError as error:
+                reasons[str(error)] += 1
+                trouble(name_of(answer, {}), str(error))
+
+    without: list[int] | None = None if pool is None else []
+    take(_except_without_pool(ask(nodes, request), without))
+    if without and pool is not None:
+        take(ask(without, replace(request, pool=pool())))
     _require_quorum(len(members), terms, "trained their teachers", reasons)
     return members
+
+
+def _except_without_pool(answers: Iterable[Answer], nodes: list[int] | None) -> Iterator[Answer]:
+    """The answers, but hospitals that still want the public pool go on the list instead."""
+    for answer in answers:
+        reply = answer.reply
+        if nodes is not None and isinstance(reply, RefusalReply) and reply.refusal is Refusal.NO_POOL:
+            nodes.append(answer.node)
+        else:
+            yield answer
 
 
 def collect_votes(

@@ -27,11 +27,10 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
     if secrecy.at_hospitals:
         colluders = secrecy.shares(clients, least).colluders
         sigma_party = party_sigma(aggregation.sigma2, parties=least, colluders=colluders)
-    height, width, channels = dataset.public_images.shape[1:]
     return Terms(
         study=study.name,
         num_classes=dataset.num_classes,
-        image_shape=(height, width, channels),
+        image_shape=tuple(int(length) for length in dataset.public_images.shape[1:]),
         pool_size=len(dataset.public_images),
         pool_digest=dataset.pool_digest,
         num_clients=clients,
@@ -53,6 +52,9 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         noise_at=secrecy.noise_at,
         sigma_party=sigma_party,
         colluders=colluders,
+        seed=study.seed,
+        classes=dataset.class_names,
+        table=None if study.data.table is None else study.data.table.to_toml(),
     )
 
 
@@ -63,6 +65,19 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
         InputError: more teachers than private records, a party with fewer records than teachers, more
             queries than the pool holds, or a device that is not there.
     """
+    # Where hospitals keep their own files, the coordinator has none of their records.
+    if len(dataset.private_labels) or not study.data.from_files:
+        _check_private(study, dataset)
+    if study.data.dataset != "table":
+        resolve_device(study.engine.device)
+    most = study.queries.max_queries
+    if most is not None and most > dataset.num_queries:
+        raise InputError(
+            f"--max-queries {most}: {dataset.name} has {dataset.num_queries} public inputs to ask about"
+        )
+
+
+def _check_private(study: Study, dataset: Dataset) -> None:
     records, teachers = len(dataset.private_labels), study.parties.num_teachers
     if teachers > records:
         raise InputError(
@@ -71,12 +86,6 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
             "private records; every teacher needs at least one"
         )
     _check_parts(study, dataset)
-    resolve_device(study.engine.device)
-    most = study.queries.max_queries
-    if most is not None and most > dataset.num_queries:
-        raise InputError(
-            f"--max-queries {most}: {dataset.name} has {dataset.num_queries} public inputs to ask about"
-        )
 
 
 def _check_parts(study: Study, dataset: Dataset) -> None:
@@ -87,6 +96,7 @@ def _check_parts(study: Study, dataset: Dataset) -> None:
         num_parties=parties.num_clients,
         scheme=parties.partition,
         seed=study.seed_for("partition"),
+        owners=dataset.owners,
     )
     least = min(len(part) for part in parts)
     if least < parties.teachers_per_client:

@@ -6,17 +6,26 @@ nothing heavier.
 """
 
 from pate_fed.data.dataset import DATASETS, Dataset, load_dataset, pool_digest
-from pate_fed.data.partition import partition, split_among_teachers
+from pate_fed.data.files import Kind, dataset_from_files, read_pool, read_records
+from pate_fed.data.partition import partition, split_among_teachers, split_by_patient
 from pate_fed.data.preview import contact_sheet
+from pate_fed.data.schema import Rows, Schema
 from pate_fed.data.settings import GlyphSettings
 
 __all__ = [
     "DATASETS",
     "Dataset",
     "GlyphSettings",
+    "Kind",
+    "Rows",
+    "Schema",
     "contact_sheet",
+    "dataset_from_files",
     "load_dataset",
     "partition",
     "pool_digest",
+    "read_pool",
+    "read_records",
     "split_among_teachers",
+    "split_by_patient",
 ]

@@ -41,18 +41,24 @@ class Dataset:
         num_queries: the first so many public images may be asked about and learnt from, the rest only test.
         pool_digest: `pool_digest(public_images)`.
         details: what the data were made with, in words, for a caption.
+        owners: `int64 (private,)`, the party of each record, where files say so; None: records are dealt out.
+        patients: `int64 (private,)`, equal within a party for records of one patient; None: one record each.
+
+    Rows of a table stand in place of images as `float64 (n, features)`.
     """
 
     name: str
     num_classes: int
     class_names: tuple[str, ...]
-    private_images: NDArray[np.uint8]
+    private_images: NDArray[Any]
     private_labels: NDArray[np.int64]
-    public_images: NDArray[np.uint8]
+    public_images: NDArray[Any]
     public_labels: NDArray[np.int64]
     num_queries: int
     pool_digest: str
     details: str = ""
+    owners: NDArray[np.int64] | None = None
+    patients: NDArray[np.int64] | None = None
 
     def __repr__(self) -> str:
         return (
@@ -148,20 +154,22 @@ def _array(folder: Path, name: str) -> NDArray[Any]:
     return array
 
 
-def pool_digest(images: NDArray[np.uint8]) -> str:
+def pool_digest(images: NDArray[Any]) -> str:
     """SHA-256 over shape, dtype and bytes, in hexadecimal: what names a pool of public inputs.
 
     Args:
-        images: `uint8 (n, height, width, channels)`.
+        images: `uint8 (n, height, width, channels)`, or a table's rows, `float64 (n, features)`.
 
     Raises:
         InputError: another dtype or number of dimensions.
     """
-    if images.dtype != np.uint8 or images.ndim != 4:
+    if (images.dtype.name, images.ndim) not in (("uint8", 4), ("float64", 2)):
         raise InputError(
             f"images of {images.dtype} with shape {images.shape}: uint8 (n, height, width, channels) is meant"
         )
-    digest = sha256(f"uint8 {'×'.join(map(str, images.shape))}\n".encode())
+    digest = sha256(f"{images.dtype} {'×'.join(map(str, images.shape))}\n".encode())
+    if images.dtype == np.float64:
+        images = np.where(np.isnan(images), np.nan, images).astype("<f8")  # one NaN, one order of bytes
     for start in range(0, len(images), 1024):
         digest.update(np.ascontiguousarray(images[start : start + 1024]).tobytes())
     return digest.hexdigest()

@@ -16,12 +16,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
 
-__all__ = ["partition", "split_among_teachers"]
+__all__ = ["partition", "split_among_teachers", "split_by_patient"]
 
 Indices = NDArray[np.int64]
 
 
-def partition(labels: ArrayLike, *, num_parties: int, scheme: str = "iid", seed: int) -> list[Indices]:
+def partition(
+    labels: ArrayLike,
+    *,
+    num_parties: int,
+    scheme: str = "iid",
+    seed: int,
+    owners: ArrayLike | None = None,
+) -> list[Indices]:
     """Deal records out to parties.
 
     Args:
@@ -31,6 +38,7 @@ def partition(labels: ArrayLike, *, num_parties: int, scheme: str = "iid", seed:
             drawn from a symmetric Dirichlet distribution, so that a small ALPHA gives parties few classes and
             very different sizes (Yurochkin et al. 2019, section 4).
         seed: equal seeds give equal parts.
+        owners: `(records,)` each record's party, where it is known already; then nothing is dealt.
 
     Returns:
         One ascending `int64` index array a party: disjoint, together every record, none empty.
@@ -39,6 +47,8 @@ def partition(labels: ArrayLike, *, num_parties: int, scheme: str = "iid", seed:
         InputError: an unknown scheme, ALPHA not above 0, no party, or more parties than records.
     """
     values = np.asarray(labels)
+    if owners is not None:
+        return [np.flatnonzero(np.asarray(owners) == party) for party in range(num_parties)]
     alpha = _alpha(scheme)
     _check_count(num_parties, len(values), one="party", many="parties")
     order = _shuffled(len(values), f"partition/{seed}")
@@ -60,6 +70,40 @@ def split_among_teachers(indices: ArrayLike, *, num_teachers: int, seed: int) ->
     _check_count(num_teachers, len(values), one="teacher", many="teachers")
     order = _shuffled(len(values), f"teachers/{seed}")
     return [np.sort(values[part]) for part in np.array_split(order, num_teachers)]
+
+
+def split_by_patient(
+    indices: ArrayLike, patients: ArrayLike, *, num_teachers: int, seed: int
+) -> list[Indices]:
+    """Split one party's records among its teachers so that no patient is in two parts.
+
+    Patients are dealt at random, each to the teacher that has the fewest records then. Where every patient
+    has one record this is `split_among_teachers`.
+
+    Args:
+        indices: `(n,)` the party's records.
+        patients: `(n,)`, equal for records of one patient.
+        num_teachers: number of parts.
+        seed: equal seeds give equal parts.
+
+    Raises:
+        InputError: no teacher, or more teachers than patients.
+    """
+    values, owners = np.asarray(indices, dtype=np.int64), np.asarray(patients)
+    _, owner, sizes = np.unique(owners, return_inverse=True, return_counts=True)
+    if len(sizes) == len(values):
+        return split_among_teachers(values, num_teachers=num_teachers, seed=seed)
+    if num_teachers > len(sizes):
+        raise InputError(
+            f"{num_teachers} teachers for {len(sizes)} patients: every teacher needs a patient of its own"
+        )
+    _check_count(num_teachers, len(sizes), one="teacher", many="teachers")
+    held = np.zeros(num_teachers, dtype=np.int64)
+    teacher = np.empty(len(sizes), dtype=np.int64)
+    for patient in _shuffled(len(sizes), f"patients/{seed}"):
+        teacher[patient] = held.argmin()
+        held[teacher[patient]] += sizes[patient]
+    return [np.sort(values[teacher[owner] == number]) for number in range(num_teachers)]
 
 
 def _check_count(count: int, records: int, *, one: str, many: str) -> None:

@@ -8,11 +8,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.learning.settings import STUDENTS, TEACHERS, EpochRecord, StudentSettings, TeacherSettings
+from pate_fed.learning.settings import (
+    STUDENTS,
+    TABLE_STUDENTS,
+    TABLE_TEACHERS,
+    TEACHERS,
+    EpochRecord,
+    StudentSettings,
+    TeacherSettings,
+)
 
 if TYPE_CHECKING:
     from pate_fed.learning.device import resolve_device
     from pate_fed.learning.features import Encoder, encoder_for, fit_encoder
+    from pate_fed.learning.forests import Forest, train_forest
     from pate_fed.learning.noise_rate import estimate_noise_rate, least_noise_rate
     from pate_fed.learning.student import Student
     from pate_fed.learning.teachers import Teacher, train_teacher
@@ -20,9 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STUDENTS",
+    "TABLE_STUDENTS",
+    "TABLE_TEACHERS",
     "TEACHERS",
     "Encoder",
     "EpochRecord",
+    "Forest",
     "Student",
     "StudentSettings",
     "Teacher",
@@ -32,12 +44,15 @@ __all__ = [
     "fit_encoder",
     "least_noise_rate",
     "resolve_device",
+    "train_forest",
     "train_student",
     "train_teacher",
 ]
 
 _LAZY = {
     "Encoder": "features",
+    "Forest": "forests",
+    "train_forest": "forests",
     "Student": "student",
     "encoder_for": "features",
     "fit_encoder": "features",

@@ -9,11 +9,23 @@ from difflib import get_close_matches
 
 from pate_fed.errors import InputError
 
-__all__ = ["LIGHT", "NETWORKS", "STUDENTS", "TEACHERS", "EpochRecord", "StudentSettings", "TeacherSettings"]
+__all__ = [
+    "LIGHT",
+    "NETWORKS",
+    "STUDENTS",
+    "TABLE_STUDENTS",
+    "TABLE_TEACHERS",
+    "TEACHERS",
+    "EpochRecord",
+    "StudentSettings",
+    "TeacherSettings",
+]
 
 LIGHT: tuple[str, ...] = ("hog-linear", "encoder-head")  # fixed features, a head in closed form
 TEACHERS: tuple[str, ...] = ("small-cnn", "deep-cnn", *LIGHT)
 STUDENTS: tuple[str, ...] = ("supervised", "gan", "co-teaching", "pate+", "pate++", "encoder-head")
+TABLE_TEACHERS: tuple[str, ...] = ("random-forest", "gradient-boosting")
+TABLE_STUDENTS: tuple[str, ...] = ("forest",)
 NETWORKS: tuple[str, ...] = ("small-cnn", "deep-cnn")
 
 
@@ -23,7 +35,8 @@ class TeacherSettings:
 
     "hog-linear" and "encoder-head" are fitted in closed form and heed none of the other values; the latter
     needs the study's encoder. The learning rate is the peak of a one-cycle schedule. `epochs` is at most so
-    many: a large part's training ends with the pass that reaches 600 steps.
+    many: a large part's training ends with the pass that reaches 600 steps. Teachers of tables use `trees`
+    alone.
 
     Raises:
         InputError: a value is out of range; the message names the key, the value and what is allowed.
@@ -35,9 +48,11 @@ class TeacherSettings:
     learning_rate: float = 3e-3
     weight_decay: float = 0.01
     label_smoothing: float = 0.1
+    trees: int = 100
 
     def __post_init__(self) -> None:
-        _choice("name", self.name, TEACHERS)
+        _choice("name", self.name, (*TEACHERS, *TABLE_TEACHERS))
+        _whole("trees", self.trees)
         _whole("epochs", self.epochs)
         _whole("batch_size", self.batch_size)
         _number("learning_rate", self.learning_rate, above=0.0, below=10.0)
@@ -57,6 +72,7 @@ class StudentSettings:
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
     None takes τ = β. It trains twice, `epochs` each time.
     "encoder-head" fits a head on features of the public inputs in closed form; the other values are not used.
+    "forest", for tables, uses `trees` alone.
 
     Raises:
         InputError: a value is out of range; the message names the key, the value and what is allowed.
@@ -75,13 +91,14 @@ class StudentSettings:
     count_decay: float = 0.9
     removal: float | None = None
     test_every: int = 1
+    trees: int = 100
 
     DEFAULT_NOISE_RATE = 0.2
 
     def __post_init__(self) -> None:
-        _choice("name", self.name, STUDENTS)
+        _choice("name", self.name, (*STUDENTS, *TABLE_STUDENTS))
         _choice("network", self.network, NETWORKS)
-        for key in ("epochs", "batch_size", "ramp_epochs", "test_every"):
+        for key in ("epochs", "batch_size", "ramp_epochs", "test_every", "trees"):
             _whole(key, getattr(self, key))
         _number("learning_rate", self.learning_rate, above=0.0, below=10.0)
         _number("ema_decay", self.ema_decay, least=0.0, below=1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -38,15 +39,80 @@ device = "cpu"
 """
 
 
+TABLE = """
+[study]
+name = "table"
+seed = 5
+[parties]
+num_clients = 3
+teachers_per_client = 3
+quorum = 0.6
+[data]
+dataset = "table"
+pool = "pool.csv"
+{private}
+[data.table]
+label = "ill"
+classes = ["no", "yes"]
+patient = "patient"
+[data.table.columns]
+age = "number"
+dose = "number"
+sex = ["f", "m"]
+[teacher]
+name = "random-forest"
+trees = 10
+[aggregation]
+aggregator = "gnmax"
+sigma2 = 2.0
+[queries]
+labels = 60
+batch_size = 30
+evaluate = false
+[student]
+name = "forest"
+"""
+NAMES = ("north", "east", "west")
+
+
+def write_tables(folder: Path, *, private: bool) -> str:
+    """Three hospitals' records, a pool, and a study that a simulation can run with `private`."""
+    stream = np.random.default_rng(3)
+    for name, count in (("pool", 80), *((name, 90) for name in NAMES)):
+        lines = ["patient,age,dose,sex,ill"]
+        for number in range(count):
+            age, dose, sex = stream.integers(20, 90), stream.normal(), stream.choice(["f", "m"])
+            ill = age / 45 + dose + (sex == "m") > 1.8
+            shown = "" if stream.random() < 0.05 else f"{dose:.4f}"
+            lines.append(f"{number // 2},{age},{shown},{sex},{'yes' if ill else 'no'}")
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    files = ", ".join(f'"{name}.csv"' for name in NAMES)
+    return TABLE.format(private=f"private = [{files}]" if private else "")
+
+
 def _labels(run_dir: Path) -> dict[str, np.ndarray]:
     with np.load(run_dir / "labels.npz") as file:
         return {name: file[name] for name in ("index", "answered", "label")}
 
 
-@pytest.mark.slow
-def test_three_hospitals_and_a_coordinator_end_as_the_simulation_does(rehearsal: Any) -> None:
+def test_three_hospitals_with_their_own_files_end_as_the_simulation_does(rehearsal: Any) -> None:
     folder = rehearsal.folder
-    (folder / "study.toml").write_text(STUDY, encoding="utf-8")
+    (folder / "study.toml").write_text(write_tables(folder, private=True), encoding="utf-8")
+    _compare(rehearsal, {name: f"{name}.csv" for name in NAMES}, options=(), queries=(30, 30))
+
+
+@pytest.mark.slow
+def test_a_rehearsal_with_images_ends_as_the_simulation_does(rehearsal: Any) -> None:
+    (rehearsal.folder / "study.toml").write_text(STUDY, encoding="utf-8")
+    data = {name: f"part:{number}" for number, name in enumerate(NAMES)}
+    _compare(rehearsal, data, options=("--config", "study.toml"), queries=(108,))
+
+
+def _compare(
+    rehearsal: Any, data: dict[str, str], *, options: tuple[str, ...], queries: tuple[int, ...]
+) -> None:
+    """Any order of starting, an outcome line each, nothing left, and the simulation's labels and student."""
+    folder = rehearsal.folder
     rehearsal.start(
         "simulation",
         *(
@@ -61,10 +127,10 @@ def test_three_hospitals_and_a_coordinator_end_as_the_simulation_does(rehearsal:
         ),
     ).wait()  # also draws the data that all share
     before = {path.name for path in folder.iterdir()}
-    options = ("--config", "study.toml", "--insecure")
-    hospitals = [rehearsal.hospital("north", "part:0", *options)]
+    options = (*options, "--insecure")
+    hospitals = [rehearsal.hospital(NAMES[0], data[NAMES[0]], *options)]
     server = rehearsal.server("--num-hospitals", "3", "--insecure")
-    hospitals += [rehearsal.hospital(name, f"part:{i}", *options) for i, name in ((1, "east"), (2, "west"))]
+    hospitals += [rehearsal.hospital(name, data[name], *options) for name in NAMES[1:]]
     assert server.wait() == 0, server.text
     assert [party.wait(30) for party in hospitals] == [0, 0, 0]
 
@@ -72,8 +138,8 @@ def test_three_hospitals_and_a_coordinator_end_as_the_simulation_does(rehearsal:
     assert server.last_line.startswith("SUCCESS  ε=")
     for party in hospitals:
         assert party.last_line.startswith(f"SUCCESS  hospital={party.name} ε="), party.text
-        assert "voted on 120 public inputs" not in party.text
-        assert "voted on 108 public inputs" in party.text
+        found = re.findall(r"voted on (\d+) public inputs", party.text)
+        assert found == [str(count) for count in queries]
     time.sleep(1)
     assert rehearsal.running() == []
     left = {path.name for path in folder.iterdir()} - before

@@ -1,0 +1,109 @@
+"""A hospital's teachers on its own disk: networks for images, forests for tables; one file a teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.site import Site
+from pate_fed.learning import TABLE_TEACHERS
+
+__all__ = ["count_votes", "teacher_paths", "train_missing"]
+
+
+def teacher_paths(site: Site) -> list[Path]:
+    """Where the teachers are kept, trained or not."""
+    suffix = "npz" if _is_table(site) else "pt"
+    teachers = site.study.parties.teachers_per_client
+    return [site.state_dir / f"teacher-{number}.{suffix}" for number in range(teachers)]
+
+
+def train_missing(site: Site, *, pool_digest: str, taught: Callable[[int], None]) -> None:
+    """Train the teachers that are not on the disk yet, each on its own part of the hospital's records.
+
+    Raises:
+        InputError: the records cannot be learnt from, or the disk cannot be written.
+    """
+    parts = zip(teacher_paths(site), site.teacher_parts(), strict=True)
+    missing = [(number, path, part) for number, (path, part) in enumerate(parts) if not path.exists()]
+    if not missing:
+        return
+    train = _train_forest if _is_table(site) else _network_trainer(site, pool_digest)
+    for number, path, part in missing:
+        train(site, number, part, path)
+        taught(number)
+
+
+def _train_forest(site: Site, number: int, part: NDArray[np.int64], path: Path) -> None:
+    from pate_fed.learning import train_forest
+
+    dataset, settings = site.dataset, site.study.teacher
+    train_forest(
+        dataset.private_images[part],
+        dataset.private_labels[part],
+        num_classes=dataset.num_classes,
+        method=settings.name,
+        trees=settings.trees,
+        seed=site.study.seed_for("teacher", site.seeding, number),
+    ).save(path)
+
+
+def _network_trainer(site: Site, pool_digest: str) -> Callable[[Site, int, NDArray[np.int64], Path], None]:
+    from pate_fed.learning import encoder_for, train_teacher
+
+    dataset, settings = site.dataset, site.study.teacher
+    encoder = encoder_for(settings, dataset.public_images, digest=pool_digest)
+
+    def train(site: Site, number: int, part: NDArray[np.int64], path: Path) -> None:
+        with _one_thread():
+            train_teacher(
+                dataset.private_images[part],
+                dataset.private_labels[part],
+                num_classes=dataset.num_classes,
+                settings=settings,
+                seed=site.study.seed_for("teacher", site.seeding, number),
+                device=site.device,
+                encoder=encoder,
+            ).save(path)
+
+    return train
+
+
+def count_votes(site: Site, inputs: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """One vote a teacher on each input: int64 (queries, classes), rows sum to the number of teachers."""
+    votes = np.zeros((len(inputs), site.dataset.num_classes), dtype=np.int64)
+    for path in teacher_paths(site):
+        votes[np.arange(len(inputs)), _predict(site, path, inputs)] += 1
+    return votes
+
+
+def _predict(site: Site, path: Path, inputs: NDArray[np.uint8]) -> NDArray[np.int64]:
+    if _is_table(site):
+        from pate_fed.learning import Forest
+
+        return Forest.load(path).predict(np.asarray(inputs, dtype=np.float64))
+    from pate_fed.learning import Teacher
+
+    with _one_thread():
+        return Teacher.load(path, device=site.device).predict(inputs)
+
+
+def _is_table(site: Site) -> bool:
+    return site.study.teacher.name in TABLE_TEACHERS
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread in torch: the order of additions, and so a vote, must not depend on the machine's cores."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,196 @@
+"""A hospital's own records and a public pool, from files: CSV, .npz, a folder of images by class, idx files.
+
+Inputs are `uint8 (n, height, width, channels)` images, or `float64 (n, features)` rows of a table.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.data.dataset import Dataset, pool_digest
+from pate_fed.data.idx import read_images, read_labels
+from pate_fed.data.schema import UNLABELLED, Rows, Schema, read_table
+from pate_fed.errors import InputError
+
+__all__ = ["Kind", "dataset_from_files", "read_pool", "read_records"]
+
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm", ".tif", ".tiff")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What a study's inputs are: rows of a table with a schema, or images of one shape."""
+
+    classes: tuple[str, ...]
+    schema: Schema | None = None
+    shape: tuple[int, ...] | None = None  # of one input; None: not known yet
+
+
+def read_records(path: Path, kind: Kind) -> Rows:
+    """A hospital's labelled records.
+
+    Raises:
+        InputError: the files are not there, damaged, or not what the study wants; the error says where.
+    """
+    rows = _read(path, kind, labelled=True)
+    if (rows.labels == UNLABELLED).any():
+        raise InputError(f"{path}: holds records without a label")
+    return rows
+
+
+def read_pool(path: Path, kind: Kind) -> Rows:
+    """A public pool; rows may have true labels, which only measure.
+
+    Raises:
+        InputError: as `read_records`.
+    """
+    return _read(path, kind, labelled=False)
+
+
+def dataset_from_files(
+    name: str, *, pool: Path, private: Sequence[Path], kind: Kind, num_queries: int | None
+) -> Dataset:
+    """A data set of a pool and, for a simulation, the parties' private records, one file a party.
+
+    Without `num_queries` a tenth of a labelled pool is kept to test the student.
+
+    Raises:
+        InputError: files that cannot be used, or more queries than the pool holds.
+    """
+    public = read_pool(pool, kind)
+    kind = Kind(classes=kind.classes, schema=kind.schema, shape=public.inputs.shape[1:])
+    parts = [read_records(path, kind) for path in private]
+    labelled = bool((public.labels != UNLABELLED).all())
+    asked = num_queries or (max(1, len(public.labels) * 9 // 10) if labelled else len(public.labels))
+    if asked > len(public.labels):
+        raise InputError(f"data.num_queries in study.toml is {asked}: {pool} has {len(public.labels)} inputs")
+    empty = Rows(public.inputs[:0], public.labels[:0], public.patients[:0])
+    return Dataset(
+        name=name,
+        num_classes=len(kind.classes),
+        class_names=kind.classes,
+        private_images=np.concatenate([each.inputs for each in (*parts, empty)]),
+        private_labels=np.concatenate([each.labels for each in (*parts, empty)]),
+        public_images=public.inputs,
+        public_labels=public.labels,
+        num_queries=asked,
+        pool_digest=pool_digest(public.inputs),
+        details=f"public inputs from {pool.name}",
+        owners=np.repeat(np.arange(len(parts)), [len(each.labels) for each in parts]).astype(np.int64),
+        patients=np.concatenate([each.patients for each in (*parts, empty)]),
+    )
+
+
+def _read(path: Path, kind: Kind, *, labelled: bool) -> Rows:
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file or folder")
+    if kind.schema is not None and path.suffix != ".npz":
+        if path.is_dir():
+            raise InputError(f"{path}: a folder; the study's records are a table: a CSV file is meant")
+        return read_table(path, kind.schema, labelled=labelled)
+    if path.suffix == ".npz":
+        rows = _read_npz(path, kind)
+    elif path.is_dir():
+        rows = _read_idx(path, kind) if any(path.glob("*idx3*")) else _read_folder(path, kind)
+    else:
+        raise InputError(
+            f"{path}: .csv for a table; .npz (x, y), a folder by class or of idx files for images"
+        )
+    _check(path, rows, kind)
+    return rows
+
+
+def _check(path: Path, rows: Rows, kind: Kind) -> None:
+    if not len(rows.labels):
+        raise InputError(f"{path}: holds no records")
+    if kind.shape is not None and rows.inputs.shape[1:] != kind.shape:
+        raise InputError(f"{path}: inputs of {rows.inputs.shape[1:]}, but the study's are {kind.shape}")
+    wrong = np.flatnonzero((rows.labels < UNLABELLED) | (rows.labels >= len(kind.classes)))
+    if len(wrong):
+        raise InputError(
+            f"{path} row {wrong[0]}: label {rows.labels[wrong[0]]}: 0 to {len(kind.classes) - 1} is meant"
+        )
+
+
+def _read_npz(path: Path, kind: Kind) -> Rows:
+    try:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path}: not a NumPy archive that can be read ({error})") from error
+    if "x" not in arrays:
+        raise InputError(f"{path}: holds {', '.join(arrays) or 'nothing'}: x (and y) are meant")
+    inputs: NDArray[Any] = arrays["x"]
+    if kind.schema is not None:
+        inputs = _as_rows(path, inputs, kind.schema)
+    elif inputs.dtype != np.uint8 or inputs.ndim not in (3, 4):
+        raise InputError(f"{path}: x is {inputs.dtype} {inputs.shape}: uint8 (n, height, width[, channels])")
+    elif inputs.ndim == 3:
+        inputs = inputs[..., None]
+    labels = arrays.get("y", np.full(len(inputs), UNLABELLED))
+    if labels.shape != (len(inputs),) or labels.dtype.kind not in "iu":
+        raise InputError(f"{path}: y is {labels.dtype} {labels.shape}: {len(inputs)} whole numbers are meant")
+    return _own_patients(inputs, labels.astype(np.int64))
+
+
+def _as_rows(path: Path, inputs: NDArray[Any], schema: Schema) -> NDArray[np.float64]:
+    if inputs.ndim != 2 or inputs.shape[1] != schema.num_features or inputs.dtype.kind not in "fiu":
+        raise InputError(
+            f"{path}: x is {inputs.dtype} {inputs.shape}: numbers (n, {schema.num_features}) are meant"
+        )
+    bad = np.argwhere(np.isinf(inputs))
+    if len(bad):
+        raise InputError(f"{path} row {bad[0][0]}, column {bad[0][1]}: not a finite number")
+    return np.asarray(inputs, dtype=np.float64)
+
+
+def _read_idx(path: Path, kind: Kind) -> Rows:
+    images, labels = (sorted(path.glob(pattern)) for pattern in ("*idx3*", "*idx1*"))
+    if len(images) != 1 or len(labels) != 1:
+        raise InputError(f"{path}: {len(images)} idx3 and {len(labels)} idx1 files: one of each is meant")
+    inputs = read_images(images[0])[..., None]
+    found = read_labels(labels[0], num_classes=len(kind.classes))
+    if len(found) != len(inputs):
+        raise InputError(f"{labels[0]}: {len(found)} labels for {len(inputs)} images")
+    return _own_patients(inputs, found)
+
+
+def _read_folder(path: Path, kind: Kind) -> Rows:
+    """One folder a class, named as in the study, with image files; a pool may have images without a class."""
+    from PIL import Image
+
+    found: list[tuple[Path, int]] = [(each, UNLABELLED) for each in _images_in(path)]
+    for folder in sorted(each for each in path.iterdir() if each.is_dir()):
+        if folder.name not in kind.classes:
+            raise InputError(f"{folder}: no class of the study: {', '.join(kind.classes)}")
+        found += [(each, kind.classes.index(folder.name)) for each in _images_in(folder)]
+    if not found:
+        raise InputError(f"{path}: holds no image files ({', '.join(_SUFFIXES)})")
+    pictures: list[NDArray[np.uint8]] = []
+    for file, _ in found:
+        try:
+            with Image.open(file) as image:
+                channels = kind.shape[2] if kind.shape else (1 if image.mode in ("1", "L", "I;16") else 3)
+                picture = np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype=np.uint8)
+        except OSError as error:
+            raise InputError(f"{file}: not an image that can be read ({error})") from error
+        pictures.append(picture.reshape(*picture.shape[:2], channels))
+        if pictures[-1].shape != (kind.shape or pictures[0].shape):
+            wanted = kind.shape or pictures[0].shape
+            raise InputError(f"{file}: an image of {pictures[-1].shape}, but the study's are {wanted}")
+    return _own_patients(np.stack(pictures), np.array([label for _, label in found], dtype=np.int64))
+
+
+def _images_in(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if each.suffix.lower() in _SUFFIXES)
+
+
+def _own_patients(inputs: NDArray[Any], labels: NDArray[np.int64]) -> Rows:
+    return Rows(inputs, labels, np.arange(len(labels), dtype=np.int64))

@@ -1,0 +1,226 @@
+"""A table's schema: its label, its classes and its columns, and the way from text to numbers.
+
+The schema is part of a study's terms, so that every hospital encodes its records as the public pool is. A
+number is one feature, NaN where it is missing; a category is one feature a value, all 0 where it is missing.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError
+
+__all__ = ["Rows", "Schema", "read_table"]
+
+MISSING = frozenset({"", "?", "NA", "N/A", "nan", "NaN", "NULL", "null"})
+UNLABELLED = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """What a table's columns mean.
+
+    `columns` are (name, values): no values for a number, the allowed values for a category. `patient` names
+    the column whose equal values belong to one patient; it is never a feature.
+
+    Raises:
+        InputError: names twice, too few classes, or no column.
+    """
+
+    label: str
+    classes: tuple[str, ...]
+    columns: tuple[tuple[str, tuple[str, ...]], ...]
+    patient: str | None = None
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.columns] + [self.label]
+        names += [self.patient] if self.patient is not None else []
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"[data.table] in study.toml: the column {name!r} is named more than once")
+        if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
+            raise InputError(
+                f"[data.table] in study.toml: classes = {list(self.classes)}: two or more, each once"
+            )
+        if not self.columns:
+            raise InputError("[data.table] in study.toml: columns: at least one is meant")
+
+    @property
+    def num_features(self) -> int:
+        """Numbers a row becomes."""
+        return sum(max(1, len(values)) for _, values in self.columns)
+
+    @classmethod
+    def from_toml(cls, values: object) -> Schema:
+        """From `[data.table]`; columns as a table (name = "number" or a list of values) or a list of pairs.
+
+        Raises:
+            InputError: anything else.
+        """
+        if not isinstance(values, dict):
+            raise InputError(f"[data.table] in study.toml is {values!r}: a table of settings is meant")
+        known = {"label", "classes", "columns", "patient"}
+        for key in values:
+            if key not in known:
+                near = get_close_matches(key, known, n=1, cutoff=0.5)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise InputError(
+                    f"[data.table]: unknown key {key!r}{hint} (known: {', '.join(sorted(known))})"
+                )
+        for key in ("label", "classes", "columns"):
+            if key not in values:
+                raise InputError(f"[data.table] in study.toml: {key} is missing")
+        patient = values.get("patient")
+        if not isinstance(values["label"], str) or not isinstance(patient, str | None):
+            raise InputError("[data.table] in study.toml: label and patient are names of columns")
+        return cls(
+            label=values["label"],
+            classes=_texts(values["classes"], "classes"),
+            columns=tuple(_columns(values["columns"])),
+            patient=patient,
+        )
+
+    def to_toml(self) -> dict[str, Any]:
+        """What `from_toml` reads back to an equal schema; also how it stands in a study's terms."""
+        made: dict[str, Any] = {"label": self.label, "classes": list(self.classes)}
+        made["columns"] = [[name, list(values)] for name, values in self.columns]
+        return made if self.patient is None else {**made, "patient": self.patient}
+
+
+def _texts(values: object, where: str) -> tuple[str, ...]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise InputError(f"[data.table] in study.toml: {where} is {values!r}: a list of texts is meant")
+    return tuple(values)
+
+
+def _columns(values: object) -> Iterator[tuple[str, tuple[str, ...]]]:
+    pairs: Sequence[Any] = list(values.items()) if isinstance(values, dict) else values  # type: ignore[assignment]
+    if not isinstance(pairs, list):
+        raise InputError('[data.table] in study.toml: columns: name = "number" or a list of values is meant')
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise InputError(
+                f"[data.table] in study.toml: the column {pair!r}: a name and its values are meant"
+            )
+        name, kind = pair
+        if kind in ("number", []):
+            yield name, ()
+        else:
+            yield name, _texts(kind, f"columns.{name}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Records: a table's rows as numbers, or images.
+
+    Shapes: inputs float64 (n, features) or uint8 (n, height, width, channels), labels int64 (n,), -1 where a
+    record has none, patients int64 (n,): equal for records of one patient.
+    """
+
+    inputs: NDArray[Any]
+    labels: NDArray[np.int64]
+    patients: NDArray[np.int64]
+
+
+def read_table(path: Path, schema: Schema, *, labelled: bool) -> Rows:
+    """A CSV file with a header, encoded by the schema; columns that the schema does not name are left alone.
+
+    With `labelled` every row must have a label; else it may be missing (a public pool).
+
+    Raises:
+        InputError: the file cannot be read, lacks a column, or a value is not what the schema says; the error
+            names file, row and column, and what would be right.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            return _read(path, csv.reader(file), schema, labelled=labelled)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: not a CSV file in UTF-8 ({error})") from error
+
+
+def _read(path: Path, reader: Any, schema: Schema, *, labelled: bool) -> Rows:
+    header = [name.strip() for name in next(reader, [])]
+    places = _places(path, header, schema, labelled=labelled)
+    encoders = [(name, places[name], _values(values)) for name, values in schema.columns]
+    classes = {name: number for number, name in enumerate(schema.classes)}
+    inputs: list[list[float]] = []
+    labels: list[int] = []
+    patients: dict[str, int] = {}
+    owners: list[int] = []
+    for number, cells in enumerate(reader, start=2):  # as a spreadsheet counts: the header is row 1
+        if not cells:
+            continue
+        if len(cells) != len(header):
+            raise InputError(f"{path} row {number}: {len(cells)} values for {len(header)} columns")
+        where = f"{path} row {number}, column"
+        inputs.append([value for entry in encoders for value in _encode(entry, cells, where)])
+        text = cells[places[schema.label]].strip() if schema.label in places else ""
+        labels.append(_label(text, classes, f"{where} {schema.label}", labelled=labelled))
+        patient = cells[places[schema.patient]].strip() if schema.patient in places else f"\0{number}"
+        owners.append(patients.setdefault(patient, len(patients)))
+    if not inputs:
+        raise InputError(f"{path}: holds no rows under its header")
+    return Rows(np.array(inputs), np.array(labels, dtype=np.int64), np.array(owners, dtype=np.int64))
+
+
+def _places(path: Path, header: list[str], schema: Schema, *, labelled: bool) -> dict[str, int]:
+    needed = [name for name, _ in schema.columns]
+    if labelled:
+        needed += [schema.label] + ([schema.patient] if schema.patient else [])
+    for name in needed:
+        if name not in header:
+            near = get_close_matches(name, header, n=1)
+            hint = f"; there is {near[0]!r}" if near else ""
+            raise InputError(f"{path} row 1: the study's column {name!r} is missing{hint}")
+    for name in {*needed, schema.label}:
+        if header.count(name) > 1:
+            raise InputError(f"{path} row 1: the column {name!r} is there twice")
+    return {name: place for place, name in enumerate(header)}
+
+
+def _values(values: tuple[str, ...]) -> Mapping[str, int]:
+    return {value: number for number, value in enumerate(values)}
+
+
+def _encode(entry: tuple[str, int, Mapping[str, int]], cells: list[str], where: str) -> list[float]:
+    name, place, values = entry
+    text = cells[place].strip()
+    if values:
+        if text not in values and text not in MISSING:
+            near = get_close_matches(text, values, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InputError(f"{where} {name}: {_shown(text)} is none of {', '.join(values)}{hint}")
+        chosen = values.get(text)
+        return [float(number == chosen) for number in range(len(values))]
+    if text in MISSING:
+        return [math.nan]
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InputError(f"{where} {name}: {_shown(text)} is not a finite number")
+    return [number]
+
+
+def _label(text: str, classes: Mapping[str, int], where: str, *, labelled: bool) -> int:
+    if text in classes:
+        return classes[text]
+    if text in MISSING and not labelled:
+        return UNLABELLED
+    raise InputError(f"{where}: {_shown(text)} is none of the classes {', '.join(classes)}")
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:40] + "…")

@@ -1,0 +1,169 @@
+"""`pate-fed demo hospitals DIR`: four hospitals with real records, and the commands that run their study.
+
+The records are scikit-learn's breast cancer data (Wolberg, Street and Mangasarian, 1995; shipped with it):
+569 masses, 30 measures each, 212 of them malignant. A third of them play the public pool.
+"""
+
+from __future__ import annotations
+
+import csv
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pate_fed.errors import InputError, PateFedError
+from pate_fed.flower.processes import free_port
+
+__all__ = ["HOSPITALS", "Demo", "make_demo", "run_demo"]
+
+HOSPITALS = ("north", "east", "south", "west")
+_POOL = 189  # a third; of these all but a tenth may be asked about
+_TEACHERS = 20
+_CLASSES = ("malignant", "benign")  # as the data count them
+
+_STUDY = """\
+# Four hospitals, {teachers} teachers each; scikit-learn's breast cancer data.
+[study]
+name = "breast-cancer"
+
+[parties]
+num_clients = 4
+teachers_per_client = {teachers}
+quorum = 0.75
+
+[data]
+dataset = "table"
+pool = "pool.csv"
+
+[data.table]
+label = "diagnosis"
+classes = ["malignant", "benign"]
+patient = "patient"
+[data.table.columns]
+{columns}
+
+[teacher]
+name = "random-forest"
+trees = 100
+
+[aggregation]
+aggregator = "gnmax"
+sigma2 = 20.5
+
+[queries]
+labels = 170
+
+[privacy]
+epsilon = 3.0
+delta = 1e-3
+
+[student]
+name = "forest"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demo:
+    """What was written, and the commands to run, one a terminal; each is a list of arguments."""
+
+    folder: Path
+    server: tuple[str, ...]
+    hospitals: tuple[tuple[str, ...], ...]
+
+    def lines(self) -> list[str]:
+        """The commands, to be typed in the folder."""
+        return [shlex.join(("python", *command)) for command in (self.server, *self.hospitals)]
+
+
+def make_demo(folder: Path) -> Demo:
+    """Write four hospitals' CSV files, the public pool and the study.
+
+    Raises:
+        InputError: the folder cannot be written or holds a demonstration already.
+    """
+    if (folder / "study.toml").exists():
+        raise InputError(f"{folder}: holds a study already; give another folder")
+    names, rows, labels = _records()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, part in zip(("pool", *HOSPITALS), _parts(len(rows)), strict=True):
+            _write(folder / f"{name}.csv", names, rows[part], labels[part], part)
+        columns = "\n".join(f'"{name}" = "number"' for name in names)
+        text = _STUDY.format(columns=columns, teachers=_TEACHERS)
+        (folder / "study.toml").write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror})") from error
+    address = f"127.0.0.1:{free_port()}"
+    server = ("-m", "pate_fed.server", "--config", "study.toml", "--num-hospitals", "4", "--run-dir", "run")
+    client = ("-m", "pate_fed.client", "--server", address)
+    return Demo(
+        folder=folder,
+        server=(*server, "--address", address, "--insecure"),
+        hospitals=tuple(
+            (*client, "--hospital", name, "--data", f"{name}.csv", "--insecure") for name in HOSPITALS
+        ),
+    )
+
+
+def run_demo(demo: Demo) -> int:
+    """Run the five commands side by side and show the coordinator's output; its exit code.
+
+    Raises:
+        PateFedError: a hospital did not end as the coordinator did.
+    """
+    started = time.monotonic()
+    hospitals = [
+        _start(demo, command, f"{name}.log") for name, command in zip(HOSPITALS, demo.hospitals, strict=True)
+    ]
+    server = subprocess.Popen([sys.executable, *demo.server], cwd=demo.folder)
+    try:
+        code = server.wait()
+        ended = [hospital.wait(timeout=60) for hospital in hospitals]
+    except subprocess.TimeoutExpired as error:
+        raise PateFedError(f"a hospital did not end; see its log in {demo.folder}") from error
+    finally:
+        _stop([server, *hospitals])
+    print(f"{time.monotonic() - started:.0f} s from nothing; the hospitals' output is in {demo.folder}/*.log")
+    if any(own != code for own in ended):
+        raise PateFedError(f"the hospitals ended with {ended}, the coordinator with {code}")
+    return code
+
+
+def _start(demo: Demo, command: Sequence[str], log: str) -> subprocess.Popen[bytes]:
+    with open(demo.folder / log, "wb") as file:
+        return subprocess.Popen([sys.executable, *command], cwd=demo.folder, stdout=file, stderr=file)
+
+
+def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    for process in processes:
+        process.wait()
+
+
+def _records() -> tuple[list[str], np.ndarray, np.ndarray]:
+    from sklearn.datasets import load_breast_cancer
+
+    data = load_breast_cancer()
+    return [str(name) for name in data.feature_names], data.data, data.target
+
+
+def _parts(count: int) -> list[np.ndarray]:
+    """The pool's rows and each hospital's, the same on every machine."""
+    order = np.argsort(np.random.Philox(key=1995).random_raw(count), kind="stable")
+    return [order[:_POOL], *np.array_split(order[_POOL:], len(HOSPITALS))]
+
+
+def _write(path: Path, names: list[str], rows: np.ndarray, labels: np.ndarray, numbers: np.ndarray) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["patient", *names, "diagnosis"])
+        for number, row, label in zip(numbers, rows, labels, strict=True):
+            writer.writerow([f"P{number:03d}", *(f"{value:.6g}" for value in row), _CLASSES[label]])

@@ -1,0 +1,262 @@
+"""Forests for tables: teachers by random forest or gradient boosting, the student by random forest.
+
+scikit-learn grows the trees; what is kept are their nodes as plain arrays, which are saved without pickle and
+predict without scikit-learn. Papernot et al. 2017 (arXiv 1610.05755), appendix C: 100 trees a teacher.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError, IntegrityError
+
+__all__ = ["Forest", "train_forest"]
+
+_CHUNK = 4096  # rows at a time: bounds the memory of (rows, trees)
+_LEAF = -1
+_FIELDS = ("feature", "threshold", "left", "right", "value", "roots", "fill", "start")
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Forest:
+    """Trees whose leaves' values are added up; the greatest sum is the class.
+
+    Shapes: feature, left, right int64 (nodes,), feature -1 at a leaf; threshold float64 (nodes,); value
+    float64 (nodes, classes); roots int64 (trees,); fill float64 (features,), put where a value is missing;
+    start float64 (classes,), the sum before the first tree.
+    """
+
+    feature: NDArray[np.int64]
+    threshold: NDArray[np.float64]
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    value: NDArray[np.float64]
+    roots: NDArray[np.int64]
+    fill: NDArray[np.float64]
+    start: NDArray[np.float64]
+    history: tuple[()] = ()
+
+    @property
+    def num_classes(self) -> int:
+        """Classes that are told apart."""
+        return int(self.value.shape[1])
+
+    def scores(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The leaves' sums.
+
+        Shapes: float64 (n, features), NaN where missing, to float64 (n, classes).
+
+        Raises:
+            InputError: another number of features.
+        """
+        if rows.ndim != 2 or rows.shape[1] != len(self.fill):
+            raise InputError(f"rows {rows.shape}: (n, {len(self.fill)}) is meant")
+        # Trees were grown on 32 bits, and compare so.
+        filled = np.where(np.isnan(rows), self.fill, rows).astype(np.float32)
+        return (
+            np.concatenate(
+                [
+                    self.start + self.value[self._leaves(filled[at : at + _CHUNK])].sum(axis=1)
+                    for at in range(0, len(filled), _CHUNK)
+                ]
+            )
+            if len(filled)
+            else np.empty((0, self.num_classes))
+        )
+
+    def predict(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The class of each row; int64 (n,)."""
+        return np.asarray(self.scores(rows).argmax(axis=1), dtype=np.int64)
+
+    def _leaves(self, rows: NDArray[np.float32]) -> NDArray[np.int64]:
+        """The leaf that each row reaches in each tree: int64 (n, trees)."""
+        at = np.repeat(self.roots[None, :], len(rows), axis=0)
+        place = np.arange(len(rows))[:, None]
+        while True:
+            feature = self.feature[at]
+            inner = feature != _LEAF
+            if not inner.any():
+                return at
+            goes_left = rows[place, np.where(inner, feature, 0)] <= self.threshold[at]
+            at = np.where(inner, np.where(goes_left, self.left[at], self.right[at]), at)
+
+    def save(self, path: Path) -> None:
+        """Write the forest to `path` (.npz), whole or not at all, readable by the owner only.
+
+        Raises:
+            InputError: the folder cannot be written to.
+        """
+        part = path.with_name(path.name + ".part")
+        try:
+            handle = os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                np.savez(file, **{name: getattr(self, name) for name in _FIELDS})
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+
+    @classmethod
+    def load(cls, path: Path) -> Forest:
+        """Read what `save` wrote; no code in the file is run.
+
+        Raises:
+            InputError: no such file.
+            IntegrityError: the file is damaged or is no forest.
+        """
+        try:
+            with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
+                forest = cls(**{name: file[name] for name in _FIELDS})
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: there is no such file") from error
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise IntegrityError(f"{path}: the file is damaged or holds no forest") from error
+        forest._check(path)
+        return forest
+
+    def _check(self, path: Path) -> None:
+        """A damaged file must not send a row round in circles or out of the arrays."""
+        nodes = len(self.feature)
+        inner = np.flatnonzero(self.feature != _LEAF)
+        children = np.concatenate([self.left[inner], self.right[inner]])
+        shapes = (len(self.threshold), len(self.left), len(self.right), len(self.value)) == (nodes,) * 4
+        if (
+            not shapes
+            or (children <= np.tile(inner, 2)).any()  # children lie behind their parents, so every walk ends
+            or (children >= nodes).any()
+            or (self.feature < _LEAF).any()
+            or (self.feature >= len(self.fill)).any()
+            or not np.isfinite(self.value).all()
+        ):
+            raise IntegrityError(f"{path}: the file is damaged or holds no forest")
+
+
+def train_forest(
+    rows: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    *,
+    num_classes: int,
+    method: str = "random-forest",
+    trees: int = 100,
+    seed: int,
+) -> Forest:
+    """Train on one core; the same seed and data give the same forest.
+
+    Shapes: rows float64 (n, features), NaN where missing; labels int64 (n,), n ≥ 1; one class will do.
+
+    Raises:
+        InputError: rows or labels are not that, or an unknown method.
+    """
+    if rows.ndim != 2 or len(rows) == 0 or labels.shape != (len(rows),):
+        raise InputError(f"rows {rows.shape} with labels {labels.shape}: (n, features) and (n,), n ≥ 1")
+    if labels.min() < 0 or labels.max() >= num_classes:
+        raise InputError(f"labels from {labels.min()} to {labels.max()}: 0 to {num_classes - 1} is meant")
+    present = ~np.isnan(rows).all(axis=0)
+    fill = np.zeros(rows.shape[1])
+    fill[present] = np.nanmedian(rows[:, present], axis=0)
+    filled = np.where(np.isnan(rows), fill, rows)
+    if len(np.unique(labels)) == 1:
+        return _constant(int(labels[0]), num_classes, fill)
+    if method == "random-forest":
+        return _random_forest(filled, labels, num_classes, trees, seed, fill)
+    if method == "gradient-boosting":
+        return _gradient_boosting(filled, labels, num_classes, trees, seed, fill)
+    raise InputError(f"method {method!r}: random-forest or gradient-boosting is meant")
+
+
+def _random_forest(
+    rows: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    classes: int,
+    trees: int,
+    seed: int,
+    fill: NDArray[Any],
+) -> Forest:
+    from sklearn.ensemble import RandomForestClassifier
+
+    model = RandomForestClassifier(n_estimators=trees, random_state=seed, n_jobs=1).fit(rows, labels)
+    known = np.asarray(model.classes_, dtype=np.int64)
+    values = []
+    for estimator in model.estimators_:
+        counts = estimator.tree_.value[:, 0, :]  # (nodes, known classes)
+        value = np.zeros((len(counts), classes))
+        value[:, known] = counts / counts.sum(axis=1, keepdims=True) / trees
+        values.append(value)
+    return _stack([estimator.tree_ for estimator in model.estimators_], values, fill, np.zeros(classes))
+
+
+def _gradient_boosting(
+    rows: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    classes: int,
+    trees: int,
+    seed: int,
+    fill: NDArray[Any],
+) -> Forest:
+    from sklearn.ensemble import GradientBoostingClassifier
+
+    model = GradientBoostingClassifier(n_estimators=trees, random_state=seed).fit(rows, labels)
+    known = np.asarray(model.classes_, dtype=np.int64)
+    grown, values = [], []
+    for stage in model.estimators_:
+        # Two classes share one tree, whose value speaks for the second.
+        for column, estimator in zip(known[-stage.shape[0] :], stage, strict=True):
+            grown.append(estimator.tree_)
+            value = np.zeros((estimator.tree_.node_count, classes))
+            value[:, column] = model.learning_rate * estimator.tree_.value[:, 0, 0]
+            values.append(value)
+    start = np.full(classes, -np.inf)
+    start[known] = 0.0
+    prior = np.bincount(labels, minlength=classes)[known] / len(labels)
+    start[known] = np.array([0.0, np.log(prior[1] / prior[0])]) if len(known) == 2 else np.log(prior)
+    return _stack(grown, values, fill, start)
+
+
+def _stack(trees: list[Any], values: list[NDArray[Any]], fill: NDArray[Any], start: NDArray[Any]) -> Forest:
+    """All trees' nodes one after another."""
+    sizes = np.array([tree.node_count for tree in trees])
+    roots = np.cumsum(sizes) - sizes
+
+    def shifted(children: str) -> NDArray[np.int64]:
+        each = (
+            getattr(tree, children).astype(np.int64) + root for tree, root in zip(trees, roots, strict=True)
+        )
+        return np.concatenate(list(each))
+
+    feature = np.concatenate([tree.feature for tree in trees]).astype(np.int64)
+    leaf = feature < 0
+    return Forest(
+        feature=np.where(leaf, _LEAF, feature),
+        threshold=np.concatenate([tree.threshold for tree in trees]).astype(np.float64),
+        left=np.where(leaf, 0, shifted("children_left")),
+        right=np.where(leaf, 0, shifted("children_right")),
+        value=np.concatenate(values),
+        roots=roots.astype(np.int64),
+        fill=fill,
+        start=start,
+    )
+
+
+def _constant(label: int, classes: int, fill: NDArray[np.float64]) -> Forest:
+    """One leaf: what a part with a single class can teach."""
+    value = np.zeros((1, classes))
+    value[0, label] = 1.0
+    zero = np.zeros(1, dtype=np.int64)
+    return Forest(
+        feature=np.array([_LEAF], dtype=np.int64),
+        threshold=np.zeros(1),
+        left=zero,
+        right=zero,
+        value=value,
+        roots=zero,
+        fill=fill,
+        start=np.zeros(classes),
+    )

@@ -1,0 +1,128 @@
+"""Hospitals' own files: archives, folders of images, idx files, and data sets made of them."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pate_fed.data import (
+    Kind,
+    Schema,
+    dataset_from_files,
+    partition,
+    read_pool,
+    read_records,
+    split_by_patient,
+)
+from pate_fed.errors import InputError
+
+IMAGES = Kind(classes=("cat", "dog"))
+SCHEMA = Schema(label="y", classes=("a", "b"), columns=(("x", ()),), patient="p")
+TABLE = Kind(classes=("a", "b"), schema=SCHEMA)
+
+
+def _pictures(count: int) -> np.ndarray:
+    return np.arange(count * 6 * 5, dtype=np.uint8).reshape(count, 6, 5)
+
+
+def test_an_archive_of_images(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=_pictures(3), y=np.array([0, 1, 1]))
+    rows = read_records(tmp_path / "a.npz", IMAGES)
+    assert rows.inputs.shape == (3, 6, 5, 1)
+    assert rows.labels.tolist() == [0, 1, 1]
+    np.savez(tmp_path / "pool.npz", x=_pictures(2))
+    assert read_pool(tmp_path / "pool.npz", IMAGES).labels.tolist() == [-1, -1]
+
+
+def test_an_archive_of_rows(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.array([[1.0], [np.nan]]), y=np.array([0, 1]))
+    assert read_records(tmp_path / "a.npz", TABLE).inputs.dtype == np.float64
+
+
+def test_a_folder_by_class(tmp_path: Path) -> None:
+    for name, count in (("cat", 2), ("dog", 1)):
+        (tmp_path / name).mkdir()
+        for number, picture in enumerate(_pictures(count)):
+            Image.fromarray(picture).save(tmp_path / name / f"{number}.png")
+    rows = read_records(tmp_path, IMAGES)
+    assert rows.labels.tolist() == [0, 0, 1]
+    np.testing.assert_array_equal(rows.inputs[:2, ..., 0], _pictures(2))
+    (tmp_path / "horse").mkdir()
+    with pytest.raises(InputError, match="no class of the study: cat, dog"):
+        read_records(tmp_path, IMAGES)
+
+
+def test_a_folder_of_idx_files(tmp_path: Path) -> None:
+    images, labels = _pictures(3), np.array([1, 0, 1], dtype=np.uint8)
+    header = struct.pack(">HBB3I", 0, 8, 3, 3, 6, 5)
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(header + images.tobytes())
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(struct.pack(">HBBI", 0, 8, 1, 3) + labels.tobytes())
+    rows = read_records(tmp_path, IMAGES)
+    np.testing.assert_array_equal(rows.inputs[..., 0], images)
+    assert rows.labels.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"x": np.zeros((2, 4, 4))}, "uint8"),
+        ({"y": np.zeros(2, dtype=int)}, "x (and y) are meant"),
+        ({"x": _pictures(2), "y": np.zeros(3, dtype=int)}, "2 whole numbers"),
+        ({"x": _pictures(2), "y": np.array([0, 2])}, "row 1: label 2"),
+        ({"x": _pictures(2)}, "without a label"),
+        ({"x": _pictures(0), "y": np.zeros(0, dtype=int)}, "no records"),
+    ],
+)
+def test_a_wrong_archive_is_named(arrays: dict[str, np.ndarray], words: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(InputError) as caught:
+        read_records(tmp_path / "a.npz", IMAGES)
+    assert words in str(caught.value)
+    assert "a.npz" in str(caught.value)
+
+
+def test_images_of_another_shape_than_the_studys(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=_pictures(3), y=np.array([0, 1, 1]))
+    with pytest.raises(InputError, match=r"the study's are \(8, 8, 1\)"):
+        read_records(tmp_path / "a.npz", Kind(classes=("a", "b"), shape=(8, 8, 1)))
+
+
+def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.array([{}], dtype=object), y=np.array([0]))
+    with pytest.raises(InputError, match="can be read"):
+        read_records(tmp_path / "a.npz", IMAGES)
+
+
+def test_a_data_set_of_parties_files(tmp_path: Path) -> None:
+    for name, rows in (
+        ("pool", "p,x,y\n" + "1,1,a\n" * 20),
+        ("n", "p,x,y\n1,1,a\n1,2,b\n"),
+        ("s", "p,x,y\n1,5,b\n"),
+    ):
+        (tmp_path / f"{name}.csv").write_text(rows, encoding="utf-8")
+    private = [tmp_path / "n.csv", tmp_path / "s.csv"]
+    dataset = dataset_from_files(
+        "t", pool=tmp_path / "pool.csv", private=private, kind=TABLE, num_queries=None
+    )
+    assert dataset.num_queries == 18
+    parts = partition(dataset.private_labels, num_parties=2, seed=0, owners=dataset.owners)
+    assert [part.tolist() for part in parts] == [[0, 1], [2]]
+    with pytest.raises(InputError, match="has 20 inputs"):
+        dataset_from_files("t", pool=tmp_path / "pool.csv", private=[], kind=TABLE, num_queries=21)
+
+
+def test_no_patient_is_in_two_parts_and_none_is_lost() -> None:
+    patients = np.repeat(np.arange(40), np.arange(40) % 5 + 1)
+    indices = np.arange(len(patients)) + 100
+    parts = split_by_patient(indices, patients, num_teachers=6, seed=3)
+    assert sorted(np.concatenate(parts).tolist()) == indices.tolist()
+    owners = [set(patients[part - 100].tolist()) for part in parts]
+    assert sum(len(each) for each in owners) == 40
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= 5
+    with pytest.raises(InputError, match="41 teachers for 40 patients"):
+        split_by_patient(indices, patients, num_teachers=41, seed=3)

@@ -1,0 +1,99 @@
+"""Forests as plain arrays: equal to scikit-learn's, saved without pickle, safe against a damaged file."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
+
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.learning import Forest, train_forest
+
+
+def _table(classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    stream = np.random.default_rng(seed)
+    rows = stream.normal(size=(400, 6))
+    labels = (rows[:, 0] + 0.5 * rows[:, 1] > 0).astype(np.int64) + (classes > 2) * (rows[:, 2] > 0.7)
+    return rows, labels.astype(np.int64)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("method", ["random-forest", "gradient-boosting"])
+def test_predictions_are_scikit_learns(method: str, classes: int) -> None:
+    rows, labels = _table(classes)
+    test = np.random.default_rng(9).normal(size=(500, 6))
+    forest = train_forest(rows, labels, num_classes=classes, method=method, trees=20, seed=4)
+    kind = RandomForestClassifier if method == "random-forest" else GradientBoostingClassifier
+    theirs = kind(n_estimators=20, random_state=4).fit(rows, labels)
+    np.testing.assert_array_equal(forest.predict(test), theirs.predict(test))
+    assert np.mean(forest.predict(rows) == labels) > 0.9
+
+
+def test_missing_values_are_filled_with_the_training_median() -> None:
+    rows, labels = _table(2)
+    holes = np.random.default_rng(1).random(rows.shape) < 0.2
+    rows[holes] = np.nan
+    forest = train_forest(rows, labels, num_classes=2, trees=20, seed=0)
+    filled = np.where(np.isnan(rows), np.nanmedian(rows, axis=0), rows)
+    np.testing.assert_array_equal(forest.predict(rows), forest.predict(filled))
+    assert np.mean(forest.predict(rows) == labels) > 0.9
+
+
+def test_one_class_or_an_empty_column_still_teaches() -> None:
+    rows, _ = _table(2)
+    rows[:, 3] = np.nan
+    forest = train_forest(rows, np.full(400, 2), num_classes=4, seed=0)
+    assert set(forest.predict(rows).tolist()) == {2}
+    some = np.where(rows[:, 0] > 0, 3, 1)
+    assert set(train_forest(rows, some, num_classes=4, trees=5, seed=0).predict(rows).tolist()) == {1, 3}
+
+
+def test_a_saved_forest_predicts_alike_and_is_private(tmp_path: Path) -> None:
+    rows, labels = _table(3)
+    forest = train_forest(rows, labels, num_classes=3, trees=10, seed=0)
+    forest.save(tmp_path / "t.npz")
+    assert stat.S_IMODE((tmp_path / "t.npz").stat().st_mode) == 0o600
+    np.testing.assert_array_equal(Forest.load(tmp_path / "t.npz").scores(rows), forest.scores(rows))
+    assert forest.predict(rows[:0]).shape == (0,)
+    with pytest.raises(InputError, match="is meant"):
+        forest.predict(rows[:, :5])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"left": lambda a: a * 0},
+        {"right": lambda a: a + 10_000},
+        {"feature": lambda a: a + 100},
+        {"value": lambda a: a * np.nan},
+        {"threshold": lambda a: a[:-1]},
+    ],
+)
+def test_a_damaged_file_is_refused(damage: dict[str, object], tmp_path: Path) -> None:
+    rows, labels = _table(2)
+    path = tmp_path / "t.npz"
+    train_forest(rows, labels, num_classes=2, trees=3, seed=0).save(path)
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    for name, change in damage.items():
+        arrays[name] = change(arrays[name])  # type: ignore[operator]
+    np.savez(path, **arrays)
+    with pytest.raises(IntegrityError, match="damaged"):
+        Forest.load(path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(IntegrityError, match="damaged"):
+        Forest.load(path)
+    with pytest.raises(InputError, match="no such file"):
+        Forest.load(tmp_path / "none.npz")
+
+
+def test_wrong_input_is_named() -> None:
+    rows, labels = _table(2)
+    for bad in ((rows[:0], labels[:0]), (rows, labels[:-1]), (rows, labels + 1)):
+        with pytest.raises(InputError, match=r"meant|n ≥ 1"):
+            train_forest(*bad, num_classes=2, seed=0)
+    with pytest.raises(InputError, match="random-forest or gradient-boosting"):
+        train_forest(rows, labels, num_classes=2, method="oak", seed=0)
