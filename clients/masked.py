@@ -139,4 +139,4 @@ class MaskedStep:
 
 
 def _store(site: Site) -> SumStore:
-    return SumStore(site.state_dir / _FOLDER)
+    return SumStore(site.state_dir / _FOLDER, durable=not site.simulated)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError
 from pate_fed.secure_sum import dealing
 from pate_fed.secure_sum.fields import PARTY, SEALED_BYTES
-from pate_fed.secure_sum.keys import SIGNATURE_BYTES, ExchangeKey, Identity, verify
+from pate_fed.secure_sum.keys import SIGNATURE_BYTES, ExchangeKey, Identity, fingerprint, verify
 from pate_fed.secure_sum.messages import (
     BatchOpening,
     BatchShares,
@@ -118,6 +118,16 @@ class HospitalSum:
 
     def __repr__(self) -> str:
         return f"HospitalSum(party={self.enrolment.party!r}, batches={len(self._batches)}, secrets=<hidden>)"
+
+    @property
+    def roster(self) -> dict[str, str]:
+        """Fingerprints by name, the coordinator's first; empty before a roster is pinned. All public."""
+        seat = self._state.seat
+        if seat is None:
+            return {}
+        prints = map(fingerprint, seat.members.identities)
+        named = dict(zip(seat.members.names, prints, strict=True))
+        return {"(coordinator)": fingerprint(self._state.coordinator), **named}
 
     @property
     def enrolment(self) -> Enrolment:

@@ -154,7 +154,13 @@ def unseal(key: bytes, sealed: bytes) -> bytes:
 
 def pair_label(study: str, low: int, high: int) -> bytes:
     """The label of a pair's secret: protocol, study and the two positions in the roster."""
-    return pack({"protocol": _PROTOCOL, "use": "pair", "study": study, "low": low, "high": high})
+    # Names are sorted, so the part that all pairs share is packed once and stands at the end.
+    return pack({"low": low, "high": high}) + _pairs_of(study)
+
+
+@lru_cache(maxsize=4)
+def _pairs_of(study: str) -> bytes:
+    return pack({"protocol": _PROTOCOL, "use": "pair", "study": study})
 
 
 @dataclass(frozen=True, slots=True)

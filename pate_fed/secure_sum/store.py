@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,17 +26,22 @@ from pate_fed.secure_sum.roster import Demands
 __all__ = ["SumStore"]
 
 _IDENTITY, _STUDY, _BATCHES, _LOCK = "identity.key", "study.state", "batches.state", "lock"
+_ROSTER = "roster.txt"
 _WAIT_S = 0.02
 
 
 class SumStore:
     """One hospital's machine in one folder (mode 0700, files 0600); processes take turns.
 
-    `demands` are the hospital's own, and enforced anew at every message.
+    Once the roster is pinned, `roster.txt` lists who takes part with fingerprints, the coordinator first:
+    what people compare out of band, since a coordinator could invent hospitals around a victim.
+
+    `demands` are the hospital's own, and enforced anew at every message. `durable` of False leaves it to the
+    system when files reach the disk, for a simulation, whose folder no power cut outlives.
     """
 
-    def __init__(self, folder: Path, demands: Demands | None = None) -> None:
-        self._folder, self._demands = folder, demands or Demands()
+    def __init__(self, folder: Path, demands: Demands | None = None, *, durable: bool = True) -> None:
+        self._folder, self._demands, self._durable = folder, demands or Demands(), durable
 
     def __repr__(self) -> str:
         return f"SumStore({str(self._folder)!r}, secrets=<hidden>)"
@@ -64,8 +69,8 @@ class SumStore:
                 coordinator=coordinator,
                 demands=self._demands,
             )
-            _write(self._folder / _BATCHES, machine.progress_state())
-            _write(self._folder / _STUDY, machine.study_state())
+            self._write(_BATCHES, machine.progress_state())
+            self._write(_STUDY, machine.study_state())
             return machine.enrolment.to_bytes()
 
     @contextmanager
@@ -87,7 +92,7 @@ class SumStore:
     def _identity(self) -> Identity:
         path = self._folder / _IDENTITY
         if not path.exists():
-            _write(path, Identity.generate().to_bytes())
+            self._write(_IDENTITY, Identity.generate().to_bytes())
         return Identity(path.read_bytes())
 
     def _restore(self) -> HospitalSum:
@@ -100,9 +105,24 @@ class SumStore:
 
     def _save(self, machine: HospitalSum) -> None:
         for name, state in ((_STUDY, machine.study_state()), (_BATCHES, machine.progress_state())):
-            path = self._folder / name
-            if path.read_bytes() != state:
-                _write(path, state)
+            if (self._folder / name).read_bytes() != state:
+                self._write(name, state)
+        if not (self._folder / _ROSTER).exists() and (roster := machine.roster):
+            self._write(_ROSTER, _for_people(roster).encode())
+
+    def _write(self, name: str, data: bytes) -> None:
+        """The whole of it or nothing is there, on the disk when this returns."""
+        path = self._folder / name
+        draft = path.with_name(name + ".part")
+        handle = os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            if self._durable:
+                file.flush()
+                os.fsync(file.fileno())
+        draft.replace(path)
+        if self._durable:
+            _sync_folder(self._folder)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -120,16 +140,14 @@ def _no_votes() -> NDArray[np.int64]:
     raise IntegrityError("an enrolment asks for no votes")
 
 
-def _write(path: Path, data: bytes) -> None:
-    """The whole of it or nothing is at `path`, on the disk when this returns."""
-    draft = path.with_name(path.name + ".part")
-    handle = os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+def _for_people(roster: Mapping[str, str]) -> str:
+    """Names and fingerprints, to be compared with the other hospitals over the telephone."""
+    width = max(map(len, roster))
+    return "".join(f"{name:<{width}}  {print_}\n" for name, print_ in roster.items())
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

@@ -23,6 +23,7 @@ from pate_fed.secure_sum import (
     SumRange,
     SumRefusal,
     SumStore,
+    fingerprint,
 )
 from pate_fed.secure_sum.messages import Enrolment, EnrolRequest
 from pate_fed.secure_sum.store import _try_lock
@@ -200,6 +201,21 @@ def test_demands_are_the_hospitals_own(coordinator: CoordinatorSum, stores: list
     with pytest.raises(RefusedError) as caught, strict.machine() as machine:
         machine.pin(roster)
     assert caught.value.reason is SumRefusal.ROSTER_SMALL
+
+
+def test_the_roster_lies_there_for_people(
+    coordinator: CoordinatorSum, stores: list[SumStore], tmp_path: Path
+) -> None:
+    assert not (tmp_path / "p0" / "roster.txt").exists()
+    _total(coordinator, stores)
+    texts = {
+        (tmp_path / f"p{number}" / "roster.txt").read_text(encoding="utf-8") for number in range(PARTIES)
+    }
+    lines = texts.pop().splitlines()
+    assert not texts  # all hospitals read the same
+    assert [line.split()[0] for line in lines] == ["(coordinator)", *(f"p{n}" for n in range(PARTIES))]
+    own = Identity((tmp_path / "p2" / "identity.key").read_bytes())
+    assert lines[3] == f"p2             {fingerprint(own.public)}"
 
 
 def test_a_store_shows_no_secret(stores: list[SumStore], tmp_path: Path) -> None:
