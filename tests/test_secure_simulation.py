@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -298,6 +299,25 @@ def test_below_the_threshold_nothing_comes_out_and_the_batch_is_charged(
     assert len(index) == asked
     assert not answered.any()
     assert (label == -1).all()
+
+
+def test_an_interrupt_amid_a_batch_is_charged_too(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    """Masked votes are on their way by then; the batch is void, and no later one may ask the same."""
+    step = MaskedStep.answer
+
+    def answer(self: MaskedStep, request: Any) -> bytes:
+        if isinstance(read_request(request.step), MaskRequest) and self._site.party == "party-0":
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(self, request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MaskedStep, "answer", answer)
+        code, run_dir, _ = study("--secure-sum", "--seed", "7")
+    assert code == 130
+    assert capsys.readouterr().out.splitlines()[-1].startswith("ABORTED")
+    report = verify(run_dir / "ledger.sqlite")
+    assert (report.asked, report.answered) == (50, 0)
+    assert _metrics(run_dir)["privacy"]["student"]["data_independent"] > 0
 
 
 def _secrets(folder: Path) -> Iterator[bytes]:
