@@ -111,9 +111,9 @@ class MaskedStep:
         question = request.question
         if (step.batch, step.batch_digest) != (question.batch, question.digest):
             raise RefusedError(SumRefusal.BATCH_CHANGED)
-        if self._journal.claimed(question.content_digest):
-            raise RefusedError(SumRefusal.BATCH_REPEATED)
         if isinstance(step, BatchOpening):
+            if self._journal.claimed(question.content_digest):
+                raise RefusedError(SumRefusal.BATCH_REPEATED)
             length = len(question.index) * self._terms.num_classes
             totals = SumRange.totals(self._terms.num_teachers, noisy=self._terms.adds_noise)
             if (step.length, step.bits) != (length, totals.bits):

@@ -285,6 +285,10 @@ def test_terms_that_hide_less_than_they_say_are_refused(changes: dict[str, Any],
     assert _code(Hospital(_site(NOISY, tmp_path, 0)).teach(TeachRequest(terms=worse.to_json()))) == "TERMS"
 
 
+def test_masks_over_too_few_are_refused_without_noise_too(tmp_path: Path) -> None:
+    assert not is_sound(replace(_terms(MASKED, tmp_path), least_clients=2))
+
+
 def test_plain_terms_are_sound(tmp_path: Path) -> None:
     assert is_sound(_terms(PLAIN, tmp_path))
     assert is_sound(_terms(MASKED, tmp_path))
