@@ -37,7 +37,8 @@ class LocalSettings:
 
     `data` is a path, or part:I for a rehearsal: the records that party I of a simulation of `config` gets.
     `pool` is the hospital's own copy of the public inputs; None: the coordinator sends one. `teachers` is how
-    many it is ready to train; None: as the study says.
+    many it is ready to train; None: as the study says. `terms_digest` names the terms that it was admitted
+    to; None: any.
     """
 
     hospital: str
@@ -46,6 +47,7 @@ class LocalSettings:
     config: Path | None = None
     pool: Path | None = None
     teachers: int | None = None
+    terms_digest: str | None = None
 
     @classmethod
     def read(cls, path: Path) -> LocalSettings:
@@ -73,6 +75,8 @@ class LocalSite(Site):
 
     def objection(self, terms: Terms) -> Refusal | None:
         """What only a real hospital minds, before it reads its data."""
+        if self.settings.terms_digest not in (None, terms.digest):
+            return Refusal.TERMS
         ready = self.settings.teachers
         if ready is not None and ready != terms.teachers_per_client:
             return Refusal.TERMS

@@ -30,6 +30,7 @@ from pate_fed.secure_sum.messages import Reply as SumMessage
 
 if TYPE_CHECKING:
     from pate_fed.flower.supernode import Exchange, SuperNode
+    from pate_fed.identity import Identity
 
 __all__ = ["main"]
 
@@ -73,9 +74,14 @@ class _Hospital:
             raise InputError(
                 f"--hospital {arguments.hospital!r}: 1 to 64 letters, digits, dots, dashes or underscores"
             )
-        host, port = split_address(arguments.server, option="--server")
+        self._identity = _identity(arguments)
+        address = arguments.server or (self._identity.admission.address if self._identity else "")
+        if not address:
+            raise InputError("give --server HOST:PORT, as the coordinator shows it")
+        host, port = split_address(address, option="--server")
         if port is None:
-            raise InputError(f"--server {arguments.server}: HOST:PORT is meant, as the coordinator shows it")
+            raise InputError(f"--server {address}: HOST:PORT is meant, as the coordinator shows it")
+        self._address = address
         _check_security(arguments, host)
         _check_files(arguments)
         self._arguments, self._name = arguments, arguments.hospital
@@ -93,7 +99,7 @@ class _Hospital:
             self._write_site()
             # The hospital's side is named, as Flower names apps: pate_fed imports neither party.
             self._clients: Any = importlib.import_module("clients.app")
-            self._say(f"{self._name}: connecting to {self._arguments.server}")
+            self._say(f"{self._name}: connecting to {self._address}")
             connection = Connection(self._start_node, say=self._say, wait_s=self._arguments.wait)
             try:
                 return self._serve(connection)
@@ -170,9 +176,11 @@ class _Hospital:
         return str(said[-1]) if said else otherwise
 
     def _start_node(self) -> SuperNode:
-        from pate_fed.flower.supernode import SuperNode
+        from pate_fed.flower.supernode import NodeTls, SuperNode
 
-        return SuperNode(self._state / "flower", self._arguments.server, tls=None)
+        found = self._identity
+        tls = None if found is None else NodeTls(ca=found.ca_path, key=found.key_path)
+        return SuperNode(self._state / "flower", self._address, tls=tls)
 
     def _write_site(self) -> None:
         config, pool, data = self._arguments.config, self._arguments.pool, self._arguments.data
@@ -183,6 +191,7 @@ class _Hospital:
             "config": None if config is None else str(Path(config).absolute()),
             "pool": None if pool is None else str(Path(pool).absolute()),
             "teachers": self._arguments.teachers,
+            "terms_digest": None if self._identity is None else self._identity.admission.terms_digest,
         }
         path = self._state / _SITE_FILE
         handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
@@ -256,6 +265,18 @@ def _temporary_files_in(state: Path) -> Iterator[None]:
         tempfile.tempdir = before
 
 
+def _identity(arguments: argparse.Namespace) -> Identity | None:
+    """The hospital's identity, checked before anyone is connected to."""
+    if arguments.tls_dir is None:
+        return None
+    from pate_fed.identity import Identity
+
+    found = Identity.open(Path(arguments.tls_dir))
+    for warning in found.check(arguments.hospital):
+        print(f"warning: {warning}", file=sys.stderr)
+    return found
+
+
 def _check_files(arguments: argparse.Namespace) -> None:
     """What can be told of the files before anyone is connected to."""
     given = [("--data", arguments.data), ("--pool", arguments.pool), ("--config", arguments.config)]
@@ -269,7 +290,12 @@ def _check_files(arguments: argparse.Namespace) -> None:
 def _check_security(arguments: argparse.Namespace, host: str) -> None:
     from pate_fed.flower.processes import is_loopback
 
-    if not arguments.insecure and not arguments.insecure_anywhere:
+    open_ = arguments.insecure or arguments.insecure_anywhere
+    if arguments.tls_dir is not None:
+        if open_:
+            raise InputError("--tls-dir and --insecure: one of the two")
+        return
+    if not open_:
         raise InputError("give --tls-dir with this hospital's identity, or --insecure on one machine only")
     if not is_loopback(host) and not arguments.insecure_anywhere:
         raise InputError(
@@ -297,7 +323,10 @@ def _parser() -> Parser:
         metavar="K",
         help="train so many teachers, or refuse (default: as the study says)",
     )
-    parser.add_argument("--server", metavar="HOST:PORT", required=True, help="the coordinator's address")
+    parser.add_argument(
+        "--server", metavar="HOST:PORT", help="the coordinator's address (default: of the admission)"
+    )
+    parser.add_argument("--tls-dir", metavar="DIR", help="this hospital's identity: key and admission")
     parser.add_argument("--config", metavar="FILE", help="with --data part:I, the study.toml to rehearse")
     parser.add_argument("--insecure", action="store_true", help="no TLS; on this machine only")
     parser.add_argument("--insecure-anywhere", action="store_true", help="no TLS, and to other machines")

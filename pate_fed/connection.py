@@ -27,7 +27,7 @@ _REFUSED = {
     ),
     "[code: 2001]": "the coordinator admits known hospitals only: give --tls-dir",
     "Invalid timestamp": "this machine's clock and the coordinator's differ too much: set the clock",
-    "CERTIFICATE_VERIFY_FAILED": (
+    "handshake": (
         "the coordinator's certificate is not of this study's authority, has expired, or is for another "
         "address"
     ),

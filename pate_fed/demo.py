@@ -24,7 +24,6 @@ __all__ = ["HOSPITALS", "Demo", "make_demo", "run_demo"]
 
 HOSPITALS = ("north", "east", "south", "west")
 _POOL = 189  # a third; of these all but a tenth may be asked about
-_TEACHERS = 20
 _CLASSES = ("malignant", "benign")  # as the data count them
 
 _STUDY = """\
@@ -50,7 +49,7 @@ patient = "patient"
 
 [teacher]
 name = "random-forest"
-trees = 100
+trees = {trees}
 
 [aggregation]
 aggregator = "gnmax"
@@ -81,8 +80,8 @@ class Demo:
         return [shlex.join(("python", *command)) for command in (self.server, *self.hospitals)]
 
 
-def make_demo(folder: Path) -> Demo:
-    """Write four hospitals' CSV files, the public pool and the study.
+def make_demo(folder: Path, *, teachers: int = 20, trees: int = 100) -> Demo:
+    """Write four hospitals' CSV files, the public pool, the study, and everyone's identity.
 
     Raises:
         InputError: the folder cannot be written or holds a demonstration already.
@@ -95,20 +94,35 @@ def make_demo(folder: Path) -> Demo:
         for name, part in zip(("pool", *HOSPITALS), _parts(len(rows)), strict=True):
             _write(folder / f"{name}.csv", names, rows[part], labels[part], part)
         columns = "\n".join(f'"{name}" = "number"' for name in names)
-        text = _STUDY.format(columns=columns, teachers=_TEACHERS)
+        text = _STUDY.format(columns=columns, teachers=teachers, trees=trees)
         (folder / "study.toml").write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror})") from error
-    address = f"127.0.0.1:{free_port()}"
-    server = ("-m", "pate_fed.server", "--config", "study.toml", "--num-hospitals", "4", "--run-dir", "run")
-    client = ("-m", "pate_fed.client", "--server", address)
+    _make_identities(folder)
+    server = ("-m", "pate_fed.server", "--config", "study.toml", "--tls-dir", "authority")
+    client = ("-m", "pate_fed.client")
     return Demo(
         folder=folder,
-        server=(*server, "--address", address, "--insecure"),
+        server=(*server, "--run-dir", "run"),
         hospitals=tuple(
-            (*client, "--hospital", name, "--data", f"{name}.csv", "--insecure") for name in HOSPITALS
+            (*client, "--hospital", name, "--data", f"{name}.csv", "--tls-dir", f"identity-{name}")
+            for name in HOSPITALS
         ),
     )
+
+
+def _make_identities(folder: Path) -> None:
+    """What `study init`, `hospital request`, `study admit` and `hospital accept` do, all on one disk."""
+    from pate_fed.identity import Authority, Identity, make_request, make_terms_of
+
+    address = f"127.0.0.1:{free_port()}"
+    terms = make_terms_of(folder / "study.toml")
+    authority = Authority.init(folder / "authority", address=address, terms=terms, days=90)
+    for name in HOSPITALS:
+        own = folder / f"identity-{name}"
+        admission = authority.admit(make_request(own, name), days=90)
+        admission.write(own / f"{name}.admission")
+        Identity.accept(own, own / f"{name}.admission", expected=authority.fingerprint)
 
 
 def run_demo(demo: Demo) -> int:

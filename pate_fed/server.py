@@ -20,6 +20,8 @@ from pate_fed.study import PROCESSES, Study, load_study, study_from_dict
 
 if TYPE_CHECKING:
     from pate_fed.flower.superlink import SuperLink
+    from pate_fed.identity import Authority
+    from pate_fed.roster import Roster
 
 __all__ = ["main"]
 
@@ -56,13 +58,16 @@ class _Launch:
         prepare_environment()
         self._arguments = arguments
         self._study = _study(arguments)
-        host, port = split_address(arguments.address, option="--address")
+        self._authority = None if arguments.tls_dir is None else _authority(Path(arguments.tls_dir))
+        address = arguments.address or (self._authority.study["address"] if self._authority else "127.0.0.1")
+        host, port = split_address(address, option="--address")
         _check_security(arguments, host)
         if port is None:
             port = free_port(host)
         check_port(host, port, option="--address")
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._stop = threading.Event()
+        self._roster: Roster | None = None
         self._run_dir = fresh_run_dir(arguments.run_dir, self._study)
 
     def run(self, started: float) -> int:
@@ -75,18 +80,30 @@ class _Launch:
             stop=self._stop,
             started=started,
         )
+        if self._authority is not None:
+            _require_same_terms(self._authority, self._coordinator.terms_digest)
         with interruptible(self._stop):
             self._coordinator.run(self._serve)
             return int(self._coordinator.conclude(as_json=self._arguments.format == "json"))
 
     def _serve(self, server_app: Any) -> None:
-        from pate_fed.flower.superlink import SuperLink
+        from pate_fed.flower.superlink import ServerTls, SuperLink
+        from pate_fed.roster import Roster
 
-        link = SuperLink(self._run_dir / "flower", self._address, tls=None)
+        authority, tls = self._authority, None
+        if authority is not None:
+            folder = authority.folder
+            tls = ServerTls(
+                ca=folder / "ca.crt", certificate=folder / "server.crt", key=folder / "server.key"
+            )
+        link = SuperLink(self._run_dir / "flower", self._address, tls=tls)
         completed = False
         try:
             link.wait_until_ready(self._stop.is_set)
             if not self._stop.is_set():
+                if authority is not None:
+                    self._roster = Roster(authority, link, say=self._say)
+                    self._coordinator.know(self._roster.names)
                 grid, context = link.open_run()
                 self._wait_for_hospitals(link, grid)
                 server_app(grid, context)
@@ -95,6 +112,8 @@ class _Launch:
                 importlib.import_module("server.farewell").say_farewell(grid, verdict)
             link.close_run(completed=completed)
         finally:
+            if self._roster is not None:
+                self._roster.stop()
             link.stop()
 
     def _wait_for_hospitals(self, link: SuperLink, grid: Any) -> None:
@@ -132,10 +151,35 @@ def _study(arguments: argparse.Namespace) -> Study:
     return study.resolve()
 
 
+def _authority(folder: Path) -> Authority:
+    from pate_fed.identity import Authority
+
+    found = Authority(folder)
+    for warning in found.check_server():
+        print(f"warning: {warning}", file=sys.stderr)
+    return found
+
+
+def _require_same_terms(authority: Authority, digest: str) -> None:
+    """Hospitals were admitted to one study; another one under the same keys would be refused by all."""
+    from pate_fed.protocol import Terms
+
+    if Terms.from_json(authority.study["terms"]).digest != digest:
+        raise InputError(
+            f"--config: the study is not the one that {authority.folder} was made for; its hospitals would "
+            "refuse it: run `pate-fed study init` for this study in another folder"
+        )
+
+
 def _check_security(arguments: argparse.Namespace, host: str) -> None:
     from pate_fed.flower.processes import is_loopback
 
-    if not arguments.insecure and not arguments.insecure_anywhere:
+    open_ = arguments.insecure or arguments.insecure_anywhere
+    if arguments.tls_dir is not None:
+        if open_:
+            raise InputError("--tls-dir and --insecure: one of the two")
+        return
+    if not open_:
         raise InputError(
             "give --tls-dir with the keys of `pate-fed study init`, or --insecure on one machine only"
         )
@@ -152,10 +196,10 @@ def _parser() -> Parser:
     parser.add_argument("--num-hospitals", type=int, metavar="N", help="hospitals (default: from the study)")
     parser.add_argument(
         "--address",
-        default="127.0.0.1",
         metavar="HOST[:PORT]",
-        help="where hospitals connect to, gRPC (default 127.0.0.1 and a free port)",
+        help="where hospitals connect to, gRPC (default: of --tls-dir, else 127.0.0.1 and a free port)",
     )
+    parser.add_argument("--tls-dir", metavar="DIR", help="the folder of `pate-fed study init`")
     parser.add_argument("--insecure", action="store_true", help="no TLS; on this machine only")
     parser.add_argument("--insecure-anywhere", action="store_true", help="no TLS, and from other machines")
     parser.add_argument("--run-dir", metavar="DIR", help="where the run's files go (default runs/NAME-TIME)")

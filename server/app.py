@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,6 +72,7 @@ class Coordinator:
         self._ledger_terms = make_ledger_terms(study, self._terms, self._noise)
         self._found = Findings()
         self._privacy = PrivacyFigures(student=0.0)  # nothing is released before the ledger is open
+        self._names: Mapping[int, str] | None = None
         self._error: BaseException | None = None
         self._served = False
         self._main_seconds = 0.0
@@ -111,6 +112,15 @@ class Coordinator:
         phases = self._found.seconds
         own = self._main_seconds - (phases.teach or 0.0) - (phases.vote or 0.0)
         return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
+
+    def know(self, names: Mapping[int, str]) -> None:
+        """Whose key each node has; from then on a reply under another name is left out."""
+        self._names = names
+
+    @property
+    def terms_digest(self) -> str:
+        """Names the terms that hospitals are asked to agree to."""
+        return self._terms.digest
 
     def verdict(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
@@ -200,6 +210,7 @@ class Coordinator:
             progress=self._progress,
             stop=self._stop,
             student_path=self._run_dir / ("student.npz" if self._study.data.table else "student.pt"),
+            names=self._names,
         )
         self._found = course.found
         return course

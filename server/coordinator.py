@@ -88,10 +88,11 @@ class Course:
         progress: Progress,
         stop: threading.Event,
         student_path: Path,
+        names: Mapping[int, str] | None = None,
     ) -> None:
         self._study, self._dataset, self._terms, self._desk = study, dataset, terms, desk
         self._ledger, self._log, self._progress, self._stop = ledger, log, progress, stop
-        self._student_path = student_path
+        self._student_path, self._names = student_path, names
         self._window = _WINDOW_PER_CORE * cores() if study.engine.backend == "ray" else None
         self._masked = MaskedRounds(terms) if terms.secure_sum else None
         self.found = Findings()
@@ -127,6 +128,7 @@ class Course:
                 trouble=lambda who, why: self._leave_out(who, "teach", why),
                 enrol=masked.enrol_request if masked else b"",
                 pool=self._pool_file,
+                names=self._names,
                 admitted=masked.admit if masked else None,
             )
             if masked:

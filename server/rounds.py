@@ -68,11 +68,13 @@ def teach(
     enrol: bytes = b"",
     pool: Callable[[], bytes] | None = None,
     admitted: Callable[[TeachReply], None] | None = None,
+    names: Mapping[int, str] | None = None,
 ) -> dict[int, Member]:
     """Have every node agree to the terms and train; the members by node id.
 
-    `pool` gives the public inputs as a file for those that have no copy of them; they are asked twice. Where
-    votes will be masked, `enrol` is what every party gets for it and `admitted` takes its enrolment.
+    Where nodes have keys, `names` says whose each is; a reply under another name is left out. `pool` gives
+    the public inputs as a file for those that have no copy of them; they are asked twice. Where votes will be
+    masked, `enrol` is what every party gets for it and `admitted` takes its enrolment.
 
     Raises:
         QuorumError: fewer than `terms.least_clients` are ready.
@@ -96,7 +98,8 @@ def teach(
             arrived()
             try:
                 reply = expect(answer, TeachReply)
-                member = _admit(reply, terms, members)
+                known = None if names is None else names.get(answer.node, "nobody")
+                member = _admit(reply, terms, members, known)
                 if admitted is not None:
                     admitted(reply)
                 members[answer.node] = member
@@ -154,9 +157,11 @@ def _votes(reply: VoteReply, member: Member, digest: str, shape: tuple[int, ...]
     return reply.votes
 
 
-def _admit(reply: TeachReply, terms: Terms, members: Mapping[int, Member]) -> Member:
+def _admit(reply: TeachReply, terms: Terms, members: Mapping[int, Member], known: str | None) -> Member:
     if not _NAME.fullmatch(reply.party):
         raise IntegrityError("has a name that is not 1 to 64 letters, digits, dots, dashes")
+    if known is not None and reply.party != known:
+        raise IntegrityError(f"answered under the name of {reply.party}, but with the key of {known}")
     if any(member.party == reply.party for member in members.values()):
         raise IntegrityError(f"another party is already called {reply.party}")
     if len(members) == terms.num_clients:

@@ -1,0 +1,20 @@
+"""Who may join: a study's authority, the coordinator's and the hospitals' keys, and one small file.
+
+Keys are made where they are used and never leave; a hospital's request is signed, and what it gets back is
+its certificate, the authority's, the study's terms and the coordinator's address. Imports no flwr.
+"""
+
+from pate_fed.identity.admission import Admission, Identity
+from pate_fed.identity.authority import Authority
+from pate_fed.identity.keys import check_private, make_request, read_request
+from pate_fed.identity.terms import make_terms_of
+
+__all__ = [
+    "Admission",
+    "Authority",
+    "Identity",
+    "check_private",
+    "make_request",
+    "make_terms_of",
+    "read_request",
+]

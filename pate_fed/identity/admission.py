@@ -1,0 +1,180 @@
+"""The one small file that a hospital gets back, and the identity that it makes with the hospital's key."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.identity.certificates import (
+    days_left,
+    fingerprint,
+    name_of,
+    read_certificate,
+    require_issued,
+    require_valid,
+)
+from pate_fed.identity.keys import KEY_FILE, load_key, write_public
+from pate_fed.protocol import Terms
+
+__all__ = ["Admission", "Identity", "signed_terms"]
+
+ADMISSION_FILE = "admission.json"
+CA_FILE = "ca.crt"
+WARN_DAYS = 30
+
+
+def signed_terms(terms: str) -> bytes:
+    """What the authority signs of a study's terms."""
+    return b"pate_fed/v1 terms of a study\n" + terms.encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """What the coordinator gives back; nothing in it is secret.
+
+    `certificate` and `authority` are PEM, `terms` the study's canonical JSON, signed by the authority.
+    """
+
+    hospital: str
+    certificate: str
+    authority: str
+    address: str
+    terms: str
+    signature: str
+
+    def write(self, path: Path) -> None:
+        """Write the file.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        write_public(path, json.dumps(asdict(self), indent=1).encode())
+
+    @classmethod
+    def read(cls, path: Path) -> Admission:
+        """Read the file.
+
+        Raises:
+            InputError: it cannot be read, or is no admission.
+        """
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+        except ValueError as error:
+            raise InputError(f"{path}: not an admission of `pate-fed study admit`") from error
+        names = {entry.name for entry in fields(cls)}
+        if not isinstance(values, dict) or set(values) != names:
+            raise InputError(f"{path}: not an admission of `pate-fed study admit`")
+        if not all(isinstance(value, str) for value in values.values()):
+            raise InputError(f"{path}: not an admission of `pate-fed study admit`")
+        return cls(**values)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the authority's certificate, hex: to compare over the telephone."""
+        return fingerprint(read_certificate(self.authority.encode(), "the admission"))
+
+    @property
+    def terms_digest(self) -> str:
+        """Names the terms that the authority signed.
+
+        Raises:
+            IntegrityError: they are none, or the signature is not the authority's.
+        """
+        public = read_certificate(self.authority.encode(), "the admission").public_key()
+        if not isinstance(public, ec.EllipticCurvePublicKey):
+            raise IntegrityError("the authority's certificate is of another kind")
+        try:
+            public.verify(bytes.fromhex(self.signature), signed_terms(self.terms), ec.ECDSA(hashes.SHA384()))
+        except (InvalidSignature, ValueError) as error:
+            raise IntegrityError(
+                "the terms in the admission are not signed by the study's authority"
+            ) from error
+        return Terms.from_json(self.terms).digest
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A hospital's identity in its own folder: the key that it made, and its admission."""
+
+    folder: Path
+    admission: Admission
+
+    @classmethod
+    def accept(cls, folder: Path, admission: Path, *, expected: str | None = None) -> Identity:
+        """Take an admission into the folder of the key that it is for.
+
+        `expected` is the authority's fingerprint as the coordinator told it another way.
+
+        Raises:
+            InputError: another hospital's admission, or another authority's fingerprint.
+            IntegrityError: the admission's parts do not belong together.
+        """
+        given = Admission.read(admission)
+        if expected is not None and expected.replace(":", "").lower() != given.fingerprint:
+            raise IntegrityError(
+                f"{admission}: the authority's fingerprint is {given.fingerprint}, not the expected one: do "
+                "not join, call the coordinator"
+            )
+        identity = cls(folder, given)
+        identity.check(given.hospital)
+        given.write(folder / ADMISSION_FILE)
+        write_public(folder / CA_FILE, given.authority.encode())
+        return identity
+
+    @classmethod
+    def open(cls, folder: Path) -> Identity:
+        """The identity in a folder.
+
+        Raises:
+            InputError: the folder holds none.
+        """
+        if not (folder / KEY_FILE).exists():
+            raise InputError(f"{folder}: holds no {KEY_FILE}; make one with `pate-fed hospital request`")
+        if not (folder / ADMISSION_FILE).exists():
+            raise InputError(
+                f"{folder}: was not admitted yet; take the admission with `pate-fed hospital accept`"
+            )
+        return cls(folder, Admission.read(folder / ADMISSION_FILE))
+
+    def check(self, hospital: str) -> list[str]:
+        """Make sure that key, certificate, authority, name and clock go together; warnings in words.
+
+        Raises:
+            InputError: a key that others can read or that is another hospital's, or a certificate that has
+                expired or is another hospital's.
+            IntegrityError: the certificate or the terms are not the authority's.
+        """
+        certificate = read_certificate(self.admission.certificate.encode(), f"{self.folder}: the admission")
+        authority = read_certificate(self.admission.authority.encode(), f"{self.folder}: the admission")
+        key = load_key(self.folder / KEY_FILE)
+        if name_of(certificate) != hospital or self.admission.hospital != hospital:
+            raise InputError(
+                f"{self.folder}: this identity is {name_of(certificate)}'s, not {hospital}'s; every hospital "
+                "has its own"
+            )
+        require_issued(certificate, authority, f"{hospital}'s")
+        if certificate.public_key() != key.public_key():
+            raise InputError(f"{self.folder}: {KEY_FILE} is not the key that was admitted as {hospital}")
+        require_valid(authority, "the study authority's")
+        require_valid(certificate, f"{hospital}'s")
+        _ = self.admission.terms_digest
+        left = days_left(certificate)
+        return [f"{hospital}'s certificate expires in {left} days"] if left < WARN_DAYS else []
+
+    @property
+    def key_path(self) -> Path:
+        """The key's file."""
+        return self.folder / KEY_FILE
+
+    @property
+    def ca_path(self) -> Path:
+        """The authority's certificate's file."""
+        return self.folder / CA_FILE

@@ -1,0 +1,184 @@
+"""A study's authority at the coordinator: makes its keys, admits hospitals, revokes them.
+
+The folder holds ca.key and server.key (mode 0600), ca.crt, server.crt, study.json (address, signed terms),
+and a certificate a hospital in hospitals/ or revoked/. Admitting or revoking one touches no other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.identity.admission import Admission, signed_terms
+from pate_fed.identity.certificates import (
+    Certificate,
+    days_left,
+    fingerprint,
+    issue,
+    load_certificate,
+    name_of,
+    require_issued,
+    require_valid,
+    self_signed,
+    to_pem,
+)
+from pate_fed.identity.keys import check_name, check_private, read_request, write_private, write_public
+
+__all__ = ["Authority"]
+
+WARN_DAYS = 30
+_LOCAL = ("localhost", "127.0.0.1")
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """The authority in one folder."""
+
+    folder: Path
+
+    @classmethod
+    def init(cls, folder: Path, *, address: str, terms: str, days: int) -> Authority:
+        """Make the authority and the coordinator's keys for hospitals that will connect to `address`.
+
+        `terms` is the study's canonical JSON, signed here: a hospital refuses any other.
+
+        Raises:
+            InputError: there is one already, or the folder cannot be written.
+        """
+        ca_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+        ca = self_signed(ca_key, "pate_fed study authority", days=days)
+        host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+        hosts = list(dict.fromkeys([host, *_LOCAL]))
+        server = issue(ca, ca_key, name="coordinator", public=server_key.public_key(), days=days, hosts=hosts)
+        write_private(folder / "ca.key", _pem(ca_key))
+        write_private(folder / "server.key", _pem(server_key))
+        write_public(folder / "ca.crt", to_pem(ca))
+        write_public(folder / "server.crt", to_pem(server))
+        signature = ca_key.sign(signed_terms(terms), ec.ECDSA(hashes.SHA384()))
+        study = {"address": address, "terms": terms, "signature": signature.hex()}
+        write_public(folder / "study.json", json.dumps(study, indent=1).encode())
+        for name in ("hospitals", "revoked"):
+            (folder / name).mkdir(exist_ok=True)
+        return cls(folder)
+
+    @property
+    def certificate(self) -> Certificate:
+        """The authority's own certificate.
+
+        Raises:
+            InputError: the folder holds none.
+        """
+        if not (self.folder / "ca.crt").exists():
+            raise InputError(f"{self.folder}: holds no study authority; make one with `pate-fed study init`")
+        return load_certificate(self.folder / "ca.crt")
+
+    @property
+    def study(self) -> dict[str, Any]:
+        """Address and signed terms.
+
+        Raises:
+            InputError: the folder holds none.
+        """
+        try:
+            values: dict[str, Any] = json.loads((self.folder / "study.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{self.folder / 'study.json'}: cannot be read; make it with `pate-fed study init`"
+            ) from error
+        return values
+
+    def admit(self, request: Path, *, days: int) -> Admission:
+        """Sign a hospital's request; what goes back to it.
+
+        Raises:
+            InputError: no request, or a hospital of that name with another key.
+            IntegrityError: the request was changed on its way.
+        """
+        name, public = read_request(request)
+        held = self.folder / "hospitals" / f"{name}.crt"
+        if held.exists() and load_certificate(held).public_key() != public:
+            raise InputError(
+                f"{name} is admitted already with another key; revoke it first: pate-fed study revoke {name}"
+            )
+        certificate = issue(self.certificate, self._key(), name=name, public=public, days=days)
+        held.parent.mkdir(exist_ok=True)
+        write_public(held, to_pem(certificate))
+        study = self.study
+        return Admission(
+            hospital=name,
+            certificate=to_pem(certificate).decode(),
+            authority=to_pem(self.certificate).decode(),
+            address=study["address"],
+            terms=study["terms"],
+            signature=study["signature"],
+        )
+
+    def revoke(self, name: str) -> None:
+        """Shut one hospital out, also of a study that is running.
+
+        Raises:
+            InputError: no hospital of that name is admitted.
+        """
+        held = self.folder / "hospitals" / f"{check_name(name)}.crt"
+        if not held.exists():
+            known = ", ".join(sorted(each.stem for each in held.parent.glob("*.crt"))) or "none"
+            raise InputError(f"{name}: no such hospital is admitted (admitted: {known})")
+        (self.folder / "revoked").mkdir(exist_ok=True)
+        certificate = load_certificate(held)
+        held.replace(self.folder / "revoked" / f"{name}-{certificate.serial_number:x}.crt")
+
+    def admitted(self) -> Iterator[tuple[str, Certificate]]:
+        """Names and certificates of all hospitals that are admitted, by name; some may have expired.
+
+        Raises:
+            IntegrityError: a certificate is not the authority's, or not of that name.
+        """
+        ca = self.certificate
+        for path in sorted((self.folder / "hospitals").glob("*.crt")):
+            certificate = load_certificate(path)
+            require_issued(certificate, ca, f"{path.stem}'s")
+            if name_of(certificate) != path.stem:
+                raise IntegrityError(f"{path}: the certificate is of {name_of(certificate)!r}")
+            yield path.stem, certificate
+
+    def check_server(self) -> list[str]:
+        """Make sure that the coordinator's own identity can be used; warnings in words.
+
+        Raises:
+            InputError: a key that others can read, or a certificate that is not valid.
+            IntegrityError: the certificate is not the authority's.
+        """
+        check_private(self.folder / "server.key")
+        server = load_certificate(self.folder / "server.crt")
+        require_issued(server, self.certificate, "the coordinator's")
+        warnings = []
+        for whose, certificate in (("the authority's", self.certificate), ("the coordinator's", server)):
+            require_valid(certificate, whose)
+            if days_left(certificate) < WARN_DAYS:
+                warnings.append(f"{whose} certificate expires in {days_left(certificate)} days")
+        return warnings
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the authority's certificate, hex."""
+        return fingerprint(self.certificate)
+
+    def _key(self) -> ec.EllipticCurvePrivateKey:
+        check_private(self.folder / "ca.key")
+        key = serialization.load_pem_private_key((self.folder / "ca.key").read_bytes(), None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise InputError(f"{self.folder / 'ca.key'}: not a key of `pate-fed study init`")
+        return key
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )

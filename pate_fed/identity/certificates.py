@@ -1,0 +1,171 @@
+"""The study's X.509 certificates: made, read, and checked against the authority and the clock."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from pate_fed.errors import InputError, IntegrityError
+
+__all__ = [
+    "days_left",
+    "fingerprint",
+    "issue",
+    "load_certificate",
+    "name_of",
+    "read_certificate",
+    "require_issued",
+    "require_valid",
+    "self_signed",
+    "to_pem",
+]
+
+_EARLY = timedelta(days=1)  # clocks that are a little slow accept a new certificate
+Certificate = x509.Certificate
+
+
+def self_signed(key: ec.EllipticCurvePrivateKey, name: str, *, days: int) -> Certificate:
+    """An authority's own certificate."""
+    subject = _name(name)
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=True,
+        crl_sign=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    builder = _builder(subject, subject, key.public_key(), days)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    return builder.add_extension(usage, critical=True).sign(key, hashes.SHA384())
+
+
+def issue(
+    authority: Certificate,
+    key: ec.EllipticCurvePrivateKey,
+    *,
+    name: str,
+    public: ec.EllipticCurvePublicKey,
+    days: int,
+    hosts: Sequence[str] = (),
+) -> Certificate:
+    """A certificate for a server at `hosts`, or for a hospital without any."""
+    builder = _builder(_name(name), authority.subject, public, days)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    use = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
+    builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+    if hosts:
+        names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+        builder = builder.add_extension(names, critical=False)
+    return builder.sign(key, hashes.SHA384())
+
+
+def read_certificate(content: bytes, where: str) -> Certificate:
+    """A certificate from PEM.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        return x509.load_pem_x509_certificate(content)
+    except ValueError as error:
+        raise InputError(f"{where}: not a certificate") from error
+
+
+def load_certificate(path: Path) -> Certificate:
+    """A certificate from a PEM file.
+
+    Raises:
+        InputError: the file cannot be read or is none.
+    """
+    try:
+        return read_certificate(path.read_bytes(), str(path))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def to_pem(certificate: Certificate) -> bytes:
+    """The certificate as PEM."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def fingerprint(certificate: Certificate) -> str:
+    """SHA-256 of the certificate, hex: to compare over the telephone."""
+    return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def name_of(certificate: Certificate) -> str:
+    """The common name."""
+    found = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(found[0].value) if found else ""
+
+
+def require_issued(certificate: Certificate, authority: Certificate, whose: str) -> None:
+    """Make sure that the authority signed it.
+
+    Raises:
+        IntegrityError: it did not.
+    """
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (InvalidSignature, ValueError, TypeError) as error:
+        raise IntegrityError(f"{whose} certificate is not from this study's authority") from error
+
+
+def require_valid(certificate: Certificate, whose: str) -> None:
+    """Make sure that it is valid now.
+
+    Raises:
+        InputError: it has expired, or is not valid yet.
+    """
+    now = datetime.now(UTC)
+    if now >= certificate.not_valid_after_utc:
+        ended = certificate.not_valid_after_utc.date()
+        raise InputError(f"{whose} certificate expired on {ended}: ask the coordinator for a new one")
+    if now < certificate.not_valid_before_utc:
+        start = certificate.not_valid_before_utc.date()
+        raise InputError(
+            f"{whose} certificate is valid from {start} on: is this machine's clock ({now.date()}) right?"
+        )
+
+
+def days_left(certificate: Certificate) -> int:
+    """Whole days until it expires; negative afterwards."""
+    return (certificate.not_valid_after_utc - datetime.now(UTC)).days
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLY)
+        .not_valid_after(now + timedelta(days=days))
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

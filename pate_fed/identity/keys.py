@@ -1,0 +1,174 @@
+"""Key files, made and read with mode 0600 only, and a hospital's signed request to be admitted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from pate_fed.errors import InputError, IntegrityError
+
+__all__ = [
+    "KEY_FILE",
+    "check_name",
+    "check_private",
+    "load_key",
+    "make_key",
+    "make_request",
+    "public_pem",
+    "read_request",
+    "write_private",
+    "write_public",
+]
+
+KEY_FILE = "hospital.key"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PURPOSE = b"pate_fed/v1 request to be admitted\n"
+
+PrivateKey = ec.EllipticCurvePrivateKey
+
+
+def check_name(name: str) -> str:
+    """A hospital's name, which is also a file's.
+
+    Raises:
+        InputError: not 1 to 64 letters, digits, dots, dashes or underscores.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"the hospital's name {name!r}: 1 to 64 letters, digits, dots, dashes or underscores"
+        )
+    return name
+
+
+def check_private(path: Path) -> None:
+    """Refuse a secret that others can read.
+
+    Raises:
+        InputError: the file is not there, or its mode lets others in.
+    """
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    if mode & 0o077:
+        raise InputError(
+            f"{path}: others can read this key (mode {mode:04o}): chmod 600 {path}, and think of a new key"
+        )
+
+
+def make_key(path: Path) -> PrivateKey:
+    """A new P-384 key in OpenSSH's format, as Flower reads it, for its owner's eyes alone.
+
+    Raises:
+        InputError: there is a key already, or the folder cannot be written.
+    """
+    key = ec.generate_private_key(ec.SECP384R1())
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    write_private(path, pem)
+    return key
+
+
+def load_key(path: Path) -> PrivateKey:
+    """The key in a file that only its owner can read.
+
+    Raises:
+        InputError: others can read it, or it is no such key. Never with anything of its content.
+    """
+    check_private(path)
+    try:
+        key = serialization.load_ssh_private_key(path.read_bytes(), None)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise InputError(f"{path}: not a private key of `pate-fed`") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise InputError(f"{path}: not a private key of `pate-fed`")
+    return key
+
+
+def public_pem(key: PrivateKey) -> bytes:
+    """The public half, PEM."""
+    return key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """A new file for its owner's eyes alone.
+
+    Raises:
+        InputError: it is there already, or cannot be written.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+    except FileExistsError as error:
+        raise InputError(f"{path}: there is a key already; it is not overwritten") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def write_public(path: Path, content: bytes) -> None:
+    """A file that anyone may read, whole or not at all.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def make_request(folder: Path, name: str) -> Path:
+    """Make a hospital's key in `folder`, and the request NAME.req that goes to the coordinator.
+
+    Raises:
+        InputError: a wrong name, a key that is there already, or a folder that cannot be written.
+    """
+    check_name(name)
+    key = make_key(folder / KEY_FILE)
+    public = public_pem(key)
+    signature = key.sign(_PURPOSE + name.encode() + b"\n" + public, ec.ECDSA(hashes.SHA384()))
+    path = folder / f"{name}.req"
+    request = {"hospital": name, "public_key": public.decode(), "signature": signature.hex()}
+    write_public(path, json.dumps(request, indent=1).encode())
+    return path
+
+
+def read_request(path: Path) -> tuple[str, ec.EllipticCurvePublicKey]:
+    """Name and public key of a request, whose sender has shown to hold the key.
+
+    Raises:
+        InputError: the file cannot be read, or is no request.
+        IntegrityError: its signature is not its key's.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        name, public = values["hospital"], values["public_key"].encode()
+        signature = bytes.fromhex(values["signature"])
+        key = serialization.load_pem_public_key(public)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, KeyError, TypeError, AttributeError, UnsupportedAlgorithm) as error:
+        raise InputError(f"{path}: not a request of `pate-fed hospital request`") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp384r1":
+        raise InputError(f"{path}: not a request of `pate-fed hospital request`")
+    try:
+        key.verify(signature, _PURPOSE + str(name).encode() + b"\n" + public, ec.ECDSA(hashes.SHA384()))
+    except InvalidSignature as error:
+        raise IntegrityError(
+            f"{path}: the request was changed on its way: its signature is not its key's"
+        ) from error
+    return check_name(name), key

@@ -1,0 +1,78 @@
+"""Which node is which hospital: admitted keys are registered, revoked ones shut out at once."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives import serialization
+
+from pate_fed.errors import InputError
+from pate_fed.identity.certificates import Certificate, days_left, require_valid
+
+if TYPE_CHECKING:
+    from pate_fed.flower.superlink import SuperLink
+    from pate_fed.identity import Authority
+
+__all__ = ["Roster"]
+
+_WATCH_S = 2.0
+WARN_DAYS = 30
+
+
+class Roster:
+    """The admitted hospitals of a running study; the authority's folder is read again every two seconds.
+
+    `names` says whose key each node has. It grows when a hospital is admitted while the study waits.
+    """
+
+    def __init__(self, authority: Authority, link: SuperLink, *, say: Callable[[str], None]) -> None:
+        self._authority, self._link, self._say = authority, link, say
+        self.names: dict[int, str] = {}
+        self._nodes: dict[str, int] = {}
+        self._skipped: set[str] = set()
+        self._stop = threading.Event()
+        self._update()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching."""
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_WATCH_S):
+            try:
+                self._update()
+            except Exception as error:  # a half-written file, or a SuperLink that is going: looked at again
+                print(f"warning: the list of hospitals was not read: {type(error).__name__}", file=sys.stderr)
+
+    def _update(self) -> None:
+        now = dict(self._authority.admitted())
+        for name in [held for held in self._nodes if held not in now]:
+            node = self._nodes.pop(name)
+            self.names.pop(node, None)
+            self._link.unregister(node)
+            self._say(f"{name} is revoked: shut out")
+        for name, certificate in now.items():
+            if name not in self._nodes and name not in self._skipped:
+                self._admit(name, certificate)
+
+    def _admit(self, name: str, certificate: Certificate) -> None:
+        try:
+            require_valid(certificate, f"{name}'s")
+        except InputError as error:
+            self._skipped.add(name)
+            print(f"warning: {error}; it cannot connect", file=sys.stderr)
+            return
+        if days_left(certificate) < WARN_DAYS:
+            print(f"warning: {name}'s certificate expires in {days_left(certificate)} days", file=sys.stderr)
+        public = certificate.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        node = self._link.register(public, name)
+        self._nodes[name] = node
+        self.names[node] = name

@@ -1,0 +1,192 @@
+"""Who may join: keys that stay, requests that are signed, and every identity that must be refused."""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.identity import Admission, Authority, Identity, certificates, make_request, read_request
+from pate_fed.protocol import Terms
+
+TERMS = Terms(
+    study="s",
+    num_classes=2,
+    image_shape=(3,),
+    pool_size=10,
+    pool_digest="00" * 32,
+    num_clients=3,
+    teachers_per_client=1,
+    least_clients=2,
+    aggregator="gnmax",
+    threshold=0.0,
+    sigma1=1.0,
+    sigma2=1.0,
+    labels=5,
+    max_queries=5,
+    epsilon=None,
+    delta=1e-5,
+    unit="record",
+    adjacency="replace-one",
+    sanitise=False,
+    teacher={},
+).to_json()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority.init(tmp_path / "ca", address="coordinator.example:9092", terms=TERMS, days=90)
+
+
+def _admit(authority: Authority, folder: Path, name: str = "north", days: int = 60) -> Identity:
+    admission = authority.admit(make_request(folder, name), days=days)
+    admission.write(folder / f"{name}.admission")
+    return Identity.accept(folder, folder / f"{name}.admission")
+
+
+def test_a_hospital_is_admitted_and_keeps_its_key(authority: Authority, tmp_path: Path) -> None:
+    identity = _admit(authority, tmp_path / "north")
+    assert identity.check("north") == []
+    assert identity.admission.address == "coordinator.example:9092"
+    assert identity.admission.terms_digest == Terms.from_json(TERMS).digest
+    assert identity.admission.fingerprint == authority.fingerprint
+    assert [name for name, _ in authority.admitted()] == ["north"]
+    assert Identity.open(tmp_path / "north").check("north") == []
+    secrets = list(tmp_path.rglob("*.key"))
+    assert {path.name for path in secrets} == {"ca.key", "server.key", "hospital.key"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in secrets} == {0o600}
+    for secret in secrets:
+        for line in secret.read_text(encoding="utf-8").splitlines()[1:-1]:
+            others = (path for path in tmp_path.rglob("*") if path.is_file() and path != secret)
+            # Headers of one format may be alike; a whole line of key material is not.
+            assert len(line) < 60 or not any(line in path.read_text(encoding="utf-8") for path in others)
+
+
+def test_the_server_is_known_by_its_address_and_on_its_own_machine(authority: Authority) -> None:
+    certificate = certificates.load_certificate(authority.folder / "server.crt")
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["coordinator.example", "localhost"]
+    assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
+    assert authority.check_server() == []
+
+
+def test_one_hospital_more_or_less_touches_no_other(authority: Authority, tmp_path: Path) -> None:
+    first = _admit(authority, tmp_path / "north")
+    before = (authority.folder / "hospitals" / "north.crt").read_bytes()
+    _admit(authority, tmp_path / "south", "south")
+    authority.revoke("south")
+    assert (authority.folder / "hospitals" / "north.crt").read_bytes() == before
+    assert first.check("north") == []
+    assert [name for name, _ in authority.admitted()] == ["north"]
+    with pytest.raises(InputError, match=r"south: no such hospital is admitted \(admitted: north\)"):
+        authority.revoke("south")
+
+
+def test_the_same_name_with_another_key_needs_a_revocation_first(
+    authority: Authority, tmp_path: Path
+) -> None:
+    _admit(authority, tmp_path / "north")
+    authority.admit(tmp_path / "north" / "north.req", days=10)  # a renewal
+    other = make_request(tmp_path / "other", "north")
+    with pytest.raises(InputError, match="revoke it first"):
+        authority.admit(other, days=10)
+    authority.revoke("north")
+    assert authority.admit(other, days=10).hospital == "north"
+
+
+def test_a_changed_request_is_refused(tmp_path: Path) -> None:
+    request = make_request(tmp_path, "north")
+    values = json.loads(request.read_text())
+    request.write_text(json.dumps({**values, "hospital": "south"}))
+    with pytest.raises(IntegrityError, match="changed on its way"):
+        read_request(request)
+    for bad in ({}, {**values, "public_key": "x"}, {**values, "signature": "zz"}, []):
+        request.write_text(json.dumps(bad))
+        with pytest.raises(InputError, match="not a request"):
+            read_request(request)
+    with pytest.raises(InputError, match="there is a key already"):
+        make_request(tmp_path, "north")
+    with pytest.raises(InputError, match="hospital's name"):
+        make_request(tmp_path / "x", "../north")
+
+
+def test_swapped_and_foreign_identities_are_refused(authority: Authority, tmp_path: Path) -> None:
+    north = _admit(authority, tmp_path / "north")
+    south = _admit(authority, tmp_path / "south", "south")
+    with pytest.raises(InputError, match="is north's, not south's"):
+        north.check("south")
+    swapped = Identity(south.folder, north.admission)
+    with pytest.raises(InputError, match="not the key that was admitted as north"):
+        swapped.check("north")
+    foreign = Authority.init(tmp_path / "other", address="h:1", terms=TERMS, days=9)
+    forged = replace(north.admission, authority=foreign.folder.joinpath("ca.crt").read_text())
+    with pytest.raises(IntegrityError, match="not from this study's authority"):
+        Identity(north.folder, forged).check("north")
+    with pytest.raises(IntegrityError, match="not the expected one"):
+        forged.write(tmp_path / "forged.admission")
+        Identity.accept(north.folder, tmp_path / "forged.admission", expected=authority.fingerprint)
+    (authority.folder / "hospitals" / "west.crt").write_text(north.admission.certificate)
+    with pytest.raises(IntegrityError, match="of 'north'"):
+        list(authority.admitted())
+
+
+def test_changed_terms_are_refused(authority: Authority, tmp_path: Path) -> None:
+    north = _admit(authority, tmp_path / "north")
+    louder = replace(Terms.from_json(TERMS), sigma2=0.1).to_json()
+    changed = replace(north.admission, terms=louder)
+    with pytest.raises(IntegrityError, match="not signed"):
+        Identity(north.folder, changed).check("north")
+
+
+def test_a_key_that_others_can_read_is_refused(authority: Authority, tmp_path: Path) -> None:
+    north = _admit(authority, tmp_path / "north")
+    north.key_path.chmod(0o640)
+    with pytest.raises(InputError, match="others can read this key"):
+        north.check("north")
+    (authority.folder / "server.key").chmod(0o604)
+    with pytest.raises(InputError, match="others can read this key"):
+        authority.check_server()
+    (authority.folder / "ca.key").chmod(0o666)
+    with pytest.raises(InputError, match="others can read this key"):
+        authority.admit(tmp_path / "north" / "north.req", days=1)
+
+
+@pytest.mark.parametrize(
+    ("shift", "words"), [(100, "expired on"), (-2, "clock"), (-1 / 2, None), (40, "expires in"), (0, None)]
+)
+def test_the_clock(
+    shift: float, words: str | None, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    north = _admit(authority, tmp_path / "north")
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: object = None) -> datetime:
+            return datetime.now(UTC) + timedelta(days=shift)
+
+    monkeypatch.setattr(certificates, "datetime", Clock)
+    if words in (None, "expires in"):
+        warnings = north.check("north")
+        assert len(warnings) == (words is not None)
+        assert all(str(words) in warning for warning in warnings)
+    else:
+        with pytest.raises(InputError, match=words):
+            north.check("north")
+
+
+def test_a_damaged_admission_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.admission"
+    for text in ("", "{}", "[]", '{"hospital": 3}'):
+        path.write_text(text)
+        with pytest.raises(InputError, match="not an admission"):
+            Admission.read(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        Admission.read(tmp_path / "none")
+    with pytest.raises(InputError, match="hospital request"):
+        Identity.open(tmp_path)
