@@ -1,9 +1,10 @@
 """The one data-dependent ε that may be published: smoothed noise on top, parameters fixed beforehand.
 
-GNSS, the Gaussian noise with smooth sensitivity of P18 (arXiv 1802.08908, appendix B, Theorem 23), pays for
-the release of the sum of all queries' RDP bounds at one order. The bounds are Theorem 6, so the statement is
-about the actual votes (one-sided). Only the argmax is data-dependent here: the exact worst case of the
-threshold bit is as good as its data-dependent value, and needs no noise.
+GNSS, the Gaussian noise with smooth sensitivity of P18 (arXiv 1802.08908, appendix B), pays for the release
+of the sum of all queries' RDP bounds at one order; its cost is derived here, as the paper's is too small. The
+bounds are Theorem 6, so the statement is about the actual votes (one-sided). Only the argmax is
+data-dependent here: the exact worst case of the threshold bit is as good as its data-dependent value, and
+needs no noise.
 """
 
 from __future__ import annotations
@@ -33,32 +34,66 @@ __all__ = [
     "SanitisedEpsilon",
     "check_sanitisable",
     "gnss_rdp",
+    "gnss_rdp_printed",
     "nrs_parameters",
     "sanitised_epsilon",
 ]
 
-# Noise is drawn in steps of 2^-20 standard units, far below what is published.
-_STEPS = 2**20
-_DIGITS = 4
+# The noise is drawn in steps of 2^-24 standard units and the sum rounded up to a grid that is far wider, so
+# that it tells no step. What the steps cost against smooth noise is below the slack that is charged for it.
+_STEPS = 2**24
+_DIGITS = 3
+_SLACK = 1e-3
 
 
 def gnss_rdp(order: float, *, beta: float, sigma_ss: float) -> float:
-    """RDP of releasing f(D) + SS_β(D) N(0, σ_ss²) at one order (P18, Theorem 23).
+    """RDP of releasing f(D) + SS_β(D) N(0, σ_ss²) at one order α, for α (1 - e^(-2β)) < 1.
+
+    The divergence of two Gaussians whose standard deviations differ by a factor up to e^β and whose means
+    differ by at most the smaller smooth sensitivity: with u = e^(-2β) and v = 1 - α + α u it is at most
+    α u/(2 σ_ss² v) + (-α β - ½ ln v)/(α - 1), and the other direction of u is smaller. This is exact for the
+    worst pair; P18's Theorem 23 as printed (`gnss_rdp_printed`) is below it where α β is above about 0.3.
+
+    Raises:
+        InputError: β below 0, σ_ss not above 0, or an order outside (1, 1/(1 - e^(-2β))).
+    """
+    beta = _check_release(beta, sigma_ss)
+    most = -1 / math.expm1(-2 * beta) if beta > 0 else math.inf
+    if not is_number(order) or not 1 < order < most:
+        raise InputError(f"order={order!r}: must be above 1 and below 1/(1 - exp(-2 beta))={most:g}")
+    narrower, wider = (_gaussian_pair(order, log_u, sigma_ss) for log_u in (-2 * beta, 2 * beta))
+    return max(narrower, wider)
+
+
+def _gaussian_pair(order: float, log_u: float, sigma_ss: float) -> float:
+    """Divergence of N(0, 1) from N(d, u), both times σ_ss², for the largest d² = min(1, u)."""
+    v = 1 + order * math.expm1(log_u)
+    mean = order * min(1.0, math.exp(log_u)) / (2 * sigma_ss**2 * v)
+    return mean + (order * log_u - math.log(v)) / (2 * (order - 1))
+
+
+def gnss_rdp_printed(order: float, *, beta: float, sigma_ss: float) -> float:
+    """P18, Theorem 23 as it is printed, to compare with published figures: it is too small.
 
     α e^(2β)/σ_ss² + (β α - ½ ln(1 - 2 α β))/(α - 1), for 1 < α < 1/(2β).
 
     Raises:
         InputError: β below 0, σ_ss not above 0, or an order outside (1, 1/(2β)).
     """
-    if not is_number(beta) or not 0 <= beta < math.inf:
-        raise InputError(f"beta={beta!r}: must be finite and at least 0")
-    if not is_number(sigma_ss) or not 0 < sigma_ss < math.inf:
-        raise InputError(f"sigma_ss={sigma_ss!r}: must be finite and above 0")
+    _check_release(beta, sigma_ss)
     most = 1 / (2 * beta) if beta > 0 else math.inf
     if not is_number(order) or not 1 < order < most:
         raise InputError(f"order={order!r}: must be above 1 and below 1/(2 beta)={most:g}")
     variable = (beta * order - math.log1p(-2 * order * beta) / 2) / (order - 1)
     return order * math.exp(2 * beta) / sigma_ss**2 + variable
+
+
+def _check_release(beta: float, sigma_ss: float) -> float:
+    if not is_number(beta) or not 0 <= beta < math.inf:
+        raise InputError(f"beta={beta!r}: must be finite and at least 0")
+    if not is_number(sigma_ss) or not 0 < sigma_ss < math.inf:
+        raise InputError(f"sigma_ss={sigma_ss!r}: must be finite and above 0")
+    return float(beta)
 
 
 def nrs_parameters(epsilon: float, delta: float) -> tuple[float, float]:
@@ -99,20 +134,22 @@ class SanitiseSettings:
 
     def cost(self) -> Cost:
         """What the one release costs: its RDP at `order`, which also bounds every order below."""
-        rdp = gnss_rdp(self.order, beta=self.beta, sigma_ss=self.sigma_ss)
+        rdp = gnss_rdp(self.order, beta=self.beta, sigma_ss=self.sigma_ss) + _SLACK
         return Cost(flat=Fraction(round_up(rdp)), most_order=Fraction(self.order))
 
     @classmethod
     def at_order(cls, order: float) -> SanitiseSettings:
-        """β = 0.4/order, and σ_ss such that the noise's fixed part costs 0.35 nats.
+        """β = 0.25/order, and σ_ss such that the difference of the means costs 0.35 nats.
 
         Raises:
             InputError: an order of 1 or less.
         """
         if not is_number(order) or not 1 < order < math.inf:
             raise InputError(f"order={order!r}: must be finite and above 1")
-        beta = 0.4 / order
-        return cls(order=order, beta=beta, sigma_ss=math.sqrt(order * math.exp(2 * beta) / 0.35))
+        beta = 0.25 / order
+        u = math.exp(-2 * beta)
+        v = 1 + order * math.expm1(-2 * beta)
+        return cls(order=order, beta=beta, sigma_ss=math.sqrt(order * u / (2 * 0.35 * v)))
 
     @classmethod
     def for_study(
@@ -184,7 +221,8 @@ def check_sanitisable(
         failed = " and ".join(name for name, holds in (("C5", c5), ("C6", c6)) if not holds)
         raise InputError(
             f"sigma2={sigma2:g}, {num_classes} classes, order {settings.order:g}: condition {failed} of P18, "
-            "appendix B fails, so no data-dependent ε may be published; choose a lower order"
+            "appendix B fails, so no data-dependent ε may be published; more noise (sigma2), or with a "
+            "budget a larger one or none, lets them hold"
         )
 
 
@@ -219,7 +257,8 @@ def sanitised_epsilon(
     check_count("num_teachers", num_teachers, least=1)
     delta = check_delta(delta)
     check_sanitisable(settings, sigma2=sigma2, num_classes=votes.shape[1], protection=protection)
-    public = gnss_rdp(settings.order, beta=settings.beta, sigma_ss=settings.sigma_ss)
+    cost = float(settings.cost().flat)
+    public = cost
     if threshold is not None and sigma1 is not None:
         bit = exact_bit_worst_case(num_teachers, threshold, sigma1, [settings.order], lowest=-num_teachers)
         public += len(votes) * float(bit[0])
@@ -234,7 +273,7 @@ def sanitised_epsilon(
         order=settings.order,
         beta=settings.beta,
         sigma_ss=settings.sigma_ss,
-        cost=gnss_rdp(settings.order, beta=settings.beta, sigma_ss=settings.sigma_ss),
+        cost=cost,
         mean_do_not_publish=max(private + public, 0.0),
         deviation_do_not_publish=smooth * settings.sigma_ss,
     )

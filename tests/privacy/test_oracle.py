@@ -25,7 +25,7 @@ from pate_fed.privacy.lnmax import (
     moments_epsilon,
 )
 from pate_fed.privacy.outcome_only import outcome_only_rdp_unreviewed
-from pate_fed.privacy.sanitise import SanitiseSettings, check_sanitisable, gnss_rdp, nrs_parameters
+from pate_fed.privacy.sanitise import SanitiseSettings, check_sanitisable, gnss_rdp_printed, nrs_parameters
 from pate_fed.privacy.smooth import (
     gnmax_local_sensitivity,
     gnmax_sensitivity,
@@ -233,9 +233,9 @@ def test_gnss_and_its_parameters(cases: Cases) -> None:
         i, o = case["inputs"], case["outputs"]
         if not o["ok"]:  # α >= 1/(2β): there is no bound
             with pytest.raises(InputError, match="order"):
-                gnss_rdp(i["order"], beta=i["beta"], sigma_ss=i["sigma_ss"])
+                gnss_rdp_printed(i["order"], beta=i["beta"], sigma_ss=i["sigma_ss"])
         else:
-            close(gnss_rdp(i["order"], beta=i["beta"], sigma_ss=i["sigma_ss"]), o["rdp"])
+            close(gnss_rdp_printed(i["order"], beta=i["beta"], sigma_ss=i["sigma_ss"]), o["rdp"])
     for case in cases("ss_release_params"):
         alpha, beta = nrs_parameters(case["inputs"]["eps"], case["inputs"]["delta"])
         close([alpha, beta], [case["outputs"]["alpha"], case["outputs"]["beta"]])
@@ -254,7 +254,7 @@ def best_release(local: np.ndarray, order: float) -> Case:
     for beta in np.arange(0.3 / order, 0.495 / order, 0.01 / order):
         smooth = smooth_sensitivity(local, beta)
         sigma = (order * math.exp(2 * beta) / smooth) ** (1 / 3)
-        rdp = gnss_rdp(order, beta=beta, sigma_ss=sigma)
+        rdp = gnss_rdp_printed(order, beta=beta, sigma_ss=sigma)
         cost = rdp + 2 * smooth * sigma
         if cost < best["cost"]:
             best = {"cost": cost, "beta": beta, "ss": smooth, "sigma_ss": sigma, "rdp_gnss": rdp}
