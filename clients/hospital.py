@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,8 @@ from pate_fed.protocol import (
 )
 
 __all__ = ["Hospital"]
+
+DAY_S = 86_400.0
 
 
 class Hospital:
@@ -95,7 +98,7 @@ class Hospital:
             reason = Refusal.PLAIN
         if reason is not None:
             return self.refuse(reason)
-        if not self.journal.claim(request.content_digest):
+        if not self.journal.claim(request.content_digest, queries=len(request.index)):
             return self.refuse(Refusal.REPEATED)
         votes = self._count_votes(request.index)
         return VoteReply(party=self._site.party, batch_digest=request.digest, votes=votes)
@@ -130,7 +133,13 @@ class Hospital:
         pool = len(self._site.dataset.public_images)
         if request.purpose not in (RELEASE, EVALUATION) or not _is_batch(request.index, pool):
             return Refusal.MALFORMED
-        return None
+        if self.journal.claimed(request.content_digest):
+            return None  # counted already; whether it may be answered is another question
+        return self._site.enough(
+            answered=self.journal.answered(),
+            today=self.journal.answered(since=time.time() - DAY_S),
+            asked=len(request.index),
+        )
 
     def end(self, request: EndRequest) -> EndReply:
         """Note how the study ended; nothing else happens here."""

@@ -21,8 +21,8 @@ class Journal:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._answered.mkdir(mode=0o700, exist_ok=True)
 
-    def claim(self, content_digest: str) -> bool:
-        """Mark a batch as answered; False when it was before, also by a process that died since.
+    def claim(self, content_digest: str, *, queries: int) -> bool:
+        """Mark a batch of so many queries as answered; False when it was before, also by a dead process.
 
         The claim is durable before the first vote is computed: a crash in between costs this hospital the
         batch, but never lets a batch be answered twice.
@@ -31,6 +31,7 @@ class Journal:
             handle = os.open(self._answered / content_digest, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:
             return False
+        os.write(handle, f"{queries}\n".encode())
         os.fsync(handle)
         os.close(handle)
         folder = os.open(self._answered, os.O_RDONLY)
@@ -41,6 +42,12 @@ class Journal:
     def claimed(self, content_digest: str) -> bool:
         """Whether the batch was claimed before."""
         return (self._answered / content_digest).exists()
+
+    def answered(self, *, since: float = 0.0) -> int:
+        """Queries of all batches that were answered at or after a time (seconds since 1970)."""
+        claims = [path for path in self._answered.iterdir() if path.stat().st_mtime >= since]
+        # A claim without its number is one that a crash cut short; nothing was sent for it.
+        return sum(int(path.read_text(encoding="utf-8") or 0) for path in claims)
 
     def note(self, event: str, **figures: float | int | str) -> None:
         """Append one line to the hospital's own log; a full disk costs the line, not the work it tells of."""

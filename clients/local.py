@@ -17,6 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.journal import Journal
+from clients.policy import Policy
 from clients.site import Site
 from pate_fed.data import Dataset, Kind, Schema, pool_digest, read_pool, read_records, split_by_patient
 from pate_fed.errors import InputError, IntegrityError
@@ -38,7 +40,7 @@ class LocalSettings:
     `data` is a path, or part:I for a rehearsal: the records that party I of a simulation of `config` gets.
     `pool` is the hospital's own copy of the public inputs; None: the coordinator sends one. `teachers` is how
     many it is ready to train; None: as the study says. `terms_digest` names the terms that it was admitted
-    to; None: any.
+    to; None: any. `policy` is the hospital's policy.toml.
     """
 
     hospital: str
@@ -48,12 +50,13 @@ class LocalSettings:
     pool: Path | None = None
     teachers: int | None = None
     terms_digest: str | None = None
+    policy: Path | None = None
 
     @classmethod
     def read(cls, path: Path) -> LocalSettings:
         """From the site file that the launcher wrote."""
         values = json.loads(path.read_text(encoding="utf-8"))
-        for name in ("state_dir", "config", "pool"):
+        for name in ("state_dir", "config", "pool", "policy"):
             values[name] = None if values.get(name) is None else Path(values[name])
         return cls(**values)
 
@@ -74,13 +77,30 @@ class LocalSite(Site):
         return replace(self, terms=terms, study=_study_of(terms))
 
     def objection(self, terms: Terms) -> Refusal | None:
-        """What only a real hospital minds, before it reads its data."""
+        """What only a real hospital minds, before it reads its data: its policy first."""
+        found = self._policy.objection(terms)
+        if found is not None:
+            return self._refused(found)
         if self.settings.terms_digest not in (None, terms.digest):
             return Refusal.TERMS
         ready = self.settings.teachers
         if ready is not None and ready != terms.teachers_per_client:
             return Refusal.TERMS
         return None if self._pool_path.exists() else Refusal.NO_POOL
+
+    def enough(self, *, answered: int, today: int, asked: int) -> Refusal | None:
+        """Why so many more queries are more than the hospital's policy allows."""
+        found = self._policy.refuses_more(answered=answered, today=today, asked=asked)
+        return None if found is None else self._refused(found)
+
+    def _refused(self, found: tuple[Refusal, str]) -> Refusal:
+        reason, sentence = found
+        Journal(self.state_dir).note("policy", reason=reason.name, sentence=f"{reason.value}: {sentence}")
+        return reason
+
+    @property
+    def _policy(self) -> Policy:
+        return Policy.load(self.settings.policy)
 
     def keep_pool(self, content: bytes) -> None:
         """Keep the public pool that the coordinator sent, if it is the one in the terms.
@@ -165,6 +185,8 @@ def local_site(settings: LocalSettings) -> Site:
 def _rehearsing(settings: LocalSettings) -> Site:
     if settings.config is None:
         raise InputError(f"--data {settings.data}: give --config with the study that is rehearsed")
+    if settings.policy is not None:
+        raise InputError(f"--policy with --data {settings.data}: a rehearsal has no policy; leave it out")
     study = study_from_dict(load_study(settings.config)).resolve()
     number = settings.data.removeprefix(PART)
     if not number.isdigit() or int(number) >= study.parties.num_clients:

@@ -71,6 +71,10 @@ class Site:
         """What the site minds about terms, before any data are read; a simulated party minds nothing."""
         return None
 
+    def enough(self, *, answered: int, today: int, asked: int) -> Refusal | None:
+        """Why so many more queries are too many for the site; a simulated party answers all."""
+        return None
+
     def keep_pool(self, content: bytes) -> None:
         """Keep the public pool that the coordinator sent; a simulated party has it already."""
 

@@ -57,6 +57,10 @@ def _add_hospital(commands: argparse._SubParsersAction[Parser]) -> None:
     accept.add_argument("admission", metavar="NAME.admission")
     accept.add_argument("--fingerprint", metavar="HEX", help="the authority's, as the coordinator told you")
     accept.set_defaults(run=_hospital_accept)
+    log = actions.add_parser("log", help="what this hospital was asked, answered, refused and sent")
+    log.add_argument("state_dir", metavar="STATE_DIR", help="the --state-dir of python -m pate_fed.client")
+    log.add_argument("--format", choices=("text", "json"), default="text")
+    log.set_defaults(run=_hospital_log)
     for action in (request, accept):
         action.add_argument("--dir", metavar="DIR", default=".", help="its identity's folder (default: here)")
 
@@ -127,6 +131,14 @@ def _hospital_accept(arguments: argparse.Namespace) -> int:
     print(f"accepted: {found.hospital} may connect to {found.address}")
     if arguments.fingerprint is None:
         print(f"compare this fingerprint with the coordinator's, by telephone: {found.fingerprint}")
+    return 0
+
+
+def _hospital_log(arguments: argparse.Namespace) -> int:
+    from pate_fed.hospital_log import log_lines
+
+    for line in log_lines(Path(arguments.state_dir), as_json=arguments.format == "json"):
+        print(line)
     return 0
 
 

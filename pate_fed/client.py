@@ -116,11 +116,12 @@ class _Hospital:
             self._report(done)
             over = done.message_type == END and done.reply.get("kind") == "ended"
             refused = _refusal(done)
-            if over or refused in (Refusal.DATA, Refusal.POLICY):
+            by_policy = refused is not None and refused.is_policy
+            if over or by_policy or refused is Refusal.DATA:
                 connection.wait_until_sent(_DELIVERY_S)
             if refused is Refusal.DATA:
                 raise InputError(self._own_words("the hospital's own data cannot be used"))
-            if refused is Refusal.POLICY:
+            if by_policy:
                 raise PolicyError(self._own_words("the study was refused by this hospital's policy"))
             if over:
                 return self._conclude(done)
@@ -184,6 +185,7 @@ class _Hospital:
 
     def _write_site(self) -> None:
         config, pool, data = self._arguments.config, self._arguments.pool, self._arguments.data
+        policy = self._arguments.policy
         site = {
             "hospital": self._name,
             "data": data if data.startswith(_PART) else str(Path(data).absolute()),
@@ -191,6 +193,7 @@ class _Hospital:
             "config": None if config is None else str(Path(config).absolute()),
             "pool": None if pool is None else str(Path(pool).absolute()),
             "teachers": self._arguments.teachers,
+            "policy": None if policy is None else str(Path(policy).absolute()),
             "terms_digest": None if self._identity is None else self._identity.admission.terms_digest,
         }
         path = self._state / _SITE_FILE
@@ -280,6 +283,8 @@ def _identity(arguments: argparse.Namespace) -> Identity | None:
 def _check_files(arguments: argparse.Namespace) -> None:
     """What can be told of the files before anyone is connected to."""
     given = [("--data", arguments.data), ("--pool", arguments.pool), ("--config", arguments.config)]
+    if arguments.policy is not None:
+        importlib.import_module("clients.policy").Policy.load(Path(arguments.policy))
     for option, path in given:
         if path is not None and not path.startswith(_PART) and not Path(path).exists():
             raise InputError(f"{option} {path}: there is no such file or folder")
@@ -330,6 +335,11 @@ def _parser() -> Parser:
     parser.add_argument("--config", metavar="FILE", help="with --data part:I, the study.toml to rehearse")
     parser.add_argument("--insecure", action="store_true", help="no TLS; on this machine only")
     parser.add_argument("--insecure-anywhere", action="store_true", help="no TLS, and to other machines")
+    parser.add_argument(
+        "--policy",
+        metavar="FILE",
+        help="this hospital's policy.toml (default: all but seeded noise is allowed)",
+    )
     parser.add_argument(
         "--state-dir", metavar="DIR", help="teachers, answered batches, log (default hospital-NAME)"
     )

@@ -66,11 +66,26 @@ class Refusal(Enum):
     REPEATED = "this batch was answered before"
     NOT_TAUGHT = "no teacher is trained yet"
     POLICY = "refused by the hospital's policy"
+    POLICY_STUDY = "refused by the hospital's policy: not a study that it takes part in"
+    POLICY_POOL = "refused by the hospital's policy: not a pool that it answers about"
+    POLICY_CLASSES = "refused by the hospital's policy: other classes than it votes on"
+    POLICY_HOSPITALS = "refused by the hospital's policy: too few hospitals"
+    POLICY_SECURE_SUM = "refused by the hospital's policy: votes would be seen without masks"
+    POLICY_SEED = "refused by the hospital's policy: seeded noise protects nobody"
+    POLICY_PUBLIC = "refused by the hospital's policy: too large an ε against the public"
+    POLICY_COORDINATOR = "refused by the hospital's policy: too large an ε against the coordinator"
+    POLICY_QUERIES = "refused by the hospital's policy: more queries than it answers in all"
+    POLICY_DAY = "refused by the hospital's policy: more queries than it answers in a day"
     MALFORMED = "the request is malformed"
     PLAIN = "by the study's terms votes leave this hospital masked only"
     VERSION = "the request speaks another version of secure summation than this hospital's program"
     DATA = "the hospital's own data cannot be used"
     FAULT = "a fault at the hospital; its own log has the details"
+
+    @property
+    def is_policy(self) -> bool:
+        """Whether the hospital's policy is the reason."""
+        return self.name.startswith("POLICY")
 
 
 def _digest(*parts: bytes) -> str:

@@ -1,0 +1,156 @@
+"""A hospital's policy.toml: which studies it takes part in, how much it answers, what it may cost.
+
+Without a file everything is allowed but seeded noise, which protects nobody. Every refusal has a reason from
+the fixed list; the sentence with the figures stays in the hospital's own log.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_type_hints
+
+from pate_fed.errors import InputError
+from pate_fed.protocol import Refusal, Terms
+from pate_fed.terms_privacy import worst_epsilon
+
+__all__ = ["Policy"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a hospital allows; None and empty lists allow everything.
+
+    `studies` are names or digests of terms, `pools` digests, `classes` names. ε are at the study's own δ, and
+    the most that the study can cost. `seeded_noise` allows rehearsals that protect nobody.
+    """
+
+    studies: tuple[str, ...] = ()
+    pools: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    most_queries: int | None = None
+    most_queries_a_day: int | None = None
+    least_hospitals: int = 1
+    secure_sum: bool = False
+    epsilon_public: float | None = None
+    epsilon_coordinator: float | None = None
+    seeded_noise: bool = False
+
+    @classmethod
+    def load(cls, path: Path | None) -> Policy:
+        """From a policy.toml; without one, the default.
+
+        Raises:
+            InputError: the file cannot be read, or a key or value is none that a policy has.
+        """
+        if path is None:
+            return cls()
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"--policy {path}: cannot be read ({error.strerror})") from error
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InputError(f"--policy {path}: not valid TOML: {error}") from error
+        hints = get_type_hints(cls)
+        known = [entry.name for entry in fields(cls)]
+        made: dict[str, Any] = {}
+        for key, value in values.items():
+            if key not in known:
+                near = get_close_matches(key, known, n=1, cutoff=0.5)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise InputError(f"--policy {path}: unknown key {key!r}{hint} (known: {', '.join(known)})")
+            made[key] = _value(f"--policy {path}: {key}", value, hints[key])
+        return cls(**made)
+
+    def objection(self, terms: Terms) -> tuple[Refusal, str] | None:
+        """Why this hospital does not take part in a study, with a sentence for its own log; or None."""
+        for reason, allowed, sentence in self._demands(terms):
+            if not allowed:
+                return reason, sentence
+        return self._cost(terms)
+
+    def refuses_more(self, *, answered: int, today: int, asked: int) -> tuple[Refusal, str] | None:
+        """Why `asked` more queries are too many, where so many were answered in all and in the last day."""
+        for reason, most, before in (
+            (Refusal.POLICY_QUERIES, self.most_queries, answered),
+            (Refusal.POLICY_DAY, self.most_queries_a_day, today),
+        ):
+            if most is not None and before + asked > most:
+                return reason, f"{before} queries were answered, {asked} more are asked, {most} are allowed"
+        return None
+
+    def _demands(self, terms: Terms) -> list[tuple[Refusal, bool, str]]:
+        named = not self.studies or terms.study in self.studies or terms.digest in self.studies
+        foreign = sorted(set(terms.classes) - set(self.classes)) if self.classes else []
+        few = terms.least_clients < self.least_hospitals
+        return [
+            (
+                Refusal.POLICY_STUDY,
+                named,
+                f"the study {terms.study!r}, terms {terms.digest}, is not listed",
+            ),
+            (
+                Refusal.POLICY_POOL,
+                not self.pools or terms.pool_digest in self.pools,
+                f"the pool {terms.pool_digest} is not listed",
+            ),
+            (Refusal.POLICY_CLASSES, not foreign, f"the classes {', '.join(foreign)} are not listed"),
+            (
+                Refusal.POLICY_HOSPITALS,
+                not few,
+                f"a batch needs {terms.least_clients} hospitals, the policy {self.least_hospitals}",
+            ),
+            (
+                Refusal.POLICY_SECURE_SUM,
+                terms.secure_sum or not self.secure_sum,
+                "the policy wants secure summation",
+            ),
+            (
+                Refusal.POLICY_SEED,
+                terms.seed is None or self.seeded_noise,
+                "the study's noise is seeded; the policy allows it with seeded_noise = true",
+            ),
+            (
+                Refusal.POLICY_QUERIES,
+                self.most_queries is None or terms.max_queries <= self.most_queries,
+                f"up to {terms.max_queries} queries would be asked, {self.most_queries} are allowed",
+            ),
+        ]
+
+    def _cost(self, terms: Terms) -> tuple[Refusal, str] | None:
+        if self.epsilon_public is None and self.epsilon_coordinator is None:
+            return None
+        public, coordinator = worst_epsilon(terms)
+        for reason, most, cost in (
+            (Refusal.POLICY_PUBLIC, self.epsilon_public, public),
+            (Refusal.POLICY_COORDINATOR, self.epsilon_coordinator, coordinator),
+        ):
+            # Not "cost > most": whatever cannot be compared is refused.
+            if most is not None and not (cost is not None and cost <= most):
+                shown = "without a bound" if cost is None else f"{cost:.4g}"
+                return reason, f"ε at δ={terms.delta:g} may be {shown}, {most:g} is allowed"
+        return None
+
+
+def _value(where: str, value: Any, hint: Any) -> Any:
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    if tuple[str, ...] in kinds:
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+        raise InputError(f"{where} is {value!r}: a list of texts is meant")
+    if bool in kinds:
+        if isinstance(value, bool):
+            return value
+        raise InputError(f"{where} is {value!r}: true or false is meant")
+    number = isinstance(value, int) and not isinstance(value, bool)
+    if int in kinds:
+        if number and value >= 0:
+            return value
+        raise InputError(f"{where} is {value!r}: a whole number of at least 0 is meant")
+    if (number or isinstance(value, float)) and math.isfinite(value) and value >= 0:
+        return float(value)
+    raise InputError(f"{where} is {value!r}: a finite number of at least 0 is meant")

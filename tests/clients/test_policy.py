@@ -1,0 +1,139 @@
+"""A hospital's policy: each limit refuses with its own reason, and the file's mistakes are named."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from clients.journal import Journal
+from clients.policy import Policy
+from pate_fed.errors import InputError
+from pate_fed.protocol import Refusal, Terms
+from pate_fed.terms_privacy import worst_epsilon
+
+TERMS = Terms(
+    study="lungs",
+    num_classes=2,
+    image_shape=(3,),
+    pool_size=100,
+    pool_digest="ab" * 32,
+    num_clients=10,
+    teachers_per_client=5,
+    least_clients=8,
+    aggregator="gnmax",
+    threshold=0.0,
+    sigma1=1.0,
+    sigma2=20.0,
+    labels=50,
+    max_queries=60,
+    epsilon=None,
+    delta=1e-5,
+    unit="record",
+    adjacency="replace-one",
+    sanitise=False,
+    teacher={},
+    classes=("ill", "well"),
+)
+
+
+def _reason(policy: Policy, terms: Terms = TERMS) -> Refusal | None:
+    found = policy.objection(terms)
+    return None if found is None else found[0]
+
+
+def test_a_policy_that_fits_objects_to_nothing() -> None:
+    public, coordinator = worst_epsilon(TERMS)
+    assert coordinator is None
+    policy = Policy(
+        studies=("lungs",),
+        pools=(TERMS.pool_digest,),
+        classes=("ill", "well", "dead"),
+        most_queries=60,
+        most_queries_a_day=1,
+        least_hospitals=8,
+        epsilon_public=public,
+    )
+    assert _reason(policy) is None
+    assert _reason(replace(policy, studies=(TERMS.digest,))) is None
+    assert _reason(Policy()) is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "terms", "reason"),
+    [
+        (Policy(studies=("hearts",)), {}, Refusal.POLICY_STUDY),
+        (Policy(pools=("00" * 32,)), {}, Refusal.POLICY_POOL),
+        (Policy(classes=("ill",)), {}, Refusal.POLICY_CLASSES),
+        (Policy(least_hospitals=9), {}, Refusal.POLICY_HOSPITALS),
+        (Policy(secure_sum=True), {}, Refusal.POLICY_SECURE_SUM),
+        (Policy(), {"seed": 3}, Refusal.POLICY_SEED),
+        (Policy(most_queries=59), {}, Refusal.POLICY_QUERIES),
+        (Policy(epsilon_public=0.5), {}, Refusal.POLICY_PUBLIC),
+        (Policy(epsilon_coordinator=100.0), {}, Refusal.POLICY_COORDINATOR),
+        (Policy(epsilon_coordinator=100.0), {"secure_sum": True}, Refusal.POLICY_COORDINATOR),
+    ],
+)
+def test_each_limit_has_its_own_reason(policy: Policy, terms: dict[str, object], reason: Refusal) -> None:
+    assert _reason(policy, replace(TERMS, **terms)) is reason
+    assert reason.is_policy
+    assert reason.value.startswith("refused by the hospital's policy: ")
+
+
+def test_noise_at_the_hospitals_bounds_the_coordinator() -> None:
+    noisy = replace(TERMS, secure_sum=True, noise_at="hospitals", sigma_party=8.0, colluders=1)
+    public, coordinator = worst_epsilon(noisy)
+    assert coordinator is not None
+    assert _reason(Policy(epsilon_coordinator=coordinator, epsilon_public=public), noisy) is None
+    assert _reason(Policy(epsilon_coordinator=coordinator * 0.99), noisy) is Refusal.POLICY_COORDINATOR
+
+
+def test_a_budget_in_the_terms_bounds_the_worst_case() -> None:
+    assert worst_epsilon(replace(TERMS, epsilon=0.25))[0] == 0.25
+    more = worst_epsilon(replace(TERMS, max_queries=90, labels=90))[0]
+    assert more > worst_epsilon(TERMS)[0]
+
+
+def test_counts_survive_and_days_pass(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    assert journal.claim("a" * 64, queries=30)
+    assert journal.claim("b" * 64, queries=12)
+    assert not journal.claim("a" * 64, queries=30)
+    assert Journal(tmp_path).answered() == 42
+    assert Journal(tmp_path).answered(since=time.time() + 60) == 0
+    policy = Policy(most_queries=100, most_queries_a_day=50)
+    assert policy.refuses_more(answered=42, today=42, asked=8) is None
+    assert policy.refuses_more(answered=42, today=42, asked=9)[0] is Refusal.POLICY_DAY  # type: ignore[index]
+    assert policy.refuses_more(answered=92, today=0, asked=9)[0] is Refusal.POLICY_QUERIES  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("most_querys = 3", "did you mean most_queries?"),
+        ("most_queries = -1", "whole number"),
+        ("most_queries = true", "whole number"),
+        ("epsilon_public = nan", "finite"),
+        ('epsilon_public = "3"', "finite"),
+        ('studies = "lungs"', "list of texts"),
+        ("secure_sum = 1", "true or false"),
+        ("= 3", "not valid TOML"),
+    ],
+)
+def test_a_wrong_policy_is_named(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        Policy.load(path)
+    assert words in str(caught.value)
+    assert "policy.toml" in str(caught.value)
+
+
+def test_a_policy_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text('studies = ["lungs"]\nmost_queries = 5\nepsilon_public = 3\nsecure_sum = true\n')
+    expected = Policy(studies=("lungs",), most_queries=5, epsilon_public=3.0, secure_sum=True)
+    assert Policy.load(path) == expected
+    assert Policy.load(None) == Policy()
