@@ -287,7 +287,7 @@ def test_wrong_shares_void_the_batch() -> None:
     assert study.rounds.spent
 
 
-@pytest.mark.parametrize("damage", ["empty", "another's", "cut"])
+@pytest.mark.parametrize("damage", ["empty", "another's", "new name", "cut"])
 def test_an_enrolment_that_is_not_its_own_keeps_a_party_out(
     damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,9 +297,13 @@ def test_an_enrolment_that_is_not_its_own_keeps_a_party_out(
         reply = honest(self, number, record)
         if number == 3:
             enrolment = reply["enrolment"]
+            renamed = HospitalSum.enrol(
+                Identity.generate(), read_request(record["enrol"]), party="p9", study=self.terms.digest
+            )
             reply["enrolment"] = {
                 "empty": b"",
                 "another's": self.machines[2].enrolment.to_bytes(),
+                "new name": renamed.enrolment.to_bytes(),
                 "cut": enrolment[:-3],
             }[damage]
         return reply
