@@ -1,0 +1,133 @@
+"""The desk under masks: what is asked at once, what a void batch costs, what the ledger says was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.privacy import (
+    PLAIN,
+    SECURE_SUM,
+    DistributedGNMax,
+    Ledger,
+    LedgerTerms,
+    Protection,
+    SeededNoise,
+    hospital_noise,
+    party_sigma,
+)
+from pate_fed.protocol import Terms
+from server.release import Desk, make_mechanism, sight_of
+
+MASKED = Terms(
+    study="s",
+    num_classes=3,
+    image_shape=(8, 8, 1),
+    pool_size=2000,
+    pool_digest="00" * 32,
+    num_clients=10,
+    teachers_per_client=1,
+    least_clients=8,
+    aggregator="confident-gnmax",
+    threshold=6.0,
+    sigma1=6.0,
+    sigma2=5.0,
+    labels=200,
+    max_queries=1500,
+    epsilon=None,
+    delta=1e-5,
+    unit="record",
+    adjacency="replace-one",
+    sanitise=False,
+    teacher={},
+    secure_sum=True,
+)
+NOISY = replace(
+    MASKED, noise_at="hospitals", sigma_party=party_sigma(5.0, parties=8, colluders=1), colluders=1
+)
+DIGEST = "ab" * 32
+
+Open = Callable[..., Desk]
+
+
+@pytest.fixture
+def open_desk(tmp_path: Path) -> Any:
+    ledgers: list[Ledger] = []
+
+    def make(terms: Terms) -> Desk:
+        noise, mechanism = SeededNoise(1), make_mechanism(terms)
+        ledger_terms = LedgerTerms(
+            study_digest=terms.digest,
+            delta=terms.delta,
+            mechanisms=(mechanism,),
+            protection=Protection(),
+            noise=noise.kind,
+            private=noise.private,
+            coordinator=sight_of(terms, terms.least_clients),
+        )
+        ledgers.append(Ledger.create(tmp_path / f"{len(ledgers)}.sqlite", ledger_terms))
+        return Desk(terms, mechanism, noise=noise, ledger=ledgers[-1])
+
+    yield make
+    for ledger in ledgers:
+        ledger.close()
+
+
+def _totals(queries: int, voters: int = 10) -> np.ndarray:
+    totals = np.zeros((queries, 3), dtype=np.int64)
+    totals[:, 1] = voters
+    return totals
+
+
+def test_under_hospitals_noise_no_more_is_asked_than_labels_are_left(open_desk: Open) -> None:
+    assert open_desk(MASKED).room(1000) == 1000
+    desk = open_desk(NOISY)
+    assert desk.room(1000) == 200
+    assert desk.room(20) == 20
+    desk.release(DIGEST, np.arange(160), _totals(160) * 10, voters=10)
+    assert desk.answered == 160
+    assert desk.room(1000) == 50  # 40 labels are left; fewer than 50 queries are no batch of their own
+
+
+def test_what_the_coordinator_saw_is_charged_with_who_voted(open_desk: Open) -> None:
+    desk = open_desk(NOISY)
+    desk.release(DIGEST, np.arange(5), _totals(5), voters=9)
+    [entry] = desk._ledger.entries()
+    assert entry.event.coordinator == hospital_noise(
+        sigma_party=NOISY.sigma_party or 0.0, survivors=9, colluders=1
+    )
+    with pytest.raises(InputError, match="promised"):
+        desk.release("cd" * 32, np.arange(5), _totals(5), voters=7)
+    seen = desk._ledger.coordinator_epsilon()
+    assert seen is not None and 0 < seen < desk._ledger.epsilon()
+
+
+@pytest.mark.parametrize("terms", [MASKED, NOISY], ids=["exact", "noisy"])
+def test_a_void_batch_is_charged_as_asked_and_never_again(terms: Terms, open_desk: Open) -> None:
+    desk = open_desk(terms)
+    desk.void(DIGEST, np.arange(30))
+    assert (desk.asked, desk.answered, desk.labels_left) == (30, 0, 200)
+    [entry] = desk._ledger.entries()
+    assert entry.epsilon > 0
+    # The fewest voters there may be: no less noise is on its way, whoever falls silent.
+    assert entry.event.coordinator == sight_of(terms, 8)
+    with pytest.raises(IntegrityError, match="charged before"):
+        desk.release(DIGEST, np.arange(30), _totals(30), voters=10)
+
+
+def test_each_way_of_the_votes_has_its_sight() -> None:
+    assert sight_of(replace(MASKED, secure_sum=False), 10) == PLAIN
+    assert sight_of(MASKED, 10) == SECURE_SUM
+    mechanism = make_mechanism(NOISY)
+    assert isinstance(mechanism, DistributedGNMax)
+    assert (mechanism.least_honest, mechanism.threshold) == (7, 6.0)
+    everything = make_mechanism(replace(NOISY, aggregator="gnmax"))
+    assert isinstance(everything, DistributedGNMax) and everything.threshold is None
+    with pytest.raises(InputError, match="lnmax"):
+        make_mechanism(replace(NOISY, aggregator="lnmax"))
