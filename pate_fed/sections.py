@@ -68,7 +68,7 @@ OPTIONS: tuple[Option, ...] = (
         "noise of the vote, votes; lnmax: its scale (default 0.16 per teacher)",
     ),
     Option("--labels", "queries.labels", "stop after so many answered queries"),
-    Option("--max-queries", "queries.max_queries", "ask at most so many queries (default: the whole pool)"),
+    Option("--max-queries", "queries.max_queries", "ask at most so many queries (default: 4 a label)"),
     Option("--epsilon", "privacy.epsilon", "budget: never passed (default: none, ε is reported)"),
     Option("--delta", "privacy.delta", "the δ that every ε is stated for"),
     Option("--sanitise", "privacy.sanitise", "release a data-dependent ε that may be published"),
@@ -230,6 +230,10 @@ class Queries:
         check(self.batch_size >= 1, "queries.batch_size", self.batch_size, "a whole number of at least 1")
         most = self.max_queries
         check(most is None or most >= 1, "queries.max_queries", most, "a whole number of at least 1")
+
+    def cap(self, pool: int) -> int:
+        """Most queries that are asked of a pool of that size: ε is fixed by it, so it is never "all"."""
+        return min(pool, self.max_queries or 4 * self.labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.privacy import Ledger, noise_from_seed
+from pate_fed.privacy import Ledger, noise_from_seed, promised_epsilon
 from pate_fed.protocol import EndRequest
 from pate_fed.report import (
     Outcome,
@@ -169,7 +169,9 @@ class Coordinator:
                 finally:
                     # What was spent comes first: no other figure and no full disk may hide it.
                     self._privacy = PrivacyFigures(
-                        student=ledger.epsilon(), coordinator=ledger.coordinator_epsilon()
+                        student=ledger.promised(),
+                        spent=ledger.epsilon(),
+                        coordinator=ledger.promised_coordinator(),
                     )
                     self._export_labels(ledger)
                     self._log.write(spending(ledger))
@@ -252,6 +254,7 @@ class Coordinator:
             labels=terms.labels,
             max_queries=terms.max_queries,
             budget=terms.epsilon,
+            promised=promised_epsilon(self._ledger_terms),
             delta=terms.delta,
             unit=terms.unit,
             adjacency=terms.adjacency,

@@ -104,6 +104,8 @@ def make_ledger_terms(study: Study, terms: Terms, noise: NoiseSource) -> LedgerT
         noise=noise.kind,
         private=noise.private,
         coordinator=sight_of(terms, terms.least_clients),
+        most_asked=terms.max_queries,
+        most_answered=terms.labels,
     )
     if made.budget is not None and made.budget.affordable(mechanism, queries=1) == 0:
         raise InputError(

@@ -16,6 +16,7 @@ from pate_fed.privacy.ledger_words import LedgerReport, describe, epsilon_text, 
 from pate_fed.privacy.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
 from pate_fed.privacy.noise import NoiseSource, SeededNoise, SystemNoise, noise_from_seed
 from pate_fed.privacy.planner import Plan, plan
+from pate_fed.privacy.promise import promised_coordinator_epsilon, promised_epsilon
 from pate_fed.privacy.sanitise import (
     SanitisedEpsilon,
     SanitiseSettings,
@@ -65,6 +66,8 @@ __all__ = [
     "past_votes",
     "past_votes_from_file",
     "plan",
+    "promised_coordinator_epsilon",
+    "promised_epsilon",
     "sanitised_epsilon",
     "to_epsilon",
     "total_cost",

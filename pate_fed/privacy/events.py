@@ -238,10 +238,18 @@ class Sight:
         It sees the noisy totals of every asked query, so the threshold saves nothing: ρ = Δ²/(2 s²) each, and
         τ d/4 for the distance between a sum of discrete Gaussians and one (arXiv 2102.06387, Proposition 14,
         with ρ = ε²/2).
+
+        Raises:
+            InputError: a whole hospital that joins or leaves, whose noise would come and go with its votes.
         """
         variance = self.variance
         if variance is None or self.sigma_party is None or self.survivors is None:
             return None
+        if protection.votes_vanish:
+            raise InputError(
+                "a hospital that is added or removed takes its noise along: with noise at the hospitals "
+                "there is no bound for adjacency add-or-remove-one of a hospital; replace-one has one"
+            )
         slack = _sum_distance(self.sigma_party, self.survivors - self.colluders) * num_classes / 4
         return Cost(Fraction(protection.l2_squared) / (2 * variance) + slack) * asked
 

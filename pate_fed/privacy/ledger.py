@@ -34,6 +34,7 @@ from pate_fed.privacy.ledger_rows import (
     terms_row,
 )
 from pate_fed.privacy.ledger_verify import Chain, Outputs, coordinator_epsilon, read_chain
+from pate_fed.privacy.promise import promised_coordinator_epsilon, promised_epsilon
 from pate_fed.privacy.totals import frozen
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ class Ledger:
         self._entries = list(chain.entries)
         self._outputs = list(chain.outputs)
         self._batches = {entry.batch_digest for entry in self._entries}
+        self._asked = sum(entry.event.asked for entry in self._entries)
+        self._answered = sum(entry.event.answered for entry in self._entries)
         self._cost, self._epsilon, self._head = chain.cost, chain.epsilon, chain.head
 
     def charge(
@@ -144,6 +147,9 @@ class Ledger:
                 raise IntegrityError(
                     f"the batch {batch_digest[:12]}… was charged before; it is never released again"
                 )
+            self.terms.refuse_beyond_caps(
+                asked=self._asked + event.asked, answered=self._answered + event.answered
+            )
             cost = self._cost + event.cost()
             if self._budget is not None:
                 self._budget.require(cost)
@@ -165,6 +171,8 @@ class Ledger:
             self._batches.add(batch_digest)
             self._outputs.append(outputs)
             self._cost, self._epsilon, self._head = cost, epsilon, entry.hash
+            self._asked += event.asked
+            self._answered += event.answered
             return entry
 
     def _write(self, row: Row, outputs: Outputs) -> None:
@@ -219,7 +227,9 @@ class Ledger:
         )
 
     def epsilon(self, delta: float | None = None) -> float:
-        """ε against the student and the public at δ (default: the terms'), whatever the votes; rounded up.
+        """ε spent so far against the student and the public at δ (default: the terms'), rounded up.
+
+        A reading, as what was answered depends on the votes; `promised` is the bound fixed beforehand.
 
         Raises:
             InputError: δ outside (0, 1).
@@ -228,6 +238,17 @@ class Ledger:
             if delta is None or delta == self.terms.delta:
                 return self._epsilon
             return self._epsilon_of(self._cost, delta)
+
+    def promised(self) -> float | None:
+        """ε against the student and the public that the terms fixed; 0 while nothing was released."""
+        with self._guard:
+            return promised_epsilon(self.terms) if self._entries else 0.0
+
+    def promised_coordinator(self) -> float | None:
+        """ε against the coordinator that the terms fixed; None where no bound holds."""
+        with self._guard:
+            bound = promised_coordinator_epsilon(self.terms)
+            return bound if self._entries or bound is None else 0.0
 
     def coordinator_epsilon(self, delta: float | None = None) -> float | None:
         """ε against the coordinator at δ; None where it sees votes without noise, so that no bound holds.

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy.checks import check_delta, check_epsilon
+from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.events import PLAIN, Cost, Mechanism, PrivacyEvent, Protection, Sight
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.registry import mechanism_from_parameters
@@ -83,6 +83,7 @@ class LedgerTerms:
     that may be charged, `noise` and `private` the noise source's, `coordinator` what the coordinator sees
     (with hospital noise `survivors` is the least number in a sum). With `sanitise` a data-dependent ε will be
     released too, once; it is paid here, before the first query, whether or not it is drawn in the end.
+    `most_asked` and `most_answered` are the study's caps on queries and labels.
 
     Raises:
         InputError: a value out of range.
@@ -97,6 +98,8 @@ class LedgerTerms:
     private: bool
     coordinator: Sight = PLAIN
     sanitise: SanitiseSettings | None = None
+    most_asked: int | None = None
+    most_answered: int | None = None
 
     def __post_init__(self) -> None:
         if not is_digest(self.study_digest):
@@ -110,6 +113,12 @@ class LedgerTerms:
             raise InputError("mechanisms=(): a ledger needs at least one mechanism to charge")
         if self.epsilon is not None:
             BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved)
+        for name in ("most_asked", "most_answered"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), least=1)
+        for mechanism in self.mechanisms:
+            mechanism.cost_asked(self.protection)  # refuses what it has no bound for
+        self.coordinator.cost(1, self.protection, num_classes=self.mechanisms[0].num_classes)
 
     @property
     def reserved(self) -> Cost:
@@ -140,6 +149,19 @@ class LedgerTerms:
         if not _keeps_to(event.coordinator, self.coordinator):
             raise IntegrityError("the coordinator saw other than what the ledger's terms say")
 
+    def refuse_beyond_caps(self, *, asked: int, answered: int) -> None:
+        """Refuse totals of queries and labels beyond the caps.
+
+        Raises:
+            IntegrityError: they are.
+        """
+        for what, most, total in (
+            ("queries", self.most_asked, asked),
+            ("labels", self.most_answered, answered),
+        ):
+            if most is not None and total > most:
+                raise IntegrityError(f"{total} {what} in all: the ledger's terms allow {most}")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values by name."""
         return {
@@ -152,6 +174,8 @@ class LedgerTerms:
             "private": bool(self.private),
             "coordinator": asdict(self.coordinator),
             "sanitise": None if self.sanitise is None else asdict(self.sanitise),
+            "most_asked": self.most_asked,
+            "most_answered": self.most_answered,
         }
 
     @classmethod

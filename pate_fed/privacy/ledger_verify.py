@@ -224,6 +224,7 @@ def _replay(chain: Chain, rows: Sequence[Row], outputs: dict[int, list[tuple[Any
     entries: list[Entry] = []
     released: list[Outputs] = []
     batches: set[str] = set()
+    asked = answered = 0
     cost = chain.terms.reserved
     epsilon = epsilon_of(cost, chain.terms.delta)
     for row in rows:
@@ -234,6 +235,11 @@ def _replay(chain: Chain, rows: Sequence[Row], outputs: dict[int, list[tuple[Any
         batches.add(entry.batch_digest)
         released.append(_outputs(entry, outputs.get(place, [])))
         cost += entry.event.cost()
+        asked, answered = asked + entry.event.asked, answered + entry.event.answered
+        try:
+            chain.terms.refuse_beyond_caps(asked=asked, answered=answered)
+        except IntegrityError as error:
+            raise IntegrityError(f"row {place} passes a cap: {error}") from error
         orders = () if budget is None else (budget.order,)
         epsilon = max(epsilon, epsilon_of(cost, chain.terms.delta, orders=orders))
         if not entry.epsilon >= epsilon * (1 - _SLACK):

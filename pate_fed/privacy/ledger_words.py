@@ -10,6 +10,7 @@ from typing import Any
 
 from pate_fed.privacy.events import Mechanism, PrivacyEvent, Sight
 from pate_fed.privacy.ledger_verify import Chain, coordinator_epsilon, read_ledger
+from pate_fed.privacy.promise import promised_coordinator_epsilon, promised_epsilon, promised_words
 
 __all__ = ["LedgerReport", "describe", "epsilon_text", "verify"]
 
@@ -58,7 +59,11 @@ class LedgerReport:
             "queries_asked": self.asked,
             "queries_answered": self.answered,
             "terms": terms.to_dict(),
-            "epsilon": {"student": self.epsilon, "coordinator": self.coordinator_epsilon},
+            "promised": {
+                "student": promised_epsilon(terms),
+                "coordinator": promised_coordinator_epsilon(terms),
+            },
+            "spent": {"student": self.epsilon, "coordinator": self.coordinator_epsilon},
             "coordinator_sees": terms.coordinator.words(),
             "head": self.chain.head,
             "public_key": self.chain.public_key,
@@ -109,15 +114,20 @@ def describe(path: Path) -> list[str]:
 def _bounds(report: LedgerReport) -> list[str]:
     terms = report.chain.terms
     protected = f"for {terms.protection.words()}"
-    against = f"({epsilon_text(report.epsilon)}, {terms.delta:g})-differential privacy {protected}"
-    seen = report.coordinator_epsilon
+    promised, spent = promised_epsilon(terms), f"spent so far ε={epsilon_text(report.epsilon)}"
+    against = f"no bound beforehand, {spent}, {protected}"
+    if promised is not None:
+        proven = f"({epsilon_text(promised)}, {terms.delta:g})-differential privacy {protected}"
+        against = f"{proven}, fixed before the first query by {promised_words(terms)}; {spent}"
+    seen, most = report.coordinator_epsilon, promised_coordinator_epsilon(terms)
     if seen is None:
         coordinator = f"no bound: it sees {terms.coordinator.words()}"
     else:
         sight = terms.coordinator
         coordinator = (
-            f"({epsilon_text(seen)}, {terms.delta:g})-differential privacy {protected}, while at most "
-            f"{sight.colluders} hospitals tell it their noise: it sees {sight.words()}"
+            f"({epsilon_text(seen if most is None else most)}, {terms.delta:g})-differential privacy "
+            f"{protected}, while at most {sight.colluders} hospitals tell it their noise: it sees "
+            f"{sight.words()}; spent so far ε={epsilon_text(seen)}"
         )
     lines = [
         f"Against the student and anyone who gets it or its labels: {against}",

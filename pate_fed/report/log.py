@@ -214,7 +214,7 @@ def read_result(run_dir: Path) -> RunResult:
         raise InputError(f"{path}: holds no study, so there is nothing to report")
     return RunResult(
         study=found[StudyFacts][-1],
-        outcome=_last(found[Outcome]) or _cut_off(),
+        outcome=_last(found[Outcome]) or _cut_off(found[StudyFacts][-1]),
         releases=tuple(found[Release]),
         epochs=tuple(found[Epoch]),
         evaluation=_last(found[Evaluation]) or Evaluation(),
@@ -232,7 +232,8 @@ def _last(values: list[Any]) -> Any:
     return values[-1] if values else None
 
 
-def _cut_off() -> Outcome:
+def _cut_off(study: StudyFacts) -> Outcome:
     # The ledger is written before the log, so after a kill it may hold more than the log knows.
     reason = "the run was cut off before its end; the ledger says what was spent (pate-fed ledger show)"
-    return Outcome(status="aborted", reason=reason, privacy=PrivacyFigures(student_reason=reason))
+    privacy = PrivacyFigures(student=study.promised, student_reason=reason)
+    return Outcome(status="aborted", reason=reason, privacy=privacy)

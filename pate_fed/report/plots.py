@@ -40,15 +40,15 @@ class Figure:
 
 
 def epsilon_curve(result: RunResult) -> Figure | None:
-    """Data-independent ε over the queries so far, and the budget where there is one."""
+    """Data-independent ε over the queries so far, and the one that was fixed beforehand."""
     points = [(0, 0, 0.0), *_spending(result)]
     if len(points) == 1:
         return None
-    budget, top = result.study.budget, points[-1][2]
-    shown = budget is not None and budget <= 4 * top
+    fixed, top = result.outcome.privacy.student, points[-1][2]
+    shown = fixed is not None and fixed <= 4 * top
     chart = Chart(
         nice_ticks(0, points[-1][0]),
-        nice_ticks(0, max(top, budget or 0) * 1.08 if shown else top),
+        nice_ticks(0, max(top, fixed or 0) * 1.08 if shown else top),
         x_range=(0, points[-1][0]),
         x_label="queries asked",
         y_label=f"ε at δ = {short(result.study.delta)}",
@@ -57,12 +57,12 @@ def epsilon_curve(result: RunResult) -> Figure | None:
     for queries, labels, epsilon in points[1:]:
         tip = f"ε = {_up(epsilon)} after {queries:,} queries, {labels:,} labels"
         chart.dot(chart.x(queries), chart.y(epsilon), "dot c1", tip=tip)
-    if shown and budget is not None:
-        chart.mark_y(budget, f"budget ε = {compact(budget)}")
+    if shown and fixed is not None:
+        chart.mark_y(fixed, f"fixed beforehand: ε = {_up(fixed)}")
     alt = f"ε grows with the queries asked, to {_up(top)} after {points[-1][0]:,} queries."
-    caption = "Data-independent ε against the public, charged before a batch is released."
-    if budget is not None and not shown:
-        caption += f" The budget, ε = {compact(budget)}, lies far above."
+    caption = "Spent against the public whatever the data are, charged before a batch is released."
+    if fixed is not None and not shown:
+        caption += f" What was fixed beforehand, ε = {_up(fixed)}, lies far above."
     return Figure(
         title="Privacy spent",
         picture=chart.svg(alt),

@@ -45,7 +45,8 @@ class StudyFacts:
     """The study's terms, known before the first vote.
 
     Units: `threshold`, `sigma1`, `sigma2` in votes (None where the mechanism has none). `budget` is the ε
-    that may not be passed, None where none was set. `noise` is the source in words, `noise_private` whether
+    that may not be passed, None where none was set; `promised` the one that budget and caps fix before the
+    first query. `noise` is the source in words, `noise_private` whether
     it protects anyone. `coordinator` is "plain", "secure-sum" or "hospital-noise"; `coordinator_sees` says it
     in words; `colluders` is how many hospitals may tell it their noise, `sigma_party` each one's share of it,
     in votes. `protects` names unit and adjacency in words.
@@ -72,6 +73,7 @@ class StudyFacts:
     labels: int
     max_queries: int
     budget: float | None = None
+    promised: float | None = None
     delta: float
     unit: str
     adjacency: str
@@ -202,13 +204,16 @@ class Accuracy:
 class PrivacyFigures:
     """Every ε of the run, at the study's δ, rounded up; None is without a bound or not computed.
 
-    `student` holds against anyone who gets the student or its labels, whatever the data are; where it is None
-    `student_reason` says why. `data_dependent_do_not_publish` is computed from private votes. `sanitised` may
-    be published; `sanitised_sd`, the standard deviation of its noise, depends on the votes and may not.
+    `student` holds against anyone who gets the student or its labels, whatever the data are: it was fixed
+    before the first query, by the budget and the caps. Where it is None `student_reason` says why. `spent` is
+    the reading of what was released in the end. `data_dependent_do_not_publish` is computed from private
+    votes. `sanitised` may be published; `sanitised_sd`, the standard deviation of its noise, depends on the
+    votes and may not.
     """
 
     student: float | None = None
     student_reason: str | None = None
+    spent: float | None = None
     data_dependent_do_not_publish: float | None = None
     sanitised: float | None = None
     sanitised_sd: float | None = None

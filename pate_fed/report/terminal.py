@@ -233,6 +233,7 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
         ("accuracy", f"teachers {_share(accuracy.teacher_mean)}, ensemble {_share(accuracy.ensemble)}"),
         ("", f"labels {_share(accuracy.labels)}, student {_share(accuracy.student)}"),
         ("ε against the public", f"{public} at δ={short(study.delta)}, {study.unit}, {study.adjacency}"),
+        *([] if privacy.spent is None else [("", f"fixed beforehand; {_epsilon(privacy.spent)} was spent")]),
         ("ε against coordinator", f"{_epsilon(privacy.coordinator)}: it sees {study.coordinator_sees}"),
     ]
     if not study.noise_private:

@@ -183,6 +183,8 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
     epsilon, student = outcome.privacy.student, outcome.accuracy.student
     asked, answered = result.queries_asked, result.queries_answered
     details: tuple[str, ...] = (f"δ = {short(study.delta)}", study.unit, study.adjacency)
+    if outcome.privacy.spent is not None and epsilon:
+        details += (f"spent {epsilon_text(outcome.privacy.spent)}",)
     if not study.noise_private:
         details += ("not private: seeded noise",)
     bad = not study.noise_private or epsilon is None or epsilon > EPSILON_ALARM
@@ -218,7 +220,7 @@ _AT_HOME = "Records, teachers and their weights, gradients, scores"
 def _public(result: RunResult) -> Guarantee:
     study, privacy = result.study, result.outcome.privacy
     bound, kind = _public_bound(study, result.outcome)
-    by = f"noise on every vote: {study.noise}"
+    by = f"noise on every vote: {study.noise}; fixed before the first query by {_fixed_by(study)}"
     if not study.noise_private and privacy.student is not None:
         by = f"{study.noise}; with private noise it would be ε = {epsilon_text(privacy.student)}"
     elif privacy.student is None:
@@ -231,6 +233,11 @@ def _public(result: RunResult) -> Guarantee:
         by,
         kind,
     )
+
+
+def _fixed_by(study: StudyFacts) -> str:
+    caps = f"at most {study.max_queries:,} queries and {_plural(study.labels, 'label')}"
+    return caps if study.budget is None else f"the budget and {caps}"
 
 
 def _public_bound(study: StudyFacts, outcome: Outcome) -> tuple[str, str]:

@@ -26,6 +26,7 @@ from pate_fed.privacy import (
     Ledger,
     LedgerTerms,
     LNMax,
+    PrivacyEvent,
     Protection,
     Release,
     SeededNoise,
@@ -33,6 +34,7 @@ from pate_fed.privacy import (
     epsilon_of,
     epsilon_text,
     hospital_noise,
+    promised_epsilon,
     total_cost,
     verify,
 )
@@ -368,7 +370,7 @@ def test_every_mechanism_and_protection_comes_back_from_the_file(path: Path) -> 
         InteractiveGNMax(**rest, threshold=np.float32(25), sigma1=9, sigma2=7, confidence=0.9),
     )
     odd = np.int64(3), np.float32(4), np.int8(8)  # NumPy's numbers, as callers may have them
-    protection = Protection(unit="hospital", adjacency="add-or-remove-one", votes_moved=odd[0])  # type: ignore[arg-type]
+    protection = Protection(unit="hospital", votes_moved=odd[0])  # type: ignore[arg-type]
     seen = hospital_noise(sigma_party=odd[1], survivors=odd[2], colluders=2)  # type: ignore[arg-type]
     terms = replace(
         TERMS, mechanisms=mechanisms, protection=protection, coordinator=seen, delta=1e-9, epsilon=1e6
@@ -429,7 +431,10 @@ def test_in_words(path: Path) -> None:
     assert f"{made.asked} queries asked, {made.event.answered} answered" in text
     assert "sigma1=20, sigma2=10" in text
     report = verify(path).to_dict()
-    assert report["epsilon"]["coordinator"] is None
+    assert report["spent"]["coordinator"] is report["promised"]["coordinator"] is None
+    assert report["spent"]["student"] == verify(path).epsilon < report["promised"]["student"] == 3.0
+    assert "(3.0000, 1e-05)-differential privacy" in text
+    assert "fixed before the first query by the budget ε=3" in text
     assert report["queries_asked"] == made.asked
 
 
@@ -458,3 +463,37 @@ def test_votes_are_not_in_the_file(path: Path) -> None:
     connection.close()
     assert tables == {"entries", "released", "head"}
     assert not {name for name in names if "total" in name or "vote" in name}
+
+
+def test_caps_are_kept_and_fix_the_promise_beforehand(path: Path) -> None:
+    capped = replace(TERMS, epsilon=None, most_asked=25, most_answered=12)
+    promise = promised_epsilon(capped)
+    worst = PrivacyEvent(
+        mechanism=MECHANISM,
+        asked=25,
+        answered=12,
+        protection=TERMS.protection,
+        noise=TERMS.noise,
+        private=TERMS.private,
+    )
+    assert promise == epsilon_of(worst.cost(), TERMS.delta)
+    assert promised_epsilon(replace(capped, epsilon=promise / 2)) == promise / 2
+    assert promised_epsilon(replace(TERMS, epsilon=None)) is None
+    with Ledger.create(path, capped) as ledger:
+        assert ledger.promised() == 0.0
+        charge(ledger, 0)
+        assert ledger.promised() == promise > ledger.epsilon() > 0
+        with pytest.raises(IntegrityError, match="40 queries in all: the ledger's terms allow 25"):
+            charge(ledger, 1)
+        assert len(ledger.entries()) == 1
+    assert "at most 25 queries and 12 labels" in "\n".join(describe(path))
+
+
+def test_a_mechanism_without_a_bound_for_the_unit_is_refused_at_once() -> None:
+    gone = Protection(unit="hospital", adjacency="add-or-remove-one")
+    mechanism = DistributedGNMax(
+        num_teachers=50, num_classes=4, threshold=None, sigma_party=4, least_honest=6
+    )
+    seen = hospital_noise(sigma_party=4.0, survivors=8, colluders=2)
+    with pytest.raises(InputError, match="takes its noise along"):
+        replace(TERMS, mechanisms=(mechanism,), coordinator=seen, protection=gone)

@@ -299,11 +299,22 @@ def test_any_number_of_classes_makes_a_matrix(run_result: RunResult, classes: in
 
 
 @pytest.mark.parametrize(
-    ("budget", "words"), [(8.0, "budget ε = 8"), (500.0, "lies far above"), (None, "none was set")]
+    ("fixed", "words"), [(8.0, "fixed beforehand: ε = 8.000"), (500.0, "lies far above"), (None, "No bound")]
 )
-def test_the_budget_is_shown(run_result: RunResult, budget: float | None, words: str) -> None:
-    result = replace(run_result, study=replace(run_result.study, budget=budget))
-    assert words in render_report(result)
+def test_what_was_fixed_beforehand_is_shown(run_result: RunResult, fixed: float | None, words: str) -> None:
+    outcome = run_result.outcome
+    privacy = replace(outcome.privacy, student=fixed, spent=6.1)
+    assert words in render_report(replace(run_result, outcome=replace(outcome, privacy=privacy)))
+    assert "none was set" in render_report(run_result)
+
+
+def test_a_run_that_was_cut_off_still_keeps_its_promise(run_result: RunResult, tmp_path: Path) -> None:
+    with RunLog(tmp_path / "log.jsonl") as log:
+        log.write(replace(run_result.study, promised=4.5))
+        log.write(run_result.releases[0])
+    words = Page(render_report(read_result(tmp_path))).words
+    assert "4.500" in words
+    assert "cut off before its end" in words
 
 
 def test_writing_is_whole_or_not_at_all(run_result: RunResult, tmp_path: Path) -> None:
