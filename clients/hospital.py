@@ -98,7 +98,7 @@ class Hospital:
             reason = Refusal.PLAIN
         if reason is not None:
             return self.refuse(reason)
-        if not self.journal.claim(request.content_digest, queries=len(request.index)):
+        if not self.journal.claim(request.content_digest, request.index):
             return self.refuse(Refusal.REPEATED)
         votes = self._count_votes(request.index)
         return VoteReply(party=self._site.party, batch_digest=request.digest, votes=votes)
@@ -135,8 +135,11 @@ class Hospital:
             return Refusal.MALFORMED
         if self.journal.claimed(request.content_digest):
             return None  # counted already; whether it may be answered is another question
+        answered = self.journal.answered()
+        if request.purpose == RELEASE and answered + len(request.index) > self._terms().max_queries:
+            return Refusal.CAPS
         return self._site.enough(
-            answered=self.journal.answered(),
+            answered=answered,
             today=self.journal.answered(since=time.time() - DAY_S),
             asked=len(request.index),
         )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
 import time
 import traceback
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["Journal"]
 
@@ -21,33 +25,48 @@ class Journal:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._answered.mkdir(mode=0o700, exist_ok=True)
 
-    def claim(self, content_digest: str, *, queries: int) -> bool:
-        """Mark a batch of so many queries as answered; False when it was before, also by a dead process.
+    def claim(self, content_digest: str, index: NDArray[np.int64]) -> bool:
+        """Mark these queries as answered; False when any of them was before, also by a dead process.
 
-        The claim is durable before the first vote is computed: a crash in between costs this hospital the
-        batch, but never lets a batch be answered twice.
+        Batches that overlap would tell one query's votes from the difference of two sums, and twice the noise
+        of one query would average out. The claim is durable before the first vote is computed: a crash in
+        between costs this hospital the batch, but never lets a query be answered twice.
+
+        Shapes: `index` int64 (queries,).
         """
-        try:
-            handle = os.open(self._answered / content_digest, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        except FileExistsError:
-            return False
-        os.write(handle, f"{queries}\n".encode())
-        os.fsync(handle)
-        os.close(handle)
         folder = os.open(self._answered, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)  # two processes may play this hospital at once
+            if self.claimed(content_digest) or np.isin(index, self._claimed_queries()).any():
+                return False
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+            handle = os.open(self._answered / content_digest, flags, 0o600)
+            os.write(handle, index.astype("<i8").tobytes())
+            os.fsync(handle)
+            os.close(handle)
+            os.fsync(folder)
+        finally:
+            os.close(folder)
         return True
 
     def claimed(self, content_digest: str) -> bool:
-        """Whether the batch was claimed before."""
+        """Whether the very batch was claimed before."""
         return (self._answered / content_digest).exists()
 
     def answered(self, *, since: float = 0.0) -> int:
         """Queries of all batches that were answered at or after a time (seconds since 1970)."""
-        claims = [path for path in self._answered.iterdir() if path.stat().st_mtime >= since]
-        # A claim without its number is one that a crash cut short; nothing was sent for it.
-        return sum(int(path.read_text(encoding="utf-8") or 0) for path in claims)
+        claims = [path.stat() for path in self._answered.iterdir()]
+        return sum(claim.st_size // 8 for claim in claims if claim.st_mtime >= since)
+
+    def _claimed_queries(self) -> NDArray[np.int64]:
+        # A claim that a crash cut short counts as far as it goes: nothing was sent for it.
+        parts = [path.read_bytes() for path in self._answered.iterdir()]
+        return np.concatenate(
+            [
+                np.empty(0, dtype=np.int64),
+                *(np.frombuffer(part[: len(part) // 8 * 8], "<i8") for part in parts),
+            ]
+        )
 
     def note(self, event: str, **figures: float | int | str) -> None:
         """Append one line to the hospital's own log; a full disk costs the line, not the work it tells of."""

@@ -122,7 +122,7 @@ class MaskedStep:
     def _vector(self, request: SumRequest) -> NDArray[np.int64]:
         """This hospital's votes with its share of the noise; called once a batch, after every check."""
         question = request.question
-        if not self._journal.claim(question.content_digest, queries=len(question.index)):
+        if not self._journal.claim(question.content_digest, question.index):
             raise RefusedError(SumRefusal.BATCH_REPEATED)
         votes = self._count_votes(question.index)
         if not self._terms.adds_noise:

@@ -82,9 +82,9 @@ def taught(site: Site) -> Hospital:
 
 
 def test_votes_sum_to_the_hospitals_teachers(taught: Hospital, site: Site) -> None:
-    reply = taught.vote(_request(_terms(site), list(range(60))))
+    reply = taught.vote(_request(_terms(site), list(range(54))))
     assert isinstance(reply, VoteReply)
-    assert reply.votes.shape == (60, 3)
+    assert reply.votes.shape == (54, 3)
     assert reply.votes.dtype == np.int64
     np.testing.assert_array_equal(reply.votes.sum(axis=1), 3)
     assert len(np.unique(reply.votes.argmax(axis=1))) > 1
@@ -108,7 +108,26 @@ def test_a_batch_is_answered_once_even_by_a_new_process_and_under_another_number
     again = Hospital(site)
     assert _code(again.vote(_request(terms, [1, 2, 3]))) is Refusal.REPEATED
     assert _code(again.vote(_request(terms, [3, 2, 1], batch=7))) is Refusal.REPEATED
-    assert isinstance(again.vote(_request(terms, [1, 2, 4])), VoteReply)
+    assert isinstance(again.vote(_request(terms, [4, 5])), VoteReply)
+
+
+def test_no_query_is_answered_twice_in_batches_that_overlap(taught: Hospital, site: Site) -> None:
+    terms = _terms(site)
+    assert isinstance(taught.vote(_request(terms, [1, 2, 3])), VoteReply)
+    for index in ([1], [1, 2], [3, 4], [0, 1, 2, 3, 4]):
+        assert _code(Hospital(site).vote(_request(terms, index))) is Refusal.REPEATED
+    assert isinstance(taught.vote(_request(terms, [0, 4])), VoteReply)
+
+
+def test_no_more_is_answered_than_the_terms_allow(site: Site) -> None:
+    terms = replace(_terms(site), max_queries=5)
+    hospital = Hospital(site)
+    assert isinstance(hospital.teach(TeachRequest(terms=terms.to_json())), TeachReply)
+    assert _code(hospital.vote(_request(terms, [0, 1, 2, 3, 4, 5]))) is Refusal.CAPS
+    assert isinstance(hospital.vote(_request(terms, [0, 1, 2])), VoteReply)
+    assert _code(hospital.vote(_request(terms, [3, 4, 5]))) is Refusal.CAPS
+    assert isinstance(hospital.vote(_request(terms, [3, 4])), VoteReply)
+    assert isinstance(hospital.vote(_request(terms, [5, 6], purpose="evaluation")), VoteReply)
 
 
 def test_refusals(taught: Hospital, site: Site) -> None:

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from clients.journal import Journal
@@ -98,9 +99,9 @@ def test_a_budget_in_the_terms_bounds_the_worst_case() -> None:
 
 def test_counts_survive_and_days_pass(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    assert journal.claim("a" * 64, queries=30)
-    assert journal.claim("b" * 64, queries=12)
-    assert not journal.claim("a" * 64, queries=30)
+    assert journal.claim("a" * 64, np.arange(30))
+    assert journal.claim("b" * 64, np.arange(30, 42))
+    assert not journal.claim("a" * 64, np.arange(30))
     assert Journal(tmp_path).answered() == 42
     assert Journal(tmp_path).answered(since=time.time() + 60) == 0
     policy = Policy(most_queries=100, most_queries_a_day=50)
