@@ -17,6 +17,8 @@ from pate_fed.errors import InputError, IntegrityError, PateFedError
 
 __all__ = ["main"]
 
+_REPRODUCTIONS = ("pate++-fashion-mnist",)  # spelt out, as the room itself takes long to import
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
@@ -161,6 +163,35 @@ def _report(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _predict(arguments: argparse.Namespace) -> int:
+    from pate_fed.predict import predict_files
+
+    pictures = [Path(name) for name in arguments.images]
+    for line in predict_files(
+        Path(arguments.student), pictures, output=arguments.format, device=arguments.device
+    ):
+        print(line)
+    return 0
+
+
+def _reproduce(arguments: argparse.Namespace) -> int:
+    from pate_fed.reproduce import Reproduction, reproduce
+
+    plan = Reproduction(
+        data_dir=None if arguments.data_dir is None else Path(arguments.data_dir),
+        out_dir=Path(arguments.out),
+        paper=arguments.paper,
+        seeds=arguments.seeds,
+        tables=tuple(arguments.tables),
+        device=arguments.device,
+        totals=None if arguments.totals is None else Path(arguments.totals),
+    )
+    for line in reproduce(arguments.name, plan, on_progress=lambda line: print(line, file=sys.stderr)):
+        print(line)
+    print(f"wrote {arguments.out}")
+    return 0
+
+
 def _parser() -> Parser:
     parser = Parser(prog="pate-fed", description=__doc__)
     parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
@@ -170,6 +201,13 @@ def _parser() -> Parser:
     _add_audit(commands)
     _add_ledger(commands)
     add_hospital_commands(commands)
+    _add_reproduce(commands)
+    predict = commands.add_parser("predict", help="a student's classes for images in files")
+    predict.add_argument("student", metavar="STUDENT", help="student.pt, or an exported student.ts")
+    predict.add_argument("images", metavar="IMAGES", nargs="+", help="pictures, .npy, .npz or idx files")
+    predict.add_argument("--format", choices=("text", "json"), default="text")
+    predict.add_argument("--device", default="cpu", metavar="NAME", help="cpu (default), cuda or auto")
+    predict.set_defaults(run=_predict)
     report = commands.add_parser("report", help="write report.html of a run again")
     report.add_argument("run_dir", metavar="RUN_DIR")
     report.add_argument("--publishable", action="store_true", help="leave out what comes from private votes")
@@ -221,6 +259,27 @@ def _add_plan(commands: argparse._SubParsersAction[Parser]) -> None:
     plan.add_argument("--picture", metavar="FILE.png", help="draw labels against ε")
     plan.add_argument("--format", choices=("text", "json"), default="text")
     plan.set_defaults(run=_plan)
+
+
+def _add_reproduce(commands: argparse._SubParsersAction[Parser]) -> None:
+    again = commands.add_parser("reproduce", help="a paper's figures, ours beside the published ones")
+    again.add_argument("name", metavar="NAME", help=", ".join(_REPRODUCTIONS))
+    scale = again.add_mutually_exclusive_group()
+    scale.add_argument(
+        "--quick", action="store_true", help="small networks and few epochs: an hour on 2 cores (default)"
+    )
+    scale.add_argument(
+        "--paper", action="store_true", help="the paper's networks and 400 epochs; wants a GPU"
+    )
+    again.add_argument("--seeds", type=int, default=5, metavar="N", help="students a figure (default 5)")
+    again.add_argument(
+        "--tables", type=int, nargs="+", choices=(1, 2, 3), default=(1, 2, 3), help="tables of PATE++ to fill"
+    )
+    again.add_argument("--data-dir", metavar="DIR", help="folder of the data files (else PATE_FED_DATA)")
+    again.add_argument("--out", default="reproduced", metavar="DIR", help="results (default reproduced)")
+    again.add_argument("--totals", metavar="FILE", help="ready totals (.npz or .npy) instead of teachers")
+    again.add_argument("--device", default="cpu", metavar="NAME", help="cpu (default), cuda or auto")
+    again.set_defaults(run=_reproduce)
 
 
 def _add_audit(commands: argparse._SubParsersAction[Parser]) -> None:

@@ -1,0 +1,122 @@
+"""`pate-fed predict` on every kind of file, and `pate-fed reproduce` from the outside."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pate_fed import reproduce as reproduction
+from pate_fed.cli import _REPRODUCTIONS, main
+from pate_fed.learning import Student, StudentSettings, train_student
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A student of bright and dark images, both of its files, and four kinds of files of images."""
+    path = tmp_path_factory.mktemp("student")
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 80)
+    images = rng.integers(0, 90, (80, 12, 12, 1))
+    images[labels == 1, 3:9, 3:9] += 150
+    images = images.astype(np.uint8)
+    student = train_student(
+        images,
+        labelled_index=np.arange(60),
+        labels=labels[:60],
+        num_classes=2,
+        settings=StudentSettings(name="supervised", epochs=20, batch_size=20),
+        seed=0,
+    )
+    student.save(path / "student.pt")
+    student.export(path / "student.ts")
+    shown = images[60:63]
+    np.save(path / "three.npy", shown[..., 0])
+    np.savez(path / "three.npz", images=shown, other=np.zeros(2))
+    head = struct.pack(">4B3I", 0, 0, 8, 3, 3, 12, 12)
+    (path / "three-idx3-ubyte.gz").write_bytes(gzip.compress(head + shown.tobytes()))
+    for number, picture in enumerate(shown):
+        Image.fromarray(picture[..., 0]).save(path / f"one-{number}.png")
+    return path
+
+
+def _shares(out: str) -> list[list[float]]:
+    return [json.loads(line)["probabilities"] for line in out.splitlines()]
+
+
+@pytest.mark.parametrize("name", ["student.pt", "student.ts"])
+@pytest.mark.parametrize(
+    "files", [["three.npy"], ["three.npz"], ["three-idx3-ubyte.gz"], ["one-0.png", "one-1.png", "one-2.png"]]
+)
+def test_every_file_gives_the_students_own_answer(
+    folder: Path, name: str, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(folder / file) for file in files]
+    assert main(["predict", str(folder / name), *paths, "--format", "json"]) == 0
+    shares = _shares(capsys.readouterr().out)
+    images = np.load(folder / "three.npy")[..., None]
+    expected = Student.load(folder / "student.pt").predict_proba(images)
+    assert np.allclose(shares, expected, atol=2e-6)
+    assert main(["predict", str(folder / name), *paths]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [
+        f"class {row.argmax()}, probability {row.max():.3f}" in line
+        for row, line in zip(expected, lines, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "code", "words"),
+    [
+        (["student.pt", "none.png"], 2, "no such file"),
+        (["none.pt", "three.npy"], 2, "none.pt"),
+        (["none.ts", "three.npy"], 2, "none.ts"),
+        (["three.npy", "three.npy"], 6, "not a student"),
+        (["student.pt", "student.pt"], 2, "not a picture"),
+        (["student.pt", "wide.npy"], 2, "wide.npy"),
+        (["student.pt", "float.npy"], 2, "uint8"),
+        (["student.pt", "two.npz"], 2, "one array"),
+        (["student.pt", "broken.npz"], 2, "no array"),
+        (["broken.ts", "three.npy"], 6, "TorchScript"),
+        (["student.ts", "colour.png"], 2, "do not fit"),
+    ],
+)
+def test_mistakes_are_named(
+    folder: Path, files: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(folder / "wide.npy", np.zeros((1, 12, 20), dtype=np.uint8))
+    np.save(folder / "float.npy", np.zeros((1, 12, 12)))
+    np.savez(folder / "two.npz", a=np.zeros(1), b=np.zeros(1))
+    (folder / "broken.npz").write_bytes(b"PK")
+    (folder / "broken.ts").write_bytes(b"PK")
+    Image.fromarray(np.zeros((12, 12, 3), dtype=np.uint8)).save(folder / "colour.png")
+    assert main(["predict", *(str(folder / file) for file in files)]) == code
+    err = capsys.readouterr().err
+    assert words in err and "Traceback" not in err
+
+
+def test_reproduce_is_wired_and_names_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _REPRODUCTIONS == reproduction.REPRODUCTIONS
+    assert main(["reproduce", "pate", "--out", str(tmp_path)]) == 2
+    assert "pate++-fashion-mnist" in capsys.readouterr().err
+    seen: list[reproduction.Reproduction] = []
+
+    def record(name: str, plan: reproduction.Reproduction, *, on_progress: object) -> list[str]:
+        seen.append(plan)
+        return ["a line"]
+
+    monkeypatch.setattr(reproduction, "reproduce", record)
+    command = ["reproduce", "pate++-fashion-mnist", "--paper", "--seeds", "2", "--tables", "1", "3"]
+    assert main([*command, "--out", str(tmp_path), "--data-dir", "here"]) == 0
+    assert seen == [
+        reproduction.Reproduction(data_dir=Path("here"), out_dir=tmp_path, paper=True, seeds=2, tables=(1, 3))
+    ]
+    assert "a line" in capsys.readouterr().out
+    assert main([*command, "--quick"]) == 2
