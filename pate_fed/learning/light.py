@@ -6,6 +6,8 @@ directions. Both take a fraction of a second, and what they learn from beside th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 
 from pate_fed.errors import InputError
 from pate_fed.learning.features import Encoder, HistogramFront
+from pate_fed.learning.graph import Graph, held_out_scores
 from pate_fed.learning.heads import (
     LINEAR_RIDGE,
     MOST_CENTRES,
@@ -25,9 +28,28 @@ from pate_fed.learning.heads import (
 )
 from pate_fed.learning.models import Classifier, Shape
 
-__all__ = ["empty_light", "fit_head_student", "fit_light_teacher"]
+__all__ = ["HeadStudent", "empty_light", "fit_head_student", "fit_light_teacher"]
 
 JITTER = 1e-6  # of a kernel's unit diagonal
+ALPHAS = (0.8, 0.95, 0.99)  # how far labels spread over the graph
+SPREAD_CENTRES = 2000
+FEW = 10
+PART = 1000  # images at once
+
+
+@dataclass(frozen=True, slots=True)
+class HeadStudent:
+    """A fitted head. `alpha` is 0 where the graph was not used.
+
+    `agreement` is the share of left-out labels that it foretold, `loss` its cross-entropy on them, and
+    `share` the estimated share of labels that fall at random.
+    """
+
+    model: Classifier
+    alpha: float
+    agreement: float
+    loss: float
+    share: float
 
 
 def fit_light_teacher(
@@ -65,31 +87,62 @@ def fit_light_teacher(
 
 def fit_head_student(
     pixels: Tensor,
+    index: NDArray[np.int64],
     labels: NDArray[np.int64],
     *,
     num_classes: int,
     encoder: Encoder,
-    generator: torch.Generator,
-) -> tuple[Classifier, float, float]:
-    """A kernel head from labelled public images, its strength and sharpness chosen on left-out labels.
+    seed: int,
+) -> HeadStudent:
+    """A kernel head from public images, some of them labelled; strength and sharpness from left-out labels.
 
-    Gives the model, the left-out supervised loss, and the estimated share of labels that fall at random.
-    More than 3,000 labels share that many centres, drawn by `generator`.
-    Shapes: pixels (m, C, H, W), labels (m,).
+    Where labels spread over the graph of all images foretell left-out labels better than the head does, the
+    head learns the spread classes of all images instead. With few labels (a tenth of the images or less) as
+    good within one standard error will do: then there is far more to learn from the images than from the
+    labels. More than 3,000 samples share that many centres.
+    Shapes: pixels (n, C, H, W), index int64 (m,) into them, labels (m,).
     """
     front = encoder.front().to(pixels.device)
-    features = front(pixels)
-    centres = features
-    if len(features) > MOST_CENTRES:
-        centres = features[torch.randperm(len(features), generator=generator)[:MOST_CENTRES]]
+    features = torch.cat([front(part) for part in torch.split(pixels, PART)])
+    chosen = torch.from_numpy(np.array(index)).to(pixels.device)
+    generator = torch.Generator().manual_seed(seed)
     targets = _targets(labels, num_classes, pixels.device)
-    model, left_out = _kernel_model(front, features, targets, strengths=STRENGTHS, centres=centres)
     truth = targets.argmax(dim=1)
+    own = features[chosen]
+    model, left_out = _kernel_model(
+        front, own, targets, strengths=STRENGTHS, centres=_some(own, MOST_CENTRES, generator)
+    )
+    agreement, alpha = float((left_out.argmax(dim=1) == truth).double().mean()), 0.0
+    graph = Graph(features.cpu().numpy())
+    few = FEW * len(labels) <= len(pixels)
+    need = agreement - (agreement * (1 - agreement) / len(labels)) ** 0.5 if few else agreement
+    for each in ALPHAS:
+        scores = held_out_scores(graph, index, labels, classes=num_classes, alpha=each, seed=seed)
+        agrees = float(np.mean(scores.argmax(axis=1) == labels))
+        if agrees >= need:
+            need = agreement = agrees
+            alpha = each
+    if alpha:
+        spread = graph.spread(index, labels, classes=num_classes, alpha=alpha).argmax(axis=1)
+        model, left_out = _kernel_model(
+            front,
+            features,
+            _targets(spread, num_classes, pixels.device),
+            strengths=STRENGTHS,
+            centres=_some(features, SPREAD_CENTRES, generator),
+        )
+        left_out = left_out[chosen]
     sharpness, share = calibrate(left_out, truth)
     assert isinstance(model.output, KernelHead)
     model.output.sharpness.fill_(sharpness)
     loss = float(nn.functional.cross_entropy(sharpness * left_out, truth))
-    return model, loss, share
+    return HeadStudent(model, alpha, agreement, loss, share)
+
+
+def _some(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    if len(rows) <= most:
+        return rows
+    return rows[torch.randperm(len(rows), generator=generator)[:most].to(rows.device)]
 
 
 def empty_light(name: str, shape: Shape, num_classes: int, weights: dict[str, Tensor]) -> Classifier:

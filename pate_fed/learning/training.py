@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
@@ -130,23 +129,24 @@ def _head_student(
 ) -> Student:
     encoder = fit_encoder(images) if encoder is None else encoder
     check_images(images[:1], encoder.image_shape)
-    model, loss, _ = fit_head_student(
-        to_tensor(images[np.asarray(index)], device),
+    fitted = fit_head_student(
+        to_tensor(images, device),
+        np.asarray(index),
         labels,
         num_classes=num_classes,
         encoder=encoder,
-        generator=torch.Generator().manual_seed(seed),
+        seed=seed,
     )
     record = EpochRecord(
         epoch=1,
-        loss_supervised=loss,
+        loss_supervised=fitted.loss,
         loss_unsupervised=None,
         loss_generator=None,
         kept_share=1.0,
         disagreements=None,
     )
     student = Student(
-        [model],
+        [fitted.model],
         None,
         settings=settings,
         image_shape=encoder.image_shape,
