@@ -17,7 +17,8 @@ from pate_fed.errors import InputError, IntegrityError, PateFedError
 
 __all__ = ["main"]
 
-_REPRODUCTIONS = ("pate++-fashion-mnist",)  # spelt out, as the room itself takes long to import
+# Spelt out, as the room itself takes long to import.
+_REPRODUCTIONS = ("pate++-fashion-mnist", "pate++-mnist-votes", "fashion-mnist-frontier")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,6 +14,8 @@ from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings
 from pate_fed.reproduce import (
     Reproduction,
+    frontier,
+    mnist,
     proposition2_epsilon,
     proposition2_sigma,
     reproduce,
@@ -149,3 +151,77 @@ def test_pate_plus_plus_is_pate_plus_again_on_cleansed_sets(tiny: Reproduction) 
     assert sorted(again) == sorted(rows)
     removed = [row for row in rows if row[1] == "pate++"]
     assert len(removed) == 4 and all(0 <= int(row[7]) <= 12 for row in removed)  # τ 0.318 of 40
+
+
+def _easy(classes: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images in which the bright row tells the class."""
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, classes, count)
+    images = rng.integers(0, 60, (count, 12, 12, 1))
+    images[np.arange(count), labels] += 160
+    return images.astype(np.uint8), labels
+
+
+def test_mnist_from_votes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = _easy(10, 260)
+    data = SimpleNamespace(public_images=images, public_labels=labels)
+    monkeypatch.setattr(mnist, "load_dataset", lambda name, data_dir: data)
+    monkeypatch.setattr(mnist, "TRAINED", 200)
+    monkeypatch.setattr(mnist, "LABELS", (60, 20))
+    monkeypatch.setattr(mnist, "STUDENTS", ("encoder-head",))
+    totals = np.full((200, 10), 2)
+    totals[np.arange(200), labels[:200]] += 230
+    np.save(tmp_path / "votes.npy", totals)
+    plan = Reproduction(data_dir=None, out_dir=tmp_path, seeds=2, totals=tmp_path / "votes.npy")
+    lines = reproduce("pate++-mnist-votes", plan)
+    with (tmp_path / "mnist-votes-runs.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["labels"], row["seed"]) for row in rows] == [
+        ("60", "0"),
+        ("20", "0"),
+        ("60", "1"),
+        ("20", "1"),
+    ]
+    for row in rows:
+        assert 0 < float(row["epsilon_do_not_publish"]) < float(row["epsilon_data_independent"])
+        assert int(row["asked"]) >= int(row["labels"]) and float(row["accuracy"]) > 0.3
+    assert any("do not publish" in line for line in lines)
+    before = (tmp_path / "mnist-votes-runs.csv").read_bytes()
+    assert reproduce("pate++-mnist-votes", plan) == lines  # nothing is trained again
+    assert (tmp_path / "mnist-votes-runs.csv").read_bytes() == before
+    with pytest.raises(InputError, match="mnist_250_teachers"):
+        reproduce("pate++-mnist-votes", Reproduction(data_dir=tmp_path, out_dir=tmp_path))
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 4.05])
+def test_the_frontiers_noise_costs_what_it_says_and_no_tenth_less(epsilon: float) -> None:
+    from pate_fed.privacy import RECORD, GNMax, epsilon_of
+
+    def cost(sigma: float) -> float:
+        mechanism = GNMax(num_teachers=250, num_classes=10, sigma=sigma)
+        return epsilon_of(mechanism.cost_asked(RECORD) * 800, 1e-5)
+
+    sigma = frontier.sigma_for(labels=800, epsilon=epsilon)
+    assert cost(sigma) <= epsilon < cost(sigma - 0.1)
+
+
+def test_the_frontier_of_a_small_federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = _easy(10, 260)
+    data = SimpleNamespace(
+        private_images=images, private_labels=labels, public_images=images, public_labels=labels
+    )
+    monkeypatch.setattr(frontier, "load_dataset", lambda name, data_dir: data)
+    for room in (frontier, votes):
+        monkeypatch.setattr(room, "TRAINED", 200)
+    monkeypatch.setattr(votes, "TEACHERS", 4)
+    monkeypatch.setattr(frontier, "LABELS", {2.0: 100, 6.0: 150})
+    monkeypatch.setattr(frontier, "SLOW_EPSILONS", (6.0,))
+    monkeypatch.setattr(frontier, "SLOW_STUDENTS", ("supervised",))
+    monkeypatch.setattr(frontier, "TEACHERS", ("encoder-head",))
+    monkeypatch.setattr(frontier, "sigma_for", lambda labels, epsilon: 1 / epsilon)
+    plan = Reproduction(data_dir=tmp_path, out_dir=tmp_path, seeds=2)
+    lines = reproduce("fashion-mnist-frontier", plan)
+    assert sum("encoder-head" in line for line in lines) == 3
+    assert any("79.6 % at ε 4.05" in line for line in lines)
+    assert (tmp_path / "frontier.png").read_bytes().startswith(b"\x89PNG")
+    assert reproduce("fashion-mnist-frontier", plan) == lines

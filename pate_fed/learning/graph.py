@@ -12,7 +12,7 @@ from scipy import sparse
 
 __all__ = ["Graph", "held_out_scores"]
 
-NEIGHBOURS, STEPS, FOLDS = 10, 60, 5
+NEIGHBOURS, STEPS, FOLDS = 7, 60, 5
 ROWS = 1000  # distances at once
 
 Floats = NDArray[np.float64]

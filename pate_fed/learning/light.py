@@ -98,7 +98,7 @@ def fit_head_student(
 
     Where labels spread over the graph of all images foretell left-out labels better than the head does, the
     head learns the spread classes of all images instead. With few labels (a tenth of the images or less) as
-    good within one standard error will do: then there is far more to learn from the images than from the
+    good within two standard errors will do: then there is far more to learn from the images than from the
     labels. More than 3,000 samples share that many centres.
     Shapes: pixels (n, C, H, W), index int64 (m,) into them, labels (m,).
     """
@@ -115,7 +115,8 @@ def fit_head_student(
     agreement, alpha = float((left_out.argmax(dim=1) == truth).double().mean()), 0.0
     graph = Graph(features.cpu().numpy())
     few = FEW * len(labels) <= len(pixels)
-    need = agreement - (agreement * (1 - agreement) / len(labels)) ** 0.5 if few else agreement
+    slack = 2 * (agreement * (1 - agreement) / len(labels)) ** 0.5 if few else 0.0
+    need = agreement - slack
     for each in ALPHAS:
         scores = held_out_scores(graph, index, labels, classes=num_classes, alpha=each, seed=seed)
         agrees = float(np.mean(scores.argmax(axis=1) == labels))

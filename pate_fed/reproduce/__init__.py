@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pate_fed.errors import InputError
-from pate_fed.reproduce.tables import Reproduction, proposition2_epsilon, proposition2_sigma, reproduce_tables
+from pate_fed.reproduce.frontier import reproduce_frontier
+from pate_fed.reproduce.mnist import reproduce_mnist
+from pate_fed.reproduce.plan import Reproduction
+from pate_fed.reproduce.tables import proposition2_epsilon, proposition2_sigma, reproduce_tables
 
 __all__ = ["REPRODUCTIONS", "Reproduction", "proposition2_epsilon", "proposition2_sigma", "reproduce"]
 
-REPRODUCTIONS: tuple[str, ...] = ("pate++-fashion-mnist",)
+_MAKERS: dict[str, Callable[[Reproduction, Callable[[str], None]], list[str]]] = {
+    "pate++-fashion-mnist": reproduce_tables,
+    "pate++-mnist-votes": reproduce_mnist,
+    "fashion-mnist-frontier": reproduce_frontier,
+}
+REPRODUCTIONS: tuple[str, ...] = tuple(_MAKERS)
 
 
 def reproduce(
@@ -20,7 +28,10 @@ def reproduce(
     Raises:
         InputError: no such reproduction, or the data or the folder is not there.
     """
-    if name not in REPRODUCTIONS:
+    if name not in _MAKERS:
         raise InputError(f"reproduce is {name!r}: one of {', '.join(REPRODUCTIONS)} is meant")
-    plan.out_dir.mkdir(parents=True, exist_ok=True)
-    return reproduce_tables(plan, on_progress or (lambda line: None))
+    try:
+        plan.out_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {plan.out_dir}: cannot be made ({error.strerror})") from error
+    return _MAKERS[name](plan, on_progress or (lambda line: None))

@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.learning import StudentSettings
+from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import append_row, read_rows, write_rows
 from pate_fed.reproduce.votes import TRAINED, teachers_totals
 
-__all__ = ["PAPER", "Reproduction", "proposition2_epsilon", "proposition2_sigma", "reproduce_tables"]
+__all__ = ["PAPER", "proposition2_epsilon", "proposition2_sigma", "reproduce_tables"]
 
 LABELS, CLASSES, DELTA = 2200, 10, 1e-5
 BETA, TAU = 0.2, 0.318
@@ -54,26 +55,6 @@ PAPER: dict[tuple[float, str, float | None, float | None], float] = {
     (4.05, "pate++", 0.2, 0.273): 79.5,
     (4.05, "pate++", 0.2, 0.364): 78.2,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reproduction:
-    """How it is done: `paper` takes the paper's networks and 400 epochs, else the small ones and 20.
-
-    `tables` are those to fill, of 1, 2 and 3; `totals` names a .npz with ready totals (9000, 10).
-    """
-
-    data_dir: Path | None
-    out_dir: Path
-    paper: bool = False
-    seeds: int = 5
-    tables: tuple[int, ...] = (1, 2, 3)
-    device: str = "cpu"
-    totals: Path | None = None
-
-    def file(self, name: str, kind: str) -> Path:
-        """A file of the output, apart for each scale."""
-        return self.out_dir / f"{name}-{'paper' if self.paper else 'quick'}.{kind}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,203 @@
+"""Accuracy on Fashion-MNIST against a data-independent ε, for kinds of teachers and students, in one picture.
+
+250 teachers of 240 images, no threshold, σ2 from the ledger's own accounting of integer noise (Rényi, with
+the improved conversion) at δ 1e-5. How many labels an ε buys was chosen on inputs 7,000 to 8,999 with
+students of the first 7,000; students are tested on the last 1,000. Beside ours stand PATE++'s points (arXiv
+2211.01628) and central DP-SGD (Tramèr and Boneh, "Differentially private learning needs better features",
+ICLR 2021), which needs all data in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.data import Dataset, load_dataset
+from pate_fed.learning import StudentSettings
+from pate_fed.reproduce.plan import Reproduction
+from pate_fed.reproduce.rows import append_row, read_rows
+from pate_fed.reproduce.votes import TRAINED, teachers_totals
+
+__all__ = ["LABELS", "FrontierRun", "reproduce_frontier", "sigma_for"]
+
+DELTA = 1e-5
+LABELS = {0.5: 500, 1.0: 800, 2.0: 1000, 3.0: 1300, 4.05: 1500, 5.04: 2000, 6.0: 2200}
+TEACHERS = ("small-cnn", "encoder-head")
+SLOW_EPSILONS = (4.05, 5.04, 2.0, 1.0)  # in this order, for students that take minutes each
+SLOW_STUDENTS = ("supervised", "gan", "co-teaching", "pate++")
+OTHERS = {
+    "PATE++, published": {4.05: 79.6, 5.04: 82.9},
+    "central DP-SGD, ScatterNet": {3.0: 89.7},
+    "central DP-SGD, CNN": {3.0: 86.0},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierRun:
+    """One student; shares in [0, 1]."""
+
+    teacher: str
+    student: str
+    epsilon: float
+    seed: int
+    labels: int
+    sigma2: float
+    labels_wrong: float
+    accuracy: float
+
+
+@cache
+def sigma_for(*, labels: int, epsilon: float) -> float:
+    """The least σ2 (to 0.1 votes) at which `labels` answers without a threshold cost at most `epsilon`."""
+    from pate_fed.privacy import RECORD, GNMax, epsilon_of
+
+    def cost(tenths: int) -> float:
+        mechanism = GNMax(num_teachers=250, num_classes=10, sigma=tenths / 10)
+        return epsilon_of(mechanism.cost_asked(RECORD) * labels, DELTA)
+
+    low, high = 10, 100_000
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if cost(middle) <= epsilon else (middle, high)
+    return high / 10
+
+
+def reproduce_frontier(plan: Reproduction, say: Callable[[str], None]) -> list[str]:
+    """Train what is missing, write frontier.txt and .png, and give the text's lines.
+
+    Raises:
+        InputError: the data is not there.
+    """
+    dataset = load_dataset("fashion-mnist", data_dir=plan.data_dir)
+    path = plan.out_dir / "frontier-runs.csv"
+    runs = read_rows(path, FrontierRun)
+    done = {(run.teacher, run.student, run.epsilon, run.seed) for run in runs}
+    for teacher, student, epsilon, seed in _tasks(plan.seeds):
+        if (teacher, student, epsilon, seed) not in done:
+            kept = plan.out_dir / f"totals-{teacher}.npz"
+            totals = teachers_totals(dataset, path=kept, teacher=teacher, device=plan.device, say=say)
+            runs.append(_train(plan, dataset, totals, (teacher, student, epsilon, seed)))
+            append_row(path, runs[-1])
+            say(f"{teacher}, {student}, ε {epsilon:g}, seed {seed}: {100 * runs[-1].accuracy:.1f} %")
+    runs = [run for run in runs if run.seed < plan.seeds]
+    lines = list(_lines(runs))
+    (plan.out_dir / "frontier.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    _draw(plan.out_dir / "frontier.png", runs)
+    return lines
+
+
+def _tasks(seeds: int) -> Iterator[tuple[str, str, float, int]]:
+    """The quick student first, for all seeds; then the slow ones, seeds outermost."""
+    for seed in range(seeds):
+        for teacher in reversed(TEACHERS):
+            for epsilon in LABELS:
+                yield teacher, "encoder-head", epsilon, seed
+    for seed in range(seeds):
+        for epsilon in SLOW_EPSILONS:
+            for teacher in reversed(TEACHERS):
+                for student in SLOW_STUDENTS:
+                    yield teacher, student, epsilon, seed
+
+
+def _train(
+    plan: Reproduction, dataset: Dataset, totals: NDArray[np.int64], task: tuple[str, str, float, int]
+) -> FrontierRun:
+    from pate_fed.learning import train_student
+    from pate_fed.privacy import GNMax, SeededNoise
+
+    teacher, student, epsilon, seed = task
+    labels = min(LABELS[epsilon], len(totals))
+    sigma = sigma_for(labels=labels, epsilon=epsilon)
+    mechanism = GNMax(num_teachers=int(totals[0].sum()), num_classes=totals.shape[1], sigma=sigma)
+    index = np.random.default_rng(seed).permutation(len(totals))[:labels].astype(np.int64)
+    label = mechanism.release(totals[index], SeededNoise(seed)).label
+    trained = train_student(
+        dataset.public_images[:TRAINED],
+        labelled_index=index,
+        labels=label,
+        num_classes=totals.shape[1],
+        settings=StudentSettings(name=student),
+        seed=seed,
+        device=plan.device,
+    )
+    right = trained.predict(dataset.public_images[TRAINED:]) == dataset.public_labels[TRAINED:]
+    return FrontierRun(
+        teacher=teacher,
+        student=student,
+        epsilon=epsilon,
+        seed=seed,
+        labels=labels,
+        sigma2=sigma,
+        labels_wrong=float(np.mean(label != dataset.public_labels[index])),
+        accuracy=float(right.mean()),
+    )
+
+
+def _curves(runs: list[FrontierRun]) -> Iterator[tuple[str, str, list[tuple[float, list[FrontierRun]]]]]:
+    """Teacher, student, and the runs at each ε."""
+    for teacher in TEACHERS:
+        for student in ("encoder-head", *SLOW_STUDENTS):
+            mine = [run for run in runs if (run.teacher, run.student) == (teacher, student)]
+            points = sorted({run.epsilon for run in mine})
+            if points:
+                yield teacher, student, [(e, [run for run in mine if run.epsilon == e]) for e in points]
+
+
+def _spread(runs: list[FrontierRun]) -> tuple[float, float]:
+    """Mean and standard deviation of the accuracy, in %."""
+    shares = [100 * run.accuracy for run in runs]
+    return float(np.mean(shares)), float(np.std(shares, ddof=1)) if len(shares) > 1 else float("nan")
+
+
+def _lines(runs: list[FrontierRun]) -> Iterator[str]:
+    yield (
+        f"{'teacher':<13} {'student':<13} {'ε':>5} {'labels':>6} {'σ2':>6} {'wrong, %':>9} {'ours, %':>8} "
+        f"{'± sd':>5} {'seeds':>6}"
+    )
+    for teacher, student, points in _curves(runs):
+        for epsilon, some in points:
+            mean, sd = _spread(some)
+            wrong = 100 * np.mean([run.labels_wrong for run in some])
+            yield (
+                f"{teacher:<13} {student:<13} {epsilon:>5g} {some[0].labels:>6} {some[0].sigma2:>6.1f} "
+                f"{wrong:>9.1f} {mean:>8.1f} {sd:>5.1f} {len(some):>6}"
+            )
+    for name, figures in OTHERS.items():
+        yield f"{name}: " + ", ".join(f"{value:.1f} % at ε {epsilon:g}" for epsilon, value in figures.items())
+    yield f"ε is data-independent, at δ {DELTA:g}; not private: seeded noise, on a public data set"
+
+
+def _draw(path: Path, runs: list[FrontierRun]) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    marks = {"encoder-head": "o", "supervised": "s", "gan": "D", "co-teaching": "^", "pate++": "v"}
+    colours = {"small-cnn": "#b5651d", "encoder-head": "#1b6f8a"}
+    for teacher, student, points in _curves(runs):
+        means, sds = zip(*(_spread(some) for _, some in points), strict=True)
+        axes.errorbar(
+            [epsilon for epsilon, _ in points],
+            means,
+            yerr=np.nan_to_num(sds),
+            marker=marks[student],
+            color=colours[teacher],
+            linewidth=2 if student == "encoder-head" else 0.8,
+            capsize=2,
+            label=f"teachers {teacher}, student {student}",
+        )
+    for (name, figures), mark in zip(OTHERS.items(), ("*", "P", "X"), strict=True):
+        axes.plot(list(figures), list(figures.values()), mark, color="#333333", markersize=11, label=name)
+    axes.set_xlabel("data-independent ε at δ 1e-5")
+    axes.set_ylabel("accuracy on the last 1,000 test images, %")
+    axes.set_xlim(0, 6.3)
+    axes.legend(fontsize=8, loc="lower right")
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)

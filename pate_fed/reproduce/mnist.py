@@ -1,0 +1,150 @@
+"""MNIST from the votes of 250 teachers that the authors of PATE published in 2018; no teacher is trained.
+
+P18 (Papernot et al., arXiv 1802.08908, Table 1): Confident-GNMax with T 200, σ1 150, σ2 40 answers 286
+queries at a data-dependent ε of 1.97 (δ 1e-5), and the student reaches 98.5 % on the last 1,000 test images.
+The number of labels is fixed beforehand, never by the data-dependent ε: a stop on it would leak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.data import Dataset, load_dataset
+from pate_fed.errors import InputError
+from pate_fed.learning import StudentSettings
+from pate_fed.reproduce.plan import Reproduction
+from pate_fed.reproduce.rows import append_row, read_rows, write_rows
+from pate_fed.reproduce.votes import TRAINED, read_totals
+
+__all__ = ["reproduce_mnist"]
+
+FILE = "pate_votes/mnist_250_teachers.npy"
+THRESHOLD, SIGMA1, SIGMA2, DELTA = 200.0, 150.0, 40.0, 1e-5
+LABELS = (286, 100)
+PAPER = {286: (1.97, 98.5)}  # ε and % of P18
+STUDENTS = ("encoder-head", "co-teaching")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MnistRun:
+    """One student. The first ε comes from the votes and is for study on public data only."""
+
+    student: str
+    labels: int
+    seed: int
+    asked: int
+    labels_wrong: float
+    epsilon_do_not_publish: float
+    epsilon_data_independent: float
+    accuracy: float
+
+
+def reproduce_mnist(plan: Reproduction, say: Callable[[str], None]) -> list[str]:
+    """Train the students, write mnist-votes.txt and .csv, and give the text's lines.
+
+    Raises:
+        InputError: the images or the votes are not there.
+    """
+    dataset = load_dataset("mnist", data_dir=plan.data_dir)
+    totals = _votes(plan)
+    path = plan.out_dir / "mnist-votes-runs.csv"
+    runs = read_rows(path, MnistRun)
+    done = {(run.student, run.labels, run.seed) for run in runs}
+    for student in STUDENTS:
+        for seed in range(plan.seeds):
+            for labels in LABELS:
+                if (student, labels, seed) not in done:
+                    runs.append(_train(plan, dataset, totals, student, labels, seed))
+                    append_row(path, runs[-1])
+                    say(f"{student}, {labels} labels, seed {seed}: {100 * runs[-1].accuracy:.1f} %")
+    runs = [run for run in runs if run.seed < plan.seeds]
+    lines = list(_lines(runs))
+    (plan.out_dir / "mnist-votes.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    names = ["student", "labels", "mean", "sd", "seeds"]
+    write_rows(plan.out_dir / "mnist-votes.csv", names, [row[:5] for row in _summary(runs)])
+    return lines
+
+
+def _votes(plan: Reproduction) -> NDArray[np.int64]:
+    path = plan.totals or (plan.data_dir / FILE if plan.data_dir is not None else None)
+    if path is None or not path.exists():
+        raise InputError(
+            f"--totals is {path}: the file mnist_250_teachers.npy of the authors' votes is meant"
+        )
+    return read_totals(path)
+
+
+def _train(
+    plan: Reproduction, dataset: Dataset, totals: NDArray[np.int64], student: str, labels: int, seed: int
+) -> MnistRun:
+    from pate_fed.learning import train_student
+    from pate_fed.privacy import ConfidentGNMax, SeededNoise, epsilon_of, mechanism_epsilon_do_not_publish
+
+    mechanism = ConfidentGNMax(
+        num_teachers=int(totals[0].sum()),
+        num_classes=totals.shape[1],
+        threshold=THRESHOLD,
+        sigma1=SIGMA1,
+        sigma2=SIGMA2,
+    )
+    order = np.random.default_rng(seed).permutation(len(totals)).astype(np.int64)
+    release = mechanism.release(totals[order], SeededNoise(seed), max_answers=labels)
+    asked, answered = order[: len(release.answered)], release.answered
+    index, label = asked[answered], release.label[answered]
+    trained = train_student(
+        dataset.public_images[:TRAINED],
+        labelled_index=index,
+        labels=label,
+        num_classes=totals.shape[1],
+        settings=StudentSettings(name=student),
+        seed=seed,
+        device=plan.device,
+    )
+    right = trained.predict(dataset.public_images[TRAINED:]) == dataset.public_labels[TRAINED:]
+    spent = mechanism_epsilon_do_not_publish(mechanism, totals[asked], answered, delta=DELTA)
+    return MnistRun(
+        student=student,
+        labels=labels,
+        seed=seed,
+        asked=len(asked),
+        labels_wrong=float(np.mean(label != dataset.public_labels[index])),
+        epsilon_do_not_publish=spent.epsilon,
+        epsilon_data_independent=epsilon_of(release.event.cost(), DELTA),
+        accuracy=float(right.mean()),
+    )
+
+
+def _summary(runs: list[MnistRun]) -> Iterator[tuple[str, int, float, float, int, list[MnistRun]]]:
+    for labels in LABELS:
+        for student in STUDENTS:
+            found = [run for run in runs if (run.student, run.labels) == (student, labels)]
+            if found:
+                shares = [100 * run.accuracy for run in found]
+                spread = float(np.std(shares, ddof=1)) if len(shares) > 1 else float("nan")
+                yield student, labels, round(float(np.mean(shares)), 2), round(spread, 2), len(found), found
+
+
+def _lines(runs: list[MnistRun]) -> Iterator[str]:
+    yield (
+        f"{'student':<14} {'labels':>6} {'paper, %':>9} {'ours, %':>8} {'± sd':>5} {'seeds':>6} "
+        f"{'wrong, %':>9}"
+    )
+    for student, labels, mean, spread, seeds, found in _summary(runs):
+        published = f"{PAPER[labels][1]:.1f}" if labels in PAPER else ""
+        wrong = 100 * np.mean([run.labels_wrong for run in found])
+        yield f"{student:<14} {labels:>6} {published:>9} {mean:>8.1f} {spread:>5.1f} {seeds:>6} {wrong:>9.1f}"
+    for labels in LABELS:
+        some = [run for run in runs if run.labels == labels]
+        if some:
+            worst = max(run.epsilon_do_not_publish for run in some)
+            flat = max(run.epsilon_data_independent for run in some)
+            yield (
+                f"{labels} labels, T {THRESHOLD:g}, σ1 {SIGMA1:g}, σ2 {SIGMA2:g}, δ {DELTA:g}: "
+                f"data-independent ε {flat:.2f}; data-dependent at most {worst:.2f} "
+                "(do not publish; P18: 1.97 for 286)"
+            )
+    yield "not private: seeded noise, on public votes"

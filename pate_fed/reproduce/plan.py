@@ -1,0 +1,38 @@
+"""What every reproduction is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pate_fed.errors import InputError
+
+__all__ = ["Reproduction"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduction:
+    """How it is done: `paper` takes the paper's networks and 400 epochs, else the small ones and 20.
+
+    `tables` are those of PATE++ to fill, of 1, 2 and 3; `totals` names a .npz or .npy with ready totals
+    (9000, 10); `data_dir` None stands for the environment's PATE_FED_DATA.
+
+    Raises:
+        InputError: no seeds at all.
+    """
+
+    data_dir: Path | None
+    out_dir: Path
+    paper: bool = False
+    seeds: int = 5
+    tables: tuple[int, ...] = (1, 2, 3)
+    device: str = "cpu"
+    totals: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise InputError(f"seeds is {self.seeds}: a whole number of at least 1 is meant")
+
+    def file(self, name: str, kind: str) -> Path:
+        """A file of the output, apart for each scale."""
+        return self.out_dir / f"{name}-{'paper' if self.paper else 'quick'}.{kind}"
