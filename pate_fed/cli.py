@@ -9,11 +9,15 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pate_fed import __version__
 from pate_fed.arguments import Parser
 from pate_fed.cli_hospitals import add_hospital_commands
 from pate_fed.errors import InputError, IntegrityError, PateFedError
+
+if TYPE_CHECKING:
+    from pate_fed.privacy import Plan
 
 __all__ = ["main"]
 
@@ -99,23 +103,13 @@ def _ledger_path(run_dir: str) -> Path:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from pate_fed.privacy import Protection, past_votes_from_file, plan
-
     if arguments.picture:
         _check_picture("--picture", arguments.picture)
-    votes = _agreement(arguments.agreement)
-    made = plan(
-        num_teachers=arguments.teachers,
-        num_classes=arguments.classes,
-        epsilon=arguments.epsilon,
-        delta=arguments.delta,
-        votes=votes if isinstance(votes, float) else past_votes_from_file(votes),
-        max_queries=arguments.max_queries,
-        num_hospitals=arguments.hospitals,
-        protection=Protection(
-            unit=arguments.unit, adjacency=arguments.adjacency, votes_moved=arguments.votes_moved
-        ),
-    )
+    try:
+        made = _make_plan(arguments)
+    except InputError as error:
+        name, _, rest = str(error).partition("=")
+        raise (InputError(f"{_PLAN_OPTIONS[name]} {rest}") if name in _PLAN_OPTIONS else error) from error
     if arguments.picture:
         from pate_fed.report.plan import draw_plan
 
@@ -123,6 +117,37 @@ def _plan(arguments: argparse.Namespace) -> int:
     lines = [json.dumps(made.to_dict())] if arguments.format == "json" else made.lines()
     print("\n".join(lines))
     return 0
+
+
+_PLAN_OPTIONS = {
+    "num_teachers": "--teachers",
+    "num_classes": "--classes",
+    "num_hospitals": "--hospitals",
+    "max_queries": "--max-queries",
+    "votes_moved": "--votes-moved",
+    "epsilon": "--epsilon",
+    "delta": "--delta",
+    "agreement": "--agreement",
+}
+
+
+def _make_plan(arguments: argparse.Namespace) -> Plan:
+    from pate_fed.privacy import Protection, past_votes_from_file, plan
+
+    votes, moved = _agreement(arguments.agreement), arguments.votes_moved
+    if moved is None:
+        whole = arguments.unit == "hospital" and arguments.hospitals and arguments.hospitals > 0
+        moved = max(1, -(-arguments.teachers // arguments.hospitals)) if whole else 1
+    return plan(
+        num_teachers=arguments.teachers,
+        num_classes=arguments.classes,
+        epsilon=arguments.epsilon,
+        delta=arguments.delta,
+        votes=votes if isinstance(votes, float) else past_votes_from_file(votes),
+        max_queries=arguments.max_queries,
+        num_hospitals=arguments.hospitals,
+        protection=Protection(unit=arguments.unit, adjacency=arguments.adjacency, votes_moved=moved),
+    )
 
 
 def _check_picture(option: str, given: str) -> None:
@@ -246,7 +271,9 @@ def _add_plan(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     plan.add_argument("--max-queries", type=int, default=9000, help="size of the public pool (default 9000)")
     plan.add_argument(
-        "--votes-moved", type=int, default=1, help="votes that one protected unit controls (default 1)"
+        "--votes-moved",
+        type=int,
+        help="votes that one protected unit controls (default 1; a hospital: all its teachers)",
     )
     plan.add_argument(
         "--unit", choices=("record", "hospital"), default="record", help="what is protected (default record)"

@@ -99,7 +99,7 @@ def test_plan_gives_the_same_as_text_json_and_picture(
 
 def test_plan_for_whole_hospitals_affords_less(capsys: pytest.CaptureFixture[str]) -> None:
     labels = []
-    for options in ([], ["--unit", "hospital", "--votes-moved", "5"]):
+    for options in ([], ["--unit", "hospital", "--hospitals", "12"]):
         assert main(["plan", "--teachers", "60", "--epsilon", "2", "--format", "json", *options]) == 0
         labels.append(json.loads(capsys.readouterr().out)["best"]["answered"])
     assert labels[0] > labels[1]
@@ -117,7 +117,10 @@ def test_plan_takes_past_totals(tmp_path: Path, capsys: pytest.CaptureFixture[st
     [
         (["--epsilon", "0"], "epsilon"),
         (["--epsilon", "2", "--delta", "1"], "delta"),
-        (["--epsilon", "2", "--teachers", "0"], "num_teachers"),
+        (["--epsilon", "2", "--teachers", "0"], "--teachers 0"),
+        (["--epsilon", "2", "--hospitals", "-4"], "--hospitals -4"),
+        (["--epsilon", "2", "--hospitals", "6", "--teachers", "5"], "--hospitals 6"),
+        (["--epsilon", "2", "--hospitals", "10", "--unit", "hospital", "--votes-moved", "3"], "25 votes"),
         (["--epsilon", "2", "--agreement", "none.npy"], "none.npy"),
         (["--epsilon", "2", "--agreement", "0.01"], "agreement"),
         (["--epsilon", "2", "--picture", "/proc/x.png"], "--picture /proc/x.png"),

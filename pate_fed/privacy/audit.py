@@ -19,6 +19,7 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.checks import check_count, check_delta, is_number
 from pate_fed.privacy.events import RECORD, Cost, Mechanism, Protection
 from pate_fed.privacy.filter import epsilon_of
+from pate_fed.privacy.ledger_words import epsilon_text
 from pate_fed.privacy.mechanisms import ConfidentGNMax, GNMax, LNMax, Release
 from pate_fed.privacy.noise import NoiseSource
 from pate_fed.privacy.orders import Floats, check_histograms
@@ -58,8 +59,9 @@ class AuditResult:
     def line(self) -> str:
         """The finding in one line."""
         verdict = "no fault found" if self.passed else "FAULT: the mechanism leaks more than the ledger says"
+        charged = epsilon_text(self.epsilon, digits=3)
         return (
-            f"{self.name}: sampled ε >= {self.lower_bound:.3f}, ledger ε = {self.epsilon:.3f} at "
+            f"{self.name}: sampled ε >= {self.lower_bound:.3f}, ledger ε = {charged} at "
             f"δ={self.delta:g} ({self.queries} queries, {self.trials} trials, confidence "
             f"{self.confidence:g}): {verdict}"
         )

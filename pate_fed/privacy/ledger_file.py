@@ -204,6 +204,7 @@ class WriterLock:
             IntegrityError: another writer holds it.
             InputError: the lock file cannot be made.
         """
+        path = path.resolve()  # a link to the ledger is no second ledger
         self._path = path.with_name(path.name + ".lock")
         while True:
             try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pate_fed.privacy.distributed import DistributedGNMax, party_sigma
 from pate_fed.privacy.events import hospital_noise
 from pate_fed.privacy.filter import BudgetFilter, epsilon_of
+from pate_fed.privacy.ledger_words import epsilon_text
 from pate_fed.secrecy import LEAST_PARTIES, Secrecy
 
 __all__ = ["SharesOffer", "offer_with_shares"]
@@ -34,10 +35,11 @@ class SharesOffer:
 
     def lines(self) -> list[str]:
         """The offer in words, two lines."""
+        public, own = (epsilon_text(bound, digits=2) for bound in (self.epsilon, self.epsilon_coordinator))
         return [
             "noise at the hospitals instead (--secure-sum --noise-at hospitals): every query asked is paid "
-            f"in full, so {self.asked} queries at sigma2={self.sigma2:g} cost ε={self.epsilon:.2f}, and "
-            f"ε={self.epsilon_coordinator:.2f} against the coordinator, which is unbounded otherwise",
+            f"in full, so {self.asked} queries at sigma2={self.sigma2:g} cost ε={public}, and "
+            f"ε={own} against the coordinator, which is unbounded otherwise",
             f"the budget affords {self.affordable} such queries; each of {self.hospitals} hospitals adds "
             f"sigma={self.sigma_party:.3g}, {self.honest} are counted on, {self.colluders} may tell theirs",
         ]

@@ -17,10 +17,11 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.events import RECORD, PrivacyEvent, Protection
 from pate_fed.privacy.filter import BudgetFilter, epsilon_of
+from pate_fed.privacy.ledger_words import epsilon_text
 from pate_fed.privacy.mechanisms import ConfidentGNMax, GNMax
 from pate_fed.privacy.orders import Floats
 from pate_fed.privacy.plan_shares import SharesOffer, offer_with_shares
-from pate_fed.privacy.vote_model import VoteModel, assumed_votes
+from pate_fed.privacy.vote_model import VoteModel, alike_votes, assumed_votes
 
 __all__ = ["OBJECTIVE", "CurvePoint", "Offer", "Plan", "plan"]
 
@@ -33,6 +34,7 @@ OBJECTIVE = (
 _EXPONENT = 4
 # Fewer labels than this train no student, and the plan says so.
 _ENOUGH = 100
+_CLEAN = 0.95
 _CURVE = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 
@@ -64,7 +66,8 @@ class Offer:
             noise = f"threshold={self.threshold:g} sigma1={self.sigma1:g} " + noise
         return (
             f"{self.mechanism} {noise}: {_count(self.answered, 'label')} of {_count(self.asked, 'query')}, "
-            f"{100 * self.right_share:.0f} % right, worth {self.effective_labels:.0f} at ε={self.epsilon:.2f}"
+            f"{100 * self.right_share:.0f} % right, worth {self.effective_labels:.0f} at "
+            f"ε={epsilon_text(self.epsilon, digits=2)}"
         )
 
 
@@ -157,6 +160,7 @@ def plan(
     check_count("num_classes", num_classes, least=2)
     check_count("max_queries", max_queries, least=1)
     check_epsilon(epsilon), check_delta(delta)
+    _check_hospitals(num_hospitals, num_teachers, protection)
     if protection.votes_moved > num_teachers:
         raise InputError(
             f"votes_moved={protection.votes_moved}: must not be more than the {num_teachers} teachers"
@@ -185,8 +189,27 @@ def plan(
         without_threshold=plain,
         hospital_noise=_with_shares(best, search, num_hospitals or num_teachers, epsilon),
         curve=tuple(search.point(factor * epsilon) for factor in _CURVE),
-        advice=tuple(_advice(best, search, num_hospitals, epsilon)),
+        advice=tuple(
+            _advice(best, search, num_hospitals, epsilon, votes if isinstance(votes, float) else None)
+        ),
     )
+
+
+def _check_hospitals(num_hospitals: int | None, num_teachers: int, protection: Protection) -> None:
+    if num_hospitals is None:
+        return
+    check_count("num_hospitals", num_hospitals, least=1)
+    if num_hospitals > num_teachers:
+        raise InputError(
+            f"num_hospitals={num_hospitals}: must not be more than the {num_teachers} teachers, as every "
+            "hospital has at least one"
+        )
+    most = -(-num_teachers // num_hospitals)
+    if protection.unit == "hospital" and protection.votes_moved < most:
+        raise InputError(
+            f"votes_moved={protection.votes_moved}: a whole hospital is protected, and the largest of "
+            f"{num_hospitals} with {num_teachers} teachers controls {most} votes"
+        )
 
 
 def _better(first: Offer | None, second: Offer | None) -> Offer | None:
@@ -211,7 +234,13 @@ def _with_shares(
     )
 
 
-def _advice(best: Offer | None, search: _Search, num_hospitals: int | None, epsilon: float) -> Iterator[str]:
+def _advice(
+    best: Offer | None,
+    search: _Search,
+    num_hospitals: int | None,
+    epsilon: float,
+    agreement: float | None,
+) -> Iterator[str]:
     """The honest answer for small federations."""
     num_teachers, protection = search.n, search.protection
     labels = best.answered if best else 0
@@ -236,6 +265,25 @@ def _advice(best: Offer | None, search: _Search, num_hospitals: int | None, epsi
         f"with {who} on smaller disjoint parts that agree as much, the same budget "
         f"buys {_count(more.labels, 'label')} at record level, {100 * more.right_share:.0f} % right"
     )
+    if agreement is not None:
+        clean = [_clean_labels(search, agreement, n, epsilon) for n in (num_teachers, 25 * num_teachers)]
+        yield (
+            f"labels of which {100 * _CLEAN:.0f} % are right, if every teacher were right on every input "
+            f"with the chance {agreement:g}: {clean[0]} now, {clean[1]} with {25 * num_teachers} teachers"
+        )
+
+
+def _clean_labels(search: _Search, agreement: float, num_teachers: int, epsilon: float) -> int:
+    """Labels without a threshold, as many as the budget buys with noise that leaves them mostly right."""
+    model = alike_votes(agreement, search.num_classes, num_teachers)
+    budget = BudgetFilter(epsilon, search.delta, RECORD)
+    most = 0
+    for sigma in num_teachers * np.geomspace(0.01, 2.0, 800):
+        if model.right_chance(float(sigma), num_teachers).mean() < _CLEAN:
+            break
+        mechanism = GNMax(num_teachers=num_teachers, num_classes=search.num_classes, sigma=float(sigma))
+        most = budget.affordable(mechanism, queries=search.pool)
+    return most
 
 
 class _Search:
@@ -251,7 +299,7 @@ class _Search:
         self.right = np.stack([model.right_chance(sigma, num_teachers) for sigma in self.sigma2], axis=1)
         self.checks = [
             (num_teachers * level, num_teachers * width)
-            for level in np.arange(0.3, 1.21, 0.1)
+            for level in np.arange(0.3, 1.01, 0.1)
             for width in np.geomspace(0.1, 2.0, 12)
         ]
         self.passed = np.stack([model.answered(*check, num_teachers) for check in self.checks])
@@ -302,7 +350,7 @@ class _Search:
         count, queries = int(answered[row, column]), int(asked[row, column])
         if count < 1:
             return None
-        threshold, width = math.ceil(self.checks[row][0]), _up(self.checks[row][1])
+        threshold, width = min(math.ceil(self.checks[row][0]), self.n), _up(self.checks[row][1])
         left = rho - queries * per_check / width**2
         mechanism = ConfidentGNMax(
             num_teachers=self.n,

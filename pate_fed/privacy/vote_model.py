@@ -15,7 +15,7 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.checks import check_count, is_number
 from pate_fed.privacy.orders import Floats, check_histograms
 
-__all__ = ["VoteModel", "assumed_votes", "past_votes", "past_votes_from_file"]
+__all__ = ["VoteModel", "alike_votes", "assumed_votes", "past_votes", "past_votes_from_file"]
 
 # Queries looked at when planning: the spread of a predicted share is then below 2 %.
 _SAMPLE = 1000
@@ -127,3 +127,19 @@ def past_votes_from_file(path: Path) -> VoteModel:
         raise InputError(f"{path}: {error}") from error
     except (KeyError, ValueError, OSError, EOFError) as error:
         raise InputError(f"{path}: not a .npy of totals, nor a .npz with an array named totals") from error
+
+
+@lru_cache(maxsize=16)
+def alike_votes(agreement: float, num_classes: int, num_teachers: int) -> VoteModel:
+    """Votes of teachers that are right on every query with the same chance, each for itself.
+
+    Kinder than `assumed_votes`: no query is lost, so that enough teachers are always right together.
+
+    Raises:
+        InputError: as `assumed_votes`.
+    """
+    assumed_votes(agreement, num_classes, num_teachers)  # its checks
+    chances = [agreement] + [(1 - agreement) / (num_classes - 1)] * (num_classes - 1)
+    votes = np.random.default_rng(20180219).multinomial(num_teachers, chances, size=_SAMPLE)
+    words = f"teachers that are right on every query with the chance {agreement:g}"
+    return VoteModel(votes / num_teachers, np.zeros(_SAMPLE, dtype=np.int64), words)

@@ -324,3 +324,20 @@ def test_past_votes_that_are_none_are_refused(totals: object, labels: object) ->
 def test_bad_terms_are_refused(change: dict[str, object], what: str) -> None:
     with pytest.raises(InputError, match=what):
         plan(**{**TERMS, **change})  # type: ignore[arg-type]
+
+
+def test_ten_hospitals_afford_one_label_and_more_teachers_a_hospital_help() -> None:
+    made = plan(num_teachers=10, num_classes=10, epsilon=2.0, delta=1e-5, num_hospitals=10)
+    assert made.best is not None and made.best.answered == 1
+    assert "10 hospitals, 10 teachers: ε=2 buys 1 label" in made.advice[0]
+    assert "250 teachers (25 a hospital)" in made.advice[1]
+    # Independent teachers that are right 85 % of the time, 95 % of the labels right: 1 and 453 were sampled once
+    # with an exact Gaussian bound, which the filter (Rényi at one order) does not reach.
+    clean = [int(word) for word in made.advice[2].replace(",", "").split() if word.isdigit()]
+    assert clean[-3] == 0 and 380 <= clean[-2] <= 453
+
+
+def test_no_threshold_is_above_what_the_teachers_can_reach() -> None:
+    for teachers in (10, 60, 250):
+        offer = plan(num_teachers=teachers, num_classes=10, epsilon=2.0, delta=1e-5).with_threshold
+        assert offer is None or (offer.threshold is not None and offer.threshold <= teachers)
