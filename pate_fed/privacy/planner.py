@@ -277,13 +277,13 @@ def _clean_labels(search: _Search, agreement: float, num_teachers: int, epsilon:
     """Labels without a threshold, as many as the budget buys with noise that leaves them mostly right."""
     model = alike_votes(agreement, search.num_classes, num_teachers)
     budget = BudgetFilter(epsilon, search.delta, RECORD)
-    most = 0
-    for sigma in num_teachers * np.geomspace(0.01, 2.0, 800):
-        if model.right_chance(float(sigma), num_teachers).mean() < _CLEAN:
-            break
-        mechanism = GNMax(num_teachers=num_teachers, num_classes=search.num_classes, sigma=float(sigma))
-        most = budget.affordable(mechanism, queries=search.pool)
-    return most
+    low, high = 0.01 * num_teachers, 2.0 * num_teachers
+    for _ in range(12):  # more noise, fewer right
+        middle = math.sqrt(low * high)
+        right = model.right_chance(middle, num_teachers).mean()
+        low, high = (middle, high) if right >= _CLEAN else (low, middle)
+    mechanism = GNMax(num_teachers=num_teachers, num_classes=search.num_classes, sigma=low)
+    return budget.affordable(mechanism, queries=search.pool)
 
 
 class _Search:
