@@ -17,6 +17,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import hospital_noise, noise_from_seed, party_sigma
 from pate_fed.protocol import Refusal, SumRequest, Terms
 from pate_fed.secure_sum import (
+    Demands,
     HospitalSum,
     RefusedError,
     SumRange,
@@ -65,7 +66,7 @@ def enrol(site: Site, terms: Terms, request: bytes) -> bytes:
     message = read_request(request)
     if not isinstance(message, EnrolRequest):
         raise RefusedError(SumRefusal.MALFORMED)
-    return _store(site).enrol(message, party=site.party, study=terms.digest)
+    return _store(site, terms).enrol(message, party=site.party, study=terms.digest)
 
 
 def refusal_for(error: IntegrityError) -> Refusal:
@@ -87,7 +88,7 @@ class MaskedStep:
         Raises:
             IntegrityError: this hospital has not enrolled, or its state is damaged.
         """
-        with _store(self._site).machine() as machine:
+        with _store(self._site, self._terms).machine() as machine:
             try:
                 reply: Reply = self._reply(machine, request)
             except RefusedError as error:
@@ -138,5 +139,6 @@ class MaskedStep:
         return study.seed_for("noise", self._site.number, batch)
 
 
-def _store(site: Site) -> SumStore:
-    return SumStore(site.state_dir / _FOLDER, durable=not site.simulated)
+def _store(site: Site, terms: Terms) -> SumStore:
+    demands = Demands(least_voters=terms.least_clients)
+    return SumStore(site.state_dir / _FOLDER, demands, durable=not site.simulated)

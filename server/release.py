@@ -173,7 +173,8 @@ class Desk:
         queries = min(queries, self._terms.max_queries - self.asked)
         if self._terms.adds_noise:
             # What is asked is paid in full, so little more than the labels left is asked at once.
-            queries = min(queries, max(self.labels_left, _FEW))
+            few = 0 if self._terms.aggregator == "gnmax" else _FEW
+            queries = min(queries, max(self.labels_left, few))
         budget = self._ledger.terms.budget
         if budget is None or queries <= 0:
             return max(0, queries)

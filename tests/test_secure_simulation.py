@@ -190,7 +190,7 @@ def test_noise_at_the_hospitals_bounds_what_the_coordinator_learns(noisy: tuple[
         assert (entry.event.coordinator.survivors, entry.event.coordinator.colluders) == (5, 1)
     assert "evaluation" not in {request.get("purpose") for request in seen.requests}
     words = "\n".join(describe(run_dir / "ledger.sqlite"))
-    assert "while at most 1 hospitals tell it their noise" in words
+    assert "while at most 1 hospital tells it their noise" in words
     html = (run_dir / "report.html").read_text(encoding="utf-8")
     assert "noise and masks" in html
     assert "not private: seeded noise" in html

@@ -126,8 +126,8 @@ def _bounds(report: LedgerReport) -> list[str]:
         sight = terms.coordinator
         coordinator = (
             f"({epsilon_text(seen if most is None else most)}, {terms.delta:g})-differential privacy "
-            f"{protected}, while at most {sight.colluders} hospitals tell it their noise: it sees "
-            f"{sight.words()}; spent so far ε={epsilon_text(seen)}"
+            f"{protected}, while at most {_hospitals(sight.colluders, 'tell', 'tells')} it their noise: it "
+            f"sees {sight.words()}; spent so far ε={epsilon_text(seen)}"
         )
     lines = [
         f"Against the student and anyone who gets it or its labels: {against}",
@@ -147,11 +147,17 @@ def _bounds(report: LedgerReport) -> list[str]:
     return lines
 
 
+def _hospitals(count: int, several: str = "", one: str = "") -> str:
+    verb = one if count == 1 else several
+    return f"{count} hospital{'' if count == 1 else 's'}{' ' + verb if verb else ''}"
+
+
 def _other(sight: Sight) -> str:
     if sight.variance is None:
         return "as against the student"
     if sight.colluders:
-        return f"as against the student, also for {sight.colluders} hospitals together"
+        together = " together" if sight.colluders > 1 else ""
+        return f"as against the student, also for {_hospitals(sight.colluders)}{together}"
     return "no bound is stated: it knows its own share of the noise, and no colluder was reckoned with"
 
 

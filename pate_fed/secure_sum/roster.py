@@ -28,7 +28,8 @@ class Demands:
 
     `least_parties`: the smallest roster. In a roster of three, two hospitals that pool what they know read
     the third one's votes, so 3 needs `three_agreed`, and less is never accepted.
-    `least_share`: the share of the roster that must survive every step, above one half.
+    `least_share`: the share of the roster that must survive every step, above one half. `least_voters`: how
+    many must, where the study's terms fix a number: noise that hospitals add is shared out among as many.
     `every_signature`: demand every survivor's signature before unmasking, not only the threshold's. Then no
     number of hospitals in league with the coordinator gets two sums out of one batch, but one hospital that
     is lost between its vector and its signature voids the batch. With the threshold's signatures, t of n,
@@ -42,6 +43,7 @@ class Demands:
     least_parties: int = 4
     three_agreed: bool = False
     least_share: Fraction = TWO_THIRDS
+    least_voters: int = 0
     every_signature: bool = False
     trusted: Mapping[str, bytes] | None = None
 
@@ -119,7 +121,7 @@ def check_roster(roster: Roster, own: Enrolment, coordinator: bytes, demands: De
     members = read_roster(roster)
     if len(members) < demands.least_parties:
         raise RefusedError(SumRefusal.ROSTER_SMALL, f"{len(members)} of at least {demands.least_parties}")
-    least = threshold_for(len(members), demands.least_share)
+    least = max(threshold_for(len(members), demands.least_share), demands.least_voters)
     if members.threshold < least:
         raise RefusedError(SumRefusal.THRESHOLD, f"{members.threshold} of at least {least}")
     _check_own(members, own)

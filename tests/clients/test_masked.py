@@ -71,11 +71,11 @@ class Federation:
         request = TeachRequest(**{"terms": self.terms.to_json(), "enrol": enrol, **changes})
         return self.hospitals[number].teach(request)
 
-    def close(self) -> None:
+    def close(self, threshold: int | None = None) -> None:
         for reply in self.taught:
             assert isinstance(reply, TeachReply)
             self.sum.admit(Enrolment.from_bytes(reply.enrolment))
-        self.roster = self.sum.close_roster().to_bytes()
+        self.roster = self.sum.close_roster(threshold=threshold or self.terms.least_clients).to_bytes()
 
     def question(self, index: list[int], batch: int = 0, purpose: str = "release") -> VoteRequest:
         places = np.array(index, dtype=np.int64)
@@ -218,6 +218,15 @@ def test_a_request_of_a_newer_version_is_refused_with_a_sentence(federation: Fed
     opening = federation.open(question).opening
     newer = pack({**opening.to_record(), "version": 2})
     assert _code(federation.send(0, question, opening, step=newer)) == "VERSION"
+
+
+def test_a_roster_that_lets_fewer_survive_than_the_terms_is_refused(tmp_path: Path) -> None:
+    """Two thirds would do, but the noise is shared out among as many as the terms say."""
+    noisy = Federation(NOISY, tmp_path)
+    assert noisy.terms.least_clients == PARTIES
+    noisy.close(threshold=PARTIES - 1)
+    question = noisy.question([0, 1])
+    assert _code(noisy.send(0, question, noisy.open(question).opening)) == "THRESHOLD"
 
 
 def test_another_coordinator_is_not_followed(federation: Federation) -> None:

@@ -95,6 +95,12 @@ def test_under_hospitals_noise_no_more_is_asked_than_labels_are_left(open_desk: 
     assert desk.room(1000) == 50  # 40 labels are left; fewer than 50 queries are no batch of their own
 
 
+def test_without_a_threshold_no_query_is_asked_that_would_get_no_label(open_desk: Open) -> None:
+    desk = open_desk(replace(NOISY, aggregator="gnmax"))
+    desk.release(DIGEST, np.arange(190), _totals(190) * 10, voters=10)
+    assert desk.room(1000) == 10
+
+
 def test_what_the_coordinator_saw_is_charged_with_who_voted(open_desk: Open) -> None:
     desk = open_desk(NOISY)
     desk.release(DIGEST, np.arange(5), _totals(5), voters=9)
