@@ -181,11 +181,12 @@ def test_noise_at_the_hospitals_bounds_what_the_coordinator_learns(noisy: tuple[
     assert metrics["accuracy"]["labels"] is not None
     privacy = metrics["privacy"]
     assert privacy["student"]["data_dependent_do_not_publish"] is None
-    # All five voted, of whom four are counted on: the coordinator knows no more than the public.
+    # What is promised holds for the fewest voters; all five voted, so the coordinator learnt less than it may.
     assert 0 < privacy["coordinator"]["epsilon"] <= privacy["student"]["data_independent"]
     assert "noisy totals" in privacy["coordinator"]["sees"]
     report = verify(run_dir / "ledger.sqlite")
-    assert report.coordinator_epsilon == pytest.approx(privacy["coordinator"]["epsilon"], abs=1e-5)
+    assert report.coordinator_epsilon is not None
+    assert 0 < report.coordinator_epsilon < report.epsilon < privacy["coordinator"]["epsilon"]
     for entry in report.chain.entries:
         assert (entry.event.coordinator.survivors, entry.event.coordinator.colluders) == (5, 1)
     assert "evaluation" not in {request.get("purpose") for request in seen.requests}
