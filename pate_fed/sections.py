@@ -73,7 +73,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--delta", "privacy.delta", "the δ that every ε is stated for"),
     Option("--sanitise", "privacy.sanitise", "release a data-dependent ε that may be published"),
     Option("--secure-sum", "secrecy.secure_sum", "show the coordinator totals only, nobody's own votes"),
-    Option("--noise-at", "secrecy.noise_at", "who adds the noise", choices=NOISE_PLACES),
+    Option("--noise-at", "secrecy.noise_at", "who adds the noise (with --secure-sum)", choices=NOISE_PLACES),
     Option("--student", "student.name", "how the student learns", choices=STUDENTS),
     Option("--student-epochs", "student.epochs", "passes over the public data"),
     Option("--backend", "engine.backend", "Flower's engine on Ray, or all in this process", choices=BACKENDS),

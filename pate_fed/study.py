@@ -123,12 +123,14 @@ class Study:
             InputError: noise that so many parties cannot add in shares.
         """
         clients, aggregation = self.parties.num_clients, self.aggregation.resolve(self.parties.num_teachers)
-        least = self.least_clients
-        if self.secrecy.at_hospitals:
-            sigma2 = self.secrecy.shares(clients, least).fit(self.aggregation.sigma2, aggregation.sigma2)
+        least, secrecy = self.least_clients, self.secrecy
+        if secrecy.at_hospitals:
+            shares = secrecy.shares(clients, least)
+            sigma2 = shares.fit(self.aggregation.sigma2, aggregation.sigma2)
             aggregation = replace(aggregation, sigma2=sigma2)
+            secrecy = replace(secrecy, colluders=shares.colluders)
         name = self.name or f"{self.data.dataset}-{clients}"
-        return replace(self, name=name, aggregation=aggregation)
+        return replace(self, name=name, aggregation=aggregation, secrecy=secrecy)
 
     def to_toml(self) -> str:
         """The study as a `study.toml` that `load_study` reads back to an equal value."""

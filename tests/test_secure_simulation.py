@@ -181,7 +181,7 @@ def test_noise_at_the_hospitals_bounds_what_the_coordinator_learns(noisy: tuple[
     assert metrics["accuracy"]["labels"] is not None
     privacy = metrics["privacy"]
     assert privacy["student"]["data_dependent_do_not_publish"] is None
-    # What is promised holds for the fewest voters; all five voted, so the coordinator learnt less than it may.
+    # What is promised holds for the fewest voters; all five voted, so the coordinator learnt less.
     assert 0 < privacy["coordinator"]["epsilon"] <= privacy["student"]["data_independent"]
     assert "noisy totals" in privacy["coordinator"]["sees"]
     report = verify(run_dir / "ledger.sqlite")
