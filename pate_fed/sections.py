@@ -68,7 +68,11 @@ OPTIONS: tuple[Option, ...] = (
         "noise of the vote, votes; lnmax: its scale (default 0.16 per teacher)",
     ),
     Option("--labels", "queries.labels", "stop after so many answered queries"),
-    Option("--max-queries", "queries.max_queries", "ask at most so many queries (default: 4 a label)"),
+    Option(
+        "--max-queries",
+        "queries.max_queries",
+        "ask at most so many queries (default: 4 a label; 2 with noise at hospitals)",
+    ),
     Option("--epsilon", "privacy.epsilon", "budget: never passed (default: none, ε is reported)"),
     Option("--delta", "privacy.delta", "the δ that every ε is stated for"),
     Option("--sanitise", "privacy.sanitise", "release a data-dependent ε that may be published"),
@@ -231,9 +235,12 @@ class Queries:
         most = self.max_queries
         check(most is None or most >= 1, "queries.max_queries", most, "a whole number of at least 1")
 
-    def cap(self, pool: int) -> int:
-        """Most queries that are asked of a pool of that size: ε is fixed by it, so it is never "all"."""
-        return min(pool, self.max_queries or 4 * self.labels)
+    def cap(self, pool: int, *, noise_at_hospitals: bool) -> int:
+        """Most queries that are asked of a pool of that size: ε is fixed by it, so it is never "all".
+
+        Where the hospitals add the noise a query costs as much as a label, so fewer are allowed.
+        """
+        return min(pool, self.max_queries or self.labels * (2 if noise_at_hospitals else 4))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

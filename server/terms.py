@@ -41,7 +41,7 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         sigma1=aggregation.sigma1,
         sigma2=aggregation.sigma2,
         labels=study.queries.labels,
-        max_queries=study.queries.cap(dataset.num_queries),
+        max_queries=study.queries.cap(dataset.num_queries, noise_at_hospitals=secrecy.at_hospitals),
         epsilon=study.privacy.epsilon,
         delta=study.privacy.delta,
         unit=study.privacy.unit,
