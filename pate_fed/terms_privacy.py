@@ -9,19 +9,23 @@ from pate_fed.errors import InputError
 from pate_fed.privacy import (
     PLAIN,
     SECURE_SUM,
+    BudgetFilter,
     ConfidentGNMax,
     DistributedGNMax,
     GNMax,
+    LedgerTerms,
     LNMax,
-    PrivacyEvent,
     Protection,
+    SanitiseSettings,
     Sight,
-    epsilon_of,
+    check_sanitisable,
     hospital_noise,
+    promised_coordinator_epsilon,
+    promised_epsilon,
 )
 from pate_fed.protocol import Terms
 
-__all__ = ["Mechanism", "make_mechanism", "sight_of", "worst_epsilon"]
+__all__ = ["Mechanism", "make_ledger_terms", "make_mechanism", "sight_of", "worst_epsilon"]
 
 Mechanism = ConfidentGNMax | DistributedGNMax | GNMax | LNMax
 
@@ -59,6 +63,12 @@ def make_mechanism(terms: Terms) -> Mechanism:
     )
 
 
+def _protection(terms: Terms) -> Protection:
+    """What is protected: a record moves one vote, a whole hospital those of all its teachers."""
+    moved = terms.teachers_per_client if terms.unit == "hospital" else 1
+    return Protection(unit=terms.unit, adjacency=terms.adjacency, votes_moved=moved)
+
+
 def sight_of(terms: Terms, voters: int) -> Sight:
     """What the coordinator sees of a batch in which so many parties voted."""
     if not terms.secure_sum:
@@ -68,26 +78,72 @@ def sight_of(terms: Terms, voters: int) -> Sight:
     return hospital_noise(sigma_party=terms.sigma_party, survivors=voters, colluders=terms.colluders)
 
 
-def worst_epsilon(terms: Terms) -> tuple[float, float | None]:
+def make_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms:
+    """What the ledger fixes before the first vote; `noise` is the source's kind, `private` whether it is one.
+
+    Raises:
+        InputError: the budget does not even fit one query, or the terms allow no sanitised ε.
+    """
+    mechanism, protection = make_mechanism(terms), _protection(terms)
+    made = LedgerTerms(
+        sanitise=_fix_sanitising(terms, protection) if terms.sanitise else None,
+        study_digest=terms.digest,
+        delta=terms.delta,
+        epsilon=terms.epsilon,
+        mechanisms=(mechanism,),
+        protection=protection,
+        noise=noise,
+        private=private,
+        coordinator=sight_of(terms, terms.least_clients),
+        most_asked=terms.max_queries,
+        most_answered=terms.labels,
+    )
+    if made.budget is not None and made.budget.affordable(mechanism, queries=1) == 0:
+        raise InputError(
+            f"--epsilon {terms.epsilon:g} at --delta {terms.delta:g}: not even one query fits with this "
+            f"noise and {mechanism.num_teachers} teachers"
+            f"{', beside the sanitised ε' if terms.sanitise else ''}; give more noise (--sigma1, --sigma2), "
+            "more teachers, or a larger budget"
+        )
+    return made
+
+
+def _fix_sanitising(terms: Terms, protection: Protection) -> SanitiseSettings:
+    """The parameters of the sanitised release, from the terms alone, before the first vote."""
+    if terms.adds_noise:
+        raise InputError(
+            "--sanitise with --noise-at hospitals: nobody knows the exact totals, so nothing is left to "
+            "sanitise; the data-independent ε may be published as it is"
+        )
+    if terms.aggregator == "lnmax":
+        raise InputError(
+            "--sanitise with --aggregator lnmax: smooth sensitivity is derived for Gaussian noise"
+        )
+    budget = None if terms.epsilon is None else BudgetFilter(terms.epsilon, terms.delta, protection)
+    try:
+        settings = SanitiseSettings.for_study(
+            asked=terms.max_queries,
+            answered=min(terms.labels, terms.max_queries),
+            sigma1=terms.sigma1 if terms.aggregator == "confident-gnmax" else None,
+            sigma2=terms.sigma2,
+            num_classes=terms.num_classes,
+            delta=terms.delta,
+            budget=budget,
+        )
+        check_sanitisable(settings, sigma2=terms.sigma2, num_classes=terms.num_classes, protection=protection)
+    except InputError as error:
+        raise InputError(f"--sanitise: {error}") from error
+    return settings
+
+
+def worst_epsilon(terms: Terms) -> tuple[float | None, float | None]:
     """The most that the study can cost at its δ: against all who see labels, and against the coordinator.
 
-    Whatever the votes are; None where the coordinator sees votes or totals without noise.
+    What the ledger promises: whatever the votes are. None where the coordinator sees votes or totals without
+    noise.
 
     Raises:
         InputError: terms that no mechanism has.
     """
-    moved = terms.teachers_per_client if terms.unit == "hospital" else 1
-    event = PrivacyEvent(
-        mechanism=make_mechanism(terms),
-        asked=terms.max_queries,
-        answered=min(terms.labels, terms.max_queries),
-        protection=Protection(unit=terms.unit, adjacency=terms.adjacency, votes_moved=moved),
-        noise="as agreed",
-        private=terms.seed is None,
-        coordinator=sight_of(terms, terms.least_clients),
-    )
-    public = epsilon_of(event.cost(), terms.delta)
-    if terms.epsilon is not None:
-        public = min(public, terms.epsilon)
-    seen = event.coordinator_cost()
-    return public, None if seen is None else epsilon_of(seen, terms.delta)
+    fixed = make_ledger_terms(terms, noise="as agreed", private=terms.seed is None)
+    return promised_epsilon(fixed), promised_coordinator_epsilon(fixed)

@@ -39,10 +39,11 @@ from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import round_up
 from pate_fed.study import Study
 from pate_fed.study_data import load_study_data
+from pate_fed.terms_privacy import make_ledger_terms, make_mechanism
 from server.coordinator import Course, Findings
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending
-from server.release import Desk, make_ledger_terms, make_mechanism
+from server.release import Desk
 from server.terms import check_against_data, make_terms
 
 __all__ = ["Coordinator"]
@@ -69,7 +70,9 @@ class Coordinator:
         check_against_data(study, self._dataset)
         self._terms = make_terms(study, self._dataset)
         self._noise = noise_from_seed(None if study.seed is None else study.seed_for("noise"))
-        self._ledger_terms = make_ledger_terms(study, self._terms, self._noise)
+        self._ledger_terms = make_ledger_terms(
+            self._terms, noise=self._noise.kind, private=self._noise.private
+        )
         self._found = Findings()
         self._privacy = PrivacyFigures(student=0.0)  # nothing is released before the ledger is open
         self._names: Mapping[int, str] | None = None

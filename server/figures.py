@@ -23,8 +23,8 @@ from pate_fed.privacy import (
     sanitised_epsilon,
 )
 from pate_fed.report import Spending
+from pate_fed.terms_privacy import Mechanism
 from server.coordinator import Findings
-from server.release import Mechanism
 
 __all__ = ["analysts_epsilon", "publishable_epsilon", "spending"]
 

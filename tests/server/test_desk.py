@@ -23,7 +23,8 @@ from pate_fed.privacy import (
     party_sigma,
 )
 from pate_fed.protocol import Terms
-from server.release import Desk, make_mechanism, sight_of
+from pate_fed.terms_privacy import make_mechanism, sight_of
+from server.release import Desk
 
 MASKED = Terms(
     study="s",
