@@ -92,9 +92,14 @@ def test_noise_at_the_hospitals_bounds_the_coordinator() -> None:
 
 
 def test_a_budget_in_the_terms_bounds_the_worst_case() -> None:
-    assert worst_epsilon(replace(TERMS, epsilon=0.25))[0] == 0.25
+    worst = worst_epsilon(TERMS)[0]
+    assert worst is not None
+    budget = 0.9 * worst
+    assert worst_epsilon(replace(TERMS, epsilon=budget))[0] == budget
     more = worst_epsilon(replace(TERMS, max_queries=90, labels=90))[0]
-    assert more > worst_epsilon(TERMS)[0]
+    assert more is not None and more > worst
+    with pytest.raises(InputError, match="not even one query"):
+        worst_epsilon(replace(TERMS, epsilon=0.01))
 
 
 def test_counts_survive_and_days_pass(tmp_path: Path) -> None:
