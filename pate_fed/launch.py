@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pate_fed.errors import InputError
-from pate_fed.study import Study
+from pate_fed.study import Study, load_study, study_from_dict
 
-__all__ = ["INTERRUPTED", "fresh_run_dir", "interruptible", "nothing_spent"]
+__all__ = ["INTERRUPTED", "fresh_run_dir", "interruptible", "nothing_spent", "unfinished_run"]
 
 INTERRUPTED = 130
 _PATIENCE_S = 2.0
@@ -64,6 +64,21 @@ def fresh_run_dir(given: str | None, study: Study) -> Path:
     if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(f"--run-dir {path}: {existing} cannot be written; give another directory")
     return path
+
+
+def unfinished_run(path: Path, study: Study) -> bool:
+    """Whether the directory holds this very study, begun and not finished.
+
+    Raises:
+        InputError: it holds another study, or one that is finished.
+    """
+    if not (path / "study.toml").exists():
+        return False
+    if study_from_dict(load_study(path / "study.toml")) != study:
+        raise InputError(f"--run-dir {path}: holds a run of another study; give another directory")
+    if (path / "metrics.json").exists():
+        raise InputError(f"--run-dir {path}: holds a run that is finished; give another directory")
+    return True
 
 
 def _free_path(name: str) -> Path:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pate_fed import __version__
 from pate_fed.arguments import Parser
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.launch import INTERRUPTED, fresh_run_dir, interruptible, nothing_spent
+from pate_fed.launch import INTERRUPTED, fresh_run_dir, interruptible, nothing_spent, unfinished_run
 from pate_fed.study import PROCESSES, Study, load_study, study_from_dict
 
 if TYPE_CHECKING:
@@ -68,7 +68,11 @@ class _Launch:
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._stop = threading.Event()
         self._roster: Roster | None = None
-        self._run_dir = fresh_run_dir(arguments.run_dir, self._study)
+        given = arguments.run_dir
+        self._resume = given is not None and unfinished_run(Path(given), self._study)
+        self._run_dir = Path(given) if self._resume else fresh_run_dir(given, self._study)
+        if self._resume:
+            self._say(f"going on with the run in {self._run_dir}, from its ledger")
 
     def run(self, started: float) -> int:
         """Run the study; the exit code."""
@@ -79,6 +83,7 @@ class _Launch:
             quiet=self._arguments.quiet,
             stop=self._stop,
             started=started,
+            resume=self._resume,
         )
         if self._authority is not None:
             _require_same_terms(self._authority, self._coordinator.terms_digest)

@@ -54,16 +54,24 @@ INTERRUPTED = 130
 class Coordinator:
     """Runs one study and leaves its run directory; everything a user can get wrong is checked before that.
 
-    `started` is the reading of `time.perf_counter` from which the total time counts.
+    `started` is the reading of `time.perf_counter` from which the total time counts. With `resume` the run
+    directory holds the same study, cut off: it goes on from its ledger.
 
     Raises:
         InputError: settings that do not fit the data, or a budget that not even one query fits.
     """
 
     def __init__(
-        self, study: Study, *, run_dir: Path, quiet: bool, stop: threading.Event, started: float
+        self,
+        study: Study,
+        *,
+        run_dir: Path,
+        quiet: bool,
+        stop: threading.Event,
+        started: float,
+        resume: bool = False,
     ) -> None:
-        self._started = started
+        self._started, self._resume = started, resume
         self._study, self._run_dir, self._quiet, self._stop = study, run_dir, quiet, stop
         self._progress = make_progress(quiet)
         self._dataset = self._load()
@@ -149,6 +157,8 @@ class Coordinator:
 
     def _make_run_dir(self) -> None:
         """Make the directory, and claim it by its first file: of two runs at once only one can have it."""
+        if self._resume:
+            return
         try:
             self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
@@ -166,7 +176,7 @@ class Coordinator:
     def _serve(self, grid: Grid) -> None:
         """The ServerApp's main. Runs in Flower's thread, where exceptions would lose their meaning."""
         try:
-            with Ledger.create(self._run_dir / "ledger.sqlite", self._ledger_terms) as ledger:
+            with self._open_ledger() as ledger:
                 try:
                     self._course(ledger).run(grid)
                 finally:
@@ -182,6 +192,13 @@ class Coordinator:
         except Exception as error:  # kept, not lost: `conclude` reports it and turns it into an exit code
             self._error = error
         self._add_data_dependent()
+
+    def _open_ledger(self) -> Ledger:
+        """A new ledger, or the one of the run that goes on."""
+        path = self._run_dir / "ledger.sqlite"
+        if self._resume and path.exists():
+            return Ledger.open(path, terms=self._ledger_terms)
+        return Ledger.create(path, self._ledger_terms)
 
     def _add_data_dependent(self) -> None:
         """The analyst's figure, and the sanitised one of a study that came to its end."""

@@ -40,8 +40,9 @@ from pate_fed.report import (
     count_confusion,
     count_top_votes,
 )
-from pate_fed.study import Study
+from pate_fed.study import PROCESSES, Study
 from server.exchange import Answer, Stopped, exchange, wait_for_nodes
+from server.inflight import InFlight
 from server.masked import ROUNDS, MaskedRounds
 from server.release import Desk
 from server.rounds import Member, collect_votes, teach
@@ -66,11 +67,13 @@ class Findings:
     accuracy: Accuracy = field(default_factory=Accuracy)
     seconds: Seconds = field(default_factory=Seconds)
     student: Student | Forest | None = None
+    earlier: int = 0  # queries that were released before this process started: their totals are gone
 
     @property
     def asked_totals(self) -> NDArray[np.int64]:
-        """Totals of the queries that were asked, in order: int64 (asked, classes). Private."""
-        return np.concatenate(self.totals)[: len(self.index)]
+        """Totals of the queries that this process asked, in order: int64 (asked, classes). Private."""
+        asked = len(self.index) - self.earlier
+        return np.concatenate(self.totals)[:asked] if self.totals else np.empty((0, 0), dtype=np.int64)
 
 
 class Course:
@@ -95,7 +98,11 @@ class Course:
         self._student_path, self._names = student_path, names
         self._window = _WINDOW_PER_CORE * cores() if study.engine.backend == "ray" else None
         self._masked = MaskedRounds(terms) if terms.secure_sum else None
-        self.found = Findings()
+        index, _, label = ledger.released()
+        self.found = Findings(index=index, label=label, earlier=len(index))
+        # A simulation begins anew; only where processes are apart is one worth going on with.
+        apart = study.engine.backend == PROCESSES
+        self._inflight = InFlight(student_path.parent / "inflight") if apart else None
 
     def run(self, grid: Grid) -> None:
         """Go through all phases.
@@ -144,7 +151,7 @@ class Course:
 
     def _ask(self, grid: Grid, members: dict[int, Member]) -> None:
         """Vote and release until labels, queries or the budget are used up."""
-        batch = 0
+        batch = len(self._ledger.entries())
         while size := self._desk.room(self._batch_size()):
             index = np.arange(self._desk.asked, self._desk.asked + size, dtype=np.int64)
             question = self._question(batch, RELEASE, index)
@@ -157,6 +164,8 @@ class Course:
                 raise
             with self._timed("aggregate"):
                 released = self._desk.release(question.digest, index, totals, voters=voters)
+            if self._inflight is not None:
+                self._inflight.end()
             self._keep(index, totals, released.label)
             self._log_release(batch, asked=released.asked, answered=int(released.answered.sum()))
             batch += 1
@@ -206,7 +215,10 @@ class Course:
             if self._masked:
                 totals, voters = self._masked.collect(members, question, ask=ask, trouble=trouble)
             else:
-                totals, voters = collect_votes(members, self._terms, question, ask=ask, trouble=trouble)
+                keep = self._inflight if question.purpose == RELEASE else None
+                totals, voters = collect_votes(
+                    members, self._terms, question, ask=ask, trouble=trouble, inflight=keep
+                )
         seconds = time.perf_counter() - start
         self._log.write(Voted(batch=batch, clients=voters, queries=len(question.index), seconds=seconds))
         return totals, voters
@@ -223,14 +235,14 @@ class Course:
     def _measure(self) -> None:
         """Accuracy of teachers, ensemble and labels, where the public inputs' true labels are known."""
         found, truth = self.found, self._dataset.public_labels
-        if not found.totals or (truth < 0).any():
+        if not len(found.index) or (truth < 0).any():
             return
-        totals, right = np.concatenate(found.totals), truth[np.concatenate(found.voted)]
-        rows = np.arange(len(right))
         answered = found.label >= 0
         asked_truth = truth[found.index]
         labels = np.mean(found.label[answered] == asked_truth[answered]) if answered.any() else None
-        if not self._terms.adds_noise:  # noisy totals tell neither
+        if found.totals and not self._terms.adds_noise:  # noisy totals tell neither
+            totals, right = np.concatenate(found.totals), truth[np.concatenate(found.voted)]
+            rows = np.arange(len(right))
             found.accuracy = replace(
                 found.accuracy,
                 teacher_mean=float(totals[rows, right].sum() / totals.sum()),
@@ -240,7 +252,12 @@ class Course:
             found.accuracy,
             labels=None if labels is None else float(labels),
         )
-        top = count_top_votes(found.asked_totals, answered, num_teachers=self._study.parties.num_teachers)
+        teachers = self._study.parties.num_teachers
+        top = (
+            count_top_votes(found.asked_totals, answered[found.earlier :], num_teachers=teachers)
+            if found.totals
+            else {}
+        )
         confusion = count_confusion(asked_truth, found.label, num_classes=self._terms.num_classes)
         self._log.write(Evaluation(confusion=confusion, **top))
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from flwr.app import Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from pate_fed.errors import IntegrityError, QuorumError
@@ -17,7 +18,10 @@ from pate_fed.protocol import Record, Reply, parse_reply
 
 __all__ = ["Answer", "Stopped", "exchange", "wait_for_nodes"]
 
+_UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE
 _POLL_S = 0.1
+_LOOK_S = 2.0
+_PATIENCE_S = 90.0  # Flower holds a lost node's key for up to 60 s, then the hospital may come back
 
 
 class Stopped(Exception):
@@ -71,8 +75,9 @@ def exchange(
     """
     waiting = deque(requests.items())
     pending: dict[str, int] = {}
+    watch, absent = _Watch(grid), set[int]()
     end = time.monotonic() + timeout_s
-    while (waiting or pending) and time.monotonic() < end:
+    while (waiting or pending or absent) and time.monotonic() < end:
         free = len(waiting) if window is None else min(len(waiting), window - len(pending))
         messages = [
             Message(to_flower(record), node, message_type, ttl=timeout_s)
@@ -83,12 +88,48 @@ def exchange(
         arrived = list(grid.pull_messages(list(pending)))
         for message in arrived:
             node = pending.pop(message.metadata.reply_to_message_id, None)
-            if node is not None:
+            if node is not None and message.has_error() and message.error.code == _UNAVAILABLE:
+                absent.add(node)
+                watch.miss(node)
+            elif node is not None:
                 yield _read(node, message)
+        gone, back = watch.look({*pending.values(), *absent})
+        # Flower delivers a message once: to a node that was away it is sent again, or never comes.
+        pending = {key: node for key, node in pending.items() if node not in gone | back}
+        absent -= gone | back
+        waiting.extend((node, requests[node]) for node in sorted(back))
+        for node in sorted(gone):
+            yield Answer(node, None, f"is no longer connected (for {_PATIENCE_S:.0f} s)")
         if not arrived or stop.is_set():
             _pause(stop)
-    for node in (*pending.values(), *(node for node, _ in waiting)):
+    for node in (*pending.values(), *absent, *(node for node, _ in waiting)):
         yield Answer(node, None, f"no answer within {timeout_s:.0f} s")
+
+
+class _Watch:
+    """Which of the asked nodes are away, looked at every few seconds."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid, self._next = grid, time.monotonic() + _LOOK_S
+        self._away: dict[int, float] = {}
+
+    def miss(self, node: int) -> None:
+        """Note that a node is away, however short."""
+        self._away.setdefault(node, time.monotonic())
+
+    def look(self, asked: set[int]) -> tuple[set[int], set[int]]:
+        """Nodes that have been away for too long, and nodes that were away and are back."""
+        now = time.monotonic()
+        if now < self._next:
+            return set(), set()
+        self._next = now + _LOOK_S
+        online = set(self._grid.get_node_ids())
+        for node in asked - online:
+            self._away.setdefault(node, now)
+        back = {node for node in self._away if node in online and node in asked}
+        self._away = {node: since for node, since in self._away.items() if node not in online}
+        gone = {node for node, since in self._away.items() if now - since > _PATIENCE_S and node in asked}
+        return gone, back
 
 
 def _read(node: int, message: Message) -> Answer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate
 
+from pate_fed.errors import InputError
 from pate_fed.privacy import (
     ConfidentGNMax,
     DistributedGNMax,
@@ -36,9 +37,10 @@ def analysts_epsilon(
 ) -> float | None:
     """The data-dependent ε; it reveals something about the votes, so it is not for publication.
 
-    None where nothing was asked, or where the hospitals added the noise: no exact total is known then.
+    None where nothing was asked, or where no exact total is known: the hospitals added the noise, or a
+    coordinator that died took totals with it.
     """
-    if not len(found.index) or isinstance(mechanism, DistributedGNMax):
+    if not len(found.index) or found.earlier or isinstance(mechanism, DistributedGNMax):
         return None
     return mechanism_epsilon_do_not_publish(
         mechanism, found.asked_totals, found.label >= 0, delta=delta, protection=protection
@@ -57,6 +59,11 @@ def publishable_epsilon(
     """The sanitised ε, drawn once, at the end of a study; it bounds the labels and itself together."""
     if not len(found.index):
         return None
+    if found.earlier:
+        raise InputError(
+            "--sanitise: the coordinator was started again, and the exact totals of what it released before "
+            "are gone, so no sanitised ε can be drawn; the data-independent ε holds"
+        )
     confident = isinstance(mechanism, ConfidentGNMax)
     parameters = mechanism.parameters()
     return sanitised_epsilon(

@@ -33,6 +33,7 @@ from pate_fed.protocol import (
     check_votes,
 )
 from server.exchange import Answer, exchange
+from server.inflight import InFlight
 
 R = TypeVar("R", TeachReply, VoteReply, SumReply)
 
@@ -107,10 +108,15 @@ def teach(
                 reasons[str(error)] += 1
                 trouble(name_of(answer, {}), str(error))
 
-    without: list[int] | None = None if pool is None else []
-    take(_except_without_pool(ask(nodes, request), without))
-    if without and pool is not None:
-        take(ask(without, replace(request, pool=pool())))
+    asked: set[int] = set()
+    while nodes:
+        asked |= set(nodes)
+        without: list[int] | None = None if pool is None else []
+        take(_except_without_pool(ask(nodes, request), without))
+        if without and pool is not None:
+            take(ask(without, replace(request, pool=pool())))
+        # Without keys a hospital that was started again comes back as another node.
+        nodes = [node for node in grid.get_node_ids() if node not in asked]
     _require_quorum(len(members), terms, "trained their teachers", reasons)
     return members
 
@@ -126,9 +132,17 @@ def _except_without_pool(answers: Iterable[Answer], nodes: list[int] | None) -> 
 
 
 def collect_votes(
-    members: Mapping[int, Member], terms: Terms, question: VoteRequest, *, ask: Ask, trouble: Trouble
+    members: Mapping[int, Member],
+    terms: Terms,
+    question: VoteRequest,
+    *,
+    ask: Ask,
+    trouble: Trouble,
+    inflight: InFlight | None = None,
 ) -> tuple[NDArray[np.int64], int]:
     """The totals of one batch over the members that answered rightly and in time, and how many they are.
+
+    `inflight` keeps votes until the release: those that are there already are not asked for again.
 
     Shapes: int64 (queries, classes).
 
@@ -136,10 +150,24 @@ def collect_votes(
         QuorumError: fewer than `terms.least_clients` answered; nothing may be released.
     """
     totals = np.zeros((len(question.index), terms.num_classes), dtype=np.int64)
-    digest, voters, reasons = question.digest, 0, Counter[str]()
-    for answer in ask(VOTES, dict.fromkeys(members, question.to_record())):
+    digest, reasons = question.digest, Counter[str]()
+    kept = {} if inflight is None else inflight.begin(digest)
+    for votes in kept.values():
+        check_votes(
+            votes,
+            queries=totals.shape[0],
+            classes=totals.shape[1],
+            num_teachers=terms.teachers_per_client,
+        )
+        totals += votes
+    voters = len(kept)
+    asked = [node for node, member in members.items() if member.party not in kept]
+    for answer in ask(VOTES, dict.fromkeys(asked, question.to_record())):
         try:
-            totals += _votes(expect(answer, VoteReply), members[answer.node], digest, totals.shape)
+            votes = _votes(expect(answer, VoteReply), members[answer.node], digest, totals.shape)
+            if inflight is not None:
+                inflight.keep(members[answer.node].party, votes)
+            totals += votes
             voters += 1
         except IntegrityError as error:
             reasons[str(error)] += 1

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 
 from pate_fed.flower.environment import prepare_environment
 
@@ -28,6 +29,20 @@ def main() -> None:
     # Ctrl-C reaches the whole process group; only the parent decides about it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.argv = [command, *sys.argv[3:]]
+    code = 1
+    try:
+        _run(command)
+        code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    # Flower's own threads would keep a SuperNode alive whose main thread is gone.
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _run(command: str) -> None:
     if command == "flower-superlink":
         from flwr.superlink.cli.flower_superlink import flower_superlink
 
@@ -37,7 +52,7 @@ def main() -> None:
 
         flower_supernode()
     else:
-        sys.exit(f"unknown command {command!r}")
+        raise ValueError(f"unknown command {command!r}")
 
 
 def _end_with(parent: int) -> None:

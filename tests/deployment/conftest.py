@@ -11,10 +11,47 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+TABLE = """
+[study]
+name = "table"
+seed = 5
+[parties]
+num_clients = 3
+teachers_per_client = 3
+quorum = 0.6
+[data]
+dataset = "table"
+pool = "pool.csv"
+{private}
+[data.table]
+label = "ill"
+classes = ["no", "yes"]
+patient = "patient"
+[data.table.columns]
+age = "number"
+dose = "number"
+sex = ["f", "m"]
+[teacher]
+name = "random-forest"
+trees = 10
+[aggregation]
+aggregator = "gnmax"
+sigma2 = 2.0
+[queries]
+labels = 60
+batch_size = 30
+evaluate = false
+[student]
+name = "forest"
+"""
+NAMES = ("north", "east", "west")
 
 
 @dataclass
@@ -95,6 +132,20 @@ class Rehearsal:
             if str(self.folder) in line or self.address in line:
                 found.append(line)
         return found
+
+    def write_tables(self, *, private: bool) -> str:
+        """Three hospitals' records, a pool, and a study that a simulation can run with `private`."""
+        stream = np.random.default_rng(3)
+        for name, count in (("pool", 80), *((name, 90) for name in NAMES)):
+            lines = ["patient,age,dose,sex,ill"]
+            for number in range(count):
+                age, dose, sex = stream.integers(20, 90), stream.normal(), stream.choice(["f", "m"])
+                ill = age / 45 + dose + (sex == "m") > 1.8
+                shown = "" if stream.random() < 0.05 else f"{dose:.4f}"
+                lines.append(f"{number // 2},{age},{shown},{sex},{'yes' if ill else 'no'}")
+            (self.folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        files = ", ".join(f'"{name}.csv"' for name in NAMES)
+        return TABLE.format(private=f"private = [{files}]" if private else "")
 
     def stop(self) -> None:
         for party in self.parties:

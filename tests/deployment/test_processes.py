@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+NAMES = ("north", "east", "west")
 STUDY = """
 [study]
 name = "three"
@@ -39,57 +40,6 @@ device = "cpu"
 """
 
 
-TABLE = """
-[study]
-name = "table"
-seed = 5
-[parties]
-num_clients = 3
-teachers_per_client = 3
-quorum = 0.6
-[data]
-dataset = "table"
-pool = "pool.csv"
-{private}
-[data.table]
-label = "ill"
-classes = ["no", "yes"]
-patient = "patient"
-[data.table.columns]
-age = "number"
-dose = "number"
-sex = ["f", "m"]
-[teacher]
-name = "random-forest"
-trees = 10
-[aggregation]
-aggregator = "gnmax"
-sigma2 = 2.0
-[queries]
-labels = 60
-batch_size = 30
-evaluate = false
-[student]
-name = "forest"
-"""
-NAMES = ("north", "east", "west")
-
-
-def write_tables(folder: Path, *, private: bool) -> str:
-    """Three hospitals' records, a pool, and a study that a simulation can run with `private`."""
-    stream = np.random.default_rng(3)
-    for name, count in (("pool", 80), *((name, 90) for name in NAMES)):
-        lines = ["patient,age,dose,sex,ill"]
-        for number in range(count):
-            age, dose, sex = stream.integers(20, 90), stream.normal(), stream.choice(["f", "m"])
-            ill = age / 45 + dose + (sex == "m") > 1.8
-            shown = "" if stream.random() < 0.05 else f"{dose:.4f}"
-            lines.append(f"{number // 2},{age},{shown},{sex},{'yes' if ill else 'no'}")
-        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    files = ", ".join(f'"{name}.csv"' for name in NAMES)
-    return TABLE.format(private=f"private = [{files}]" if private else "")
-
-
 def _labels(run_dir: Path) -> dict[str, np.ndarray]:
     with np.load(run_dir / "labels.npz") as file:
         return {name: file[name] for name in ("index", "answered", "label")}
@@ -97,7 +47,7 @@ def _labels(run_dir: Path) -> dict[str, np.ndarray]:
 
 def test_three_hospitals_with_their_own_files_end_as_the_simulation_does(rehearsal: Any) -> None:
     folder = rehearsal.folder
-    (folder / "study.toml").write_text(write_tables(folder, private=True), encoding="utf-8")
+    (folder / "study.toml").write_text(rehearsal.write_tables(private=True), encoding="utf-8")
     (folder / "policy.toml").write_text("seeded_noise = true\nmost_queries_a_day = 60\n", encoding="utf-8")
     files = {name: f"{name}.csv" for name in NAMES}
     _compare(rehearsal, files, options=("--policy", "policy.toml"), queries=(30, 30))
