@@ -1,4 +1,4 @@
-"""`python -m pate_fed.health`: is a coordinator or a hospital alive? For containers and supervisors; no network.
+"""`python -m pate_fed.health`: is a coordinator or a hospital alive? For containers and supervisors.
 
 `coordinator HOST:PORT` succeeds when hospitals can connect there, `hospital STATE_DIR` when a process of that
 hospital is running.

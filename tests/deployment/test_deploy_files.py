@@ -1,0 +1,161 @@
+"""deploy/: what can be checked of containers, compose, systemd and Kubernetes without an engine."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pate_fed import client, health, server
+from pate_fed.arguments import Parser
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+CONTAINERS = sorted((DEPLOY / "container").glob("*.Containerfile"))
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+MODULES = {
+    "pate_fed.server": server,
+    "pate_fed.client": client,
+    "pate_fed.health": health,
+}
+
+
+def _check_command(command: list[str]) -> None:
+    """The very command line: our module, and every option one that its parser knows."""
+    assert Path(command[0]).name == "python"
+    assert command[1] == "-m"
+    parser: Parser = MODULES[command[2]]._parser()
+    parser.parse_all(command[3:])
+
+
+def _instructions(path: Path) -> Iterator[tuple[str, str]]:
+    text = re.sub(r"\\\n", " ", path.read_text(encoding="utf-8"))
+    for line in text.splitlines():
+        if line.strip() and not line.startswith("#"):
+            word, _, rest = line.strip().partition(" ")
+            yield word, rest.strip()
+
+
+@pytest.mark.parametrize("path", CONTAINERS, ids=lambda path: path.stem)
+def test_a_container_file_is_slim_unprivileged_and_runs_a_real_command(path: Path) -> None:
+    steps = list(_instructions(path))
+    words = dict(steps)  # of each instruction the last: that of the final stage
+    known = {"FROM", "COPY", "RUN", "ENV", "VOLUME", "WORKDIR", "USER", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL"}
+    assert {word for word, _ in steps} <= known | {"ENTRYPOINT", "CMD"}
+    assert "-slim" in words["FROM"]
+    user = words["USER"].split(":")[0]
+    assert user.isdigit()
+    assert int(user) > 0
+    assert json.loads(words["VOLUME"]) == ["/state"]
+    _check_command(json.loads(words["ENTRYPOINT"]) + json.loads(words["CMD"]))
+    _check_command(json.loads(words["HEALTHCHECK"].partition("CMD")[2]))
+
+
+def test_the_compose_file_names_what_exists_and_hardens_every_service() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    assert {key for key in compose if not key.startswith("x-")} == {"name", "services", "networks", "volumes"}
+    assert set(compose["services"]) == {"coordinator", "north", "east", "west"}
+    for name, service in compose["services"].items():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+        assert set(service["networks"]) <= set(compose["networks"])
+        named = {volume.split(":")[0] for volume in service["volumes"] if not volume.startswith(".")}
+        assert named <= set(compose["volumes"])
+        # A hospital only connects outwards.
+        assert ("ports" in service) == (name == "coordinator")
+        if name != "coordinator":
+            _check_command(["python", "-m", "pate_fed.client", *service["command"]])
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
+def test_a_systemd_unit_runs_a_real_command(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    command = re.search(r"^ExecStart=(.+)$", text, re.MULTILINE)
+    assert command is not None
+    _check_command(shlex.split(command[1].replace("%i", "north")))
+    assert "User=pate-fed" in text
+    assert "RestartPreventExitStatus=2 3 4 5 6" in text
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
+def test_systemd_finds_nothing_wrong(path: Path, tmp_path: Path) -> None:
+    # The interpreter is not installed there on a machine that only runs the tests.
+    unit = tmp_path / path.name
+    unit.write_text(path.read_text(encoding="utf-8").replace("/opt/pate-fed/bin/python", "/bin/sh"))
+    shown = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
+    )
+    ours = [line for line in shown.stderr.splitlines() if path.stem.rstrip("@") in line]
+    assert not ours
+
+
+def _documents(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text(encoding="utf-8").replace("HOSPITAL", "north")))
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_a_manifest_is_whole_and_its_pods_are_locked_down(path: Path) -> None:
+    documents = _documents(path)
+    for document in documents:
+        assert {"apiVersion", "kind", "metadata", "spec"} <= set(document)
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", document["metadata"]["name"])
+    [job] = [document for document in documents if document["kind"] == "Job"]
+    pod = job["spec"]["template"]["spec"]
+    claims = {document["metadata"]["name"] for document in documents if "Claim" in document["kind"]}
+    assert claims <= {volume.get("persistentVolumeClaim", {}).get("claimName") for volume in pod["volumes"]}
+    assert pod["restartPolicy"] == "Never"
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    volumes = {volume["name"] for volume in pod["volumes"]}
+    for container in (*pod["initContainers"], *pod["containers"]):
+        locked = container["securityContext"]
+        assert locked["readOnlyRootFilesystem"] is True
+        assert locked["allowPrivilegeEscalation"] is False
+        assert locked["capabilities"]["drop"] == ["ALL"]
+        assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+    [container] = pod["containers"]
+    module = "pate_fed.client" if path.stem == "hospital" else "pate_fed.server"
+    _check_command(["python", "-m", module, *container["args"]])
+    _check_command(container["livenessProbe"]["exec"]["command"])
+
+
+def test_a_hospital_in_kubernetes_takes_no_connection() -> None:
+    [policy] = [
+        each for each in _documents(DEPLOY / "kubernetes/hospital.yaml") if each["kind"] == "NetworkPolicy"
+    ]
+    assert policy["spec"]["ingress"] == []
+    assert {port["port"] for port in policy["spec"]["egress"][0]["ports"]} == {9092, 53}
+
+
+def test_health(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        listening.listen()
+        assert health.main(["coordinator", address]) == 0
+    assert health.main(["coordinator", address]) == 1
+    assert health.main(["coordinator", "x:y"]) == 2
+    assert health.main(["hospital", str(tmp_path)]) == 1
+    with client._only_one(tmp_path):
+        assert health.main(["hospital", str(tmp_path)]) == 0
+    assert health.main(["hospital", str(tmp_path)]) == 1
+    assert capsys.readouterr().out.splitlines() == ["alive", *["not alive"] * 2, "alive", "not alive"]
+
+
+def test_the_page_tells_of_every_file_and_nothing_else() -> None:
+    page = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:container|systemd|kubernetes)/[\w.@-]+|compose\.yaml)`", page))
+    files = {str(path.relative_to(DEPLOY)) for path in DEPLOY.rglob("*") if path.is_file()} - {"README.md"}
+    assert named == files
