@@ -31,7 +31,7 @@ from pate_fed.learning.models import Classifier, Shape
 __all__ = ["HeadStudent", "empty_light", "fit_head_student", "fit_light_teacher"]
 
 JITTER = 1e-6  # of a kernel's unit diagonal
-ALPHAS = (0.8, 0.95, 0.99)  # how far labels spread over the graph
+ALPHAS = (0.8, 0.95, 0.99, 0.997)  # how far labels spread over the graph
 SPREAD_CENTRES = 2000
 FEW = 10
 PART = 1000  # images at once
@@ -97,9 +97,9 @@ def fit_head_student(
     """A kernel head from public images, some of them labelled; strength and sharpness from left-out labels.
 
     Where labels spread over the graph of all images foretell left-out labels better than the head does, the
-    head learns the spread classes of all images instead. With few labels (a tenth of the images or less) as
-    good within two standard errors will do: then there is far more to learn from the images than from the
-    labels. More than 3,000 samples share that many centres.
+    head learns the spread classes of all images instead, without the labels that the others contradict. With
+    few labels (a tenth of the images or less) as good within two standard errors will do: then there is far
+    more to learn from the images than from the labels. More than 3,000 samples share that many centres.
     Shapes: pixels (n, C, H, W), index int64 (m,) into them, labels (m,).
     """
     front = encoder.front().to(pixels.device)
@@ -113,18 +113,22 @@ def fit_head_student(
         front, own, targets, strengths=STRENGTHS, centres=_some(own, MOST_CENTRES, generator)
     )
     agreement, alpha = float((left_out.argmax(dim=1) == truth).double().mean()), 0.0
+    believed = np.ones(len(labels), dtype=np.bool_)
     graph = Graph(features.cpu().numpy())
     few = FEW * len(labels) <= len(pixels)
     slack = 2 * (agreement * (1 - agreement) / len(labels)) ** 0.5 if few else 0.0
     need = agreement - slack
     for each in ALPHAS:
         scores = held_out_scores(graph, index, labels, classes=num_classes, alpha=each, seed=seed)
-        agrees = float(np.mean(scores.argmax(axis=1) == labels))
-        if agrees >= need:
-            need = agreement = agrees
-            alpha = each
-    if alpha:
-        spread = graph.spread(index, labels, classes=num_classes, alpha=alpha).argmax(axis=1)
+        agrees = scores.argmax(axis=1) == labels
+        if agrees.mean() >= need:
+            need = agreement = float(agrees.mean())
+            alpha, believed = each, agrees
+    if alpha and believed.any():
+        # Labels that the others contradict are taken off, as in PATE++: measured, four of five are wrong.
+        spread = graph.spread(index[believed], labels[believed], classes=num_classes, alpha=alpha).argmax(
+            axis=1
+        )
         model, left_out = _kernel_model(
             front,
             features,

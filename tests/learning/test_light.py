@@ -338,6 +338,20 @@ def test_few_labels_are_spread_over_all_images(stripes: MakeStripes) -> None:
     assert np.mean(found == answers) > 0.9
 
 
+def test_contradicted_labels_are_not_spread(stripes: MakeStripes) -> None:
+    """With a tenth of few labels wrong, the head learns what the neighbours say."""
+    images, truth = stripes(800)
+    some = np.concatenate([np.flatnonzero(truth == each)[:10] for each in range(4)])
+    noisy = truth[some].copy()
+    noisy[::10] = (noisy[::10] + 2) % 4
+    fitted = fit_head_student(
+        to_tensor(images, "cpu"), some, noisy, num_classes=4, encoder=fit_encoder(images), seed=0
+    )
+    assert fitted.alpha > 0
+    found = fitted.model(to_tensor(images[some[::10]], "cpu")).argmax(dim=1).numpy()
+    assert np.array_equal(found, truth[some[::10]])
+
+
 def test_the_kernel_is_the_plain_one() -> None:
     a, b = torch.randn(4, 3), torch.randn(5, 3)
     plain = [[np.exp(-float(((x - y) ** 2).sum())) for y in b] for x in a]
