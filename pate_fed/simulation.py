@@ -31,8 +31,8 @@ inputs, a coordinator adds noise and keeps the privacy ledger, a student learns 
 
 _EPILOG = """\
 Every option is also a key of study.toml (--config). A run leaves study.toml, ledger.sqlite, labels.npz,
-student.pt, report.html, log.jsonl and metrics.json in --run-dir. Exit codes: 0 success, 1 fault, 2 wrong
-input, 3 budget, 4 quorum, 5 refused by policy, 6 failed check, 130 interrupted."""
+student.pt, student.ts, report.html, log.jsonl and metrics.json in --run-dir. Exit codes: 0 success,
+1 fault, 2 wrong input, 3 budget, 4 quorum, 5 refused by policy, 6 failed check, 130 interrupted."""
 
 _FOLDER = "pate-fed-"
 

@@ -299,6 +299,7 @@ class Course:
 
         found, study, dataset = self.found, self._study, self._dataset
         epochs, pool = study.student.total_epochs, dataset.num_queries
+        truth = dataset.public_labels[found.index[answered]]
         with self._progress.phase("learning", epochs) as bar:
 
             def on_epoch(record: EpochRecord) -> None:
@@ -318,7 +319,9 @@ class Course:
                 test_images=dataset.public_images[pool:],
                 test_labels=dataset.public_labels[pool:],
                 on_epoch=on_epoch,
+                true_labels=truth if (truth >= 0).all() else None,
             )
+        student.export(self._student_path.with_suffix(".ts"))
         images = student.generate(48)
         if images is not None:
             self._log.write(Samples(images=images))

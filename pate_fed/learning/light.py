@@ -6,6 +6,7 @@ directions. Both take a fraction of a second, and what they learn from beside th
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,15 +27,17 @@ from pate_fed.learning.heads import (
     fit_ridge,
     gaussian_kernel,
 )
+from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.models import Classifier, Shape
 
-__all__ = ["HeadStudent", "empty_light", "fit_head_student", "fit_light_teacher"]
+__all__ = ["HeadStudent", "empty_light", "fit_head_student", "fit_light_teacher", "shared_features"]
 
 JITTER = 1e-6  # of a kernel's unit diagonal
 ALPHAS = (0.8, 0.95, 0.99, 0.997)  # how far labels spread over the graph
 SPREAD_CENTRES = 2000
 FEW = 10
 PART = 1000  # images at once
+_FEATURES: dict[bytes, Tensor] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,20 @@ def _some(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
     if len(rows) <= most:
         return rows
     return rows[torch.randperm(len(rows), generator=generator)[:most].to(rows.device)]
+
+
+def shared_features(front: HistogramFront, images: NDArray[np.uint8], device: str) -> Tensor:
+    """What `front` gives for the images; kept, as all teachers on one encoder are asked about the same."""
+    digest = hashlib.sha256(f"{images.shape} {device}".encode())
+    for value in front.state_dict().values():
+        digest.update(value.cpu().numpy().tobytes())
+    digest.update(np.ascontiguousarray(images).tobytes())
+    key = digest.digest()
+    if key not in _FEATURES:
+        _FEATURES.clear()
+        parts = [images[start : start + PART] for start in range(0, len(images), PART)]
+        _FEATURES[key] = torch.cat([front(to_tensor(part, device)) for part in parts])
+    return _FEATURES[key]
 
 
 def empty_light(name: str, shape: Shape, num_classes: int, weights: dict[str, Tensor]) -> Classifier:

@@ -147,7 +147,7 @@ class EpochRecord:
 
     `kept_share` is the part of the labelled samples whose supervised loss was used; `disagreements` the
     labelled samples (duplicates counted) on which the two discriminators disagreed, None with one of them;
-    `wrong_in_disagreement` the share of wrong labels within these, where the true labels are known.
+    `disputed_wrong_share` the share of wrong labels within these, where the true labels are known.
     """
 
     epoch: int
@@ -156,7 +156,7 @@ class EpochRecord:
     loss_generator: float | None
     kept_share: float
     disagreements: int | None
-    wrong_in_disagreement: float | None = None
+    disputed_wrong_share: float | None = None
     stage: int = 1
     test_accuracy: float | None = None
 

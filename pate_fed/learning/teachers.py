@@ -13,10 +13,10 @@ from torch import Tensor
 
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.learning.device import resolve_device, seeded
-from pate_fed.learning.features import Encoder
+from pate_fed.learning.features import Encoder, HistogramFront
 from pate_fed.learning.files import read_model, write_model
 from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
-from pate_fed.learning.light import empty_light, fit_light_teacher
+from pate_fed.learning.light import empty_light, fit_light_teacher, shared_features
 from pate_fed.learning.models import Classifier, build_classifier
 from pate_fed.learning.settings import LIGHT, TeacherSettings
 
@@ -55,7 +55,11 @@ class Teacher:
         check_images(images, self.image_shape)
         self._check_weights()
         found = np.empty(len(images), dtype=np.int64)
+        front = self._model.front
         with torch.inference_mode():
+            if isinstance(front, HistogramFront) and front.basis is not None and len(images):
+                logits = self._model.logits(shared_features(front, images, self._device))
+                return np.asarray(logits.argmax(dim=1).cpu().numpy(), dtype=np.int64)
             for start in range(0, len(images), PREDICT_BATCH):
                 batch = to_tensor(images[start : start + PREDICT_BATCH], self._device)
                 found[start : start + len(batch)] = self._model(batch).argmax(dim=1).cpu().numpy()

@@ -229,7 +229,7 @@ class Trainer:
             loss_generator=matching if adversarial else None,
             kept_share=kept,
             disagreements=round(disagreements) if pair else None,
-            wrong_in_disagreement=wrong / disagreements if truth_known and disagreements else None,
+            disputed_wrong_share=wrong / disagreements if truth_known and disagreements else None,
             test_accuracy=None,
         )
 

@@ -45,7 +45,11 @@ def learning_curves(result: RunResult) -> list[Figure]:
 
 
 _LOSSES = "Supervised parts learn from released labels, unsupervised ones from all public images."
-_SHARES = "Share of the labelled images in a pass over the data; the rest look wrong and are passed over."
+_SHARES = (
+    "Kept: the share of the labelled images in a pass over the data; the rest look wrong and are passed over."
+    " Disputed wrong: the share of wrong labels among those on which the two networks disagree, where the "
+    "truth is known."
+)
 _COUNTS = "Labelled images a pass over the data on which the two networks disagree."
 
 
@@ -56,6 +60,8 @@ def _of(kind: str, series: Series) -> Series:
 def _kind(name: str, points: Sequence[tuple[int, float]]) -> str:
     if "loss" in name:
         return "loss"
+    if name == "stage":
+        return "nothing to show"
     if name == "kept_share" and all(value == 1 for _, value in points):
         return "nothing to show"  # a student that keeps every label
     return "share" if name.endswith("share") else "count"

@@ -144,5 +144,5 @@ def test_pate_plus_plus_removes_wrong_labels_rather_than_right_ones(
     assert wrong[removed].mean() > 1.5 * wrong.mean()  # random removal would take 30 % wrong ones
     assert [record.epoch for record in student.history] == list(range(1, 13))
     assert [record.stage for record in student.history] == [1] * 6 + [2] * 6
-    told = [r.wrong_in_disagreement for r in student.history if r.wrong_in_disagreement is not None]
+    told = [r.disputed_wrong_share for r in student.history if r.disputed_wrong_share is not None]
     assert told and all(0 <= share <= 1 for share in told)

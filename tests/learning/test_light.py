@@ -20,6 +20,7 @@ from pate_fed.learning import (
     TeacherSettings,
     encoder_for,
     fit_encoder,
+    light,
     train_student,
     train_teacher,
 )
@@ -150,6 +151,29 @@ def test_light_teachers_take_any_part(stripes: MakeStripes, name: str, count: in
     assert np.all(teacher.predict(images) == 3)  # labels all of one class
 
 
+def test_teachers_of_one_encoder_share_the_features_of_a_pool(
+    stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, labels = stripes(90)
+    encoder, settings = fit_encoder(images), TeacherSettings(name="encoder-head")
+    teachers = [
+        train_teacher(images[part], labels[part], num_classes=4, settings=settings, seed=0, encoder=encoder)
+        for part in (slice(30), slice(30, 36))  # the second one knows little
+    ]
+    expected = [teacher.predict(images[60:]) for teacher in teachers]
+    true, calls = light.to_tensor, []
+
+    def counted(*args: object) -> object:
+        calls.append(args)
+        return true(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(light, "to_tensor", counted)
+    found = [teacher.predict(images[50:]) for teacher in teachers]
+    assert len(calls) == 1  # of one pool the features are made once
+    for one, other in zip(found, expected, strict=True):
+        assert np.array_equal(one[10:], other)
+
+
 def test_flat_images_give_a_teacher() -> None:
     images = np.zeros((5, 8, 8, 1), dtype=np.uint8)
     for name in ("hog-linear", "encoder-head"):
@@ -275,8 +299,6 @@ def test_few_labels_give_a_student(stripes: MakeStripes, labels: list[int]) -> N
 
 
 def test_more_labels_than_centres(stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pate_fed.learning import light
-
     monkeypatch.setattr(light, "MOST_CENTRES", 60)
     fresh, truth = stripes(200, seed=2)
     assert np.mean(_student(stripes).predict(fresh) == truth) > 0.8
