@@ -95,6 +95,8 @@ class _Hospital:
             InputError: the hospital's own data or identity cannot be used.
             PolicyError: the hospital's policy refuses the study.
         """
+        from pate_fed.flower.compat import quiet_flower
+
         with _only_one(self._state), _temporary_files_in(self._state):
             self._write_site()
             # The hospital's side is named, as Flower names apps: pate_fed imports neither party.
@@ -102,7 +104,8 @@ class _Hospital:
             self._say(f"{self._name}: connecting to {self._address}")
             connection = Connection(self._start_node, say=self._say, wait_s=self._arguments.wait)
             try:
-                return self._serve(connection)
+                with quiet_flower():
+                    return self._serve(connection)
             finally:
                 connection.stop()
 

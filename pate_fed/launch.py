@@ -67,7 +67,7 @@ def fresh_run_dir(given: str | None, study: Study) -> Path:
 
 
 def unfinished_run(path: Path, study: Study) -> bool:
-    """Whether the directory holds this very study, begun and not finished.
+    """Whether the directory holds this very study, begun and not brought to its end.
 
     Raises:
         InputError: it holds another study, or one that is finished.
@@ -76,7 +76,8 @@ def unfinished_run(path: Path, study: Study) -> bool:
         return False
     if study_from_dict(load_study(path / "study.toml")) != study:
         raise InputError(f"--run-dir {path}: holds a run of another study; give another directory")
-    if (path / "metrics.json").exists():
+    metrics = path / "metrics.json"
+    if metrics.exists() and json.loads(metrics.read_text(encoding="utf-8")).get("status") == "success":
         raise InputError(f"--run-dir {path}: holds a run that is finished; give another directory")
     return True
 

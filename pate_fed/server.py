@@ -87,8 +87,11 @@ class _Launch:
         )
         if self._authority is not None:
             _require_same_terms(self._authority, self._coordinator.terms_digest)
+        from pate_fed.flower.compat import quiet_flower
+
         with interruptible(self._stop):
-            self._coordinator.run(self._serve)
+            with quiet_flower():
+                self._coordinator.run(self._serve)
             return int(self._coordinator.conclude(as_json=self._arguments.format == "json"))
 
     def _serve(self, server_app: Any) -> None:
@@ -114,7 +117,8 @@ class _Launch:
                 server_app(grid, context)
                 verdict = self._coordinator.verdict()
                 completed = verdict.exit_code == 0
-                importlib.import_module("server.farewell").say_farewell(grid, verdict)
+                if link.running:
+                    importlib.import_module("server.farewell").say_farewell(grid, verdict)
             link.close_run(completed=completed)
         finally:
             if self._roster is not None:

@@ -26,8 +26,6 @@ def main() -> None:
     command, parent = sys.argv[1], int(sys.argv[2])
     prepare_environment()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    # Ctrl-C reaches the whole process group; only the parent decides about it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.argv = [command, *sys.argv[3:]]
     code = 1
     try:

@@ -38,6 +38,7 @@ class Child:
                 stdout=handle,
                 stderr=handle,
                 env=_environment(home),
+                start_new_session=True,  # a signal to the user's process group is the parent's to handle
             )
         finally:
             os.close(handle)
