@@ -79,8 +79,8 @@ class Coordinator:
         self._terms = make_terms(study, self._dataset)
         if resume and self._terms.secure_sum:
             raise InputError(
-                f"--run-dir {run_dir}: a study with --secure-sum cannot go on, as a batch under masks that was "
-                "cut off may be neither opened nor asked again; give another directory"
+                f"--run-dir {run_dir}: a study with --secure-sum cannot go on, as a batch under masks that "
+                "was cut off may be neither opened nor asked again; give another directory"
             )
         self._noise = noise_from_seed(None if study.seed is None else study.seed_for("noise"))
         self._ledger_terms = make_ledger_terms(
