@@ -23,7 +23,15 @@ __all__ = [
 
 LIGHT: tuple[str, ...] = ("hog-linear", "encoder-head")  # fixed features, a head in closed form
 TEACHERS: tuple[str, ...] = ("small-cnn", "deep-cnn", *LIGHT)
-STUDENTS: tuple[str, ...] = ("supervised", "gan", "co-teaching", "pate+", "pate++", "encoder-head")
+STUDENTS: tuple[str, ...] = (
+    "supervised",
+    "gan",
+    "co-teaching",
+    "pate+",
+    "pate++",
+    "fixmatch",
+    "encoder-head",
+)
 TABLE_TEACHERS: tuple[str, ...] = ("random-forest", "gradient-boosting")
 TABLE_STUDENTS: tuple[str, ...] = ("forest",)
 NETWORKS: tuple[str, ...] = ("small-cnn", "deep-cnn")
@@ -71,6 +79,7 @@ class StudentSettings:
     noise on its input.
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
     None takes τ = β. It trains twice, `epochs` each time.
+    "fixmatch" is one network; its β also sets how many labels of small loss teach it.
     "encoder-head" fits a head on features of the public inputs in closed form; the other values are not used.
     "forest", for tables, uses `trees` alone.
 

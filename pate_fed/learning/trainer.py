@@ -25,7 +25,7 @@ from pate_fed.learning.losses import (
 from pate_fed.learning.models import Generator, Shape, build_discriminator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
 
-__all__ = ["Sets", "Trainer"]
+__all__ = ["Sets", "Trainer", "batches"]
 
 BETA1, BETA2 = 0.5, 0.999  # Adam, as in the improved-GAN recipe
 
@@ -140,8 +140,8 @@ class Trainer:
         size = len(sets.labelled)
         if self.generator is not None:
             size = max(size, len(sets.unlabelled))
-        labelled = _batches(len(sets.labelled), size, self.settings.batch_size, self.inputs.device)
-        unlabelled = _batches(len(sets.unlabelled), size, self.settings.batch_size, self.inputs.device)
+        labelled = batches(len(sets.labelled), size, self.settings.batch_size, self.inputs.device)
+        unlabelled = batches(len(sets.unlabelled), size, self.settings.batch_size, self.inputs.device)
         counts = torch.zeros_like(self.table)
         sums = torch.zeros(6, dtype=torch.float64, device=self.inputs.device)
         for pick, pick_unlabelled in zip(labelled, unlabelled, strict=True):
@@ -238,7 +238,7 @@ def _adam(weights: Iterable[Tensor], settings: StudentSettings) -> torch.optim.O
     return torch.optim.Adam(weights, lr=settings.learning_rate, betas=(BETA1, BETA2), fused=True)
 
 
-def _batches(count: int, size: int, batch: int, device: torch.device) -> Tensor:
+def batches(count: int, size: int, batch: int, device: torch.device) -> Tensor:
     """Positions 0 .. count - 1, repeated to at least `size` and to whole batches: int64 (batches, batch).
 
     Every repetition is shuffled by itself, so that a sample comes back only after all others.

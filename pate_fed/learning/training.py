@@ -21,6 +21,7 @@ from pate_fed.learning.checkpoint import Checkpoint
 from pate_fed.learning.cleansing import most_suspected
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.features import Encoder, fit_encoder
+from pate_fed.learning.fixmatch import FixMatch
 from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
 from pate_fed.learning.light import fit_head_student
 from pate_fed.learning.noise_rate import estimate_noise_rate
@@ -57,7 +58,8 @@ def train_student(
     With `checkpoint` the state is written there after each epoch; a later call with the same arguments goes
     on from it, to the student that an undisturbed run would have given. The file is removed at the end.
 
-    "encoder-head" uses the study's `encoder`, or fits one to `images`; it is over before a checkpoint is due.
+    "encoder-head" uses the study's `encoder`, or fits one to `images`; it is over before a checkpoint is
+    due. "fixmatch" has no checkpoint either.
 
     Shapes: images uint8 (n, H, W, C), labelled_index int64 (m,) into them, labels int64 (m,), m ≥ 1.
 
@@ -79,10 +81,15 @@ def train_student(
         if on_epoch is not None:
             on_epoch(student.history[0])
         return student
-    if settings.noise_rate is None and settings.co_teaching:
+    if settings.noise_rate is None and (settings.co_teaching or settings.name == "fixmatch"):
         index = np.asarray(labelled_index)
         rate = estimate_noise_rate(images[index], labels, num_classes=num_classes, seed=seed, device=device)
         settings = replace(settings, noise_rate=rate)
+    if settings.name == "fixmatch":
+        with seeded(seed, device):
+            sets = Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
+            trained = FixMatch(settings, shape, num_classes, to_tensor(images, device))
+            return _run_fixmatch(trained, sets, num_classes, device, test_images, test_labels, on_epoch)
     saved = Checkpoint.at(checkpoint, images, labelled_index, labels, settings, seed)
     history = saved.history
     with seeded(seed, device):
@@ -154,6 +161,34 @@ def _head_student(
         device=device,
         history=[record],
     )
+    student.check_weights()
+    return student
+
+
+def _run_fixmatch(
+    trained: FixMatch,
+    sets: Sets,
+    num_classes: int,
+    device: str,
+    test_images: NDArray[np.uint8] | None,
+    test_labels: NDArray[np.int64] | None,
+    on_epoch: Callable[[EpochRecord], None] | None,
+) -> Student:
+    settings, shape = trained.settings, trained.image_shape
+    student = Student(
+        [trained.average],
+        None,
+        settings=settings,
+        image_shape=shape,
+        num_classes=num_classes,
+        device=device,
+    )
+    for record in trained.run(sets):
+        if record.epoch % settings.test_every == 0 or record.epoch == settings.epochs:
+            record = replace(record, test_accuracy=_accuracy(student, test_images, test_labels))
+        student.history.append(record)
+        if on_epoch is not None:
+            on_epoch(record)
     student.check_weights()
     return student
 

@@ -1,0 +1,89 @@
+"""The student that agrees with itself: its views, its threshold, its labels of small loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from pate_fed.errors import PateFedError
+from pate_fed.learning import Student, StudentSettings, fixmatch, train_student
+from pate_fed.learning.fixmatch import FixMatch, shifted, strong_view, weak_view
+from pate_fed.learning.inputs import to_tensor
+from pate_fed.learning.trainer import Sets
+
+MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
+QUICK = StudentSettings(name="fixmatch", epochs=8, batch_size=20, noise_rate=0.2, learning_rate=3e-3)
+
+
+def test_a_shift_is_the_plain_one() -> None:
+    x = torch.rand(2, 3, 6, 5)
+    found = shifted(x, torch.tensor([1, -2]), torch.tensor([0, 2]))
+    for image, down, right in ((0, 1, 0), (1, -2, 2)):
+        for row in range(6):
+            for column in range(5):
+                source = x[image, :, min(max(row - down, 0), 5), min(max(column - right, 0), 4)]
+                assert torch.equal(found[image, :, row, column], source)
+
+
+def test_views_stay_in_range_and_the_strong_one_is_stronger() -> None:
+    torch.manual_seed(0)
+    x = torch.rand(50, 1, 16, 16)
+    weak, strong = weak_view(x), strong_view(x)
+    for view in (weak, strong):
+        assert view.shape == x.shape and 0 <= float(view.min()) and float(view.max()) <= 1
+    hidden = (strong == 0.5).float().mean()
+    assert 0.1 < float(hidden) < 0.3  # a square of half the side, cut at the edges
+    assert float((weak == 0.5).float().mean()) == 0
+
+
+def test_it_stands_wrong_labels_and_is_kept(stripes: MakeStripes, tmp_path: Path) -> None:
+    images, truth = stripes(400)
+    labels = truth[:120].copy()
+    labels[::5] = (labels[::5] + 1) % 4
+    student = train_student(
+        images,
+        labelled_index=np.arange(120),
+        labels=labels,
+        num_classes=4,
+        settings=QUICK,
+        seed=0,
+        test_images=images[300:],
+        test_labels=truth[300:],
+    )
+    fresh, answers = stripes(300, seed=1)
+    assert np.mean(student.predict(fresh) == answers) > 0.7
+    assert [record.epoch for record in student.history] == list(range(1, 9))
+    assert student.history[-1].test_accuracy is not None
+    assert student.history[-1].kept_share == pytest.approx(1 - 0.2 * 8 / 15, abs=0.05)
+    student.save(tmp_path / "s.pt")
+    again = Student.load(tmp_path / "s.pt")
+    assert np.array_equal(again.predict_proba(fresh), student.predict_proba(fresh))
+
+
+def test_an_unsure_network_teaches_itself_nothing(
+    stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, labels = stripes(60)
+    losses = []
+    for confidence in (1.1, 0.0):
+        monkeypatch.setattr(fixmatch, "CONFIDENCE", confidence)
+        torch.manual_seed(0)
+        pixels = to_tensor(images, "cpu")
+        sets = Sets.of(np.arange(20), labels[:20], None, count=60, device="cpu")
+        record = next(FixMatch(QUICK, (16, 16, 1), 4, pixels).run(sets))
+        losses.append(record.loss_unsupervised)
+    assert losses[0] == 0 and losses[1] > 0  # type: ignore[operator]
+
+
+def test_divergence_is_named(stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = stripes(60)
+    monkeypatch.setattr(fixmatch, "supervised_losses", lambda logits, y: logits.sum(dim=1) * torch.nan)
+    with pytest.raises(PateFedError, match="supervised loss is nan in epoch 1"):
+        train_student(
+            images, labelled_index=np.arange(20), labels=labels[:20], num_classes=4, settings=QUICK, seed=0
+        )
