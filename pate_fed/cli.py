@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 # Spelt out, as the room itself takes long to import.
-_REPRODUCTIONS = ("pate++-fashion-mnist", "pate++-mnist-votes", "fashion-mnist-frontier")
+_REPRODUCTIONS = (
+    "pate++-fashion-mnist",
+    "pate++-mnist-votes",
+    "fashion-mnist-frontier",
+    "pate-2017-adult",
+    "pate-2017-diabetes",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

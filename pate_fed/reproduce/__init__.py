@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pate_fed.errors import InputError
+from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
 from pate_fed.reproduce.frontier import reproduce_frontier
 from pate_fed.reproduce.mnist import reproduce_mnist
 from pate_fed.reproduce.plan import Reproduction
@@ -16,6 +17,8 @@ _MAKERS: dict[str, Callable[[Reproduction, Callable[[str], None]], list[str]]] =
     "pate++-fashion-mnist": reproduce_tables,
     "pate++-mnist-votes": reproduce_mnist,
     "fashion-mnist-frontier": reproduce_frontier,
+    "pate-2017-adult": reproduce_adult,
+    "pate-2017-diabetes": reproduce_diabetes,
 }
 REPRODUCTIONS: tuple[str, ...] = tuple(_MAKERS)
 
