@@ -225,3 +225,17 @@ def test_the_frontier_of_a_small_federation(tmp_path: Path, monkeypatch: pytest.
     assert any("79.6 % at ε 4.05" in line for line in lines)
     assert (tmp_path / "frontier.png").read_bytes().startswith(b"\x89PNG")
     assert reproduce("fashion-mnist-frontier", plan) == lines
+
+
+def test_the_kept_totals_are_of_these_images(shared: Path) -> None:
+    """Totals of 250 small CNNs of 240 images; with them the tables need no teachers (`--totals`)."""
+    from pate_fed.data import load_dataset
+
+    totals = votes.read_totals(Path(__file__).parent / "files" / "fashion-mnist-totals.npz")
+    assert totals.shape == (9000, 10) and np.all(totals.sum(axis=1) == 250)
+    truth = load_dataset("fashion-mnist", data_dir=shared / "data").public_labels[:9000]
+    assert np.mean(totals.argmax(axis=1) == truth) == pytest.approx(0.845, abs=0.001)
+    for epsilon, wrong in ((4.05, 0.31), (5.04, 0.24)):
+        index, label = tables.released_labels(totals, epsilon=epsilon, seed=0)
+        assert len(index) == 2200
+        assert np.mean(label != truth[index]) == pytest.approx(wrong, abs=0.03)
