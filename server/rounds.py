@@ -81,8 +81,7 @@ def teach(
         QuorumError: fewer than `terms.least_clients` are ready.
     """
     request = TeachRequest(terms=terms.to_json(), enrol=enrol)
-    members: dict[int, Member] = {}
-    reasons = Counter[str]()
+    members, reasons = dict[int, Member](), Counter[str]()
 
     def ask(some: list[int], request: TeachRequest) -> Iterator[Answer]:
         return exchange(
@@ -110,10 +109,10 @@ def teach(
 
     asked: set[int] = set()
     while nodes:
-        asked |= set(nodes)
-        without: list[int] | None = None if pool is None else []
-        take(_except_without_pool(ask(nodes, request), without))
-        if without and pool is not None:
+        asked.update(nodes)
+        without: list[int] = []
+        take(_except_without_pool(ask(nodes, request), without if pool else None))
+        if without and pool:
             take(ask(without, replace(request, pool=pool())))
         # Without keys a hospital that was started again comes back as another node.
         nodes = [node for node in grid.get_node_ids() if node not in asked]
