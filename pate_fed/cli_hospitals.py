@@ -82,6 +82,8 @@ def _study_init(arguments: argparse.Namespace) -> int:
     made = Authority.init(Path(arguments.folder), address=arguments.address, terms=terms, days=arguments.days)
     print(f"made {made.folder}: the study's authority and the coordinator's keys, for {arguments.days} days")
     print(f"authority's fingerprint (tell every hospital another way): {made.fingerprint}")
+    public = made.ledger_key().public_key().public_bytes_raw().hex()
+    print(f"the ledger will be signed; verify it with: pate-fed ledger verify RUN_DIR --public-key {public}")
     return 0
 
 

@@ -84,6 +84,7 @@ class _Launch:
             stop=self._stop,
             started=started,
             resume=self._resume,
+            key=None if self._authority is None else self._authority.ledger_key(),
         )
         if self._authority is not None:
             _require_same_terms(self._authority, self._coordinator.terms_digest)

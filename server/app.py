@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
@@ -70,8 +71,9 @@ class Coordinator:
         stop: threading.Event,
         started: float,
         resume: bool = False,
+        key: Ed25519PrivateKey | None = None,
     ) -> None:
-        self._started, self._resume = started, resume
+        self._started, self._resume, self._key = started, resume, key
         self._study, self._run_dir, self._quiet, self._stop = study, run_dir, quiet, stop
         self._progress = make_progress(quiet)
         self._dataset = self._load()
@@ -202,8 +204,8 @@ class Coordinator:
         """A new ledger, or the one of the run that goes on."""
         path = self._run_dir / "ledger.sqlite"
         if self._resume and path.exists():
-            return Ledger.open(path, terms=self._ledger_terms)
-        return Ledger.create(path, self._ledger_terms)
+            return Ledger.open(path, terms=self._ledger_terms, key=self._key)
+        return Ledger.create(path, self._ledger_terms, key=self._key)
 
     def _add_data_dependent(self) -> None:
         """The analyst's figure, and the sanitised one of a study that came to its end."""

@@ -1,7 +1,8 @@
 """A study's authority at the coordinator: makes its keys, admits hospitals, revokes them.
 
-The folder holds ca.key and server.key (mode 0600), ca.crt, server.crt, study.json (address, signed terms),
-and a certificate a hospital in hospitals/ or revoked/. Admitting or revoking one touches no other.
+The folder holds ca.key, server.key and ledger.key (mode 0600), ca.crt, server.crt, study.json (address and
+signed terms), and a certificate a hospital in hospitals/ or revoked/. Admitting or revoking one touches no
+other.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.admission import Admission, signed_terms
@@ -59,6 +61,7 @@ class Authority:
         server = issue(ca, ca_key, name="coordinator", public=server_key.public_key(), days=days, hosts=hosts)
         write_private(folder / "ca.key", _pem(ca_key))
         write_private(folder / "server.key", _pem(server_key))
+        write_private(folder / "ledger.key", _pem(Ed25519PrivateKey.generate()))
         write_public(folder / "ca.crt", to_pem(ca))
         write_public(folder / "server.crt", to_pem(server))
         signature = ca_key.sign(signed_terms(terms), ec.ECDSA(hashes.SHA384()))
@@ -170,6 +173,19 @@ class Authority:
         """SHA-256 of the authority's certificate, hex."""
         return fingerprint(self.certificate)
 
+    def ledger_key(self) -> Ed25519PrivateKey:
+        """What the coordinator signs every row of its ledger with.
+
+        Raises:
+            InputError: others can read it, or it is no such key.
+        """
+        path = self.folder / "ledger.key"
+        check_private(path)
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+        if not isinstance(key, Ed25519PrivateKey):
+            raise InputError(f"{path}: not a key of `pate-fed study init`")
+        return key
+
     def _key(self) -> ec.EllipticCurvePrivateKey:
         check_private(self.folder / "ca.key")
         key = serialization.load_pem_private_key((self.folder / "ca.key").read_bytes(), None)
@@ -178,7 +194,7 @@ class Authority:
         return key
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _pem(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -9,6 +9,7 @@ import pytest
 
 from pate_fed.demo import HOSPITALS, make_demo
 from pate_fed.identity import Authority, Identity, make_request
+from pate_fed.privacy import verify
 from pate_fed.server import main as server_main
 
 
@@ -55,6 +56,8 @@ def test_with_a_revoked_a_foreign_and_a_swapped_hospital_the_others_finish(rehea
     assert [party.wait(60) for party in hospitals] == [0, 0, 0]
     assert "3 of 4 connected" in server.text
     assert "SUCCESS" in server.last_line
+    public = authority.ledger_key().public_key().public_bytes_raw().hex()
+    assert verify(folder / "run" / "ledger.sqlite", public_key=public).answered > 0
     assert west.wait(120) == 2
     assert "error: the coordinator does not admit" in west.text
     assert foreign.wait(120) in (1, 2)

@@ -59,7 +59,7 @@ def test_a_hospital_is_admitted_and_keeps_its_key(authority: Authority, tmp_path
     assert [name for name, _ in authority.admitted()] == ["north"]
     assert Identity.open(tmp_path / "north").check("north") == []
     secrets = list(tmp_path.rglob("*.key"))
-    assert {path.name for path in secrets} == {"ca.key", "server.key", "hospital.key"}
+    assert {path.name for path in secrets} == {"ca.key", "server.key", "ledger.key", "hospital.key"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in secrets} == {0o600}
     for secret in secrets:
         for line in secret.read_text(encoding="utf-8").splitlines()[1:-1]:
@@ -152,6 +152,9 @@ def test_a_key_that_others_can_read_is_refused(authority: Authority, tmp_path: P
     (authority.folder / "server.key").chmod(0o604)
     with pytest.raises(InputError, match="others can read this key"):
         authority.check_server()
+    (authority.folder / "ledger.key").chmod(0o644)
+    with pytest.raises(InputError, match="others can read this key"):
+        authority.ledger_key()
     (authority.folder / "ca.key").chmod(0o666)
     with pytest.raises(InputError, match="others can read this key"):
         authority.admit(tmp_path / "north" / "north.req", days=1)
