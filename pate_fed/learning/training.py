@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
@@ -91,36 +93,52 @@ def train_student(
             trained = FixMatch(settings, shape, num_classes, to_tensor(images, device))
             return _run_fixmatch(trained, sets, num_classes, device, test_images, test_labels, on_epoch)
     saved = Checkpoint.at(checkpoint, images, labelled_index, labels, settings, seed)
-    history = saved.history
     with seeded(seed, device):
         pixels = to_tensor(images, device)
         every = Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
-        for stage in range(saved.stage, settings.stages + 1):
-            sets = every if saved.removed is None else every.without(saved.removed.to(device))
-            trainer = Trainer(settings, shape, num_classes, pixels, samples=len(sets.labelled))
-            student = Student(
-                trainer.averages,
-                trainer.generator,
-                settings=settings,
-                image_shape=shape,
-                num_classes=num_classes,
-                device=device,
-                history=history,
-            )
-            for epoch in range(1 + saved.restore(trainer), settings.epochs + 1):
-                record = trainer.run_epoch(epoch, sets)
-                if epoch % settings.test_every == 0 or epoch == settings.epochs:
-                    record = replace(record, test_accuracy=_accuracy(student, test_images, test_labels))
-                # Epochs are counted through, losses and rates by the stage's own epoch.
-                history.append(replace(record, epoch=len(history) + 1, stage=stage))
-                saved.write(stage, epoch, trainer)
-                if on_epoch is not None:
-                    on_epoch(history[-1])
-            student.check_weights()
-            student.counts = trainer.table.cpu().numpy() if settings.by_disagreement else None
-            if stage < settings.stages:
-                saved.removed = most_suspected(trainer.table, share=settings.tau)
+        tested = partial(_accuracy, images=test_images, labels=test_labels)
+        student = _run_stages(saved, settings, shape, num_classes, pixels, every, tested, on_epoch)
     saved.remove()
+    return student
+
+
+def _run_stages(
+    saved: Checkpoint,
+    settings: StudentSettings,
+    shape: tuple[int, int, int],
+    num_classes: int,
+    pixels: torch.Tensor,
+    every: Sets,
+    tested: Callable[[Student], float | None],
+    on_epoch: Callable[[EpochRecord], None] | None,
+) -> Student:
+    """All stages of a student with discriminators: between them PATE++ takes off what it suspects most."""
+    history = saved.history
+    for stage in range(saved.stage, settings.stages + 1):
+        sets = every if saved.removed is None else every.without(saved.removed.to(pixels.device))
+        trainer = Trainer(settings, shape, num_classes, pixels, samples=len(sets.labelled))
+        student = Student(
+            trainer.averages,
+            trainer.generator,
+            settings=settings,
+            image_shape=shape,
+            num_classes=num_classes,
+            device=str(pixels.device),
+            history=history,
+        )
+        for epoch in range(1 + saved.restore(trainer), settings.epochs + 1):
+            record = trainer.run_epoch(epoch, sets)
+            if epoch % settings.test_every == 0 or epoch == settings.epochs:
+                record = replace(record, test_accuracy=tested(student))
+            # Epochs are counted through, losses and rates by the stage's own epoch.
+            history.append(replace(record, epoch=len(history) + 1, stage=stage))
+            saved.write(stage, epoch, trainer)
+            if on_epoch is not None:
+                on_epoch(history[-1])
+        student.check_weights()
+        student.counts = trainer.table.cpu().numpy() if settings.by_disagreement else None
+        if stage < settings.stages:
+            saved.removed = most_suspected(trainer.table, share=settings.tau)
     return student
 
 
