@@ -9,6 +9,7 @@ import pytest
 
 from clients.journal import Journal
 from pate_fed.cli import main
+from pate_fed.identity import Authority
 from pate_fed.protocol import Refusal
 
 
@@ -28,7 +29,9 @@ def test_from_a_new_study_to_a_revoked_hospital(
     init = ("study", "init", "ca", "--config", "demo/study.toml", "--address", "here.example:9092")
     code, out, _ = _run(capsys, *init)
     assert code == 0
-    fingerprint = out.split()[-1]
+    fingerprint = out.split("another way): ")[1].split()[0]
+    public = Authority(Path("ca")).ledger_key().public_key().public_bytes_raw().hex()
+    assert f"--public-key {public}" in out
     assert _run(capsys, "hospital", "request", "--name", "north", "--dir", "id")[0] == 0
     assert _run(capsys, "study", "admit", "id/north.req", "--dir", "ca")[0] == 0
     wrong = ("hospital", "accept", "north.admission", "--dir", "id", "--fingerprint", "00" * 32)
