@@ -1,0 +1,26 @@
+"""Learning from private labels where features are public: mechanisms, clusters, learning, and the federation.
+
+Tang, Nasr, Mahloujifar, Shejwalkar, Song, Houmansadr and Mittal, "Machine learning with differentially
+private labels" (PoPETs 2022), cited as LDP. Mechanisms and their accounting need NumPy and SciPy only;
+whatever needs torch is loaded when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from pate_fed.label_dp.alibi import Alibi
+from pate_fed.label_dp.noise_cluster import NoiseCluster, discrete_delta, equation5_sigma, label_counts
+from pate_fed.label_dp.randres import PriorRes, RandRes
+from pate_fed.label_dp.release import PrivateLabels, check_every_class, label_accuracy
+
+__all__ = [
+    "Alibi",
+    "NoiseCluster",
+    "PriorRes",
+    "PrivateLabels",
+    "RandRes",
+    "check_every_class",
+    "discrete_delta",
+    "equation5_sigma",
+    "label_accuracy",
+    "label_counts",
+]

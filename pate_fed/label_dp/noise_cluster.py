@@ -1,0 +1,154 @@
+"""NoiseCluster: clusters from public features alone, noisy class counts in each, one label a cluster.
+
+Tang et al., PoPETs 2022, Algorithms 1 and 2, Theorem 1: a replaced label moves one count from one class to
+another within one cluster, so the L2 sensitivity of all counts is √2 and clusters do not compose. Equation 5
+is for continuous Gaussian noise. What runs is the discrete Gaussian, which can need a little more: its own δ
+is computed here exactly, and both must hold.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pate_fed.errors import InputError
+from pate_fed.label_dp.release import PrivateLabels, check_labels
+from pate_fed.privacy.checks import check_count, check_delta, check_epsilon, check_scale
+from pate_fed.privacy.discrete import log_tail_gaussian_difference
+from pate_fed.privacy.gaussian import gaussian_delta
+from pate_fed.privacy.noise import NoiseSource
+from pate_fed.privacy.totals import noisy_argmax
+
+__all__ = ["NoiseCluster", "discrete_delta", "equation5_sigma", "label_counts"]
+
+Ints = NDArray[np.int64]
+
+MOST_SIGMA = 1e6
+_SLACK = 1e-9  # of δ: more than the logarithms of two tails can be off
+_STEP = 1e-4  # of σ, by which noise grows until the discrete Gaussian's own δ is small enough
+
+
+def equation5_sigma(epsilon: float, delta: float) -> float:
+    """The least σ with Φ(√2/(2σ) - εσ/√2) - e^ε Φ(-√2/(2σ) - εσ/√2) ≤ δ (LDP, Theorem 1), in labels.
+
+    Raises:
+        InputError: ε or δ out of range, or so small that σ would pass 10^6.
+    """
+    epsilon, delta = check_epsilon(epsilon), check_delta(delta)
+
+    def holds(sigma: float) -> bool:
+        return gaussian_delta(math.sqrt(2) / sigma, epsilon) <= delta
+
+    low, high = 1e-3, MOST_SIGMA
+    if not holds(high):
+        raise InputError(
+            f"epsilon={epsilon:g}, delta={delta:g}: noise of more than {MOST_SIGMA:g} labels would be "
+            "needed; larger ones are meant"
+        )
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def discrete_delta(sigma: float, epsilon: float) -> float:
+    """The exact δ at ε of discrete Gaussian noise of `sigma` on counts of which one moves.
+
+    The privacy loss at the noise (x, x') of the two counts is (1 - (x - x'))/σ², so with D the difference of
+    two draws δ = Pr[D > εσ² - 1] - e^ε Pr[D > εσ² + 1].
+
+    Raises:
+        InputError: σ or ε out of range.
+    """
+    sigma, epsilon = check_scale("sigma", sigma), check_epsilon(epsilon)
+    gap = math.floor(epsilon * sigma**2 - 1) + 1
+    first, second = log_tail_gaussian_difference(np.array([gap, gap + 2]), sigma).tolist()
+    return 0.0 if epsilon + second >= first else -math.exp(first) * math.expm1(epsilon + second - first)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseCluster:
+    """Noisy majority of each cluster, (ε, δ)-label-DP.
+
+    Raises:
+        InputError: fewer clusters than classes, or ε or δ out of range.
+    """
+
+    num_clusters: int
+    num_classes: int
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_count("num_classes", self.num_classes, least=2)
+        check_count("num_clusters", self.num_clusters, least=1)
+        if self.num_clusters < self.num_classes:
+            raise InputError(
+                f"num_clusters={self.num_clusters}: must be at least the {self.num_classes} classes, or a "
+                "class has no cluster"
+            )
+        equation5_sigma(self.epsilon, self.delta)
+
+    @property
+    def sigma(self) -> float:
+        """σ in labels: Equation 5's, or a little more where the discrete Gaussian asks for it."""
+        found = equation5_sigma(self.epsilon, self.delta)
+        while discrete_delta(found, self.epsilon) * (1 + _SLACK) > self.delta:
+            found *= 1 + _STEP
+        return found
+
+    def noisy_counts(self, counts: ArrayLike, noise: NoiseSource) -> Ints:
+        """Counts with noise, int64 (clusters, classes).
+
+        Raises:
+            InputError: counts of another shape, or negative ones.
+        """
+        array = np.asarray(counts)
+        shape = self.num_clusters, self.num_classes
+        if array.shape != shape or array.dtype.kind not in "iu" or array.min() < 0:
+            raise InputError(f"counts are {array.dtype} {array.shape}: whole numbers {shape} are meant")
+        return array.astype(np.int64) + noise.discrete_gaussian(shape, sigma=self.sigma)
+
+    def release(self, clusters: ArrayLike, labels: ArrayLike, noise: NoiseSource) -> PrivateLabels:
+        """The class of each record's cluster.
+
+        Shapes: `clusters` int (n,) from public features alone, `labels` int (n,).
+
+        Raises:
+            InputError: clusters or labels that are none, or outside their range.
+        """
+        counts = label_counts(clusters, labels, self.num_clusters, self.num_classes)
+        return self.name_clusters(np.asarray(clusters), self.noisy_counts(counts, noise), noise)
+
+    def name_clusters(self, clusters: Ints, noisy: Ints, noise: NoiseSource) -> PrivateLabels:
+        """Labels from noisy counts, wherever these were added up; ties fall to any class alike."""
+        winner = noisy_argmax(noisy, np.zeros_like(noisy), noise)
+        return PrivateLabels(
+            label=winner[clusters],
+            num_classes=self.num_classes,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            how=f"noisy majority of {self.num_clusters} clusters, σ={self.sigma:.4g} labels",
+            noise=noise.kind,
+            private=noise.private,
+        )
+
+
+def label_counts(clusters: ArrayLike, labels: ArrayLike, num_clusters: int, num_classes: int) -> Ints:
+    """How often each class occurs in each cluster (LDP, Algorithm 1), int64 (clusters, classes).
+
+    Raises:
+        InputError: clusters and labels that do not fit together, or outside their range.
+    """
+    true = check_labels(labels, num_classes)
+    group = np.asarray(clusters)
+    if group.shape != true.shape or group.dtype.kind not in "iu":
+        raise InputError(f"clusters are {group.dtype} {group.shape}: whole numbers {true.shape} are meant")
+    if group.min() < 0 or group.max() >= num_clusters:
+        raise InputError(
+            f"clusters run from {group.min()} to {group.max()}: 0 to {num_clusters - 1} is meant"
+        )
+    flat = np.bincount(group.astype(np.int64) * num_classes + true, minlength=num_clusters * num_classes)
+    return np.asarray(flat.reshape(num_clusters, num_classes), dtype=np.int64)

@@ -1,0 +1,157 @@
+"""Randomised response on labels, and the response with a prior of LP-2ST. ε is exact and δ is 0.
+
+Tang et al., PoPETs 2022, Algorithm 3 and Theorem 2; Ghazi, Golowich, Kumar, Manurangsi and Zhang, "Deep
+learning with label differential privacy" (NeurIPS 2021), Algorithms 2 and 3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pate_fed.errors import InputError
+from pate_fed.label_dp.exact import WORDS, check_pure_epsilon, keep_words, uniform_below
+from pate_fed.label_dp.release import PrivateLabels, check_labels
+from pate_fed.privacy.checks import check_count
+from pate_fed.privacy.noise import NoiseSource
+
+__all__ = ["PriorRes", "RandRes"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandRes:
+    """Keep a label with probability p = e^ε/(e^ε + K - 1), else give one of the K - 1 others, all alike.
+
+    p is rounded down to a whole number of 2^-62, so the odds p (K - 1)/(1 - p) never pass e^ε.
+
+    Raises:
+        InputError: fewer than two classes, or ε below 1e-9.
+    """
+
+    num_classes: int
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check_count("num_classes", self.num_classes, least=2)
+        check_pure_epsilon(self.epsilon)
+
+    @property
+    def words(self) -> int:
+        """How many of 2^62 draws keep the label."""
+        return keep_words(self.epsilon, self.num_classes)
+
+    @property
+    def probability(self) -> float:
+        """p: the share of labels that stay, and so the accuracy of the released ones."""
+        return self.words / WORDS
+
+    @property
+    def other(self) -> float:
+        """The probability of each single wrong class."""
+        return (WORDS - self.words) / WORDS / (self.num_classes - 1)
+
+    @property
+    def odds(self) -> Fraction:
+        """The exact p (K - 1)/(1 - p): at most e^ε (LDP, Theorem 2)."""
+        return Fraction(self.words * (self.num_classes - 1), WORDS - self.words)
+
+    def release(self, labels: ArrayLike, noise: NoiseSource) -> PrivateLabels:
+        """A private label for each record.
+
+        Shapes: `labels` int (n,).
+
+        Raises:
+            InputError: labels that are none, or outside the classes.
+        """
+        true = check_labels(labels, self.num_classes)
+        kept = uniform_below(WORDS, len(true), noise) < self.words
+        away = 1 + uniform_below(self.num_classes - 1, len(true), noise)
+        return PrivateLabels(
+            label=np.where(kept, true, (true + away) % self.num_classes),
+            num_classes=self.num_classes,
+            epsilon=self.epsilon,
+            delta=0.0,
+            how=f"randomised response, p={self.probability:.4f}",
+            noise=noise.kind,
+            private=noise.private,
+        )
+
+    def posterior(self, labels: Ints, prior: Floats | None = None) -> Floats:
+        """Probabilities of the true class given the released one, float64 (n, K); `prior` uniform if None."""
+        likelihood = np.full((len(labels), self.num_classes), self.other)
+        likelihood[np.arange(len(labels)), labels] = self.probability
+        joint = likelihood if prior is None else likelihood * prior
+        return np.asarray(joint / joint.sum(axis=1, keepdims=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorRes:
+    """Randomised response among the classes that a public prior makes likely (LP-2ST's second stage).
+
+    Of the prior's k likeliest classes, k chosen to keep the truth most often: a label among them is kept with
+    probability e^ε/(e^ε + k - 1), else another of them is given; a label outside gives any of the k alike.
+    The prior may come from released labels and public features only.
+
+    Raises:
+        InputError: fewer than two classes, or ε below 1e-9.
+    """
+
+    num_classes: int
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check_count("num_classes", self.num_classes, least=2)
+        check_pure_epsilon(self.epsilon)
+
+    def choices(self, prior: Floats) -> Ints:
+        """Each record's k, int64 (n,): the one with the largest e^ε/(e^ε + k - 1) times the prior's top k."""
+        likeliest = np.sort(prior, axis=1)[:, ::-1].cumsum(axis=1)
+        k = np.arange(self.num_classes)
+        return np.asarray((likeliest / (1 + k * math.exp(-self.epsilon))).argmax(axis=1) + 1, dtype=np.int64)
+
+    def release(self, labels: ArrayLike, prior: ArrayLike, noise: NoiseSource) -> PrivateLabels:
+        """A private label for each record.
+
+        Shapes: `labels` int (n,), `prior` float (n, K), rows at least 0.
+
+        Raises:
+            InputError: labels outside the classes, or a prior that is no probabilities.
+        """
+        true = check_labels(labels, self.num_classes)
+        shares = np.asarray(prior, dtype=np.float64)
+        if shares.shape != (len(true), self.num_classes) or not (shares >= 0).all():
+            raise InputError(
+                f"prior is {shares.shape}: probabilities ({len(true)}, {self.num_classes}) are meant"
+            )
+        order = np.argsort(-shares, axis=1, kind="stable")
+        rank = np.argmax(order == true[:, None], axis=1)
+        found = np.empty(len(true), dtype=np.int64)
+        chosen = self.choices(shares)
+        for k in np.unique(chosen).tolist():
+            rows = np.flatnonzero(chosen == k)
+            found[rows] = order[rows, self._answer(rank[rows], k, noise)]
+        return PrivateLabels(
+            label=found,
+            num_classes=self.num_classes,
+            epsilon=self.epsilon,
+            delta=0.0,
+            how="randomised response with a prior",
+            noise=noise.kind,
+            private=noise.private,
+        )
+
+    def _answer(self, rank: Ints, k: int, noise: NoiseSource) -> Ints:
+        """Ranks below `k` in place of the true ones."""
+        anywhere = uniform_below(k, len(rank), noise)
+        if k == 1:
+            return anywhere
+        kept = uniform_below(WORDS, len(rank), noise) < keep_words(self.epsilon, k)
+        away = 1 + uniform_below(k - 1, len(rank), noise)
+        return np.where(rank >= k, anywhere, np.where(kept, rank, (rank + away) % k))

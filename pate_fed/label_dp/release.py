@@ -1,0 +1,85 @@
+"""Private labels as they leave a mechanism, with what they cost, and the checks on labels that go in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pate_fed.errors import InputError
+from pate_fed.privacy.checks import check_count
+
+__all__ = ["NO_LABEL", "PrivateLabels", "check_every_class", "check_labels", "label_accuracy"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+NO_LABEL = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PrivateLabels:
+    """Labels that anyone may see, (ε, δ)-label-DP: features are public, one record's label is replaced.
+
+    Shapes: `label` int64 (n,), -1 where there is none; `posterior` float64 (n, classes), or None where the
+    mechanism gives no more than classes. `how` is the mechanism in words, `noise` its source; `private` is
+    false where the noise is seeded and protects nobody.
+    """
+
+    label: Ints
+    num_classes: int
+    epsilon: float
+    delta: float
+    how: str
+    noise: str
+    private: bool
+    posterior: Floats | None = None
+
+    def words(self) -> str:
+        """ε, δ, the unit and the adjacency in one sentence."""
+        kind = "" if self.private else f"; {self.noise}"
+        return f"ε={self.epsilon:.4g} δ={self.delta:g}, one record's label replaced ({self.how}{kind})"
+
+
+def check_labels(labels: ArrayLike, num_classes: int) -> Ints:
+    """The labels as int64 (n,).
+
+    Raises:
+        InputError: no labels, not whole numbers, or one outside 0 .. `num_classes` - 1. The message names no
+            record and no count.
+    """
+    check_count("num_classes", num_classes, least=2)
+    array = np.asarray(labels)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or len(array) == 0:
+        raise InputError(f"labels are {array.dtype} {array.shape}: at least one whole number (n,) is meant")
+    if array.min() < 0 or array.max() >= num_classes:
+        raise InputError(f"a label is outside the classes: 0 to {num_classes - 1} is meant")
+    return array.astype(np.int64)
+
+
+def check_every_class(labels: ArrayLike, num_classes: int) -> Ints:
+    """The labels of one data set that is to be learnt from, at its owner's: every class has a record.
+
+    Which classes occur is private: this message is for the owner and must not leave the house.
+
+    Raises:
+        InputError: what `check_labels` finds, one class only, or a class without records.
+    """
+    checked = check_labels(labels, num_classes)
+    there = np.bincount(checked, minlength=num_classes) > 0
+    if there.sum() == 1:
+        raise InputError("all labels are of one class: at least two are meant, or there is nothing to learn")
+    if not there.all():
+        missing = int(np.flatnonzero(~there)[0])
+        raise InputError(
+            f"class {missing} has no records: each of the {num_classes} classes must have one; leave the "
+            "class out and number the others from 0"
+        )
+    return checked
+
+
+def label_accuracy(label: Ints, truth: Ints) -> float | None:
+    """The share of labels that are right among those there are; None where there are none."""
+    there = label != NO_LABEL
+    return float((label[there] == truth[there]).mean()) if there.any() else None
