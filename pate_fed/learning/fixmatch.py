@@ -10,37 +10,102 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
+from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pate_fed.errors import PateFedError
 from pate_fed.learning.coteaching import keep_rate, select_small_losses
 from pate_fed.learning.losses import masked_mean, supervised_losses
-from pate_fed.learning.models import Classifier, Shape, build_discriminator
+from pate_fed.learning.models import Classifier, FixedFront, Shape, build_discriminator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
 from pate_fed.learning.trainer import Sets, batches
 
-__all__ = ["FixMatch", "shifted", "strong_view", "weak_view"]
+__all__ = ["FixMatch", "ImageViews", "Views", "shifted", "strong_view", "weak_view"]
 
 CONFIDENCE = 0.9
 RATIO = 3  # unlabelled images a labelled one in a batch
 WEAK, STRONG = 2, 4  # pixels that a view moves at most
 
 
-class FixMatch:
-    """One network, its averaged weights, and one epoch over both sets."""
+class Views(Protocol):
+    """What a network is shown of the inputs at some positions, int64 (m,): what its front gave of a view."""
 
-    def __init__(self, settings: StudentSettings, shape: Shape, num_classes: int, pixels: Tensor) -> None:
-        self.settings, self.image_shape, self.pixels = settings, shape, pixels
-        self.network: Classifier = build_discriminator(
+    def weak(self, index: Tensor) -> Tensor:
+        """Views that hardly change an input; (m, ...)."""
+
+    def strong(self, index: Tensor) -> Tensor:
+        """Views that change it as far as its class stands; (m, ...)."""
+
+
+class ImageViews:
+    """Views of images (n, C, H, W), drawn and put through a fixed front whenever they are asked for.
+
+    With `flip` the views are mirrored half the time, which digits and letters do not stand.
+    """
+
+    def __init__(self, pixels: Tensor, front: FixedFront, *, flip: bool = False) -> None:
+        self._pixels, self._front, self._flip = pixels, front, flip
+
+    def weak(self, index: Tensor) -> Tensor:
+        """See `weak_view`."""
+        shown: Tensor = self._front(weak_view(self._at(index)))
+        return shown
+
+    def strong(self, index: Tensor) -> Tensor:
+        """See `strong_view`."""
+        shown: Tensor = self._front(strong_view(self._at(index)))
+        return shown
+
+    def _at(self, index: Tensor) -> Tensor:
+        x = self._pixels[index]
+        if not self._flip:
+            return x
+        turned = torch.rand(len(x), 1, 1, 1, device=x.device) < 0.5
+        return torch.where(turned, x.flip(3), x)
+
+
+class FixMatch:
+    """One network, its averaged weights, and one epoch over both sets.
+
+    `unlabelled_weight` 0 leaves plain supervised learning of weak views; `mixup` is the parameter of the Beta
+    law by which labelled inputs and their labels are mixed in pairs (Zhang et al., ICLR 2018), 0 for none.
+    Labels may be classes, int64 (m,), or probabilities, float (m, K). `sgd` takes SGD with Nesterov's
+    momentum 0.9 and weight decay 5e-4 in place of Adam.
+    """
+
+    def __init__(
+        self,
+        settings: StudentSettings,
+        network: Classifier,
+        views: Views,
+        *,
+        unlabelled_weight: float = 1.0,
+        mixup: float = 0.0,
+        sgd: bool = False,
+    ) -> None:
+        self.settings, self.network, self.views = settings, network, views
+        self.unlabelled_weight, self.mixup = unlabelled_weight, mixup
+        self.average = copy.deepcopy(network).eval().requires_grad_(False)
+        self._weights: list[Tensor] = list(network.parameters())
+        self.device = self._weights[0].device
+        self._optimiser: torch.optim.Optimizer = torch.optim.Adam(self._weights, lr=settings.learning_rate)
+        if sgd:
+            self._optimiser = torch.optim.SGD(
+                self._weights, lr=settings.learning_rate, momentum=0.9, nesterov=True, weight_decay=5e-4
+            )
+        self._step = 0
+
+    @classmethod
+    def of_images(cls, settings: StudentSettings, shape: Shape, num_classes: int, pixels: Tensor) -> FixMatch:
+        """The settings' discriminator on views of `pixels` (n, C, H, W)."""
+        network: Classifier = build_discriminator(
             settings.network, shape, num_classes, dropout=settings.dropout, input_noise=settings.input_noise
         ).to(pixels.device)
-        self.network.front.fit(pixels)
-        self.average = copy.deepcopy(self.network).eval().requires_grad_(False)
-        self._weights: list[Tensor] = list(self.network.parameters())
-        self._optimiser = torch.optim.Adam(self._weights, lr=settings.learning_rate)
-        self._step = 0
+        network.front.fit(pixels)
+        return cls(settings, network, ImageViews(pixels, network.front))
 
     def run(self, sets: Sets) -> Iterator[EpochRecord]:
         """All epochs, a record after each.
@@ -56,14 +121,14 @@ class FixMatch:
     def _epoch(self, epoch: int, sets: Sets) -> EpochRecord:
         self.network.train()
         rate = keep_rate(epoch, noise_rate=self.settings.beta, ramp_epochs=self.settings.ramp_epochs)
-        size, device = self.settings.batch_size, self.pixels.device
+        size, device = self.settings.batch_size, self.device
         most = max(len(sets.labelled), len(sets.unlabelled))
         labelled = batches(len(sets.labelled), most, size, device)
         unlabelled = batches(len(sets.unlabelled), RATIO * labelled.numel(), RATIO * size, device)
         sums = torch.zeros(3, dtype=torch.float64, device=device)
         for pick, other in zip(labelled, unlabelled, strict=True):
-            x, y = self.pixels[sets.labelled[pick]], sets.labels[pick]
-            sums += self._learn_batch(x, y, self.pixels[sets.unlabelled[other]], rate)
+            losses = self._learn_batch(sets.labelled[pick], sets.labels[pick], sets.unlabelled[other], rate)
+            sums += losses
         # The only time in an epoch that the host waits for the device.
         supervised, unsupervised, kept = (value / len(unlabelled) for value in sums.tolist())
         for name, value in (("supervised loss", supervised), ("unsupervised loss", unsupervised)):
@@ -80,25 +145,50 @@ class FixMatch:
             disagreements=None,
         )
 
-    def _learn_batch(self, x: Tensor, y: Tensor, u: Tensor, rate: float) -> Tensor:
+    def _learn_batch(self, labelled: Tensor, y: Tensor, unlabelled: Tensor, rate: float) -> Tensor:
         """One step; two losses and the kept share of the labelled samples, float64 (3,)."""
-        with torch.no_grad():
-            sure, guess = self.average(weak_view(u)).softmax(dim=1).max(dim=1)
-        front = self.network.front
-        together = torch.cat([front(weak_view(x)), front(strong_view(u))])
-        seen, strong = torch.split(self.network.logits(together), [len(x), len(u)])
+        x = self.views.weak(labelled)
+        if self.mixup:
+            x, y = self._mixed(x, y)
+        unsupervised = torch.zeros((), device=self.device)
+        if self.unlabelled_weight:
+            with torch.no_grad():
+                sure, guess = self.average.logits(self.views.weak(unlabelled)).softmax(dim=1).max(dim=1)
+            together = torch.cat([x, self.views.strong(unlabelled)])
+            seen, strong = torch.split(self.network.logits(together), [len(x), len(unlabelled)])
+            unsupervised = torch.where(sure >= CONFIDENCE, supervised_losses(strong, guess), 0.0).mean()
+        else:
+            seen = self.network.logits(x)
         losses = supervised_losses(seen, y)
-        keep = select_small_losses(losses.detach(), torch.ones_like(y, dtype=torch.bool), rate=rate)
+        every = torch.ones(len(x), dtype=torch.bool, device=self.device)
+        keep = select_small_losses(losses.detach(), every, rate=rate)
         supervised = masked_mean(losses, keep)
-        unsupervised = torch.where(sure >= CONFIDENCE, supervised_losses(strong, guess), 0.0).mean()
         self._optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward([supervised + unsupervised])
+        torch.autograd.backward([supervised + self.unlabelled_weight * unsupervised])
         self._optimiser.step()
+        self._average()
+        return torch.stack([supervised.detach(), unsupervised.detach(), keep.float().mean()]).double()
+
+    def _mixed(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Each input and its label mixed with another of the batch."""
+        targets = F.one_hot(y, self._classes).to(x.dtype) if y.ndim == 1 else y
+        share = float(torch.distributions.Beta(self.mixup, self.mixup).sample())
+        partner = torch.randperm(len(x), device=x.device)
+        return share * x + (1 - share) * x[partner], share * targets + (1 - share) * targets[partner]
+
+    @property
+    def _classes(self) -> int:
+        return int(self.network.output.weight.shape[0])  # type: ignore[index]
+
+    def _average(self) -> None:
+        """Exponential average of the weights, short at first; what a norm has measured is taken over."""
         self._step += 1
         decay = min(self.settings.ema_decay, self._step / (self._step + 9))
         with torch.no_grad():
             torch._foreach_lerp_(list(self.average.parameters()), self._weights, 1.0 - decay)
-        return torch.stack([supervised.detach(), unsupervised.detach(), keep.float().mean()]).double()
+            measured = zip(self.average.trunk.buffers(), self.network.trunk.buffers(), strict=True)
+            for mean, now in measured:
+                mean.copy_(now)
 
 
 def shifted(x: Tensor, down: Tensor, right: Tensor) -> Tensor:

@@ -90,8 +90,10 @@ def train_student(
     if settings.name == "fixmatch":
         with seeded(seed, device):
             sets = Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
-            trained = FixMatch(settings, shape, num_classes, to_tensor(images, device))
-            return _run_fixmatch(trained, sets, num_classes, device, test_images, test_labels, on_epoch)
+            trained = FixMatch.of_images(settings, shape, num_classes, to_tensor(images, device))
+            return _run_fixmatch(
+                trained, sets, shape, num_classes, device, test_images, test_labels, on_epoch
+            )
     saved = Checkpoint.at(checkpoint, images, labelled_index, labels, settings, seed)
     with seeded(seed, device):
         pixels = to_tensor(images, device)
@@ -186,13 +188,14 @@ def _head_student(
 def _run_fixmatch(
     trained: FixMatch,
     sets: Sets,
+    shape: tuple[int, int, int],
     num_classes: int,
     device: str,
     test_images: NDArray[np.uint8] | None,
     test_labels: NDArray[np.int64] | None,
     on_epoch: Callable[[EpochRecord], None] | None,
 ) -> Student:
-    settings, shape = trained.settings, trained.image_shape
+    settings = trained.settings
     student = Student(
         [trained.average],
         None,

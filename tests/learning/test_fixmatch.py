@@ -75,7 +75,7 @@ def test_an_unsure_network_teaches_itself_nothing(
         torch.manual_seed(0)
         pixels = to_tensor(images, "cpu")
         sets = Sets.of(np.arange(20), labels[:20], None, count=60, device="cpu")
-        record = next(FixMatch(QUICK, (16, 16, 1), 4, pixels).run(sets))
+        record = next(FixMatch.of_images(QUICK, (16, 16, 1), 4, pixels).run(sets))
         losses.append(record.loss_unsupervised)
     assert losses[0] == 0 and losses[1] > 0  # type: ignore[operator]
 
