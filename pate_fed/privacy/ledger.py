@@ -245,10 +245,12 @@ class Ledger:
             return promised_epsilon(self.terms) if self._entries else 0.0
 
     def promised_coordinator(self) -> float | None:
-        """ε against the coordinator that the terms fixed; None where no bound holds."""
-        with self._guard:
-            bound = promised_coordinator_epsilon(self.terms)
-            return bound if self._entries or bound is None else 0.0
+        """ε against the coordinator that the terms fixed; None where no bound holds.
+
+        Not 0 before the first row: a coordinator that is killed between the totals and their row has seen
+        them. Hospitals answer no more queries than the terms say, whatever the ledger holds.
+        """
+        return promised_coordinator_epsilon(self.terms)
 
     def coordinator_epsilon(self, delta: float | None = None) -> float | None:
         """ε against the coordinator at δ; None where it sees votes without noise, so that no bound holds.

@@ -438,6 +438,22 @@ def test_in_words(path: Path) -> None:
     assert report["queries_asked"] == made.asked
 
 
+def test_a_coordinator_killed_before_the_first_row_has_seen_what_was_promised(path: Path) -> None:
+    mechanism = DistributedGNMax(
+        num_teachers=50, num_classes=4, threshold=None, sigma_party=4, least_honest=6
+    )
+    seen = hospital_noise(sigma_party=4.0, survivors=8, colluders=2)
+    terms = replace(TERMS, mechanisms=(mechanism,), coordinator=seen, most_asked=50, most_answered=50)
+    with Ledger.create(path, terms) as ledger:
+        assert ledger.promised() == ledger.epsilon() == 0.0
+        promised = ledger.promised_coordinator()
+        charge(ledger, 0, release(0, mechanism=mechanism, coordinator=seen))
+        spent = ledger.coordinator_epsilon()
+        assert promised is not None
+        assert spent is not None
+        assert ledger.promised_coordinator() == promised > spent
+
+
 def test_in_words_with_hospital_noise(path: Path) -> None:
     mechanism = DistributedGNMax(
         num_teachers=50, num_classes=4, threshold=None, sigma_party=4, least_honest=6
