@@ -24,9 +24,10 @@ from pate_fed.data import Dataset, Kind, Schema, pool_digest, read_pool, read_re
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import StudentSettings, TeacherSettings
 from pate_fed.protocol import Refusal, Terms
+from pate_fed.secure_sum import Demands
 from pate_fed.study import Data, Parties, Study, load_study, study_from_dict
 
-__all__ = ["LocalSettings", "LocalSite", "local_site"]
+__all__ = ["LocalSettings", "LocalSite", "RehearsingSite", "local_site"]
 
 PART = "part:"
 POOL_FILE = "pool.npy"
@@ -51,21 +52,73 @@ class LocalSettings:
     teachers: int | None = None
     terms_digest: str | None = None
     policy: Path | None = None
+    sum_key: Path | None = None
 
     @classmethod
     def read(cls, path: Path) -> LocalSettings:
         """From the site file that the launcher wrote."""
         values = json.loads(path.read_text(encoding="utf-8"))
-        for name in ("state_dir", "config", "pool", "policy"):
+        for name in ("state_dir", "config", "pool", "policy", "sum_key"):
             values[name] = None if values.get(name) is None else Path(values[name])
         return cls(**values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSite(Site):
-    """One real hospital. What its study is comes from the terms alone, once it has seen them."""
+class _OwnSite(Site):
+    """A site whose user gave settings, and may have given a policy, which is enforced."""
 
     settings: LocalSettings
+
+    def objection(self, terms: Terms) -> Refusal | None:
+        """What the hospital minds about terms, before it reads its data: its policy first."""
+        found = self.policy.objection(terms)
+        if found is not None:
+            return self._refused(found)
+        if self.settings.terms_digest not in (None, terms.digest):
+            return Refusal.TERMS
+        ready = self.settings.teachers
+        return Refusal.TERMS if ready not in (None, terms.teachers_per_client) else None
+
+    def enough(self, *, answered: int, today: int, asked: int) -> Refusal | None:
+        """Why so many more queries are more than the hospital's policy allows."""
+        found = self.policy.refuses_more(answered=answered, today=today, asked=asked)
+        return None if found is None else self._refused(found)
+
+    def demands(self, terms: Terms) -> Demands:
+        """What the policy demands of those with whom this hospital sums its votes."""
+        return self.policy.demands(terms)
+
+    @property
+    def sum_key(self) -> Path | None:
+        """The key that this hospital was admitted with to secure summation."""
+        return self.settings.sum_key
+
+    @property
+    def policy(self) -> Policy:
+        """The hospital's policy, read anew; without a file the default."""
+        return Policy.load(self.settings.policy)
+
+    def _refused(self, found: tuple[Refusal, str]) -> Refusal:
+        reason, sentence = found
+        Journal(self.state_dir).note("policy", reason=reason.name, sentence=f"{reason.value}: {sentence}")
+        return reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsingSite(_OwnSite):
+    """Plays one party of a simulation as a process; its study comes from a file, not from the terms."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy to rehearse; without a file seeded noise is allowed too: nobody is to be protected."""
+        given = self.settings.policy
+        return Policy(seeded_noise=True) if given is None else Policy.load(given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSite(_OwnSite):
+    """One real hospital. What its study is comes from the terms alone, once it has seen them."""
+
     terms: Terms | None = None
 
     def under(self, terms: Terms) -> LocalSite:
@@ -77,30 +130,9 @@ class LocalSite(Site):
         return replace(self, terms=terms, study=_study_of(terms))
 
     def objection(self, terms: Terms) -> Refusal | None:
-        """What only a real hospital minds, before it reads its data: its policy first."""
-        found = self._policy.objection(terms)
-        if found is not None:
-            return self._refused(found)
-        if self.settings.terms_digest not in (None, terms.digest):
-            return Refusal.TERMS
-        ready = self.settings.teachers
-        if ready is not None and ready != terms.teachers_per_client:
-            return Refusal.TERMS
-        return None if self._pool_path.exists() else Refusal.NO_POOL
-
-    def enough(self, *, answered: int, today: int, asked: int) -> Refusal | None:
-        """Why so many more queries are more than the hospital's policy allows."""
-        found = self._policy.refuses_more(answered=answered, today=today, asked=asked)
-        return None if found is None else self._refused(found)
-
-    def _refused(self, found: tuple[Refusal, str]) -> Refusal:
-        reason, sentence = found
-        Journal(self.state_dir).note("policy", reason=reason.name, sentence=f"{reason.value}: {sentence}")
-        return reason
-
-    @property
-    def _policy(self) -> Policy:
-        return Policy.load(self.settings.policy)
+        """What only a real hospital minds: the public pool comes once the rest is agreed."""
+        found = _OwnSite.objection(self, terms)  # `super()` does not work in a dataclass with slots
+        return found or (None if self._pool_path.exists() else Refusal.NO_POOL)
 
     def keep_pool(self, content: bytes) -> None:
         """Keep the public pool that the coordinator sent, if it is the one in the terms.
@@ -185,8 +217,6 @@ def local_site(settings: LocalSettings) -> Site:
 def _rehearsing(settings: LocalSettings) -> Site:
     if settings.config is None:
         raise InputError(f"--data {settings.data}: give --config with the study that is rehearsed")
-    if settings.policy is not None:
-        raise InputError(f"--policy with --data {settings.data}: a rehearsal has no policy; leave it out")
     study = study_from_dict(load_study(settings.config)).resolve()
     number = settings.data.removeprefix(PART)
     if not number.isdigit() or int(number) >= study.parties.num_clients:
@@ -194,12 +224,13 @@ def _rehearsing(settings: LocalSettings) -> Site:
             f"--data {settings.data}: part:0 to part:{study.parties.num_clients - 1} is meant in a study of "
             f"{study.parties.num_clients} hospitals"
         )
-    return Site(
+    return RehearsingSite(
         party=settings.hospital,
         number=int(number),
         study=study,
         state_dir=settings.state_dir,
         simulated=False,
+        settings=settings,
     )
 
 

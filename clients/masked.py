@@ -17,7 +17,6 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import hospital_noise, noise_from_seed, party_sigma
 from pate_fed.protocol import Refusal, SumRequest, Terms
 from pate_fed.secure_sum import (
-    Demands,
     HospitalSum,
     RefusedError,
     SumRange,
@@ -140,5 +139,6 @@ class MaskedStep:
 
 
 def _store(site: Site, terms: Terms) -> SumStore:
-    demands = Demands(least_voters=terms.least_clients)
-    return SumStore(site.state_dir / _FOLDER, demands, durable=not site.simulated)
+    return SumStore(
+        site.state_dir / _FOLDER, site.demands(terms), durable=not site.simulated, key=site.sum_key
+    )

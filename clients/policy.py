@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from pate_fed.errors import InputError
 from pate_fed.protocol import Refusal, Terms
+from pate_fed.secrecy import LEAST_PARTIES
+from pate_fed.secure_sum import Demands, read_fingerprint
 from pate_fed.terms_privacy import worst_epsilon
 
 __all__ = ["Policy"]
@@ -27,6 +30,10 @@ class Policy:
 
     `studies` are names or digests of terms, `pools` digests, `classes` names. ε are at the study's own δ, and
     the most that the study can cost. `seeded_noise` allows rehearsals that protect nobody.
+
+    In a secure summation `least_hospitals` is also the smallest roster and sum. `every_signature` wants
+    all hospitals of a sum to sign who is in it. `trusted` are fingerprints by name, compared over the
+    telephone; where there are any, the roster may hold nobody else.
     """
 
     studies: tuple[str, ...] = ()
@@ -39,6 +46,8 @@ class Policy:
     epsilon_public: float | None = None
     epsilon_coordinator: float | None = None
     seeded_noise: bool = False
+    every_signature: bool = False
+    trusted: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: Path | None) -> Policy:
@@ -82,6 +91,15 @@ class Policy:
             if most is not None and before + asked > most:
                 return reason, f"{before} queries were answered, {asked} more are asked, {most} are allowed"
         return None
+
+    def demands(self, terms: Terms) -> Demands:
+        """What this hospital demands of a roster and of each sum, beyond what the terms promise."""
+        return Demands(
+            least_parties=max(LEAST_PARTIES, self.least_hospitals),
+            least_voters=max(terms.least_clients, self.least_hospitals),
+            every_signature=self.every_signature,
+            trusted=self.trusted or None,
+        )
 
     def _demands(self, terms: Terms) -> list[tuple[Refusal, bool, str]]:
         named = not self.studies or terms.study in self.studies or terms.digest in self.studies
@@ -136,12 +154,23 @@ class Policy:
         return None
 
 
+def _fingerprints(where: str, value: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return {name: read_fingerprint(text) for name, text in value.items()}
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
 def _value(where: str, value: Any, hint: Any) -> Any:
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if tuple[str, ...] in kinds:
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             return tuple(value)
         raise InputError(f"{where} is {value!r}: a list of texts is meant")
+    if get_origin(hint) is Mapping:
+        if isinstance(value, dict) and all(isinstance(text, str) for text in value.values()):
+            return _fingerprints(where, value)
+        raise InputError(f"{where} is {value!r}: a table of hospitals' names and fingerprints is meant")
     if bool in kinds:
         if isinstance(value, bool):
             return value

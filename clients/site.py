@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset, partition, pool_digest, split_among_teachers, split_by_patient
 from pate_fed.errors import InputError
 from pate_fed.protocol import Refusal, Terms
+from pate_fed.secure_sum import Demands
 from pate_fed.study import Study, load_study, study_from_dict
 from pate_fed.study_data import load_study_data
 
@@ -73,6 +74,15 @@ class Site:
 
     def enough(self, *, answered: int, today: int, asked: int) -> Refusal | None:
         """Why so many more queries are too many for the site; a simulated party answers all."""
+        return None
+
+    def demands(self, terms: Terms) -> Demands:
+        """What the site demands of those with whom it sums its votes: what the terms promise."""
+        return Demands(least_voters=terms.least_clients)
+
+    @property
+    def sum_key(self) -> Path | None:
+        """The file of the site's own key in secure summation; None: one is made in its state directory."""
         return None
 
     def keep_pool(self, content: bytes) -> None:

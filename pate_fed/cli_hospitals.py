@@ -117,10 +117,11 @@ def _study_list(arguments: argparse.Namespace) -> int:
 
 
 def _hospital_request(arguments: argparse.Namespace) -> int:
-    from pate_fed.identity import make_request
+    from pate_fed.identity import make_request, sum_fingerprint
 
     path = make_request(Path(arguments.dir), arguments.name)
-    print(f"made this hospital's key (it stays here, mode 0600) and {path}: send that to the coordinator")
+    print(f"made this hospital's keys (they stay here, mode 0600) and {path}: send that to the coordinator")
+    print(f"for other hospitals' [trusted] (tell them another way): {sum_fingerprint(Path(arguments.dir))}")
     return 0
 
 

@@ -198,6 +198,7 @@ class _Hospital:
             "teachers": self._arguments.teachers,
             "policy": None if policy is None else str(Path(policy).absolute()),
             "terms_digest": None if self._identity is None else self._identity.admission.terms_digest,
+            "sum_key": None if self._identity is None else str(self._identity.sum_key_path.absolute()),
         }
         path = self._state / _SITE_FILE
         handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cryptography.hazmat.primitives import serialization
 
 from pate_fed.errors import InputError
-from pate_fed.identity.certificates import Certificate, days_left, require_valid
+from pate_fed.identity.certificates import Certificate, days_left, require_valid, sum_identity_of
 
 if TYPE_CHECKING:
     from pate_fed.flower.superlink import SuperLink
@@ -25,12 +25,14 @@ WARN_DAYS = 30
 class Roster:
     """The admitted hospitals of a running study; the authority's folder is read again every two seconds.
 
-    `names` says whose key each node has. It grows when a hospital is admitted while the study waits.
+    `names` says whose key each node has, `sum_identities` which key each signs secure sums with. Both grow
+    when a hospital is admitted while the study waits.
     """
 
     def __init__(self, authority: Authority, link: SuperLink, *, say: Callable[[str], None]) -> None:
         self._authority, self._link, self._say = authority, link, say
         self.names: dict[int, str] = {}
+        self.sum_identities: dict[str, bytes] = {}
         self._nodes: dict[str, int] = {}
         self._skipped: set[str] = set()
         self._stop = threading.Event()
@@ -55,6 +57,7 @@ class Roster:
         for name in [held for held in self._nodes if held not in now]:
             node = self._nodes.pop(name)
             self.names.pop(node, None)
+            self.sum_identities.pop(name, None)
             self._link.unregister(node)
             self._say(f"{name} is revoked: shut out")
         for name, certificate in now.items():
@@ -76,3 +79,4 @@ class Roster:
         node = self._link.register(public, name)
         self._nodes[name] = node
         self.names[node] = name
+        self.sum_identities[name] = sum_identity_of(certificate)

@@ -112,7 +112,7 @@ class _Launch:
             if not self._stop.is_set():
                 if authority is not None:
                     self._roster = Roster(authority, link, say=self._say)
-                    self._coordinator.know(self._roster.names)
+                    self._coordinator.know(self._roster.names, self._roster.sum_identities)
                 grid, context = link.open_run()
                 self._wait_for_hospitals(link, grid)
                 server_app(grid, context)

@@ -91,6 +91,7 @@ class Coordinator:
         self._found = Findings()
         self._privacy = PrivacyFigures(student=0.0)  # nothing is released before the ledger is open
         self._names: Mapping[int, str] | None = None
+        self._sum_identities: Mapping[str, bytes] | None = None
         self._error: BaseException | None = None
         self._served = False
         self._main_seconds = 0.0
@@ -131,9 +132,9 @@ class Coordinator:
         own = self._main_seconds - (phases.teach or 0.0) - (phases.vote or 0.0)
         return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
 
-    def know(self, names: Mapping[int, str]) -> None:
-        """Whose key each node has; from then on a reply under another name is left out."""
-        self._names = names
+    def know(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
+        """Whose key each node has, and who signs secure sums with which; others are left out from then on."""
+        self._names, self._sum_identities = names, sum_identities
 
     @property
     def terms_digest(self) -> str:
@@ -240,6 +241,7 @@ class Coordinator:
             stop=self._stop,
             student_path=self._run_dir / ("student.npz" if self._study.data.table else "student.pt"),
             names=self._names,
+            sum_identities=self._sum_identities,
         )
         self._found = course.found
         return course

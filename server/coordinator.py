@@ -92,12 +92,13 @@ class Course:
         stop: threading.Event,
         student_path: Path,
         names: Mapping[int, str] | None = None,
+        sum_identities: Mapping[str, bytes] | None = None,
     ) -> None:
         self._study, self._dataset, self._terms, self._desk = study, dataset, terms, desk
         self._ledger, self._log, self._progress, self._stop = ledger, log, progress, stop
         self._student_path, self._names = student_path, names
         self._window = _WINDOW_PER_CORE * cores() if study.engine.backend == "ray" else None
-        self._masked = MaskedRounds(terms) if terms.secure_sum else None
+        self._masked = MaskedRounds(terms, expected=sum_identities) if terms.secure_sum else None
         index, _, label = ledger.released()
         self.found = Findings(index=index, label=label, earlier=len(index))
         # A simulation begins anew; only where processes are apart is one worth going on with.

@@ -38,11 +38,20 @@ _NO_INDEX: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 
 class MaskedRounds:
-    """One study's secure summation at the coordinator. Its keys stay in this process."""
+    """One study's secure summation at the coordinator. Its keys stay in this process.
 
-    def __init__(self, terms: Terms, identity: Identity | None = None) -> None:
+    `expected` are the hospitals' public keys by name, where they were admitted with one; no others join.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        identity: Identity | None = None,
+        *,
+        expected: Mapping[str, bytes] | None = None,
+    ) -> None:
         self._terms = terms
-        self._sum = CoordinatorSum(identity or Identity.generate(), study=terms.digest)
+        self._sum = CoordinatorSum(identity or Identity.generate(), study=terms.digest, expected=expected)
         self._roster = b""
         self._pinned: set[str] = set()
         self.spent = False

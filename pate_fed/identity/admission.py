@@ -18,8 +18,9 @@ from pate_fed.identity.certificates import (
     read_certificate,
     require_issued,
     require_valid,
+    sum_identity_of,
 )
-from pate_fed.identity.keys import KEY_FILE, load_key, write_public
+from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, load_key, load_sum_key, write_public
 from pate_fed.protocol import Terms
 
 __all__ = ["Admission", "Identity", "signed_terms"]
@@ -163,6 +164,8 @@ class Identity:
         require_issued(certificate, authority, f"{hospital}'s")
         if certificate.public_key() != key.public_key():
             raise InputError(f"{self.folder}: {KEY_FILE} is not the key that was admitted as {hospital}")
+        if sum_identity_of(certificate) != load_sum_key(self.sum_key_path).public:
+            raise InputError(f"{self.folder}: {SUM_KEY_FILE} is not the key that was admitted as {hospital}")
         require_valid(authority, "the study authority's")
         require_valid(certificate, f"{hospital}'s")
         _ = self.admission.terms_digest
@@ -173,6 +176,11 @@ class Identity:
     def key_path(self) -> Path:
         """The key's file."""
         return self.folder / KEY_FILE
+
+    @property
+    def sum_key_path(self) -> Path:
+        """The file of the key for secure sums."""
+        return self.folder / SUM_KEY_FILE
 
     @property
     def ca_path(self) -> Path:

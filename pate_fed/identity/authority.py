@@ -104,13 +104,21 @@ class Authority:
             InputError: no request, or a hospital of that name with another key.
             IntegrityError: the request was changed on its way.
         """
-        name, public = read_request(request)
+        asked = read_request(request)
+        name = asked.name
         held = self.folder / "hospitals" / f"{name}.crt"
-        if held.exists() and load_certificate(held).public_key() != public:
+        if held.exists() and load_certificate(held).public_key() != asked.public:
             raise InputError(
                 f"{name} is admitted already with another key; revoke it first: pate-fed study revoke {name}"
             )
-        certificate = issue(self.certificate, self._key(), name=name, public=public, days=days)
+        certificate = issue(
+            self.certificate,
+            self._key(),
+            name=name,
+            public=asked.public,
+            days=days,
+            sum_identity=asked.sum_identity,
+        )
         held.parent.mkdir(exist_ok=True)
         write_public(held, to_pem(certificate))
         study = self.study

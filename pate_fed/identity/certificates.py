@@ -25,10 +25,12 @@ __all__ = [
     "require_issued",
     "require_valid",
     "self_signed",
+    "sum_identity_of",
     "to_pem",
 ]
 
 _EARLY = timedelta(days=1)  # clocks that are a little slow accept a new certificate
+_SUM_URN = "urn:pate-fed:secure-sum:"
 Certificate = x509.Certificate
 
 
@@ -59,15 +61,17 @@ def issue(
     public: ec.EllipticCurvePublicKey,
     days: int,
     hosts: Sequence[str] = (),
+    sum_identity: bytes = b"",
 ) -> Certificate:
-    """A certificate for a server at `hosts`, or for a hospital without any."""
+    """A certificate for a server at `hosts`, or for a hospital with its identity in secure summation."""
     builder = _builder(_name(name), authority.subject, public, days)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     use = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
-    if hosts:
-        names = x509.SubjectAlternativeName([_host(host) for host in hosts])
-        builder = builder.add_extension(names, critical=False)
+    names = [_host(host) for host in hosts]
+    if sum_identity:
+        names.append(x509.UniformResourceIdentifier(_SUM_URN + sum_identity.hex()))
+    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     return builder.sign(key, hashes.SHA384())
 
 
@@ -109,6 +113,13 @@ def name_of(certificate: Certificate) -> str:
     """The common name."""
     found = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(found[0].value) if found else ""
+
+
+def sum_identity_of(certificate: Certificate) -> bytes:
+    """The public key of a hospital's secure sums, 32 bytes, as its certificate binds it to its name."""
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    found = [text for text in names.get_values_for_type(x509.UniformResourceIdentifier) if _SUM_URN in text]
+    return bytes.fromhex(found[0].removeprefix(_SUM_URN)) if found else b""
 
 
 def require_issued(certificate: Certificate, authority: Certificate, whose: str) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -13,25 +14,40 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.secure_sum import Identity, fingerprint
 
 __all__ = [
     "KEY_FILE",
+    "SUM_KEY_FILE",
+    "Request",
     "check_name",
     "check_private",
     "load_key",
+    "load_sum_key",
     "make_key",
     "make_request",
     "public_pem",
     "read_request",
+    "sum_fingerprint",
     "write_private",
     "write_public",
 ]
 
 KEY_FILE = "hospital.key"
+SUM_KEY_FILE = "sum.key"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PURPOSE = b"pate_fed/v1 request to be admitted\n"
 
 PrivateKey = ec.EllipticCurvePrivateKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a hospital asks to be admitted with: its name and two public keys, the second for secure sums."""
+
+    name: str
+    public: ec.EllipticCurvePublicKey
+    sum_identity: bytes
 
 
 def check_name(name: str) -> str:
@@ -93,6 +109,25 @@ def load_key(path: Path) -> PrivateKey:
     return key
 
 
+def load_sum_key(path: Path) -> Identity:
+    """The key that a hospital signs its part of secure summations with; its file is its owner's alone.
+
+    Raises:
+        InputError: others can read it, or it is no such key. Never with anything of its content.
+    """
+    check_private(path)
+    return Identity(path.read_bytes())
+
+
+def sum_fingerprint(folder: Path) -> str:
+    """Of the key for secure sums in a folder: what other hospitals compare, and list as trusted.
+
+    Raises:
+        InputError: there is no such key, or others can read it.
+    """
+    return fingerprint(load_sum_key(folder / SUM_KEY_FILE).public)
+
+
 def public_pem(key: PrivateKey) -> bytes:
     """The public half, PEM."""
     return key.public_key().public_bytes(
@@ -132,23 +167,29 @@ def write_public(path: Path, content: bytes) -> None:
 
 
 def make_request(folder: Path, name: str) -> Path:
-    """Make a hospital's key in `folder`, and the request NAME.req that goes to the coordinator.
+    """Make a hospital's keys in `folder`, and the request NAME.req that goes to the coordinator.
 
     Raises:
         InputError: a wrong name, a key that is there already, or a folder that cannot be written.
     """
     check_name(name)
-    key = make_key(folder / KEY_FILE)
+    key, sums = make_key(folder / KEY_FILE), Identity.generate()
+    write_private(folder / SUM_KEY_FILE, sums.to_bytes())
     public = public_pem(key)
-    signature = key.sign(_PURPOSE + name.encode() + b"\n" + public, ec.ECDSA(hashes.SHA384()))
+    signature = key.sign(_signed(name, public, sums.public), ec.ECDSA(hashes.SHA384()))
     path = folder / f"{name}.req"
-    request = {"hospital": name, "public_key": public.decode(), "signature": signature.hex()}
+    request = {
+        "hospital": name,
+        "public_key": public.decode(),
+        "sum_identity": sums.public.hex(),
+        "signature": signature.hex(),
+    }
     write_public(path, json.dumps(request, indent=1).encode())
     return path
 
 
-def read_request(path: Path) -> tuple[str, ec.EllipticCurvePublicKey]:
-    """Name and public key of a request, whose sender has shown to hold the key.
+def read_request(path: Path) -> Request:
+    """The request in a file, whose sender has shown to hold the key.
 
     Raises:
         InputError: the file cannot be read, or is no request.
@@ -157,7 +198,7 @@ def read_request(path: Path) -> tuple[str, ec.EllipticCurvePublicKey]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         name, public = values["hospital"], values["public_key"].encode()
-        signature = bytes.fromhex(values["signature"])
+        signature, sums = bytes.fromhex(values["signature"]), bytes.fromhex(values["sum_identity"])
         key = serialization.load_pem_public_key(public)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
@@ -166,9 +207,13 @@ def read_request(path: Path) -> tuple[str, ec.EllipticCurvePublicKey]:
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp384r1":
         raise InputError(f"{path}: not a request of `pate-fed hospital request`")
     try:
-        key.verify(signature, _PURPOSE + str(name).encode() + b"\n" + public, ec.ECDSA(hashes.SHA384()))
+        key.verify(signature, _signed(str(name), public, sums), ec.ECDSA(hashes.SHA384()))
     except InvalidSignature as error:
         raise IntegrityError(
             f"{path}: the request was changed on its way: its signature is not its key's"
         ) from error
-    return check_name(name), key
+    return Request(name=check_name(name), public=key, sum_identity=sums)
+
+
+def _signed(name: str, public: bytes, sums: bytes) -> bytes:
+    return _PURPOSE + name.encode() + b"\n" + sums.hex().encode() + b"\n" + public

@@ -16,7 +16,7 @@ from pate_fed.secure_sum.batch import SumBatch
 from pate_fed.secure_sum.coordinator import CoordinatorSum
 from pate_fed.secure_sum.fields import VERSION
 from pate_fed.secure_sum.hospital import HospitalSum
-from pate_fed.secure_sum.keys import Identity, fingerprint
+from pate_fed.secure_sum.keys import Identity, fingerprint, read_fingerprint
 from pate_fed.secure_sum.masks import SumRange
 from pate_fed.secure_sum.messages import parse_reply, parse_request, read_reply, read_request
 from pate_fed.secure_sum.noise_share import add_noise_share
@@ -40,6 +40,7 @@ __all__ = [
     "fingerprint",
     "parse_reply",
     "parse_request",
+    "read_fingerprint",
     "read_reply",
     "read_request",
     "threshold_for",

@@ -135,6 +135,18 @@ def fingerprint(public: bytes) -> str:
     return " ".join(text[at : at + 4] for at in range(0, len(text), 4))
 
 
+def read_fingerprint(text: str) -> str:
+    """A fingerprint as `fingerprint` shows it, from what a person typed: spaces, colons and case are free.
+
+    Raises:
+        InputError: not 64 hexadecimal digits.
+    """
+    digits = "".join(text.replace(":", " ").split()).lower()
+    if len(digits) != 64 or not set(digits) <= set("0123456789abcdef"):
+        raise InputError(f"the fingerprint {text!r}: 64 hexadecimal digits are meant")
+    return " ".join(digits[at : at + 4] for at in range(0, len(digits), 4))
+
+
 def seal(key: bytes, plain: bytes) -> bytes:
     """ChaCha20-Poly1305 under a key of one use; 16 bytes longer than `plain`."""
     return ChaCha20Poly1305(key).encrypt(_NONCE, plain, None)

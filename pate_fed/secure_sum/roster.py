@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from pate_fed.errors import InputError
-from pate_fed.secure_sum.keys import KEY_BYTES, SIGNATURE_BYTES
+from pate_fed.secure_sum.keys import KEY_BYTES, SIGNATURE_BYTES, fingerprint
 from pate_fed.secure_sum.messages import Enrolment, Roster
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 
@@ -34,7 +34,8 @@ class Demands:
     number of hospitals in league with the coordinator gets two sums out of one batch, but one hospital that
     is lost between its vector and its signature voids the batch. With the threshold's signatures, t of n,
     fewer than 2t - n such hospitals do not suffice.
-    `trusted`: identities confirmed out of band, by name; where given, a roster may hold no others.
+    `trusted`: fingerprints of identities confirmed out of band, by name; where given, a roster may hold no
+    others.
 
     Raises:
         InputError: demands that no roster should be held to.
@@ -45,7 +46,7 @@ class Demands:
     least_share: Fraction = TWO_THIRDS
     least_voters: int = 0
     every_signature: bool = False
-    trusted: Mapping[str, bytes] | None = None
+    trusted: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         floor = 3 if self.three_agreed else 4
@@ -125,7 +126,7 @@ def check_roster(roster: Roster, own: Enrolment, coordinator: bytes, demands: De
     if members.threshold < least:
         raise RefusedError(SumRefusal.THRESHOLD, f"{members.threshold} of at least {least}")
     _check_own(members, own)
-    _check_members(members, _rows(roster.enrolments, SIGNATURE_BYTES), demands)
+    _check_members(members, _rows(roster.enrolments, SIGNATURE_BYTES), own.party, demands)
     return members
 
 
@@ -137,7 +138,7 @@ def _check_own(members: Members, own: Enrolment) -> None:
         raise RefusedError(SumRefusal.ROSTER_SELF, "its keys were changed")
 
 
-def _check_members(members: Members, signatures: tuple[bytes, ...], demands: Demands) -> None:
+def _check_members(members: Members, signatures: tuple[bytes, ...], own: str, demands: Demands) -> None:
     for what, values in (
         ("name", members.names),
         ("identity", members.identities),
@@ -146,7 +147,8 @@ def _check_members(members: Members, signatures: tuple[bytes, ...], demands: Dem
         if len(set(values)) != len(members):
             raise RefusedError(SumRefusal.ROSTER_MEMBER, f"two hospitals have the same {what}")
     for name, identity in zip(members.names, members.identities, strict=True):
-        if demands.trusted is not None and demands.trusted.get(name) != identity:
+        known = demands.trusted
+        if known is not None and name != own and known.get(name) != fingerprint(identity):
             raise RefusedError(SumRefusal.ROSTER_MEMBER, f"{name} is not confirmed with this identity")
     unsigned = _first_unsigned(
         members.study, members.names, members.identities, members.exchange_keys, signatures

@@ -37,11 +37,15 @@ class SumStore:
     what people compare out of band, since a coordinator could invent hospitals around a victim.
 
     `demands` are the hospital's own, and enforced anew at every message. `durable` of False leaves it to the
-    system when files reach the disk, for a simulation, whose folder no power cut outlives.
+    system when files reach the disk, for a simulation, whose folder no power cut outlives. `key` is the file
+    of the identity that others may have confirmed already; without it one is made in the folder.
     """
 
-    def __init__(self, folder: Path, demands: Demands | None = None, *, durable: bool = True) -> None:
+    def __init__(
+        self, folder: Path, demands: Demands | None = None, *, durable: bool = True, key: Path | None = None
+    ) -> None:
         self._folder, self._demands, self._durable = folder, demands or Demands(), durable
+        self._key = key
 
     def __repr__(self) -> str:
         return f"SumStore({str(self._folder)!r}, secrets=<hidden>)"
@@ -90,6 +94,8 @@ class SumStore:
                 self._save(machine)
 
     def _identity(self) -> Identity:
+        if self._key is not None:
+            return Identity(self._key.read_bytes())
         path = self._folder / _IDENTITY
         if not path.exists():
             self._write(_IDENTITY, Identity.generate().to_bytes())

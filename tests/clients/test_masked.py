@@ -14,6 +14,7 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 from clients.hospital import Hospital  # noqa: E402
+from clients.local import LocalSettings, RehearsingSite  # noqa: E402
 from clients.masked import is_sound  # noqa: E402
 from clients.site import Site  # noqa: E402
 from pate_fed.data import GlyphSettings  # noqa: E402
@@ -30,7 +31,7 @@ from pate_fed.protocol import (  # noqa: E402
     VoteRequest,
 )
 from pate_fed.secrecy import Secrecy  # noqa: E402
-from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, read_reply  # noqa: E402
+from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, fingerprint, read_reply  # noqa: E402
 from pate_fed.secure_sum.codec import pack  # noqa: E402
 from pate_fed.secure_sum.messages import Enrolment, SumRefused  # noqa: E402
 from pate_fed.study import Aggregation, Data, Engine, Parties, Study  # noqa: E402
@@ -123,6 +124,43 @@ def federation(tmp_path: Path) -> Federation:
     made = Federation(MASKED, tmp_path)
     made.close()
     return made
+
+
+def _with_policy(federation: Federation, number: int, text: str, folder: Path) -> None:
+    """Give one hospital a policy; from its next message on it is enforced."""
+    policy = folder / f"policy-{number}.toml"
+    policy.write_text(text, encoding="utf-8")
+    site = federation.sites[number]
+    settings = LocalSettings(
+        hospital=site.party, data=f"part:{number}", state_dir=site.state_dir, policy=policy
+    )
+    own = RehearsingSite(
+        party=site.party,
+        number=number,
+        study=site.study,
+        state_dir=site.state_dir,
+        simulated=False,
+        settings=settings,
+    )
+    federation.hospitals[number] = Hospital(own)
+
+
+def test_a_policy_decides_whom_a_hospital_sums_with(federation: Federation, tmp_path: Path) -> None:
+    identities = {reply.party: Enrolment.from_bytes(reply.enrolment).identity for reply in federation.taught}  # type: ignore[union-attr]
+    listed = "".join(f'{name} = "{fingerprint(key)}"\n' for name, key in identities.items() if name != "p1")
+    _with_policy(federation, 1, "[trusted]\n" + listed, tmp_path)  # itself it need not list
+    _with_policy(federation, 2, "[trusted]\n" + listed, tmp_path)
+    question = federation.question([0, 1])
+    opening = federation.open(question).opening
+    assert not isinstance(federation.send(1, question, opening), SumRefused)
+    assert _code(federation.send(2, question, opening)) == "ROSTER_MEMBER"
+
+
+def test_a_policy_for_more_hospitals_refuses_the_study(federation: Federation, tmp_path: Path) -> None:
+    _with_policy(federation, 0, "least_hospitals = 5\n", tmp_path)  # four are enough for the terms
+    assert _code(federation.teach(0)) == "POLICY_HOSPITALS"
+    question = federation.question([0, 1])
+    assert _code(federation.send(0, question, federation.open(question).opening)) == "ROSTER_SMALL"
 
 
 def _code(reply: Any) -> str:

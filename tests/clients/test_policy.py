@@ -13,6 +13,7 @@ from clients.journal import Journal
 from clients.policy import Policy
 from pate_fed.errors import InputError
 from pate_fed.protocol import Refusal, Terms
+from pate_fed.secure_sum import Demands
 from pate_fed.terms_privacy import worst_epsilon
 
 TERMS = Terms(
@@ -102,6 +103,14 @@ def test_a_budget_in_the_terms_bounds_the_worst_case() -> None:
         worst_epsilon(replace(TERMS, epsilon=0.01))
 
 
+def test_a_policy_binds_the_roster_and_every_sum() -> None:
+    assert Policy().demands(TERMS) == Demands(least_parties=4, least_voters=8)
+    prints = {"north": " ".join(["abcd"] * 16)}
+    policy = Policy(least_hospitals=9, every_signature=True, trusted=prints)
+    wanted = Demands(least_parties=9, least_voters=9, every_signature=True, trusted=prints)
+    assert policy.demands(TERMS) == wanted
+
+
 def test_counts_survive_and_days_pass(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     assert journal.claim("a" * 64, np.arange(30))
@@ -126,6 +135,9 @@ def test_counts_survive_and_days_pass(tmp_path: Path) -> None:
         ('studies = "lungs"', "list of texts"),
         ("secure_sum = 1", "true or false"),
         ("= 3", "not valid TOML"),
+        ("trusted = 3", "names and fingerprints"),
+        ("[trusted]\nnorth = 3", "names and fingerprints"),
+        ('[trusted]\nnorth = "abcd"', "64 hexadecimal digits"),
     ],
 )
 def test_a_wrong_policy_is_named(text: str, words: str, tmp_path: Path) -> None:
@@ -142,4 +154,7 @@ def test_a_policy_is_read(tmp_path: Path) -> None:
     path.write_text('studies = ["lungs"]\nmost_queries = 5\nepsilon_public = 3\nsecure_sum = true\n')
     expected = Policy(studies=("lungs",), most_queries=5, epsilon_public=3.0, secure_sum=True)
     assert Policy.load(path) == expected
+    path.write_text('every_signature = true\n[trusted]\nnorth = "' + "ABCD:" * 15 + 'abcd"\n')
+    prints = {"north": " ".join(["abcd"] * 16)}
+    assert Policy.load(path) == Policy(every_signature=True, trusted=prints)
     assert Policy.load(None) == Policy()

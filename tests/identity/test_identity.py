@@ -12,8 +12,17 @@ import pytest
 from cryptography import x509
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.identity import Admission, Authority, Identity, certificates, make_request, read_request
+from pate_fed.identity import (
+    Admission,
+    Authority,
+    Identity,
+    certificates,
+    make_request,
+    read_request,
+    sum_fingerprint,
+)
 from pate_fed.protocol import Terms
+from pate_fed.secure_sum import fingerprint
 
 TERMS = Terms(
     study="s",
@@ -59,13 +68,22 @@ def test_a_hospital_is_admitted_and_keeps_its_key(authority: Authority, tmp_path
     assert [name for name, _ in authority.admitted()] == ["north"]
     assert Identity.open(tmp_path / "north").check("north") == []
     secrets = list(tmp_path.rglob("*.key"))
-    assert {path.name for path in secrets} == {"ca.key", "server.key", "ledger.key", "hospital.key"}
+    assert {path.name for path in secrets} == {
+        "ca.key",
+        "server.key",
+        "ledger.key",
+        "hospital.key",
+        "sum.key",
+    }
     assert {stat.S_IMODE(path.stat().st_mode) for path in secrets} == {0o600}
-    for secret in secrets:
+    others = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "sum.key"]
+    raw = (tmp_path / "north" / "sum.key").read_bytes()
+    assert not any(raw in path.read_bytes() or raw.hex() in path.read_text("utf-8") for path in others)
+    for secret in (path for path in secrets if path.name != "sum.key"):
         for line in secret.read_text(encoding="utf-8").splitlines()[1:-1]:
-            others = (path for path in tmp_path.rglob("*") if path.is_file() and path != secret)
             # Headers of one format may be alike; a whole line of key material is not.
-            assert len(line) < 60 or not any(line in path.read_text(encoding="utf-8") for path in others)
+            held = [path for path in others if path != secret and line in path.read_text("utf-8")]
+            assert len(line) < 60 or not held
 
 
 def test_the_server_is_known_by_its_address_and_on_its_own_machine(authority: Authority) -> None:
@@ -103,10 +121,17 @@ def test_the_same_name_with_another_key_needs_a_revocation_first(
 def test_a_changed_request_is_refused(tmp_path: Path) -> None:
     request = make_request(tmp_path, "north")
     values = json.loads(request.read_text())
-    request.write_text(json.dumps({**values, "hospital": "south"}))
-    with pytest.raises(IntegrityError, match="changed on its way"):
-        read_request(request)
-    for bad in ({}, {**values, "public_key": "x"}, {**values, "signature": "zz"}, []):
+    for change in ({"hospital": "south"}, {"sum_identity": "ab" * 32}):
+        request.write_text(json.dumps({**values, **change}))
+        with pytest.raises(IntegrityError, match="changed on its way"):
+            read_request(request)
+    for bad in (
+        {},
+        {**values, "public_key": "x"},
+        {**values, "signature": "zz"},
+        {**values, "sum_identity": 3},
+        [],
+    ):
         request.write_text(json.dumps(bad))
         with pytest.raises(InputError, match="not a request"):
             read_request(request)
@@ -134,6 +159,20 @@ def test_swapped_and_foreign_identities_are_refused(authority: Authority, tmp_pa
     (authority.folder / "hospitals" / "west.crt").write_text(north.admission.certificate)
     with pytest.raises(IntegrityError, match="of 'north'"):
         list(authority.admitted())
+
+
+def test_the_key_of_secure_sums_is_bound_to_the_name(authority: Authority, tmp_path: Path) -> None:
+    north, south = _admit(authority, tmp_path / "north"), _admit(authority, tmp_path / "south", "south")
+    [held, _] = [certificates.sum_identity_of(certificate) for _, certificate in authority.admitted()]
+    assert fingerprint(held) == sum_fingerprint(north.folder)
+    assert sum_fingerprint(north.folder) != sum_fingerprint(south.folder)
+    assert certificates.sum_identity_of(certificates.load_certificate(authority.folder / "server.crt")) == b""
+    north.sum_key_path.write_bytes(south.sum_key_path.read_bytes())
+    with pytest.raises(InputError, match=r"sum\.key is not the key that was admitted as north"):
+        north.check("north")
+    north.sum_key_path.chmod(0o644)
+    with pytest.raises(InputError, match="others can read this key"):
+        north.check("north")
 
 
 def test_changed_terms_are_refused(authority: Authority, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.secure_sum import Demands, HospitalSum, Identity, RefusedError, SumRefusal
+from pate_fed.secure_sum import Demands, HospitalSum, Identity, RefusedError, SumRefusal, fingerprint
 from pate_fed.secure_sum.messages import (
     BatchOpening,
     EnrolRequest,
@@ -71,10 +71,14 @@ def test_a_threshold_below_the_demand_or_half_is_refused(federation: Any) -> Non
 
 def test_unconfirmed_members_are_refused(federation: Any) -> None:
     parties = federation(5, pin=False)
-    trusted = {name: identity.public for name, identity in parties.identities.items()}
+    trusted = {name: fingerprint(identity.public) for name, identity in parties.identities.items()}
     parties.demands = Demands(trusted=dict(list(trusted.items())[:4]))
     parties.rebuild("hospital-0")
     _refused(parties, "hospital-0", parties.roster, SumRefusal.ROSTER_MEMBER)
+    parties.demands = Demands(trusted={**trusted, "hospital-2": trusted["hospital-1"]})
+    parties.rebuild("hospital-0")
+    _refused(parties, "hospital-0", parties.roster, SumRefusal.ROSTER_MEMBER)
+    del trusted["hospital-0"]  # itself it knows anyway
     parties.demands = Demands(trusted=trusted)
     parties.rebuild("hospital-0")
     parties.ask("hospital-0", parties.roster)
