@@ -11,11 +11,12 @@ from difflib import get_close_matches
 
 from pate_fed.data import DATASETS, GlyphSettings, Kind, Schema
 from pate_fed.errors import InputError
-from pate_fed.learning import STUDENTS, TEACHERS
+from pate_fed.learning import STRATEGIES, STUDENTS, TEACHERS
 from pate_fed.secrecy import NOISE_PLACES
 
 __all__ = [
     "FLAGS",
+    "INTERACTIVE",
     "OPTIONS",
     "PROCESSES",
     "Aggregation",
@@ -41,7 +42,8 @@ class Option:
     alias: str | None = None
 
 
-AGGREGATORS = ("confident-gnmax", "gnmax", "lnmax")
+INTERACTIVE = "interactive-gnmax"
+AGGREGATORS = ("confident-gnmax", "gnmax", "lnmax", INTERACTIVE)
 BACKENDS = ("ray", "inline")
 FROM_FILES = ("table", "images")
 PROCESSES = "grpc"  # separate processes: set by python -m pate_fed.server, not by a user
@@ -72,6 +74,17 @@ OPTIONS: tuple[Option, ...] = (
         "--max-queries",
         "queries.max_queries",
         "ask at most so many queries (default: 4 a label; 2 with noise at hospitals)",
+    ),
+    Option(
+        "--query-strategy",
+        "queries.strategy",
+        "which public inputs are asked first, random meaning the pool's own order",
+        choices=STRATEGIES,
+    ),
+    Option(
+        "--rounds",
+        "queries.rounds",
+        "parts of the questions; after each a student learns and shapes the next (default 2 where one does)",
     ),
     Option("--epsilon", "privacy.epsilon", "budget: never passed (default: none, ε is reported)"),
     Option("--delta", "privacy.delta", "the δ that every ε is stated for"),
@@ -222,18 +235,45 @@ class Queries:
 
     With `evaluate` the teachers' and the ensemble's accuracy are measured on every public input, not only
     on those that were asked; hospitals outside a simulation refuse it.
+
+    `strategy` chooses what is asked in the second of `rounds` and later, from what a student learnt of the
+    labels so far.
     """
 
     labels: int = 500
     max_queries: int | None = None
     batch_size: int = 2000
     evaluate: bool = True
+    strategy: str = "random"
+    rounds: int | None = None
 
     def __post_init__(self) -> None:
+        _choice("queries.strategy", self.strategy, STRATEGIES)
+        ok = self.rounds is None or 1 <= self.rounds <= 100
+        check(ok, "queries.rounds", self.rounds, "a whole number from 1 to 100")
         check(self.labels >= 1, "queries.labels", self.labels, "a whole number of at least 1")
         check(self.batch_size >= 1, "queries.batch_size", self.batch_size, "a whole number of at least 1")
         most = self.max_queries
         check(most is None or most >= 1, "queries.max_queries", most, "a whole number of at least 1")
+
+    def resolve(self, *, interactive: bool) -> Queries:
+        """The same with the number of rounds set: 1 where no student has a part in the questions, else 2.
+
+        Raises:
+            InputError: a student has a part in them and there is one round, or the other way round.
+        """
+        learns = interactive or self.strategy != "random"
+        rounds = (2 if learns else 1) if self.rounds is None else self.rounds
+        if learns and rounds < 2:
+            what = f"--aggregator {INTERACTIVE}" if interactive else f"--query-strategy {self.strategy}"
+            raise refuse("queries.rounds", rounds, f"at least 2 with {what}, the first to teach a student")
+        if rounds > 1 and not learns:
+            raise refuse(
+                "queries.rounds",
+                rounds,
+                f"1 unless a student shapes later ones: give --query-strategy or --aggregator {INTERACTIVE}",
+            )
+        return replace(self, rounds=rounds)
 
     def cap(self, pool: int, *, noise_at_hospitals: bool) -> int:
         """Most queries that are asked of a pool of that size: ε is fixed by it, so it is never "all".

@@ -28,6 +28,7 @@ from pate_fed.learning import (
 from pate_fed.secrecy import Secrecy
 from pate_fed.sections import (
     FLAGS,
+    INTERACTIVE,
     OPTIONS,
     PROCESSES,
     Aggregation,
@@ -120,7 +121,7 @@ class Study:
         """The same study with every value set that was left open.
 
         Raises:
-            InputError: noise that so many parties cannot add in shares.
+            InputError: noise that so many parties cannot add in shares, or rounds that nothing is learnt for.
         """
         clients, aggregation = self.parties.num_clients, self.aggregation.resolve(self.parties.num_teachers)
         least, secrecy = self.least_clients, self.secrecy
@@ -130,7 +131,8 @@ class Study:
             aggregation = replace(aggregation, sigma2=sigma2)
             secrecy = replace(secrecy, colluders=shares.colluders)
         name = self.name or f"{self.data.dataset}-{clients}"
-        return replace(self, name=name, aggregation=aggregation, secrecy=secrecy)
+        queries = self.queries.resolve(interactive=aggregation.aggregator == INTERACTIVE)
+        return replace(self, name=name, aggregation=aggregation, queries=queries, secrecy=secrecy)
 
     def to_toml(self) -> str:
         """The study as a `study.toml` that `load_study` reads back to an equal value."""

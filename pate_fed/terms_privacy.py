@@ -13,6 +13,7 @@ from pate_fed.privacy import (
     ConfidentGNMax,
     DistributedGNMax,
     GNMax,
+    InteractiveGNMax,
     LedgerTerms,
     LNMax,
     Protection,
@@ -24,20 +25,36 @@ from pate_fed.privacy import (
     promised_epsilon,
 )
 from pate_fed.protocol import Terms
+from pate_fed.sections import INTERACTIVE
 
-__all__ = ["Mechanism", "make_ledger_terms", "make_mechanism", "sight_of", "worst_epsilon"]
+__all__ = [
+    "Mechanism",
+    "make_interactive",
+    "make_ledger_terms",
+    "make_mechanism",
+    "sight_of",
+    "worst_epsilon",
+]
+
+CONFIDENCE = 0.9  # of a student whose own label an unpassed check confirms
 
 Mechanism = ConfidentGNMax | DistributedGNMax | GNMax | LNMax
 
 
 def make_mechanism(terms: Terms) -> Mechanism:
-    """The mechanism that the terms fix.
+    """The mechanism that the terms fix, of the first round where there are several.
 
     Raises:
         InputError: the terms' mechanism is none that noise at the hospitals can serve.
     """
     teachers = terms.num_teachers
     if terms.sigma_party is not None:
+        if terms.aggregator == INTERACTIVE:
+            raise InputError(
+                f"--aggregator {INTERACTIVE} with --noise-at hospitals: there a query costs as much as its "
+                "answer, so it saves nothing to leave out what the student knows; take confident-gnmax, or "
+                "noise at the coordinator"
+            )
         if terms.aggregator == "lnmax":
             raise InputError(
                 "--aggregator lnmax with --noise-at hospitals: hospitals add shares of Gaussian noise; take "
@@ -63,6 +80,23 @@ def make_mechanism(terms: Terms) -> Mechanism:
     )
 
 
+def make_interactive(terms: Terms) -> InteractiveGNMax | None:
+    """The mechanism of rounds in which a student's predictions are the reference; None without such rounds.
+
+    Its noise and threshold are the first round's, so a query costs the same in every round.
+    """
+    if terms.aggregator != INTERACTIVE:
+        return None
+    return InteractiveGNMax(
+        num_teachers=terms.num_teachers,
+        num_classes=terms.num_classes,
+        threshold=terms.threshold,
+        sigma1=terms.sigma1,
+        sigma2=terms.sigma2,
+        confidence=CONFIDENCE,
+    )
+
+
 def _protection(terms: Terms) -> Protection:
     """What is protected: a record moves one vote, a whole hospital those of all its teachers."""
     moved = terms.teachers_per_client if terms.unit == "hospital" else 1
@@ -85,12 +119,13 @@ def make_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms
         InputError: the budget does not even fit one query, or the terms allow no sanitised ε.
     """
     mechanism, protection = make_mechanism(terms), _protection(terms)
+    later = make_interactive(terms)
     made = LedgerTerms(
         sanitise=_fix_sanitising(terms, protection) if terms.sanitise else None,
         study_digest=terms.digest,
         delta=terms.delta,
         epsilon=terms.epsilon,
-        mechanisms=(mechanism,),
+        mechanisms=(mechanism,) if later is None else (mechanism, later),
         protection=protection,
         noise=noise,
         private=private,
@@ -118,6 +153,11 @@ def _fix_sanitising(terms: Terms, protection: Protection) -> SanitiseSettings:
     if terms.aggregator == "lnmax":
         raise InputError(
             "--sanitise with --aggregator lnmax: smooth sensitivity is derived for Gaussian noise"
+        )
+    if terms.aggregator == INTERACTIVE:
+        raise InputError(
+            f"--sanitise with --aggregator {INTERACTIVE}: smooth sensitivity is not derived for a check on "
+            "differences of totals; the data-independent ε may be published as it is"
         )
     budget = None if terms.epsilon is None else BudgetFilter(terms.epsilon, terms.delta, protection)
     try:

@@ -10,11 +10,13 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError, PateFedError
@@ -38,9 +40,10 @@ from pate_fed.report import (
 )
 from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import round_up
+from pate_fed.sections import INTERACTIVE
 from pate_fed.study import Study
 from pate_fed.study_data import load_study_data
-from pate_fed.terms_privacy import make_ledger_terms, make_mechanism
+from pate_fed.terms_privacy import make_interactive, make_ledger_terms, make_mechanism
 from server.coordinator import Course, Findings
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending
@@ -211,7 +214,7 @@ class Coordinator:
     def _add_data_dependent(self) -> None:
         """The analyst's figure, and the sanitised one of a study that came to its end."""
         terms, fixed = self._terms, self._ledger_terms
-        mechanism = make_mechanism(terms)
+        mechanism = make_interactive(terms) or make_mechanism(terms)
         try:
             analysts = analysts_epsilon(mechanism, self._found, fixed.protection, delta=terms.delta)
             self._privacy = replace(self._privacy, data_dependent_do_not_publish=analysts)
@@ -249,17 +252,20 @@ class Coordinator:
     def _export_labels(self, ledger: Ledger) -> None:
         """`labels.npz`: what the ledger has released, written at once."""
         index, answered, label = ledger.released()
+        columns: dict[str, NDArray[Any]] = {"index": index, "answered": answered, "label": label}
+        if self._terms.aggregator == INTERACTIVE:
+            columns["reinforced"] = self._found.reinforced
         path = self._run_dir / "labels.npz"
         part = path.with_suffix(".part")
         with os.fdopen(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
-            np.savez(file, index=index, answered=answered, label=label)
+            np.savez(file, allow_pickle=False, **columns)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
 
     def _facts(self) -> StudyFacts:
         study, terms = self._study, self._terms
-        confident = terms.aggregator == "confident-gnmax"
+        confident = terms.aggregator in ("confident-gnmax", INTERACTIVE)
         sight = self._ledger_terms.coordinator
         return StudyFacts(
             name=study.name,

@@ -21,19 +21,15 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
 from pate_fed.flower.engine import cores
-from pate_fed.learning import TABLE_STUDENTS
-from pate_fed.learning.settings import EpochRecord
 from pate_fed.privacy import Ledger
 from pate_fed.protocol import EVALUATION, RELEASE, Record, Terms, VoteRequest
 from pate_fed.report import (
     Accuracy,
-    Epoch,
     Evaluation,
     LeftOut,
     Progress,
     Release,
     RunLog,
-    Samples,
     Seconds,
     Taught,
     Voted,
@@ -41,11 +37,14 @@ from pate_fed.report import (
     count_top_votes,
 )
 from pate_fed.study import PROCESSES, Study
-from server.exchange import Answer, Stopped, exchange, wait_for_nodes
+from pate_fed.terms_privacy import make_interactive
+from server.exchange import Answer, exchange, wait_for_nodes
 from server.inflight import InFlight
+from server.learning import Learner
 from server.masked import ROUNDS, MaskedRounds
 from server.release import Desk
 from server.rounds import Member, collect_votes, teach
+from server.stages import Said, Stages
 
 if TYPE_CHECKING:
     from pate_fed.learning import Forest, Student
@@ -58,11 +57,16 @@ _WINDOW_PER_CORE = 12  # messages under way on Flower's simulation engine; see `
 
 @dataclass(slots=True)
 class Findings:
-    """What the course has found so far. Totals are private: they stay in this process."""
+    """What the course has found so far. Totals are private: they stay in this process.
+
+    `checked` is what an interactive study's check looked at, batch by batch; private too.
+    """
 
     index: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     label: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    reinforced: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     totals: list[NDArray[np.int64]] = field(default_factory=list)
+    checked: list[NDArray[np.int64]] = field(default_factory=list)
     voted: list[NDArray[np.int64]] = field(default_factory=list)
     accuracy: Accuracy = field(default_factory=Accuracy)
     seconds: Seconds = field(default_factory=Seconds)
@@ -99,11 +103,21 @@ class Course:
         self._student_path, self._names = student_path, names
         self._window = _WINDOW_PER_CORE * cores() if study.engine.backend == "ray" else None
         self._masked = MaskedRounds(terms, expected=sum_identities) if terms.secure_sum else None
-        index, _, label = ledger.released()
-        self.found = Findings(index=index, label=label, earlier=len(index))
         # A simulation begins anew; only where processes are apart is one worth going on with.
         apart = study.engine.backend == PROCESSES
         self._inflight = InFlight(student_path.parent / "inflight") if apart else None
+        self._learner = Learner(study, dataset, log=log, progress=progress, stop=stop, path=student_path)
+        self._stages = Stages(
+            study.queries,
+            ledger,
+            student_path.parent,
+            pool=dataset.num_queries,
+            against=make_interactive(terms),
+            learn=self._learn_of_pool,
+        )
+        index, _, label = ledger.released()
+        confirmed = self._stages.reinforced()
+        self.found = Findings(index=index, label=label, reinforced=confirmed, earlier=len(index))
 
     def run(self, grid: Grid) -> None:
         """Go through all phases.
@@ -153,8 +167,8 @@ class Course:
     def _ask(self, grid: Grid, members: dict[int, Member]) -> None:
         """Vote and release until labels, queries or the budget are used up."""
         batch = len(self._ledger.entries())
-        while size := self._desk.room(self._batch_size()):
-            index = np.arange(self._desk.asked, self._desk.asked + size, dtype=np.int64)
+        while size := self._stages.limit(self._desk.room(self._batch_size())):
+            index = self._stages.choose(size)
             question = self._question(batch, RELEASE, index)
             try:
                 totals, voters = self._vote(grid, members, question)
@@ -164,10 +178,14 @@ class Course:
                     self._log_release(batch, asked=size, answered=0)
                 raise
             with self._timed("aggregate"):
-                released = self._desk.release(question.digest, index, totals, voters=voters)
+                said = self._stages.predictions(index)
+                basis = self._stages.current().basis
+                released = self._desk.release(
+                    question.digest, index, totals, voters=voters, basis=basis, predictions=said
+                )
             if self._inflight is not None:
                 self._inflight.end()
-            self._keep(index, totals, released.label)
+            self._keep(index, totals, released.label, said)
             self._log_release(batch, asked=released.asked, answered=int(released.answered.sum()))
             batch += 1
 
@@ -178,12 +196,22 @@ class Course:
     def _batch_size(self) -> int:
         return min(self._study.queries.batch_size, self._dataset.num_queries - self._desk.asked)
 
-    def _keep(self, index: NDArray[np.int64], totals: NDArray[np.int64], label: NDArray[np.int64]) -> None:
-        found = self.found
+    def _keep(
+        self,
+        index: NDArray[np.int64],
+        totals: NDArray[np.int64],
+        label: NDArray[np.int64],
+        said: NDArray[np.float32] | None,
+    ) -> None:
+        found, against = self.found, make_interactive(self._terms)
+        if against is not None:
+            top = totals.max(axis=1) if said is None else against.contradiction(totals, said)
+            found.checked.append(top[: len(label)])
         found.voted.append(index)
         found.totals.append(totals)
         found.index = np.concatenate([found.index, index[: len(label)]])
         found.label = np.concatenate([found.label, label])
+        found.reinforced = self._stages.reinforced()
 
     def _question(self, batch: int, purpose: str, index: NDArray[np.int64]) -> VoteRequest:
         return VoteRequest(terms_digest=self._terms.digest, batch=batch, purpose=purpose, index=index)
@@ -263,7 +291,7 @@ class Course:
         self._log.write(Evaluation(confusion=confusion, **top))
 
     def _learn(self) -> None:
-        found, study, dataset = self.found, self._study, self._dataset
+        found, dataset = self.found, self._dataset
         answered = found.label >= 0
         if not answered.any():
             raise InputError(
@@ -271,62 +299,17 @@ class Course:
                 f"threshold of {self._terms.threshold:g} votes is out of these teachers' reach (--threshold)"
             )
         pool = dataset.num_queries
-        table = study.student.name in TABLE_STUDENTS
         with self._timed("student"):
-            student = self._train_forest(answered) if table else self._train_network(answered)
+            student = self._learner.learn(*self._stages.labels())
         student.save(self._student_path)
         right = student.predict(dataset.public_images[pool:]) == dataset.public_labels[pool:]
         known = bool((dataset.public_labels[pool:] >= 0).all()) and len(right) > 0
         found.accuracy = replace(found.accuracy, student=float(right.mean()) if known else None)
         found.student = student
 
-    def _train_forest(self, answered: NDArray[np.bool_]) -> Forest:
-        from pate_fed.learning import train_forest
-
-        found, study, dataset = self.found, self._study, self._dataset
-        with self._progress.phase("learning", 1) as bar:
-            forest = train_forest(
-                dataset.public_images[found.index[answered]],
-                found.label[answered],
-                num_classes=dataset.num_classes,
-                trees=study.student.trees,
-                seed=study.seed_for("student"),
-            )
-            bar.advance()
-        return forest
-
-    def _train_network(self, answered: NDArray[np.bool_]) -> Student:
-        from pate_fed.learning import train_student
-
-        found, study, dataset = self.found, self._study, self._dataset
-        epochs, pool = study.student.total_epochs, dataset.num_queries
-        truth = dataset.public_labels[found.index[answered]]
-        with self._progress.phase("learning", epochs) as bar:
-
-            def on_epoch(record: EpochRecord) -> None:
-                self._log.write(Epoch.of(record))
-                bar.advance()
-                if self._stop.is_set():
-                    raise Stopped
-
-            student = train_student(
-                dataset.public_images[:pool],
-                labelled_index=found.index[answered],
-                labels=found.label[answered],
-                num_classes=dataset.num_classes,
-                settings=study.student,
-                seed=study.seed_for("student"),
-                device=study.engine.device,
-                test_images=dataset.public_images[pool:],
-                test_labels=dataset.public_labels[pool:],
-                on_epoch=on_epoch,
-                true_labels=truth if (truth >= 0).all() else None,
-            )
-        student.export(self._student_path.with_suffix(".ts"))
-        images = student.generate(48)
-        if images is not None:
-            self._log.write(Samples(images=images))
-        return student
+    def _learn_of_pool(self, number: int, index: NDArray[np.int64], label: NDArray[np.int64]) -> Said:
+        with self._timed("student"):
+            return self._learner.of_pool(number, index, label)
 
     def _leave_out(self, party: str, phase: str, reason: str) -> None:
         self._log.write(LeftOut(party=party, phase=phase, reason=reason))

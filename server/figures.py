@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate
 
+import numpy as np
+
 from pate_fed.errors import InputError
 from pate_fed.privacy import (
     ConfidentGNMax,
@@ -43,7 +45,12 @@ def analysts_epsilon(
     if not len(found.index) or found.earlier or isinstance(mechanism, DistributedGNMax):
         return None
     return mechanism_epsilon_do_not_publish(
-        mechanism, found.asked_totals, found.label >= 0, delta=delta, protection=protection
+        mechanism,
+        found.asked_totals,
+        found.label >= 0,
+        delta=delta,
+        checked=np.concatenate(found.checked) if found.checked else None,
+        protection=protection,
     ).epsilon
 
 

@@ -6,12 +6,14 @@ runs on what was asked and answered, both of which are released anyway.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.privacy import Ledger, NoiseSource, PrivacyEvent, Release
+from pate_fed.privacy import Basis, Ledger, NoiseSource, PrivacyEvent, Release
 from pate_fed.protocol import Terms
-from pate_fed.terms_privacy import Mechanism, sight_of
+from pate_fed.terms_privacy import Mechanism, make_interactive, sight_of
 
 __all__ = ["Desk"]
 
@@ -23,6 +25,7 @@ class Desk:
 
     def __init__(self, terms: Terms, mechanism: Mechanism, *, noise: NoiseSource, ledger: Ledger) -> None:
         self._terms, self._mechanism, self._noise, self._ledger = terms, mechanism, noise, ledger
+        self._against = make_interactive(terms)
 
     @property
     def asked(self) -> int:
@@ -56,18 +59,29 @@ class Desk:
         )
 
     def release(
-        self, batch_digest: str, index: NDArray[np.int64], totals: NDArray[np.int64], *, voters: int
+        self,
+        batch_digest: str,
+        index: NDArray[np.int64],
+        totals: NDArray[np.int64],
+        *,
+        voters: int,
+        basis: Basis | None = None,
+        predictions: NDArray[np.float32] | None = None,
     ) -> Release:
         """Label one batch; the ledger's row and the labels are on disk when this returns.
 
         Shapes: `index` int64 (queries,), `totals` int64 (queries, classes), at most `room` queries. `voters`
-        parties are in the totals.
+        parties are in the totals. `basis` names the student that had a part in the batch; `predictions`
+        (queries, classes) are its probabilities where it is the reference.
 
         Raises:
             BudgetError: the batch would pass the budget; nothing is released.
             IntegrityError: the ledger cannot be written, or this batch was released before.
         """
-        release = self._mechanism.release(
+        draw = self._mechanism.release
+        if predictions is not None and self._against is not None:
+            draw = partial(self._against.release, predictions=predictions)
+        release = draw(
             totals,
             self._noise,
             max_answers=self.labels_left,
@@ -80,6 +94,7 @@ class Desk:
             index=index[: release.asked],
             answered=release.answered,
             label=release.label,
+            basis=basis,
         )
         return release
 

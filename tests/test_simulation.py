@@ -10,12 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pate_fed.privacy import epsilon_of, promised_epsilon, total_cost, verify
+from pate_fed.privacy import digest_of, epsilon_of, promised_epsilon, total_cost, verify
 from pate_fed.report import read_result
 from pate_fed.simulation import _private_folder, main
 
@@ -257,6 +258,62 @@ def test_other_mechanisms_answer_everything(
     figures = metrics["privacy"]["student"]
     assert 0 < figures["data_dependent_do_not_publish"] <= figures["data_independent"]
     assert verify(run_dir / "ledger.sqlite").answered == 40
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "strategy"), [("interactive-gnmax", "random"), ("confident-gnmax", "binary-experts")]
+)
+def test_a_student_of_the_first_round_shapes_the_second(
+    aggregator: str, strategy: str, here: Callable[..., int], config: Path, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    noise = ["--threshold", "3", "--sigma1", "1", "--sigma2", "1", "--student", "supervised", "--quiet"]
+    options = ["--aggregator", aggregator, "--query-strategy", strategy, *noise]
+    assert here("--config", str(config), "--run-dir", str(run_dir), *options) == 0
+    report = verify(run_dir / "ledger.sqlite")
+    by_round = [entry.basis for entry in report.chain.entries]
+    assert by_round[0] is None
+    last = by_round[-1]
+    assert last is not None and (last.round, last.strategy) == (2, strategy)
+    assert last.learnt_to in {entry.hash for entry in report.chain.entries[:-1]}
+    with np.load(run_dir / "round-2.npz") as said:
+        assert digest_of(said["probabilities"], said["scores"]) == last.predictions
+    with np.load(run_dir / "labels.npz") as labels:
+        assert len(np.unique(labels["index"])) == report.asked
+        if aggregator == "interactive-gnmax":
+            assert labels["reinforced"].shape == labels["label"].shape
+            assert not ((labels["reinforced"] >= 0) & labels["answered"]).any()
+    # However the mechanisms share the caps, the promise is that of one of them.
+    one = report.chain.terms.mechanisms[:1]
+    assert promised_epsilon(report.chain.terms) == promised_epsilon(
+        replace(report.chain.terms, mechanisms=one)
+    )
+    figures = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))["privacy"]["student"]
+    assert 0 < figures["data_dependent_do_not_publish"] <= figures["data_independent"]
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--aggregator", "interactive-gnmax", "--rounds", "1"], "at least 2"),
+        (["--query-strategy", "least-confident", "--rounds", "1"], "at least 2"),
+        (["--rounds", "3"], "--query-strategy"),
+        (["--query-strategy", "least-sure"], "least-confident"),
+        (["--aggregator", "interactive-gnmax", "--sanitise"], "--sanitise"),
+        (["--aggregator", "interactive-gnmax", "--secure-sum", "--noise-at", "hospitals"], "confident-gnmax"),
+    ],
+)
+def test_rounds_that_make_no_sense_are_refused(
+    options: list[str],
+    word: str,
+    here: Callable[..., int],
+    config: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert here("--config", str(config), "--run-dir", str(tmp_path / "run"), *options) == 2
+    assert word in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_sanitised_epsilon_is_released_where_the_terms_allow_it(

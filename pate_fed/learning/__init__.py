@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pate_fed.learning.choosing import STRATEGIES, choose_order
 from pate_fed.learning.settings import (
     STUDENTS,
     TABLE_STUDENTS,
@@ -20,6 +21,7 @@ from pate_fed.learning.settings import (
 
 if TYPE_CHECKING:
     from pate_fed.learning.device import resolve_device
+    from pate_fed.learning.experts import expert_scores
     from pate_fed.learning.features import Encoder, encoder_for, fit_encoder
     from pate_fed.learning.forests import Forest, train_forest
     from pate_fed.learning.noise_rate import estimate_noise_rate, least_noise_rate
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pate_fed.learning.training import train_student
 
 __all__ = [
+    "STRATEGIES",
     "STUDENTS",
     "TABLE_STUDENTS",
     "TABLE_TEACHERS",
@@ -39,8 +42,10 @@ __all__ = [
     "StudentSettings",
     "Teacher",
     "TeacherSettings",
+    "choose_order",
     "encoder_for",
     "estimate_noise_rate",
+    "expert_scores",
     "fit_encoder",
     "least_noise_rate",
     "resolve_device",
@@ -55,6 +60,7 @@ _LAZY = {
     "train_forest": "forests",
     "Student": "student",
     "encoder_for": "features",
+    "expert_scores": "experts",
     "fit_encoder": "features",
     "train_student": "training",
     "estimate_noise_rate": "noise_rate",

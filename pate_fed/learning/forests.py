@@ -75,6 +75,10 @@ class Forest:
         """The class of each row; int64 (n,)."""
         return np.asarray(self.scores(rows).argmax(axis=1), dtype=np.int64)
 
+    def predict_proba(self, rows: NDArray[np.float64]) -> NDArray[np.float32]:
+        """A random forest's class probabilities: float32 (n, classes), rows sum to 1."""
+        return self.scores(rows).astype(np.float32)
+
     def _leaves(self, rows: NDArray[np.float32]) -> NDArray[np.int64]:
         """The leaf that each row reaches in each tree: int64 (n, trees)."""
         at = np.repeat(self.roots[None, :], len(rows), axis=0)

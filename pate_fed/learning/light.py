@@ -30,7 +30,14 @@ from pate_fed.learning.heads import (
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.models import Classifier, Shape
 
-__all__ = ["HeadStudent", "empty_light", "fit_head_student", "fit_light_teacher", "shared_features"]
+__all__ = [
+    "HeadStudent",
+    "empty_light",
+    "fit_experts",
+    "fit_head_student",
+    "fit_light_teacher",
+    "shared_features",
+]
 
 JITTER = 1e-6  # of a kernel's unit diagonal
 ALPHAS = (0.8, 0.95, 0.99, 0.997)  # how far labels spread over the graph
@@ -145,6 +152,29 @@ def fit_head_student(
     model.output.sharpness.fill_(sharpness)
     loss = float(nn.functional.cross_entropy(sharpness * left_out, truth))
     return HeadStudent(model, alpha, agreement, loss, share)
+
+
+def fit_experts(
+    pixels: Tensor,
+    index: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    *,
+    num_classes: int,
+    encoder: Encoder,
+) -> NDArray[np.float32]:
+    """Scores in [0, 1] of one kernel regression a class, on "this class or not".
+
+    Shapes: pixels (n, C, H, W), index int64 (m,) into them, labels (m,), to (n, classes).
+    """
+    front = encoder.front().to(pixels.device)
+    features = torch.cat([front(part) for part in torch.split(pixels, PART)])
+    own = features[torch.from_numpy(np.array(index)).to(pixels.device)]
+    targets = _targets(labels, num_classes, pixels.device)
+    # Regressions on single classes share nothing but their kernel, so one solution holds them all.
+    centres = _some(own, MOST_CENTRES, torch.Generator().manual_seed(0))
+    model, _ = _kernel_model(front, own, targets, strengths=STRENGTHS, centres=centres)
+    scores = torch.cat([model.output(part) for part in torch.split(features, PART)])
+    return np.asarray(scores.clamp(0, 1).cpu().numpy(), dtype=np.float32)
 
 
 def _some(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:

@@ -1,6 +1,7 @@
 """PATE's privacy: mechanisms, noise, what they cost, the budget and the ledger. No torch, no flwr."""
 
 from pate_fed.privacy.audit import AuditResult, audit_all
+from pate_fed.privacy.basis import Basis, digest_of
 from pate_fed.privacy.conversion import ConvertedEpsilon, to_epsilon
 from pate_fed.privacy.distributed import DistributedGNMax, party_sigma
 from pate_fed.privacy.do_not_publish import (
@@ -30,6 +31,7 @@ __all__ = [
     "RECORD",
     "SECURE_SUM",
     "AuditResult",
+    "Basis",
     "BudgetFilter",
     "ConfidentGNMax",
     "ConvertedEpsilon",
@@ -57,6 +59,7 @@ __all__ = [
     "data_dependent_epsilon_do_not_publish",
     "data_dependent_rdp",
     "describe",
+    "digest_of",
     "epsilon_of",
     "epsilon_text",
     "hospital_noise",

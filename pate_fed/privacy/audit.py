@@ -20,7 +20,7 @@ from pate_fed.privacy.checks import check_count, check_delta, is_number
 from pate_fed.privacy.events import RECORD, Cost, Mechanism, Protection
 from pate_fed.privacy.filter import epsilon_of
 from pate_fed.privacy.ledger_words import epsilon_text
-from pate_fed.privacy.mechanisms import ConfidentGNMax, GNMax, LNMax, Release
+from pate_fed.privacy.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
 from pate_fed.privacy.noise import NoiseSource
 from pate_fed.privacy.orders import Floats, check_histograms
 
@@ -209,7 +209,7 @@ def audit_all(
         raise InputError(f"shrink={shrink!r}: must be above 0 and at most 1")
     return [
         audit(
-            replace(case.mechanism, **case.shrunk(shrink)),
+            case.sampled(shrink),
             case.totals,
             case.neighbour,
             noise=noise,
@@ -234,11 +234,29 @@ class _Case:
     queries: int = 4
     delta: float = 0.1
     bit_only: bool = False
+    predictions: tuple[float, ...] = ()
 
-    def shrunk(self, factor: float) -> dict[str, Any]:
-        """The parameters of the noise, each times `factor`."""
+    def sampled(self, factor: float) -> Releasing:
+        """The mechanism with `factor` times its noise, beside the student where it has one."""
         names = ("scale", "sigma", "sigma1", "sigma2")
-        return {part: factor * value for part, value in self.mechanism.parameters().items() if part in names}
+        values = self.mechanism.parameters().items()
+        made = replace(self.mechanism, **{part: factor * value for part, value in values if part in names})
+        return _BesideStudent(made, self.predictions) if isinstance(made, InteractiveGNMax) else made
+
+
+class _BesideStudent:
+    """Interactive-GNMax whose student says the same of every query."""
+
+    def __init__(self, mechanism: InteractiveGNMax, predictions: tuple[float, ...]) -> None:
+        self._mechanism, self._predictions = mechanism, predictions
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mechanism, name)
+
+    def release(self, totals: ArrayLike, noise: NoiseSource) -> Release:
+        """Noisy labels of a batch."""
+        said = np.tile(self._predictions, (len(np.asarray(totals)), 1))
+        return self._mechanism.release(totals, noise, predictions=said)
 
 
 def _cases() -> Iterator[_Case]:
@@ -258,4 +276,17 @@ def _cases() -> Iterator[_Case]:
         totals=(5, 3, 2),
         neighbour=(6, 2, 2),
         bit_only=True,
+    )
+    yield _Case(
+        name="Interactive-GNMax, check against the student",
+        mechanism=InteractiveGNMax(**size, threshold=2, sigma1=2.0, sigma2=100.0, confidence=0.9),
+        totals=(5, 3, 2),
+        neighbour=(6, 2, 2),
+        bit_only=True,
+        predictions=(0.34, 0.33, 0.33),
+    )
+    yield _Case(
+        name="Interactive-GNMax, argmax at a two-way tie",
+        mechanism=InteractiveGNMax(**size, threshold=-1000, sigma1=100.0, sigma2=3.0, confidence=0.9),
+        predictions=(0.05, 0.05, 0.9),
     )

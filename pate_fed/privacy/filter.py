@@ -115,6 +115,17 @@ class BudgetFilter:
         further = (left - cap * both) // asked if asked else most - cap
         return min(most, cap + further)
 
+    def share_spent(self, events: Iterable[PrivacyEvent]) -> float:
+        """The part of the budget for labels that is spent, 0 to 1; 1 where it allows nothing.
+
+        Raises:
+            InputError: an event with another protection than the budget's.
+        """
+        order = Fraction(self.order)
+        room = self.room - self.reserved.rdp(order)
+        spent = self._spent(events, order) - self.reserved.rdp(order)
+        return 1.0 if room <= 0 else min(1.0, float(spent / room))
+
     def holds(self, cost: Cost) -> bool:
         """Whether a total cost, `reserved` in it, is within the budget; exact, so any spend counts."""
         return cost.rdp(Fraction(self.order)) <= self.room

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed import __version__
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.privacy.basis import Basis
 from pate_fed.privacy.events import Cost, PrivacyEvent
 from pate_fed.privacy.filter import epsilon_of
 from pate_fed.privacy.ledger_file import WriterLock, connect, create_file, disconnect, insert_row
@@ -125,17 +126,20 @@ class Ledger:
         index: ArrayLike,
         answered: ArrayLike,
         label: ArrayLike,
+        basis: Basis | None = None,
     ) -> Entry:
         """Write what a release cost together with its labels, in one transaction, before they are used.
 
-        Shapes: `index` int (asked,), the queries' places in the public pool; `answered` bool (asked,);
-        `label` int (asked,), -1 where not answered.
+        `basis` is the student that had a part in the batch, where one had. Shapes: `index` int (asked,), the
+        queries' places in the public pool; `answered` bool (asked,); `label` int (asked,), -1 where not
+        answered.
 
         Raises:
             InputError: arrays that do not go with the event.
             BudgetError: the budget would be passed.
-            IntegrityError: a batch that was charged before, an event that the terms do not allow, or a ledger
-                that cannot be written. In every case nothing was charged and nothing may be released.
+            IntegrityError: a batch that was charged before, an event that the terms do not allow, a student
+                of anything but this ledger's rows, or a ledger that cannot be written. In every case nothing
+                was charged and nothing may be released.
         """
         outputs = _check_outputs(event, index, answered, label)
         if not is_digest(batch_digest):
@@ -143,6 +147,8 @@ class Ledger:
         with self._guard:
             self._require_writable()
             self.terms.refuse(event)
+            if basis is not None:
+                basis.require_past({entry.hash for entry in self._entries})
             if batch_digest in self._batches:
                 raise IntegrityError(
                     f"the batch {batch_digest[:12]}… was charged before; it is never released again"
@@ -163,6 +169,7 @@ class Ledger:
                 outputs=outputs_digest(outputs.index, outputs.answered, outputs.label),
                 epsilon=epsilon,
                 previous=self._head,
+                basis=basis,
             )
             sealed = _sealed(row, self._key)
             self._write(sealed, outputs)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.privacy.basis import Basis
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.events import PLAIN, Cost, Mechanism, PrivacyEvent, Protection, Sight
 from pate_fed.privacy.filter import BudgetFilter
@@ -199,7 +200,10 @@ class LedgerTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One charge as it stands in the ledger; `epsilon` is the student's ε at the terms' δ after it."""
+    """One charge as it stands in the ledger; `epsilon` is the student's ε at the terms' δ after it.
+
+    `basis` is None where nothing that was learnt had a part in the batch.
+    """
 
     seq: int
     time: str
@@ -211,6 +215,7 @@ class Entry:
     previous: str
     hash: str
     signature: str | None
+    basis: Basis | None = None
 
 
 def outputs_digest(index: NDArray[Any], answered: NDArray[Any], label: NDArray[Any]) -> str:
@@ -252,6 +257,7 @@ def charge_row(
     outputs: str,
     epsilon: float,
     previous: str,
+    basis: Basis | None = None,
 ) -> Row:
     """The row of one charge, without hash and signature."""
     return {
@@ -271,6 +277,7 @@ def charge_row(
         "private": int(event.private),
         "version": version,
         "epsilon": epsilon,
+        "body": None if basis is None else canonical({"basis": asdict(basis)}),
         "previous": previous,
     }
 
@@ -303,7 +310,8 @@ def entry_from_row(row: Row) -> Entry:
         "hash",
         "signature",
     )
-    return Entry(event=event, **{name: row[name] for name in kept})
+    basis = None if row["body"] is None else Basis(**json.loads(row["body"])["basis"])
+    return Entry(event=event, basis=basis, **{name: row[name] for name in kept})
 
 
 def _mechanism_dict(mechanism: Mechanism) -> dict[str, Any]:

@@ -233,6 +233,7 @@ def _replay(chain: Chain, rows: Sequence[Row], outputs: dict[int, list[tuple[Any
         if entry.batch_digest in batches:
             raise IntegrityError(f"row {place} charges a batch a second time: repeated")
         batches.add(entry.batch_digest)
+        _check_basis(entry, entries)
         released.append(_outputs(entry, outputs.get(place, [])))
         cost += entry.event.cost()
         asked, answered = asked + entry.event.asked, answered + entry.event.answered
@@ -260,6 +261,16 @@ def _entry(row: Row, terms: LedgerTerms) -> Entry:
     except (KeyError, TypeError, ValueError, AttributeError, InputError, IntegrityError) as error:
         raise IntegrityError(f"row {row['seq']} holds no charge that the terms allow") from error
     return entry
+
+
+def _check_basis(entry: Entry, earlier: Sequence[Entry]) -> None:
+    """Choices depend on past outputs only."""
+    if entry.basis is None:
+        return
+    try:
+        entry.basis.require_past({row.hash for row in earlier})
+    except IntegrityError as error:
+        raise IntegrityError(f"row {entry.seq}: {error}") from error
 
 
 def _outputs(entry: Entry, values: list[tuple[Any, ...]]) -> Outputs:

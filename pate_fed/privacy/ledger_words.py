@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any
 
-from pate_fed.privacy.events import Mechanism, PrivacyEvent, Sight
+from pate_fed.privacy.events import Mechanism, Sight
+from pate_fed.privacy.ledger_rows import Entry
 from pate_fed.privacy.ledger_verify import Chain, coordinator_epsilon, read_ledger
 from pate_fed.privacy.promise import promised_coordinator_epsilon, promised_epsilon, promised_words
 
@@ -107,7 +109,7 @@ def describe(path: Path) -> list[str]:
         f"Budget: {budget}",
         f"Spent: {report.asked} queries asked, {report.answered} answered, in {len(chain.entries)} releases",
         *_bounds(report),
-        *(_entry_line(entry.seq, entry.time, entry.event, entry.epsilon) for entry in chain.entries),
+        *(_entry_line(entry, chain.entries) for entry in chain.entries),
     ]
 
 
@@ -167,6 +169,11 @@ def _mechanism(mechanism: Mechanism) -> str:
     return f"{mechanism.name} with {values}; noise and threshold in votes"
 
 
-def _entry_line(seq: int, time: str, event: PrivacyEvent, epsilon: float) -> str:
+def _entry_line(entry: Entry, entries: Sequence[Entry]) -> str:
+    event, chosen = entry.event, ""
     counts = f"{event.asked} asked, {event.answered} answered"
-    return f"  {seq:>4}  {time}  {event.mechanism.name}: {counts}, then ε={epsilon_text(epsilon)}"
+    if entry.basis is not None:
+        last = next(row.seq for row in entries if row.hash == entry.basis.learnt_to)
+        chosen = f"; round {entry.basis.round}, {entry.basis.strategy}, by a student of rows up to {last}"
+    line = f"  {entry.seq:>4}  {entry.time}  {event.mechanism.name}: {counts}"
+    return f"{line}, then ε={epsilon_text(entry.epsilon)}{chosen}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -295,20 +295,31 @@ class InteractiveGNMax(ConfidentGNMax):
             InputError: totals that are no vote totals, or predictions that are no probabilities.
         """
         votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
-        shares = check_predictions(predictions, votes.shape)
-        expected = np.rint(self.num_teachers * shares).astype(np.int64)
-        top = (votes - expected).max(axis=1)
+        top = self.contradiction(votes, predictions)
         release, answered = self._checked(votes, top, noise, max_answers, protection, coordinator)
-        shares = shares[: release.asked]
+        seen = np.asarray(predictions)[: release.asked]
+        return replace(release, reinforced=frozen(self.reinforced(answered, seen)))
+
+    def contradiction(self, votes: Ints, predictions: ArrayLike) -> Ints:
+        """What the check looks at: the most that any class has beyond the student's expectation, in votes.
+
+        It moves by as much as the largest total does. Shapes: (queries, classes) both, to int64 (queries,).
+
+        Raises:
+            InputError: predictions that are no probabilities.
+        """
+        shares = check_predictions(predictions, votes.shape)
+        most: Ints = (votes - np.rint(self.num_teachers * shares).astype(np.int64)).max(axis=1)
+        return most
+
+    def reinforced(self, answered: Bools, predictions: ArrayLike) -> Ints:
+        """The student's own labels that an unpassed check confirms; from public things only.
+
+        Shapes: bool (asked,) and float (asked, classes) to int64 (asked,), -1 where none is.
+        """
+        shares = np.asarray(predictions, dtype=np.float64)
         sure = ~answered & (shares.max(axis=1) > self.confidence)
-        reinforced = np.where(sure, shares.argmax(axis=1), NOT_ANSWERED)
-        return Release(
-            asked=release.asked,
-            answered=release.answered,
-            label=release.label,
-            reinforced=frozen(reinforced.astype(np.int64)),
-            event=release.event,
-        )
+        return np.where(sure, shares.argmax(axis=1), NOT_ANSWERED).astype(np.int64)
 
 
 def _gaussian(l2_squared: int, sigma: float) -> Cost:

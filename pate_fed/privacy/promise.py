@@ -7,7 +7,7 @@ and no bound that was fixed beforehand. The budget is one, held by the filter at
 
 from __future__ import annotations
 
-from pate_fed.privacy.events import NOTHING
+from pate_fed.privacy.events import NOTHING, Cost, Mechanism
 from pate_fed.privacy.filter import epsilon_of
 from pate_fed.privacy.ledger_rows import LedgerTerms
 
@@ -18,15 +18,22 @@ def promised_epsilon(terms: LedgerTerms) -> float | None:
     """ε against the student and the public at the terms' δ, rounded up; None where nothing bounds it."""
     bounds = [] if terms.epsilon is None else [terms.epsilon]
     if terms.most_asked is not None and terms.most_answered is not None:
-        cost = terms.reserved
-        for mechanism in terms.mechanisms:
-            asked = terms.most_asked
-            if mechanism.answers_all:
-                asked = min(asked, terms.most_answered)
-            cost += mechanism.cost_asked(terms.protection) * asked
-            cost += mechanism.cost_answered(terms.protection) * min(asked, terms.most_answered)
-        bounds.append(epsilon_of(cost, terms.delta))
+        most = {
+            _most(mechanism, terms, terms.most_asked, terms.most_answered) for mechanism in terms.mechanisms
+        }
+        bounds.append(epsilon_of(sum(most, terms.reserved), terms.delta))
     return min(bounds, default=None)
+
+
+def _most(mechanism: Mechanism, terms: LedgerTerms, asked: int, answered: int) -> Cost:
+    """What one mechanism costs that gets all queries and labels.
+
+    The caps hold for all mechanisms together, so those of equal cost count once, however they share.
+    """
+    if mechanism.answers_all:
+        asked = min(asked, answered)
+    cost = mechanism.cost_asked(terms.protection) * asked
+    return cost + mechanism.cost_answered(terms.protection) * min(asked, answered)
 
 
 def promised_coordinator_epsilon(terms: LedgerTerms) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ NAMES = ("north", "east", "west")
 pytestmark = pytest.mark.slow
 
 
-def _start(rehearsal: Any, *options: str) -> tuple[Any, dict[str, Any]]:
+def _start(rehearsal: Any, *options: str, study: Callable[[str], str] = str) -> tuple[Any, dict[str, Any]]:
     folder = rehearsal.folder
-    (folder / "study.toml").write_text(rehearsal.write_tables(private=False), encoding="utf-8")
+    text = study(rehearsal.write_tables(private=False))
+    (folder / "study.toml").write_text(text, encoding="utf-8")
     (folder / "policy.toml").write_text("seeded_noise = true\n", encoding="utf-8")
     server = rehearsal.server("--insecure", *options)
     return server, {name: _hospital(rehearsal, name) for name in NAMES}
@@ -66,6 +68,27 @@ def test_a_killed_coordinator_goes_on_from_its_ledger(after: str, rehearsal: Any
         assert (labels["label"] >= 0).sum() == 60
     for party in hospitals.values():
         assert party.text.count("voted on 30 public inputs") == 2
+        assert "answered before" not in party.text
+
+
+def test_a_coordinator_killed_in_a_later_round_asks_and_charges_nothing_twice(rehearsal: Any) -> None:
+    noise = 'aggregator = "interactive-gnmax"\nthreshold = 5.0\nsigma1 = 1.0'
+    server, hospitals = _start(rehearsal, study=lambda text: text.replace('aggregator = "gnmax"', noise))
+    run_dir = rehearsal.folder / "run"
+    _wait(lambda: (run_dir / "round-2.npz").exists())
+    server.process.kill()
+    server.process.wait()
+    before, said = _entries(run_dir), (run_dir / "round-2.npz").read_bytes()
+    _wait(lambda: not [line for line in rehearsal.running() if "flower-superlink" in line], 20)
+    again = rehearsal.server("--insecure", name="again")
+    assert again.wait(240) == 0, again.text
+    assert [party.wait(60) for party in hospitals.values()] == [0, 0, 0]
+    entries = _entries(run_dir)
+    assert entries[: len(before)] == before
+    assert (run_dir / "round-2.npz").read_bytes() == said
+    with np.load(run_dir / "labels.npz") as labels:
+        assert len(np.unique(labels["index"])) == len(labels["index"]) == len(labels["reinforced"])
+    for party in hospitals.values():
         assert "answered before" not in party.text
 
 

@@ -29,7 +29,7 @@ TIE, MOVED = [5, 5, 0], [6, 4, 0]
 @pytest.mark.parametrize("seed", [1])
 def test_every_mechanism_passes(seed: int) -> None:
     results = audit_all(SeededNoise(seed), trials=10_000)
-    assert len(results) == 5
+    assert len(results) == 7
     for result in results:
         assert result.passed, result.line()
         # The audit is no formality: it does see something.

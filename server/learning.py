@@ -1,0 +1,128 @@
+"""The coordinator's student: of the study at its end, and of the labels so far where a round rests on one."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.data import Dataset
+from pate_fed.learning import TABLE_STUDENTS
+from pate_fed.learning.settings import EpochRecord
+from pate_fed.report import Epoch, Progress, RunLog, Samples
+from pate_fed.study import Study
+from server.exchange import Stopped
+from server.stages import Said
+
+if TYPE_CHECKING:
+    from pate_fed.learning import Forest, Student
+
+__all__ = ["Learner"]
+
+Ints = NDArray[np.int64]
+
+
+class Learner:
+    """Trains the study's kind of student on public inputs and released labels, int64 (m,) each."""
+
+    def __init__(
+        self,
+        study: Study,
+        dataset: Dataset,
+        *,
+        log: RunLog,
+        progress: Progress,
+        stop: threading.Event,
+        path: Path,
+    ) -> None:
+        self._study, self._dataset, self._path = study, dataset, path
+        self._log, self._progress, self._stop = log, progress, stop
+
+    def learn(self, index: Ints, label: Ints) -> Student | Forest:
+        """The study's student; its epochs are in the log, its TorchScript beside `path`.
+
+        Raises:
+            Stopped: the user asked to stop.
+        """
+        if self._study.student.name in TABLE_STUDENTS:
+            return self._forest(index, label, None)
+        student = self._network(index, label, None)
+        student.export(self._path.with_suffix(".ts"))
+        images = student.generate(48)
+        if images is not None:
+            self._log.write(Samples(images=images))
+        return student
+
+    def of_pool(self, number: int, index: Ints, label: Ints) -> Said:
+        """What a student for round `number` says of the public pool, and by what the round chooses.
+
+        Raises:
+            Stopped: the user asked to stop.
+        """
+        from pate_fed.learning import expert_scores
+
+        study, pool = self._study, self._dataset.public_images[: self._dataset.num_queries]
+        table = study.student.name in TABLE_STUDENTS
+        student = (self._forest if table else self._network)(index, label, number)
+        scores = said = student.predict_proba(pool)
+        if study.queries.strategy == "binary-experts":
+            scores = expert_scores(
+                pool,
+                index=index,
+                labels=label,
+                num_classes=self._dataset.num_classes,
+                seed=study.seed_for("experts", number),
+            )
+        return Said(probabilities=said, scores=scores)
+
+    def _forest(self, index: Ints, label: Ints, number: int | None) -> Forest:
+        from pate_fed.learning import train_forest
+
+        with self._progress.phase(_name(number), 1) as bar:
+            forest = train_forest(
+                self._dataset.public_images[index],
+                label,
+                num_classes=self._dataset.num_classes,
+                trees=self._study.student.trees,
+                seed=self._seed(number),
+            )
+            bar.advance()
+        return forest
+
+    def _network(self, index: Ints, label: Ints, number: int | None) -> Student:
+        from pate_fed.learning import train_student
+
+        study, dataset = self._study, self._dataset
+        pool, truth = dataset.num_queries, dataset.public_labels[index]
+        with self._progress.phase(_name(number), study.student.total_epochs) as bar:
+
+            def on_epoch(record: EpochRecord) -> None:
+                if number is None:
+                    self._log.write(Epoch.of(record))
+                bar.advance()
+                if self._stop.is_set():
+                    raise Stopped
+
+            return train_student(
+                dataset.public_images[:pool],
+                labelled_index=index,
+                labels=label,
+                num_classes=dataset.num_classes,
+                settings=study.student,
+                seed=self._seed(number),
+                device=study.engine.device,
+                test_images=dataset.public_images[pool:],
+                test_labels=dataset.public_labels[pool:],
+                on_epoch=on_epoch,
+                true_labels=truth if (truth >= 0).all() else None,
+            )
+
+    def _seed(self, number: int | None) -> int:
+        return self._study.seed_for("student", *([] if number is None else [number]))
+
+
+def _name(number: int | None) -> str:
+    return "learning" if number is None else f"learning, for round {number}"

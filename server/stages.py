@@ -1,0 +1,221 @@
+"""Rounds of questions: a student of the labels so far is the reference of the next round, and chooses it.
+
+A round is over when its part of the labels, of the queries or of the budget is used up; all three are public
+counts, so where a study stands follows from its ledger, also after a crash. What a student says of the public
+pool follows from released labels, so it is public too; it lies in the run directory, and the ledger names it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import IntegrityError
+from pate_fed.learning import choose_order
+from pate_fed.privacy import Basis, InteractiveGNMax, Ledger, digest_of
+from pate_fed.study import Queries
+
+__all__ = ["Said", "Stage", "Stages"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+_FEW = 50  # queries that are always worth a batch of their own
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Said:
+    """What was learnt of the public pool, float32 (pool, classes) each.
+
+    `scores` are what the next questions are chosen by: the student's `probabilities`, or binary experts'.
+    """
+
+    probabilities: Floats
+    scores: Floats
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 hex of both."""
+        return digest_of(self.probabilities, self.scores)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """A round and what shapes its questions; nothing does in the first, and where no label is there yet."""
+
+    number: int
+    basis: Basis | None = None
+    said: Said | None = None
+
+
+class Stages:
+    """Where a study with rounds stands. `learn` gives what is said by whoever learnt from some labels.
+
+    Its arguments are the round, an index into the public pool and labels, int64 (m,) each. `against` is the
+    mechanism of rounds in which the student is the reference, None where it only chooses.
+    """
+
+    def __init__(
+        self,
+        queries: Queries,
+        ledger: Ledger,
+        folder: Path,
+        *,
+        pool: int,
+        against: InteractiveGNMax | None,
+        learn: Callable[[int, Ints, Ints], Said],
+    ) -> None:
+        self._queries, self._ledger, self._folder = queries, ledger, folder
+        self._pool, self._against, self._learn = pool, against, learn
+        self._rounds = queries.rounds or 1
+        self._stages: dict[int, Stage] = {}
+
+    @property
+    def against(self) -> InteractiveGNMax | None:
+        """The mechanism of the present round where a student is its reference."""
+        return None if self.current().said is None else self._against
+
+    def current(self) -> Stage:
+        """The present round; its student learns when it is first asked for, and labels are there.
+
+        Raises:
+            IntegrityError: what an earlier process's student said is gone or damaged.
+        """
+        number = self._number()
+        if number > 1 and number not in self._stages and self._ledger_answered():
+            self._stages[number] = self._begin(number)
+        return self._stages.get(number, Stage(number))
+
+    def limit(self, room: int) -> int:
+        """How many of `room` queries the next batch may hold, so that a round ends near its part."""
+        number = self._number()
+        if number == self._rounds or not room:
+            return room
+        asked, answered, spent = self._progress()
+        terms, part = self._ledger.terms, number / self._rounds
+        most, few = [room], _FEW
+        if terms.most_answered is not None:
+            few = min(_FEW, max(1, terms.most_answered // (4 * self._rounds)))
+            most.append(max(few, math.ceil(part * terms.most_answered) - answered))
+        if terms.most_asked is not None:
+            most.append(math.ceil(part * terms.most_asked) - asked)
+        if spent < 1:
+            most.append(max(few, int(room * (part - spent) / (1 - spent))))
+        return min(most)
+
+    def choose(self, size: int) -> Ints:
+        """The next `size` queries, places in the public pool; each is asked once in a study."""
+        stage, strategy = self.current(), self._queries.strategy
+        done, _, _ = self._ledger.released()
+        order = np.arange(self._pool, dtype=np.int64)
+        if stage.said is not None:
+            order = choose_order(strategy, stage.said.scores[: self._pool])
+        chosen: Ints = order[~np.isin(order, done)][:size]
+        return chosen
+
+    def predictions(self, index: Ints) -> Floats | None:
+        """The present student's probabilities of some queries, where it is the reference."""
+        said = self.current().said
+        return None if said is None or self._against is None else said.probabilities[index]
+
+    def reinforced(self) -> Ints:
+        """The students' own labels that the teachers did not contradict: int64 (asked,), -1 where none is."""
+        found = [np.empty(0, dtype=np.int64)]
+        index, answered, _ = self._ledger.released()
+        start = 0
+        for entry in self._ledger.entries():
+            part = slice(start, start + entry.event.asked)
+            start = part.stop
+            labels = np.full(entry.event.asked, -1, dtype=np.int64)
+            if entry.basis is not None and entry.event.mechanism == self._against:
+                said = self._read(entry.basis).probabilities[index[part]]
+                labels = self._against.reinforced(answered[part], said)
+            found.append(labels)
+        return np.concatenate(found)
+
+    def labels(self) -> tuple[Ints, Ints]:
+        """Everything that a student may learn from: index and label, int64 (m,) each."""
+        index, answered, label = self._ledger.released()
+        label = np.where(answered, label, self.reinforced())
+        return index[label >= 0], label[label >= 0]
+
+    def _number(self) -> int:
+        asked, answered, spent = self._progress()
+        terms, rounds = self._ledger.terms, self._rounds
+        for number in range(1, rounds):
+            part = number / rounds
+            over = spent >= part
+            over = over or (
+                terms.most_answered is not None and answered >= math.ceil(part * terms.most_answered)
+            )
+            if not over and (terms.most_asked is None or asked < math.ceil(part * terms.most_asked)):
+                return number
+        return rounds
+
+    def _progress(self) -> tuple[int, int, float]:
+        """Queries and labels so far, and the part of the budget that is spent."""
+        events, budget = self._ledger.events(), self._ledger.terms.budget
+        spent = 0.0 if budget is None else budget.share_spent(events)
+        return sum(event.asked for event in events), sum(event.answered for event in events), spent
+
+    def _ledger_answered(self) -> bool:
+        return any(event.answered for event in self._ledger.events())
+
+    def _begin(self, number: int) -> Stage:
+        kept = [entry.basis for entry in self._ledger.entries()]
+        basis = next((each for each in kept if each is not None and each.round == number), None)
+        path = self._path(number)
+        if basis is not None:
+            return Stage(number, basis, self._read(basis))
+        if path.exists():  # a process that died before the round's first release had learnt already
+            said = _load(path)
+        else:
+            said = self._learn(number, *self.labels())
+            _save(path, said)
+        basis = Basis(
+            round=number,
+            strategy=self._queries.strategy,
+            learnt_to=self._ledger.head,
+            predictions=said.digest,
+        )
+        return Stage(number, basis, said)
+
+    def _read(self, basis: Basis) -> Said:
+        stage = self._stages.get(basis.round)
+        if stage is not None and stage.said is not None and stage.basis == basis:
+            return stage.said
+        path = self._path(basis.round)
+        said = _load(path)
+        if said.digest != basis.predictions:
+            raise IntegrityError(f"{path}: not what the ledger names as the predictions of this round")
+        self._stages[basis.round] = Stage(basis.round, basis, said)
+        return said
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"round-{number}.npz"
+
+
+def _load(path: Path) -> Said:
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            return Said(np.asarray(kept["probabilities"]), np.asarray(kept["scores"]))
+    except Exception as error:  # numpy raises what its readers meet first
+        raise IntegrityError(
+            f"{path}: the predictions that a round rests on are gone or damaged, so it cannot go on"
+        ) from error
+
+
+def _save(path: Path, said: Said) -> None:
+    """All of it or nothing; on the disk when this returns."""
+    part = path.with_suffix(".part")
+    with os.fdopen(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
+        np.savez_compressed(file, probabilities=said.probabilities, scores=said.scores)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
