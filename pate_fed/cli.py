@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pate_fed import __version__
 from pate_fed.arguments import Parser
 from pate_fed.cli_hospitals import add_hospital_commands
+from pate_fed.cli_label_dp import add_label_dp_command
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 
 if TYPE_CHECKING:
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-# Spelt out, as the room itself takes long to import.
+# Spelt out, as the rooms themselves take long to import.
+_DATASETS = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10")
 _REPRODUCTIONS = (
     "pate++-fashion-mnist",
     "pate++-mnist-votes",
     "fashion-mnist-frontier",
     "pate-2017-adult",
     "pate-2017-diabetes",
+    "label-dp-fashion-mnist",
 )
 
 
@@ -233,6 +236,7 @@ def _parser() -> Parser:
     _add_audit(commands)
     _add_ledger(commands)
     add_hospital_commands(commands)
+    add_label_dp_command(commands)
     _add_reproduce(commands)
     predict = commands.add_parser("predict", help="a student's classes for images in files")
     predict.add_argument("student", metavar="STUDENT", help="student.pt, or an exported student.ts")
@@ -249,7 +253,7 @@ def _parser() -> Parser:
 
 def _add_data(commands: argparse._SubParsersAction[Parser]) -> None:
     data = commands.add_parser("data", help="draw or read a data set, and show it")
-    data.add_argument("dataset", metavar="NAME", help="glyph, fashion-mnist, mnist, svhn or cifar10")
+    data.add_argument("dataset", metavar="NAME", help=", ".join(_DATASETS))
     data.add_argument("--preview", metavar="FILE.png", help="draw a contact sheet")
     data.add_argument("--data-dir", metavar="DIR", help="folder of the data files (else PATE_FED_DATA)")
     data.add_argument("--download", action="store_true", help="let torchvision fetch the data set")

@@ -239,3 +239,49 @@ def test_the_kept_totals_are_of_these_images(shared: Path) -> None:
         index, label = tables.released_labels(totals, epsilon=epsilon, seed=0)
         assert len(index) == 2200
         assert np.mean(label != truth[index]) == pytest.approx(wrong, abs=0.03)
+
+
+def test_label_dp_tables_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from pate_fed.label_dp.learners import LearnSettings
+    from pate_fed.label_dp.teachers import TeachSettings
+    from pate_fed.reproduce import label_dp
+
+    images, labels = _easy(10, 300)
+    data = SimpleNamespace(
+        private_images=images,
+        private_labels=labels,
+        public_images=images[:60].copy(),
+        public_labels=labels[:60],
+        num_classes=10,
+    )
+    monkeypatch.setattr(label_dp, "load_dataset", lambda name, data_dir: data)
+    monkeypatch.setattr(label_dp, "EPSILONS", (0.5, 4.0))
+    monkeypatch.setattr(label_dp, "OURS", ("noise-cluster", "randres+denoise-ssl", "pate-fm"))
+    monkeypatch.setattr(label_dp, "OTHERS", ("lp-1st",))
+    monkeypatch.setattr(label_dp, "RECORDS", 300)
+    true = label_dp._settings
+    quick = LearnSettings(epochs=1, batch_size=64)
+    small = TeachSettings(num_teachers=5, learn=quick, unlabelled=64)
+    monkeypatch.setattr(label_dp, "_settings", lambda plan: replace(true(plan), learn=quick, teach=small))
+    plan = Reproduction(data_dir=tmp_path, out_dir=tmp_path, seeds=1)
+    lines = reproduce("label-dp-fashion-mnist", plan)
+    path = plan.file("label-dp-runs", "csv")
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * (1 + 2 * 4)
+    assert any("RandRes, formula" in line and "15.5" in line and "85.8" in line for line in lines)
+    assert any("Equation 8" in line for line in lines) and any("90.7" in line for line in lines)
+    assert plan.file("label-dp", "png").read_bytes().startswith(b"\x89PNG")
+    kept = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join(kept[:-2]) + "\n", encoding="utf-8")
+    reproduce("label-dp-fashion-mnist", plan)
+    with path.open(encoding="utf-8", newline="") as file:
+        again = list(csv.DictReader(file))
+    drop = [{key: value for key, value in row.items() if key != "seconds"} for row in again]
+    assert drop == [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+    plan.file("label-dp-totals-mnist", "npy").write_bytes(b"no")
+    path.unlink()
+    with pytest.raises(InputError, match="not totals of teachers"):
+        reproduce("label-dp-fashion-mnist", plan)

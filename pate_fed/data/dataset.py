@@ -19,7 +19,7 @@ from pate_fed.errors import InputError
 
 __all__ = ["DATASETS", "Dataset", "Parts", "load_dataset", "pool_digest"]
 
-DATASETS: tuple[str, ...] = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10")
+DATASETS: tuple[str, ...] = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10")
 
 Progress = Callable[[int, int], None]
 

@@ -1,7 +1,8 @@
-"""Find and read the public data sets: idx files ourselves, SVHN and CIFAR-10 through torchvision.
+"""Find and read the public data sets: idx files ourselves, SVHN and CIFAR through torchvision, and pictures.
 
 The training part is private, the test part public, as in the papers. torchvision checks the MD5 of SVHN's and
-CIFAR-10's files before it opens them, which matters for CIFAR-10: its files are pickles.
+CIFAR-10's files before it opens them, which matters for CIFAR: its files are pickles. CINIC-10 is a folder of
+pictures.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.data.cifar_names import FINE_THINGS
+from pate_fed.data.cinic import find_cinic
 from pate_fed.data.dataset import Parts
 from pate_fed.data.idx import read_images, read_labels
 from pate_fed.errors import InputError
@@ -78,6 +81,13 @@ KINDS = {
         (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta"),
         ("cifar-10-batches-py", "CIFAR10/cifar-10-batches-py", "cifar10/cifar-10-batches-py", "."),
     ),
+    "cifar100": Kind(
+        "CIFAR-100",
+        "CIFAR100",
+        FINE_THINGS,
+        ("train", "test", "meta"),
+        ("cifar-100-python", "CIFAR100/cifar-100-python", "cifar100/cifar-100-python", "."),
+    ),
 }
 
 
@@ -93,8 +103,10 @@ def find_parts(name: str, *, data_dir: Path | None, download: bool, downloads: P
     Raises:
         InputError: no such folder, or files that are missing; the error names them and where it looked.
     """
-    kind = KINDS[name]
     root = _data_dir(data_dir) or downloads
+    if name == "cinic10":
+        return find_cinic(root, download=download)
+    kind = KINDS[name]
     paths = _find(kind, root)
     if paths is None and download:
         _download(kind, root)
@@ -137,7 +149,8 @@ def _missing(name: str, kind: Kind, root: Path, *, given: bool) -> str:
     files = [f"{file}.gz" if kind.files is _IDX else file for file in kind.files]
     places = [str(root / folder) for folder in kind.folders]
     where = f"--data-dir {root} (or PATE_FED_DATA)" if given else "no --data-dir and no PATE_FED_DATA"
-    hint = "; unpack cifar-10-python.tar.gz there" if name == "cifar10" else ""
+    archive = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}.get(name)
+    hint = f"; unpack {archive} there" if archive else ""
     lacking = _lacking(kind, root)
     return (
         f"--dataset {name} with {where}: {kind.title}'s files {', '.join(files)} are looked for in "
@@ -205,11 +218,11 @@ def _from_torchvision(name: str, paths: tuple[Path, ...]) -> tuple[Part, Part]:
     if name == "svhn":
         _verify(dict(entry[1:] for entry in datasets.SVHN.split_list.values()), paths)
         return _svhn(datasets.SVHN(folder, split="train")), _svhn(datasets.SVHN(folder, split="test"))
-    cifar = datasets.CIFAR10
+    cifar = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100
     md5 = {**dict(cifar.train_list), **dict(cifar.test_list), cifar.meta["filename"]: cifar.meta["md5"]}
     _verify(md5, paths)
 
-    class Here(datasets.CIFAR10):  # type: ignore[misc]
+    class Here(cifar):  # type: ignore[misc, valid-type]
         base_folder = folder.name  # the files may lie in a folder of another name
 
     return _cifar(Here(folder.parent, train=True)), _cifar(Here(folder.parent, train=False))

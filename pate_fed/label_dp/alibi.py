@@ -73,13 +73,9 @@ class Alibi:
         joint = np.exp(log - log.max(axis=1, keepdims=True))
         return np.asarray(joint / joint.sum(axis=1, keepdims=True))
 
-    def release(self, labels: ArrayLike, noise: NoiseSource) -> PrivateLabels:
-        """The likeliest class of each record, and the posterior under a uniform prior.
-
-        Raises:
-            InputError: labels that are none, or outside the classes.
-        """
-        posterior = self.posterior(self.noisy_rows(labels, noise))
+    def private_labels(self, rows: Ints, noise: NoiseSource, prior: Floats | None = None) -> PrivateLabels:
+        """The likeliest class of each released row and its posterior; a `prior` must be public."""
+        posterior = self.posterior(rows, prior)
         return PrivateLabels(
             label=posterior.argmax(axis=1).astype(np.int64),
             num_classes=self.num_classes,
@@ -90,3 +86,11 @@ class Alibi:
             private=noise.private,
             posterior=posterior,
         )
+
+    def release(self, labels: ArrayLike, noise: NoiseSource) -> PrivateLabels:
+        """The likeliest class of each record, and the posterior under a uniform prior.
+
+        Raises:
+            InputError: labels that are none, or outside the classes.
+        """
+        return self.private_labels(self.noisy_rows(labels, noise), noise)

@@ -53,9 +53,12 @@ class Graph:
         """
         start = np.zeros((self.count, classes))
         start[index, labels] = 1.0
-        start /= np.maximum(start.sum(axis=0), 1.0)
+        return self.smooth(start / np.maximum(start.sum(axis=0), 1.0), alpha=alpha)
+
+    def smooth(self, start: Floats, *, alpha: float, steps: int = STEPS) -> Floats:
+        """Scores (n, classes) that each input gets from its own `start` and its neighbours'."""
         scores = start
-        for _ in range(STEPS):
+        for _ in range(steps):
             scores = alpha * (self._normed @ scores) + (1 - alpha) * start
         return np.asarray(scores, dtype=np.float64)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pate_fed.errors import InputError
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
 from pate_fed.reproduce.frontier import reproduce_frontier
+from pate_fed.reproduce.label_dp import reproduce_label_dp
 from pate_fed.reproduce.mnist import reproduce_mnist
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.tables import proposition2_epsilon, proposition2_sigma, reproduce_tables
@@ -19,6 +20,7 @@ _MAKERS: dict[str, Callable[[Reproduction, Callable[[str], None]], list[str]]] =
     "fashion-mnist-frontier": reproduce_frontier,
     "pate-2017-adult": reproduce_adult,
     "pate-2017-diabetes": reproduce_diabetes,
+    "label-dp-fashion-mnist": reproduce_label_dp,
 }
 REPRODUCTIONS: tuple[str, ...] = tuple(_MAKERS)
 

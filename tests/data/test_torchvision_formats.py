@@ -145,3 +145,68 @@ def test_a_download_is_read_and_kept(
         found = load_dataset("mnist", download=True, cache_dir=tmp_path)
         assert len(found.private_labels) == 20
     assert fetched == [tmp_path / "downloads"]
+
+
+@pytest.fixture
+def cifar100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "data" / "cifar-100-python"
+    folder.mkdir(parents=True)
+
+    def write(name: str, content: dict[str, object]) -> list[str]:
+        (folder / name).write_bytes(pickle.dumps(content))
+        return [name, md5_of(folder / name)]
+
+    def part(count: int) -> dict[str, object]:
+        pixels = np.random.RandomState(count).randint(0, 256, (count, 3072)).astype(np.uint8)
+        return {"data": pixels, "fine_labels": [number % 100 for number in range(count)]}
+
+    monkeypatch.setattr(datasets.CIFAR100, "train_list", [write("train", part(120))])
+    monkeypatch.setattr(datasets.CIFAR100, "test_list", [write("test", part(30))])
+    name, digest = write("meta", {"fine_label_names": [str(number) for number in range(100)]})
+    meta = {"filename": name, "key": "fine_label_names", "md5": digest}
+    monkeypatch.setattr(datasets.CIFAR100, "meta", meta)
+    return folder
+
+
+def test_cifar100_is_read_with_its_fine_classes(cifar100: Path) -> None:
+    found = load("cifar100", cifar100.parent)
+    assert found.num_classes == 100 and found.class_names[0] == "apple" and found.class_names[99] == "worm"
+    assert found.private_images.shape == (120, 32, 32, 3) and found.public_images.shape == (30, 32, 32, 3)
+    assert found.private_labels[:3].tolist() == [0, 1, 2] and found.private_labels[110] == 10
+    (cifar100 / "meta").write_bytes(b"another")
+    with pytest.raises(InputError, match="meta: the file is damaged"):
+        load_dataset("cifar100", data_dir=cifar100, cache_dir=cifar100.parent / "other")
+
+
+def test_cinic10_is_a_folder_of_pictures(tmp_path: Path) -> None:
+    from PIL import Image
+
+    from pate_fed.data.cinic import CLASSES
+
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 3), ("test", 2)):
+        for label, name in enumerate(CLASSES):
+            folder = tmp_path / "CINIC-10" / part / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(0, 200, (32, 32, 3), dtype=np.uint8)
+                pixels[0, 0] = 20 * label
+                Image.fromarray(pixels).save(folder / f"cifar10-{part}-{number}.png")
+    grey = tmp_path / "CINIC-10" / "train" / "frog" / "n0.png"
+    Image.fromarray(np.full((32, 32), 120, dtype=np.uint8)).save(grey)
+    found = load_dataset("cinic10", data_dir=tmp_path, cache_dir=tmp_path / "cache")
+    assert len(found.private_labels) == 31 and len(found.public_labels) == 20
+    assert np.array_equal(found.private_images[:, 0, 0, 0], 20 * found.private_labels)
+    assert found.class_names == CLASSES and not np.array_equal(
+        found.public_labels, np.sort(found.public_labels)
+    )
+
+    Image.new("RGB", (16, 32)).save(grey)
+    with pytest.raises(InputError, match=r"n0\.png: 16×32 pixels"):
+        load_dataset("cinic10", data_dir=tmp_path, cache_dir=tmp_path / "other")
+    for picture in (tmp_path / "CINIC-10" / "test" / "ship").iterdir():
+        picture.unlink()
+    with pytest.raises(InputError, match=r"ship: holds no \.png"):
+        load_dataset("cinic10", data_dir=tmp_path, cache_dir=tmp_path / "other")
+    with pytest.raises(InputError, match="--download cannot fetch it"):
+        load_dataset("cinic10", data_dir=tmp_path / "cache", download=True, cache_dir=tmp_path / "other")

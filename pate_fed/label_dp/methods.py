@@ -1,0 +1,330 @@
+"""Whole methods by name: how labels are made private, and how they are learnt from.
+
+LDP, figure 1: NoiseCluster alone (pipeline 1), private labels and a learner (pipeline 2), PATE-FM (pipeline
+3); LP-1ST, LP-2ST and ALIBI are what Table 6 compares with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError
+from pate_fed.label_dp.alibi import Alibi
+from pate_fed.label_dp.aug_descent import DescentSettings, aug_descent
+from pate_fed.label_dp.clusters import Clusterer, encoder_clusters, fine_clusters, noise_clusters
+from pate_fed.label_dp.denoise import denoise, equation8, estimated_accuracy
+from pate_fed.label_dp.federation import FederatedClusters, sum_in_one_process
+from pate_fed.label_dp.learners import LearnSettings, ldp_normal, ldp_ssl
+from pate_fed.label_dp.names import METHODS
+from pate_fed.label_dp.noise_cluster import NoiseCluster
+from pate_fed.label_dp.pate_fm import plan_pate_fm
+from pate_fed.label_dp.public import PublicInputs
+from pate_fed.label_dp.randres import PriorRes, RandRes
+from pate_fed.label_dp.release import NO_LABEL, PrivateLabels, label_accuracy
+from pate_fed.label_dp.teachers import TeachSettings, queries_of, teach
+from pate_fed.learning.models import Classifier
+from pate_fed.privacy.noise import NoiseSource
+
+__all__ = ["MethodSettings", "Outcome", "run_method"]
+
+Ints = NDArray[np.int64]
+
+MIXUP = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodSettings:
+    """What all methods are given alike; `num_clusters` None takes a number that suits the method.
+
+    `hospitals` are the positions of each hospital's records where labels are not in one place; then
+    randomised response runs at each of them, and NoiseCluster's counts are summed under masks.
+    """
+
+    delta: float = 1e-5
+    learn: LearnSettings = field(default_factory=LearnSettings)
+    descent_weight: float = 25.0
+    clusterer: Clusterer = encoder_clusters
+    num_clusters: int | None = None
+    teach: TeachSettings = field(default_factory=TeachSettings)
+    student_labels: int | None = None
+    hospitals: tuple[Ints, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Outcome:
+    """What a method gave: `classify` gives classes of images, `networks` what can be exported, if any.
+
+    `facts` are figures about the method for people; those whose name ends with "_measured" were taken with
+    the true labels at hand, and are not to be published.
+    """
+
+    method: str
+    labels: PrivateLabels
+    classify: Callable[[NDArray[np.uint8]], Ints]
+    networks: list[Classifier] = field(default_factory=list)
+    facts: dict[str, float | int | None] = field(default_factory=dict)
+
+
+class _Run:
+    """One method on one set of records; `truth` are the private labels."""
+
+    def __init__(
+        self,
+        public: PublicInputs,
+        truth: Ints,
+        epsilon: float,
+        noise: NoiseSource,
+        settings: MethodSettings,
+        seed: int,
+        totals: Ints | None,
+    ) -> None:
+        self.public, self.truth, self.epsilon, self.noise = public, truth, epsilon, noise
+        self.settings, self.seed, self.totals = settings, seed, totals
+        self.facts: dict[str, float | int | None] = {}
+
+    # How labels become private.
+
+    def randres(self) -> PrivateLabels:
+        """At one place or, in the local model, at each hospital by itself: the law is the same."""
+        mechanism = RandRes(num_classes=self.public.num_classes, epsilon=self.epsilon)
+        if not self.settings.hospitals:
+            return mechanism.release(self.truth, self.noise)
+        label = np.full(len(self.public), NO_LABEL, dtype=np.int64)
+        for part in self.settings.hospitals:
+            label[part] = mechanism.release(self.truth[part], self.noise).label
+        return replace(
+            mechanism.release([0], self.noise),
+            label=label,
+            how=f"randomised response at {len(self.settings.hospitals)} hospitals",
+        )
+
+    def pate_fm(self) -> tuple[PrivateLabels, list[Classifier]]:
+        """Labels of all records by the student, and the student."""
+        settings, records = self.settings, len(self.public)
+        plan = plan_pate_fm(
+            num_teachers=settings.teach.num_teachers,
+            num_classes=self.public.num_classes,
+            epsilon=self.epsilon,
+            delta=settings.delta,
+            labels=settings.student_labels,
+        )
+        queries = queries_of(records, plan.asked, seed=self.public.seed)
+        totals = self.totals
+        if totals is None:
+            totals = teach(self.public, self.truth, queries, settings.teach, seed=self.public.seed)
+        answered = plan.release(totals[: len(queries)], queries, records, self.noise)
+        self.facts["answers"] = int((answered.label != NO_LABEL).sum())
+        self.facts["answers_right_measured"] = label_accuracy(answered.label, self.truth)
+        student = ldp_ssl(self.public, answered.label, settings.learn, seed=self.seed)
+        everywhere = self.public.probabilities([student]).argmax(axis=1)
+        labels = PrivateLabels(
+            label=np.asarray(everywhere, dtype=np.int64),
+            num_classes=answered.num_classes,
+            epsilon=answered.epsilon,
+            delta=answered.delta,
+            how=answered.how,
+            noise=answered.noise,
+            private=answered.private,
+        )
+        return labels, [student]
+
+    # Whole methods.
+
+    def noise_cluster(self) -> Outcome:
+        public, settings = self.public, self.settings
+        count = settings.num_clusters or noise_clusters(
+            len(public), public.num_classes, epsilon=self.epsilon, delta=settings.delta
+        )
+        clusters = public.clusters(settings.clusterer, count)
+        mechanism = NoiseCluster(
+            num_clusters=count,
+            num_classes=public.num_classes,
+            epsilon=self.epsilon,
+            delta=settings.delta,
+        )
+        if settings.hospitals:
+            labels = self._summed(clusters, count)
+        else:
+            labels = mechanism.release(clusters, self.truth, self.noise)
+            self.facts["sigma"] = mechanism.sigma
+        self.facts["clusters"] = count
+        return cluster_outcome(public, clusters, labels, count, self.facts)
+
+    def _summed(self, clusters: Ints, count: int) -> PrivateLabels:
+        """Counts of all hospitals, with noise from each, under masks."""
+        parts = self.settings.hospitals
+        federated = FederatedClusters(
+            num_clusters=count,
+            num_classes=self.public.num_classes,
+            epsilon=self.epsilon,
+            delta=self.settings.delta,
+            hospitals=len(parts),
+        )
+        vectors = {
+            f"hospital-{number:05d}": federated.answer(clusters[part], self.truth[part], self.noise)
+            for number, part in enumerate(parts)
+        }
+        total, survivors = sum_in_one_process(vectors)
+        self.facts["sigma"] = federated.sigma_party * len(parts) ** 0.5
+        return federated.release(total, clusters, self.noise, survivors=survivors)
+
+    def lp_2st(self) -> Outcome:
+        """Half of the labels teach a prior for the response on the other half; each is answered once."""
+        public, learn = self.public, self.settings.learn
+        first = RandRes(num_classes=public.num_classes, epsilon=self.epsilon)
+        second = PriorRes(num_classes=public.num_classes, epsilon=self.epsilon)
+        half = np.random.default_rng([2, self.seed]).random(len(public)) < 0.5
+        label = np.full(len(public), NO_LABEL, dtype=np.int64)
+        label[half] = first.release(self.truth[half], self.noise).label
+        staged = PrivateLabels(
+            label=label,
+            num_classes=public.num_classes,
+            epsilon=self.epsilon,
+            delta=0.0,
+            how="randomised response in two stages",
+            noise=self.noise.kind,
+            private=self.noise.private,
+        )
+        network = ldp_normal(public, staged, learn, seed=self.seed, mixup=MIXUP)
+        prior = public.probabilities([network])[~half]
+        label[~half] = second.release(self.truth[~half], prior, self.noise).label
+        return self._learnt(staged, [ldp_normal(public, staged, learn, seed=self.seed + 1, mixup=MIXUP)])
+
+    def alibi(self) -> Outcome:
+        """Twice: under a uniform prior, then under the first network's predictions."""
+        public, learn = self.public, self.settings.learn
+        mechanism = Alibi(num_classes=public.num_classes, epsilon=self.epsilon)
+        rows = mechanism.noisy_rows(self.truth, self.noise)
+        labels = mechanism.private_labels(rows, self.noise)
+        first = ldp_normal(public, labels, learn, seed=self.seed)
+        again = mechanism.private_labels(rows, self.noise, public.probabilities([first]))
+        return self._learnt(labels, [ldp_normal(public, again, learn, seed=self.seed + 1)])
+
+    def learn(self, labels: PrivateLabels, learner: str) -> Outcome:
+        """One of the learners from labels that are there."""
+        public, settings = self.public, self.settings
+        if learner in ("normal", "mixup"):
+            mixup = MIXUP if learner == "mixup" else 0.0
+            return self._learnt(
+                labels, [ldp_normal(public, labels, settings.learn, seed=self.seed, mixup=mixup)]
+            )
+        if learner == "ssl":
+            return self._learnt(labels, [ldp_ssl(public, labels.label, settings.learn, seed=self.seed)])
+        if learner == "aug-descent":
+            response = RandRes(num_classes=public.num_classes, epsilon=self.epsilon)
+            descent = DescentSettings(
+                learn=settings.learn,
+                unlabelled_weight=settings.descent_weight,
+                most_clean=response.probability if labels.delta == 0.0 else 1.0,
+            )
+            return self._learnt(labels, aug_descent(public, labels.label, descent, seed=self.seed))
+        return self._denoise(labels)
+
+    def _denoise(self, labels: PrivateLabels) -> Outcome:
+        public, settings = self.public, self.settings
+        count = settings.num_clusters or fine_clusters(len(public), public.num_classes)
+        clusters = public.clusters(settings.clusterer, count)
+        found = denoise(
+            labels.label,
+            clusters,
+            num_clusters=count,
+            num_classes=public.num_classes,
+            centres=public.centres(clusters, count),
+            seed=self.seed,
+        )
+        right = float((found.pseudo == self.truth).mean())
+        self.facts |= {
+            "clusters": count,
+            "spread": found.alpha,
+            "kept": int(found.kept.sum()),
+            "kept_right_measured": label_accuracy(np.where(found.kept, labels.label, NO_LABEL), self.truth),
+            "pseudo_right_measured": right,
+        }
+        if labels.delta == 0.0:
+            response = RandRes(num_classes=public.num_classes, epsilon=self.epsilon)
+            guess = estimated_accuracy(found.agreement, kept=response.probability, other=response.other)
+            self.facts |= {
+                "pseudo_right_estimated": guess,
+                "kept_right_equation8": equation8(guess, self.epsilon),
+                "kept_right_equation8_measured": equation8(right, self.epsilon),
+            }
+        kept = np.where(found.kept, labels.label, NO_LABEL)
+        return self._learnt(labels, [ldp_ssl(public, kept, settings.learn, seed=self.seed)])
+
+    def _learnt(self, labels: PrivateLabels, networks: list[Classifier]) -> Outcome:
+        def classify(images: NDArray[np.uint8]) -> Ints:
+            return np.asarray(self.public.probabilities(networks, images).argmax(axis=1), dtype=np.int64)
+
+        return Outcome(method="", labels=labels, classify=classify, networks=networks, facts=self.facts)
+
+
+def cluster_outcome(
+    public: PublicInputs,
+    clusters: Ints,
+    labels: PrivateLabels,
+    num_clusters: int,
+    facts: dict[str, float | int | None],
+) -> Outcome:
+    """Named clusters as a classifier: an image has the class of the cluster of the nearest mean features."""
+    centres = public.centres(clusters, num_clusters)
+    filled = np.flatnonzero(np.bincount(clusters, minlength=num_clusters))
+    names = np.zeros(num_clusters, dtype=np.int64)
+    names[clusters] = labels.label
+
+    def classify(images: NDArray[np.uint8]) -> Ints:
+        features, near = public.features_of(images), centres[filled]
+        gaps = (near**2).sum(axis=1) - 2 * features @ near.T
+        return np.asarray(names[filled[gaps.argmin(axis=1)]], dtype=np.int64)
+
+    return Outcome(method="", labels=labels, classify=classify, facts=facts)
+
+
+def run_method(
+    name: str,
+    public: PublicInputs,
+    labels: Ints,
+    *,
+    epsilon: float,
+    noise: NoiseSource,
+    settings: MethodSettings,
+    seed: int,
+    totals: Ints | None = None,
+) -> Outcome:
+    """One of `METHODS` from the private `labels`, int64 (n,), of the public inputs.
+
+    `totals` are ready totals of PATE-FM's teachers on `queries_of(records, asked, seed=public.seed)`.
+
+    Raises:
+        InputError: no such method, or settings that do not go with it.
+    """
+    if name not in METHODS:
+        near = get_close_matches(name, METHODS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InputError(f"--method {name}: one of {', '.join(METHODS)} is meant{hint}")
+    if settings.hospitals and not name.startswith(("randres", "lp-1st", "noise-cluster")):
+        raise InputError(
+            f"--hospitals with --method {name}: only randres, lp-1st and noise-cluster work where labels are "
+            "at hospitals"
+        )
+    run = _Run(public, labels, epsilon, noise, settings, seed, totals)
+    if name == "noise-cluster":
+        outcome = run.noise_cluster()
+    elif name == "alibi":
+        outcome = run.alibi()
+    elif name == "lp-2st":
+        outcome = run.lp_2st()
+    else:
+        mechanism, _, learner = {"lp-1st": "randres+mixup"}.get(name, name).partition("+")
+        if mechanism == "randres":
+            outcome = run.learn(run.randres(), learner)
+        else:
+            made, student = run.pate_fm()
+            outcome = run.learn(made, learner) if learner else run._learnt(made, student)
+    outcome.method = name
+    outcome.facts["labels_right_measured"] = label_accuracy(outcome.labels.label, labels)
+    return outcome

@@ -1,0 +1,156 @@
+"""PATE-FM: every teacher sees all features and its share of the labels; Confident-GNMax; a FixMatch student.
+
+Malek et al., "Antipodes of label differential privacy" (NeurIPS 2021); LDP, Algorithms 4 and 5. The shares
+are disjoint, so one replaced label changes one teacher, and one vote of a query moves. What is paid for:
+every query that is asked, answered or not, and every answer; both are capped beforehand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pate_fed.errors import InputError
+from pate_fed.label_dp.release import NO_LABEL, PrivateLabels
+from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
+from pate_fed.privacy.events import RECORD, PrivacyEvent
+from pate_fed.privacy.filter import epsilon_of
+from pate_fed.privacy.mechanisms import ConfidentGNMax
+from pate_fed.privacy.noise import NoiseSource
+
+__all__ = ["PateFM", "plan_pate_fm", "shares_of_labels", "vote"]
+
+Ints = NDArray[np.int64]
+
+MOST_LABELS = 250  # as in the papers; a semi-supervised student needs no more
+LEAST_LABELS = 2  # a class
+THRESHOLD, NOISE1 = 0.5, 1.6  # of the teachers, and of σ2: the papers' T 400 of 800, σ1 800 and σ2 500
+WANTED_NOISE = 0.3  # σ2 in units of the teachers that the plan pays for with fewer labels
+QUERIES = 2  # asked at most, an answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PateFM:
+    """What is fixed before the first vote is seen: the vote, and how much is asked and answered at most.
+
+    `epsilon` is what all of that costs at `delta` if both caps are reached, whatever the votes.
+    """
+
+    mechanism: ConfidentGNMax
+    asked: int
+    answered: int
+    epsilon: float
+    delta: float
+
+    def event(self, noise: NoiseSource) -> PrivacyEvent:
+        """The release with both caps reached."""
+        return PrivacyEvent(
+            mechanism=self.mechanism,
+            asked=self.asked,
+            answered=self.answered,
+            protection=RECORD,
+            noise=noise.kind,
+            private=noise.private,
+        )
+
+    def release(self, totals: ArrayLike, queries: Ints, records: int, noise: NoiseSource) -> PrivateLabels:
+        """Labels of the queries that were answered, -1 for all other records.
+
+        Shapes: `totals` int (asked, classes), `queries` int64 (asked,) positions among the `records`.
+
+        Raises:
+            InputError: totals that are none, or more queries than the plan has.
+        """
+        if len(queries) > self.asked:
+            raise InputError(f"{len(queries)} queries: the plan pays for {self.asked} at most")
+        release = self.mechanism.release(totals, noise, max_answers=self.answered)
+        label = np.full(records, NO_LABEL, dtype=np.int64)
+        label[queries[: release.asked][release.answered]] = release.label[release.answered]
+        return PrivateLabels(
+            label=label,
+            num_classes=self.mechanism.num_classes,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            how=(
+                f"Confident-GNMax of {self.mechanism.num_teachers} teachers, at most {self.answered} answers"
+            ),
+            noise=noise.kind,
+            private=noise.private,
+        )
+
+
+def plan_pate_fm(
+    *, num_teachers: int, num_classes: int, epsilon: float, delta: float, labels: int | None = None
+) -> PateFM:
+    """Noise for a budget: so many `labels`, or as many up to 250 as leave σ2 at 0.3 of the teachers.
+
+    Raises:
+        InputError: counts or budget out of range.
+    """
+    check_count("num_teachers", num_teachers, least=2)
+    check_epsilon(epsilon), check_delta(delta)
+    if labels is None:
+        most, least = max(MOST_LABELS, 5 * num_classes), LEAST_LABELS * num_classes
+        at_one = _sigma(1, num_teachers, num_classes, epsilon, delta)
+        labels = max(least, min(most, math.floor((WANTED_NOISE * num_teachers / at_one) ** 2)))
+    answered = check_count("labels", labels, least=1)
+    sigma2 = _sigma(answered, num_teachers, num_classes, epsilon, delta)
+    return _plan(answered, sigma2, num_teachers, num_classes, delta)
+
+
+def _plan(answered: int, sigma2: float, num_teachers: int, num_classes: int, delta: float) -> PateFM:
+    mechanism = ConfidentGNMax(
+        num_teachers=num_teachers,
+        num_classes=num_classes,
+        threshold=math.ceil(THRESHOLD * num_teachers),
+        sigma1=NOISE1 * sigma2,
+        sigma2=sigma2,
+    )
+    asked = QUERIES * answered
+    cost = mechanism.cost_asked(RECORD) * asked + mechanism.cost_answered(RECORD) * answered
+    return PateFM(
+        mechanism=mechanism,
+        asked=asked,
+        answered=answered,
+        epsilon=epsilon_of(cost, delta),
+        delta=delta,
+    )
+
+
+def _sigma(answered: int, num_teachers: int, num_classes: int, epsilon: float, delta: float) -> float:
+    """The least σ2, to one part in 1,000, at which both caps cost at most ε."""
+    low, high = 1e-2, 1e8
+    while high / low > 1.001:
+        middle = math.sqrt(low * high)
+        cost = _plan(answered, middle, num_teachers, num_classes, delta).epsilon
+        low, high = (low, middle) if cost <= epsilon else (middle, high)
+    return high
+
+
+def shares_of_labels(records: int, num_teachers: int, *, seed: int) -> list[Ints]:
+    """Disjoint positions, one share a teacher, all of them together every record.
+
+    Raises:
+        InputError: more teachers than records.
+    """
+    if not 1 <= num_teachers <= records:
+        raise InputError(f"--teachers {num_teachers}: must be from 1 to the {records} records")
+    order = np.random.default_rng(seed).permutation(records)
+    return [np.asarray(part, dtype=np.int64) for part in np.array_split(order, num_teachers)]
+
+
+def vote(
+    predict: Callable[[int, Ints], Ints], shares: list[Ints], num_queries: int, num_classes: int
+) -> Ints:
+    """Totals (queries, classes) of teachers that are trained one by one and forgotten.
+
+    `predict` trains teacher number i on the positions of its share and gives its classes of all queries.
+    """
+    totals = np.zeros((num_queries, num_classes), dtype=np.int64)
+    for number, share in enumerate(shares):
+        totals[np.arange(num_queries), predict(number, share)] += 1
+    return totals

@@ -1,0 +1,126 @@
+"""`pate-fed label-dp` from the outside: what it prints and writes, and every mistake with its code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pate_fed.cli import main
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """240 images whose bright stripe tells the class, of three; 60 more to test with."""
+    rng = np.random.default_rng(0)
+    for name, count in (("train", 240), ("test", 60)):
+        labels = np.arange(count) % 3
+        images = rng.integers(0, 50, (count, 16, 16, 1))
+        for row in range(4):
+            images[np.arange(count), 5 * labels + row] += 150
+        np.save(tmp_path / f"{name}-images.npy", images.astype(np.uint8))
+        np.save(tmp_path / f"{name}-labels.npy", labels)
+    return tmp_path
+
+
+def _command(records: Path, *more: str) -> list[str]:
+    files = ["--dataset", "files"]
+    for option, part in (("", "train"), ("test-", "test")):
+        for kind in ("images", "labels"):
+            files += [f"--{option}{kind}", str(records / f"{part}-{kind}.npy")]
+    return ["label-dp", *files, "--epochs", "8", "--clusters", "6", "--teachers", "4", *more]
+
+
+@pytest.mark.parametrize("method", ["randres+denoise-ssl", "noise-cluster", "lp-1st"])
+def test_a_run_prints_its_promise_and_writes_what_was_released(
+    records: Path, method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = records / "out"
+    more = ["--epsilon", "3", "--method", method, "--out", str(out), "--seed", "1"]
+    assert main(_command(records, *more)) == 0
+    text = capsys.readouterr().out.splitlines()
+    assert text[-1].startswith("SUCCESS  ε=3 δ=") and "unit=label" in text[-1]
+    assert "not private: seeded noise" in text[0] and "one record's label replaced" in text[0]
+    assert any("not to be published" in line for line in text)
+    figures = json.loads((out / "metrics.json").read_text())
+    assert figures["privacy"]["unit"] == "label" and figures["privacy"]["private"] is False
+    assert figures["accuracy"]["test"] > 0.5 and str(figures["accuracy"]["test"])[:6] in text[-1]
+    assert not any(name.endswith("_measured") for name in figures["figures"])
+    released = np.load(out / "labels.npz")["label"]
+    assert released.shape == (240,)
+    if method == "randres+denoise-ssl":
+        assert 0 < figures["figures"]["kept_right_equation8"] <= 1
+        assert 0 < figures["from_true_labels_do_not_publish"]["kept_right_measured"] <= 1
+    assert (out / "student.ts").exists() == (method != "noise-cluster")
+    if method == "lp-1st":
+        pictures = str(records / "test-images.npy")
+        assert main(["predict", str(out / "student.ts"), pictures]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 60
+
+
+def test_noise_that_protects_is_the_default(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(_command(records, "--epsilon", "1", "--method", "lp-1st", "--format", "json")) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["privacy"]["private"] is True and "CSPRNG" in figures["privacy"]["noise"]
+    assert figures["seed"] is None and figures["privacy"]["delta"] == 0
+
+
+def test_labels_at_hospitals_from_the_command_line(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--epsilon", "4", "--method", "noise-cluster", "--hospitals", "5", "--seed", "0"]
+    assert main(_command(records, *more)) == 0
+    assert "summed under masks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "message"),
+    [
+        (None, ["--epsilon", "0"], "--epsilon 0.0: must be"),
+        (None, ["--epsilon", "-1"], "--epsilon -1.0: must be"),
+        (None, ["--epsilon", "nan"], "--epsilon nan"),
+        (None, ["--epsilon", "1", "--clusters", "2"], "--clusters 2: must be at least the 3 classes"),
+        (None, ["--epsilon", "1", "--delta", "2", "--method", "noise-cluster"], "--delta 2.0"),
+        (None, ["--epsilon", "1", "--method", "randres+denoise"], "did you mean randres+denoise-ssl"),
+        (None, ["--epsilon", "1", "--network", "resnet"], "network is 'resnet'"),
+        (None, ["--epsilon", "1", "--clusterer", "mine"], "--clusterer mine"),
+        (None, ["--epsilon", "1", "--hospitals", "0"], "--hospitals 0"),
+        (None, ["--epsilon", "1", "--classes", "4"], "class 3 has no records"),
+        (None, ["--epsilon", "1", "--classes", "2"], "outside the classes: 0 to 1"),
+        (None, ["--epsilon", "1", "--method", "pate-fm", "--teachers", "1"], "--teachers 1"),
+        (lambda labels: labels - 1, ["--epsilon", "1"], "outside the classes"),
+        (lambda labels: labels * 0, ["--epsilon", "1", "--classes", "3"], "one class"),
+        (lambda labels: labels * 2, ["--epsilon", "1"], "class 1 has no records"),
+        (lambda labels: labels[:-1], ["--epsilon", "1"], "239 labels for 240 images"),
+        (lambda labels: labels / 2, ["--epsilon", "1"], "whole numbers (n,)"),
+    ],
+)  # fmt: skip
+def test_bad_input_ends_with_2_and_a_sentence(
+    records: Path, change: object, more: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = records / "train-labels.npy"
+    if change is not None:
+        np.save(path, change(np.load(path)))  # type: ignore[operator]
+    assert main(_command(records, *more)) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ") and message in error
+
+
+def test_missing_files_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["label-dp", "--epsilon", "1", "--dataset", "files"]) == 2
+    assert "needs --images FILE" in capsys.readouterr().err
+    folder = tmp_path / "file"
+    folder.write_text("")
+    assert main(["label-dp", "--epsilon", "1", "--dataset", "cifar100", "--data-dir", str(folder)]) == 2
+    assert "no such folder" in capsys.readouterr().err
+
+
+def test_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["label-dp", "--advise", "--epsilon", "1", "--classes", "10", "--records", "60000"]) == 0
+    text = capsys.readouterr().out
+    assert "--method randres+denoise-ssl" in text and "23.20 %" in text
+    command = ["label-dp", "--advise", "--epsilon", "0.01", "--format", "json"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "noise-cluster"
+    assert main(["label-dp", "--advise", "--epsilon", "0"]) == 2
+    assert "--epsilon 0.0" in capsys.readouterr().err
