@@ -113,8 +113,8 @@ class FixMatch:
         Raises:
             PateFedError: a loss is no longer finite; the error names the epoch and which.
         """
-        for epoch in range(1, self.settings.epochs + 1):
-            progress = (epoch - 1) / self.settings.epochs
+        for epoch in range(1, self.settings.stage_epochs + 1):
+            progress = (epoch - 1) / self.settings.stage_epochs
             self._optimiser.param_groups[0]["lr"] = self.settings.learning_rate * math.cos(1.37 * progress)
             yield self._epoch(epoch, sets)
 

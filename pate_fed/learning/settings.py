@@ -78,7 +78,7 @@ class StudentSettings:
     ones). `dropout` is the share of features that a discriminator drops, `input_noise` the deviation of the
     noise on its input.
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
-    None takes τ = β. It trains twice, `epochs` each time.
+    None takes τ = β. It trains twice, `epochs` each time; None is 10 epochs in all.
     "fixmatch" is one network; its β also sets how many labels of small loss teach it.
     "encoder-head" fits a head on features of the public inputs in closed form; the other values are not used.
     "forest", for tables, uses `trees` alone.
@@ -87,9 +87,9 @@ class StudentSettings:
         InputError: a value is out of range; the message names the key, the value and what is allowed.
     """
 
-    name: str = "co-teaching"
+    name: str = "pate++"
     network: str = "small-cnn"
-    epochs: int = 10
+    epochs: int | None = None
     batch_size: int = 100
     learning_rate: float = 3e-3
     noise_rate: float | None = None
@@ -103,12 +103,15 @@ class StudentSettings:
     trees: int = 100
 
     DEFAULT_NOISE_RATE = 0.2
+    DEFAULT_EPOCHS = 10
 
     def __post_init__(self) -> None:
         _choice("name", self.name, (*STUDENTS, *TABLE_STUDENTS))
         _choice("network", self.network, NETWORKS)
-        for key in ("epochs", "batch_size", "ramp_epochs", "test_every", "trees"):
+        for key in ("batch_size", "ramp_epochs", "test_every", "trees"):
             _whole(key, getattr(self, key))
+        if self.epochs is not None:
+            _whole("epochs", self.epochs)
         _number("learning_rate", self.learning_rate, above=0.0, below=10.0)
         _number("ema_decay", self.ema_decay, least=0.0, below=1.0)
         _number("dropout", self.dropout, least=0.0, below=1.0)
@@ -145,9 +148,14 @@ class StudentSettings:
         return 2 if self.name == "pate++" else 1
 
     @property
+    def stage_epochs(self) -> int:
+        """Epochs of each stage."""
+        return self.DEFAULT_EPOCHS // self.stages if self.epochs is None else self.epochs
+
+    @property
     def total_epochs(self) -> int:
         """Epochs of all stages together: the number of records."""
-        return 1 if self.name in LIGHT else self.epochs * self.stages
+        return 1 if self.name in LIGHT else self.stage_epochs * self.stages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

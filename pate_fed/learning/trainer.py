@@ -204,7 +204,7 @@ class Trainer:
             torch._foreach_lerp_(self.mean_weights, self.weights, 1.0 - decay)
 
     def _set_learning_rate(self, epoch: int) -> None:
-        progress = (epoch - 1) / self.settings.epochs
+        progress = (epoch - 1) / self.settings.stage_epochs
         factor = 1.0 if progress < 0.5 else 1.0 - 1.8 * (progress - 0.5)
         for optimiser in (self.optimiser, self.generator_optimiser):
             if optimiser is not None:

@@ -128,9 +128,9 @@ def _run_stages(
             device=str(pixels.device),
             history=history,
         )
-        for epoch in range(1 + saved.restore(trainer), settings.epochs + 1):
+        for epoch in range(1 + saved.restore(trainer), settings.stage_epochs + 1):
             record = trainer.run_epoch(epoch, sets)
-            if epoch % settings.test_every == 0 or epoch == settings.epochs:
+            if epoch % settings.test_every == 0 or epoch == settings.stage_epochs:
                 record = replace(record, test_accuracy=tested(student))
             # Epochs are counted through, losses and rates by the stage's own epoch.
             history.append(replace(record, epoch=len(history) + 1, stage=stage))
@@ -205,7 +205,7 @@ def _run_fixmatch(
         device=device,
     )
     for record in trained.run(sets):
-        if record.epoch % settings.test_every == 0 or record.epoch == settings.epochs:
+        if record.epoch % settings.test_every == 0 or record.epoch == settings.stage_epochs:
             record = replace(record, test_accuracy=_accuracy(student, test_images, test_labels))
         student.history.append(record)
         if on_epoch is not None:

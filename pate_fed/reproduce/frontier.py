@@ -26,6 +26,7 @@ from pate_fed.reproduce.votes import TRAINED, teachers_totals
 __all__ = ["LABELS", "FrontierRun", "reproduce_frontier", "sigma_for"]
 
 DELTA = 1e-5
+EPOCHS = 10  # of each stage of a student
 LABELS = {0.5: 500, 1.0: 800, 2.0: 1000, 3.0: 1300, 4.05: 1500, 5.04: 2000, 6.0: 2200}
 TEACHERS = ("small-cnn", "encoder-head")
 SLOW_EPSILONS = (4.05, 5.04, 2.0, 1.0)  # in this order, for students that take minutes each
@@ -121,7 +122,7 @@ def _train(
         labelled_index=index,
         labels=label,
         num_classes=totals.shape[1],
-        settings=StudentSettings(name=student),
+        settings=StudentSettings(name=student, epochs=EPOCHS),
         seed=seed,
         device=plan.device,
     )

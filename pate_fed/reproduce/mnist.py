@@ -24,6 +24,7 @@ __all__ = ["reproduce_mnist"]
 
 FILE = "pate_votes/mnist_250_teachers.npy"
 THRESHOLD, SIGMA1, SIGMA2, DELTA = 200.0, 150.0, 40.0, 1e-5
+EPOCHS = 10  # of each stage of a student
 LABELS = (286, 100)
 PAPER = {286: (1.97, 98.5)}  # ε and % of P18
 STUDENTS = ("encoder-head", "co-teaching")
@@ -100,7 +101,7 @@ def _train(
         labelled_index=index,
         labels=label,
         num_classes=totals.shape[1],
-        settings=StudentSettings(name=student),
+        settings=StudentSettings(name=student, epochs=EPOCHS),
         seed=seed,
         device=plan.device,
     )

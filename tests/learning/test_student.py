@@ -76,7 +76,7 @@ def test_probabilities_are_the_discriminators_mean(stripes: MakeStripes) -> None
 
 def test_co_teaching_keeps_what_the_schedule_says(stripes: MakeStripes) -> None:
     images, labels = stripes(100)
-    settings = replace(QUICK, noise_rate=0.3, ramp_epochs=3, epochs=4)
+    settings = replace(QUICK, name="co-teaching", noise_rate=0.3, ramp_epochs=3, epochs=4)
     student = _student(images, labels[:50], settings=settings)
     assert [record.kept_share for record in student.history] == pytest.approx([0.9, 0.8, 0.7, 0.7])
 
