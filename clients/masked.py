@@ -72,7 +72,8 @@ def refusal_for(error: IntegrityError) -> Refusal:
     """What the coordinator is told where a hospital does not enrol."""
     if not isinstance(error, RefusedError):
         return Refusal.FAULT
-    return Refusal.VERSION if error.reason is SumRefusal.VERSION else Refusal.MALFORMED
+    known = {SumRefusal.VERSION: Refusal.VERSION, SumRefusal.COORDINATOR: Refusal.COORDINATOR}
+    return known.get(error.reason, Refusal.MALFORMED)
 
 
 class MaskedStep:

@@ -79,6 +79,7 @@ class Refusal(Enum):
     POLICY_DAY = "refused by the hospital's policy: more queries than it answers in a day"
     MALFORMED = "the request is malformed"
     PLAIN = "by the study's terms votes leave this hospital masked only"
+    COORDINATOR = "this hospital began the study's secure summation with another coordinator or run directory"
     VERSION = "the request speaks another version of secure summation than this hospital's program"
     DATA = "the hospital's own data cannot be used"
     FAULT = "a fault at the hospital; its own log has the details"

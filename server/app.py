@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 import time
@@ -53,6 +54,7 @@ from server.terms import check_against_data, make_terms
 __all__ = ["Coordinator"]
 
 INTERRUPTED = 130
+KEPT_TO_GO_ON = ("inflight", "totals", "secure_sum")  # private; of no use once a study has come to its end
 
 
 class Coordinator:
@@ -82,11 +84,6 @@ class Coordinator:
         self._dataset = self._load()
         check_against_data(study, self._dataset)
         self._terms = make_terms(study, self._dataset)
-        if resume and self._terms.secure_sum:
-            raise InputError(
-                f"--run-dir {run_dir}: a study with --secure-sum cannot go on, as a batch under masks that "
-                "was cut off may be neither opened nor asked again; give another directory"
-            )
         self._noise = noise_from_seed(None if study.seed is None else study.seed_for("noise"))
         self._ledger_terms = make_ledger_terms(
             self._terms, noise=self._noise.kind, private=self._noise.private
@@ -230,6 +227,9 @@ class Coordinator:
                     )
         except Exception as error:
             self._error = self._error or error
+        if self._error is None:
+            for name in KEPT_TO_GO_ON:
+                shutil.rmtree(self._run_dir / name, ignore_errors=True)
 
     def _course(self, ledger: Ledger) -> Course:
         desk = Desk(self._terms, make_mechanism(self._terms), noise=self._noise, ledger=ledger)

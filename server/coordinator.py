@@ -40,8 +40,10 @@ from pate_fed.study import PROCESSES, Study
 from pate_fed.terms_privacy import make_interactive
 from server.exchange import Answer, exchange, wait_for_nodes
 from server.inflight import InFlight
+from server.kept import KeptTotals
 from server.learning import Learner
 from server.masked import ROUNDS, MaskedRounds
+from server.masked_state import MaskedState
 from server.release import Desk
 from server.rounds import Member, collect_votes, teach
 from server.stages import Said, Stages
@@ -71,7 +73,7 @@ class Findings:
     accuracy: Accuracy = field(default_factory=Accuracy)
     seconds: Seconds = field(default_factory=Seconds)
     student: Student | Forest | None = None
-    earlier: int = 0  # queries that were released before this process started: their totals are gone
+    earlier: int = 0  # queries that an earlier process released and whose totals are not known any more
 
     @property
     def asked_totals(self) -> NDArray[np.int64]:
@@ -102,22 +104,23 @@ class Course:
         self._ledger, self._log, self._progress, self._stop = ledger, log, progress, stop
         self._student_path, self._names = student_path, names
         self._window = _WINDOW_PER_CORE * cores() if study.engine.backend == "ray" else None
-        self._masked = MaskedRounds(terms, expected=sum_identities) if terms.secure_sum else None
         # A simulation begins anew; only where processes are apart is one worth going on with.
-        apart = study.engine.backend == PROCESSES
-        self._inflight = InFlight(student_path.parent / "inflight") if apart else None
+        apart, folder = study.engine.backend == PROCESSES, student_path.parent
+        self._inflight = InFlight(folder / "inflight") if apart else None
+        self._kept = KeptTotals(folder / "totals") if apart and not terms.adds_noise else None
+        state = MaskedState(folder / "secure_sum") if apart else None
+        self._masked = MaskedRounds(terms, expected=sum_identities, state=state) if terms.secure_sum else None
+        self._next_batch = self._after_the_last()
         self._learner = Learner(study, dataset, log=log, progress=progress, stop=stop, path=student_path)
         self._stages = Stages(
             study.queries,
             ledger,
-            student_path.parent,
+            folder,
             pool=dataset.num_queries,
             against=make_interactive(terms),
             learn=self._learn_of_pool,
         )
-        index, _, label = ledger.released()
-        confirmed = self._stages.reinforced()
-        self.found = Findings(index=index, label=label, reinforced=confirmed, earlier=len(index))
+        self.found = self._found_before()
 
     def run(self, grid: Grid) -> None:
         """Go through all phases.
@@ -166,7 +169,7 @@ class Course:
 
     def _ask(self, grid: Grid, members: dict[int, Member]) -> None:
         """Vote and release until labels, queries or the budget are used up."""
-        batch = len(self._ledger.entries())
+        batch = self._next_batch
         while size := self._stages.limit(self._desk.room(self._batch_size())):
             index = self._stages.choose(size)
             question = self._question(batch, RELEASE, index)
@@ -177,17 +180,51 @@ class Course:
                     self._desk.void(question.digest, index)
                     self._log_release(batch, asked=size, answered=0)
                 raise
+            said = self._stages.predictions(index)
+            checked = self._checked(totals, said)
+            if self._kept is not None:
+                self._kept.keep(question.digest, index=index, totals=totals, checked=checked)
             with self._timed("aggregate"):
-                said = self._stages.predictions(index)
                 basis = self._stages.current().basis
                 released = self._desk.release(
                     question.digest, index, totals, voters=voters, basis=basis, predictions=said
                 )
             if self._inflight is not None:
                 self._inflight.end()
-            self._keep(index, totals, released.label, said)
+            self._keep(index, totals, released.label, checked)
             self._log_release(batch, asked=released.asked, answered=int(released.answered.sum()))
             batch += 1
+
+    def _after_the_last(self) -> int:
+        """The next batch's number. One under masks that a coordinator left open, dying, is void first."""
+        charged = {entry.batch_digest for entry in self._ledger.entries()}
+        begun = None if self._masked is None else self._masked.begun
+        if begun is None:
+            return len(charged)
+        if begun.asked and begun.digest not in charged:
+            self._desk.void(begun.digest, begun.index)
+            self._log_release(begun.batch, asked=len(begun.index), answered=0)
+        return begun.batch + 1
+
+    def _found_before(self) -> Findings:
+        """What was released before this process started, with its totals where they were kept."""
+        index, _, label = self._ledger.released()
+        found = Findings(index=index, label=label, reinforced=self._stages.reinforced(), earlier=len(index))
+        entries = self._ledger.entries()
+        kept = None if self._kept is None else self._kept.read([entry.batch_digest for entry in entries])
+        if kept:
+            found.earlier = 0
+            found.voted, found.totals = ([batch[name] for batch in kept] for name in ("index", "totals"))
+            parts = zip(entries, kept, strict=True)
+            if make_interactive(self._terms) is not None:
+                found.checked = [batch["checked"][: entry.event.asked] for entry, batch in parts]
+        return found
+
+    def _checked(self, totals: NDArray[np.int64], said: NDArray[np.float32] | None) -> NDArray[np.int64]:
+        """What an interactive study's check looks at: int64 (queries,); the most votes without a student."""
+        against = make_interactive(self._terms)
+        most: NDArray[np.int64] = totals.max(axis=1)
+        return most if against is None or said is None else against.contradiction(totals, said)
 
     def _log_release(self, batch: int, *, asked: int, answered: int) -> None:
         epsilon = self._ledger.epsilon()
@@ -201,12 +238,11 @@ class Course:
         index: NDArray[np.int64],
         totals: NDArray[np.int64],
         label: NDArray[np.int64],
-        said: NDArray[np.float32] | None,
+        checked: NDArray[np.int64],
     ) -> None:
-        found, against = self.found, make_interactive(self._terms)
-        if against is not None:
-            top = totals.max(axis=1) if said is None else against.contradiction(totals, said)
-            found.checked.append(top[: len(label)])
+        found = self.found
+        if make_interactive(self._terms) is not None:
+            found.checked.append(checked[: len(label)])
         found.voted.append(index)
         found.totals.append(totals)
         found.index = np.concatenate([found.index, index[: len(label)]])

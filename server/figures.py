@@ -39,8 +39,8 @@ def analysts_epsilon(
 ) -> float | None:
     """The data-dependent ε; it reveals something about the votes, so it is not for publication.
 
-    None where nothing was asked, or where no exact total is known: the hospitals added the noise, or a
-    coordinator that died took totals with it.
+    None where nothing was asked, or where no exact total is known: the hospitals added the noise, or a batch
+    under masks was cut off by its coordinator's death.
     """
     if not len(found.index) or found.earlier or isinstance(mechanism, DistributedGNMax):
         return None
@@ -68,8 +68,9 @@ def publishable_epsilon(
         return None
     if found.earlier:
         raise InputError(
-            "--sanitise: the coordinator was started again, and the exact totals of what it released before "
-            "are gone, so no sanitised ε can be drawn; the data-independent ε holds"
+            "--sanitise: the exact totals of what was asked before the coordinator was started again are not "
+            "all there (folder totals of the run directory), so no sanitised ε can be drawn; the "
+            "data-independent ε holds"
         )
     confident = isinstance(mechanism, ConfidentGNMax)
     parameters = mechanism.parameters()

@@ -22,11 +22,13 @@ from pate_fed.secure_sum.messages import (
     Enrolment,
     MaskedVector,
     MaskRequest,
+    Roster,
     SumRefused,
     SurvivorConsent,
     UnmaskShares,
 )
 from server.exchange import Answer
+from server.masked_state import Begun, MaskedState
 from server.rounds import Ask, Member, Trouble, expect, name_of
 
 __all__ = ["ROUNDS", "MaskedRounds"]
@@ -38,23 +40,33 @@ _NO_INDEX: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 
 class MaskedRounds:
-    """One study's secure summation at the coordinator. Its keys stay in this process.
+    """One study's secure summation at the coordinator.
 
     `expected` are the hospitals' public keys by name, where they were admitted with one; no others join.
+    With a `state` another process can go on with the study; without it keys stay in this process.
     """
 
     def __init__(
         self,
         terms: Terms,
-        identity: Identity | None = None,
         *,
         expected: Mapping[str, bytes] | None = None,
+        state: MaskedState | None = None,
     ) -> None:
-        self._terms = terms
-        self._sum = CoordinatorSum(identity or Identity.generate(), study=terms.digest, expected=expected)
-        self._roster = b""
+        self._terms, self._state = terms, state
+        identity = Identity.generate() if state is None else state.identity()
+        self._roster = (state.roster if state is not None else None) or b""
+        if self._roster:
+            self._sum = CoordinatorSum.resume(identity, Roster.from_bytes(self._roster))
+        else:
+            self._sum = CoordinatorSum(identity, study=terms.digest, expected=expected)
         self._pinned: set[str] = set()
         self.spent = False
+
+    @property
+    def begun(self) -> Begun | None:
+        """The last batch that this coordinator, or one before it that died, has opened."""
+        return None if self._state is None else self._state.begun
 
     @property
     def enrol_request(self) -> bytes:
@@ -70,15 +82,30 @@ class MaskedRounds:
         enrolment = Enrolment.from_bytes(reply.enrolment)
         if enrolment.party != reply.party:
             raise IntegrityError(f"enrolled under the name of {enrolment.party}")
-        self._sum.admit(enrolment)
+        if self._roster:
+            self._require_known(enrolment)
+        else:
+            self._sum.admit(enrolment)
+
+    def _require_known(self, enrolment: Enrolment) -> None:
+        members = self._sum.members
+        position = members.positions.get(enrolment.party)
+        if position is None:
+            raise IntegrityError("is not in the roster with which this study's secure summation was begun")
+        known = (members.identities[position], members.exchange_keys[position])
+        if known != (enrolment.identity, enrolment.exchange_key):
+            raise IntegrityError("enrolled with other keys than before the coordinator was started again")
 
     def close(self) -> None:
-        """Fix who takes part in the whole study, once all have enrolled.
+        """Fix who takes part in the whole study, once all have enrolled; a roster that is fixed stays.
 
         Raises:
             QuorumError: fewer have enrolled than a sum needs.
         """
-        self._roster = self._sum.close_roster(threshold=self._terms.least_clients).to_bytes()
+        if not self._roster:
+            self._roster = self._sum.close_roster(threshold=self._terms.least_clients).to_bytes()
+            if self._state is not None:
+                self._state.keep_roster(self._roster)
 
     def collect(
         self, members: Mapping[int, Member], question: VoteRequest, *, ask: Ask, trouble: Trouble
@@ -94,6 +121,7 @@ class MaskedRounds:
         """
         shape = (len(question.index), self._terms.num_classes)
         noisy, self.spent = self._terms.adds_noise, False
+        self._note(question, asked=False)
         batch = self._sum.open_batch(
             batch=question.batch,
             batch_digest=question.digest,
@@ -103,8 +131,14 @@ class MaskedRounds:
         )
         nodes = {member.party: node for node, member in members.items()}
         for requests in batch.rounds():
-            self.spent = self.spent or any(isinstance(step, MaskRequest) for step in requests.values())
-            sent = {nodes[party]: self._record(question, party, step) for party, step in requests.items()}
+            if not self.spent and any(isinstance(step, MaskRequest) for step in requests.values()):
+                self._note(question, asked=True)
+                self.spent = True
+            sent = {
+                nodes[party]: self._record(question, party, step)
+                for party, step in requests.items()
+                if party in nodes  # after a restart some of the roster may be gone
+            }
             for answer in ask(SUM, sent):
                 try:
                     self._take(batch, answer, members[answer.node])
@@ -116,6 +150,10 @@ class MaskedRounds:
             self._check_totals(totals, voters)
         self.spent = False
         return totals, voters
+
+    def _note(self, question: VoteRequest, *, asked: bool) -> None:
+        if self._state is not None:
+            self._state.begin(question, asked=asked)
 
     def _record(self, question: VoteRequest, party: str, step: BatchRequest) -> Record:
         asks = isinstance(step, BatchOpening | MaskRequest)

@@ -269,7 +269,7 @@ def test_a_roster_that_lets_fewer_survive_than_the_terms_is_refused(tmp_path: Pa
 
 def test_another_coordinator_is_not_followed(federation: Federation) -> None:
     other = CoordinatorSum(Identity.generate(), study=federation.terms.digest)
-    assert _code(federation.teach(0, enrol=other.enrol_request().to_bytes())) == "MALFORMED"
+    assert _code(federation.teach(0, enrol=other.enrol_request().to_bytes())) == "COORDINATOR"
     assert _code(federation.teach(0, enrol=b"")) == "MALFORMED"
     assert _code(federation.teach(0, enrol=federation.roster)) == "MALFORMED"
 

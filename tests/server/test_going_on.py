@@ -1,0 +1,210 @@
+"""A coordinator that dies at any moment: the next one goes on, charges nothing twice, asks nobody twice."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from pate_fed.data import GlyphSettings  # noqa: E402
+from pate_fed.errors import IntegrityError, PateFedError  # noqa: E402
+from pate_fed.flower.inline import run_inline  # noqa: E402
+from pate_fed.learning import TeacherSettings  # noqa: E402
+from pate_fed.learning.settings import StudentSettings  # noqa: E402
+from pate_fed.privacy import verify  # noqa: E402
+from pate_fed.secrecy import Secrecy  # noqa: E402
+from pate_fed.secure_sum.messages import BatchShares, MaskedVector  # noqa: E402
+from pate_fed.study import Aggregation, Data, Engine, Parties, Privacy, Queries, Study  # noqa: E402
+from server.app import Coordinator  # noqa: E402
+from server.kept import KeptTotals  # noqa: E402
+from server.masked import MaskedRounds  # noqa: E402
+from server.masked_state import MaskedState  # noqa: E402
+from server.release import Desk  # noqa: E402
+
+PARTIES, BATCH = 4, 10
+PLAIN = Study(
+    parties=Parties(num_clients=PARTIES, teachers_per_client=2),
+    data=Data(glyph=GlyphSettings(classes=3, private=120, public=40)),
+    teacher=TeacherSettings(epochs=1),
+    aggregation=Aggregation(aggregator="confident-gnmax", threshold=4.0, sigma1=4.0, sigma2=2.0),
+    queries=Queries(labels=25, batch_size=BATCH, evaluate=False),
+    privacy=Privacy(sanitise=True),
+    student=StudentSettings(name="supervised", epochs=1),
+    engine=Engine(backend="grpc", device="cpu"),
+).resolve()
+MASKED = replace(PLAIN, secrecy=Secrecy(secure_sum=True)).resolve()
+
+
+class Killed(BaseException):
+    """No handler of the program may take it for a fault that it can tell about."""
+
+
+class World:
+    """A study's run directory and its parties' disks, which outlive every coordinator."""
+
+    def __init__(self, study: Study, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.study, self.run_dir, self.parties = study, folder / "run", folder / "parties"
+        self.parties.mkdir()
+        (self.parties / "study.toml").write_text(study.to_toml(), encoding="utf-8")
+        site = {"study": str(self.parties / "study.toml"), "state_dir": str(self.parties)}
+        (self.parties / "site.json").write_text(json.dumps(site), encoding="utf-8")
+        patch.setenv("PATE_FED_SITE", str(self.parties / "site.json"))
+
+    def run(self, *, resume: bool) -> int:
+        coordinator = Coordinator(
+            self.study,
+            run_dir=self.run_dir,
+            quiet=True,
+            stop=threading.Event(),
+            started=time.perf_counter(),
+            resume=resume,
+        )
+
+        def start(app: Any) -> None:
+            run_inline(app, importlib.import_module("clients.app").app, num_nodes=PARTIES)
+
+        coordinator.run(start)
+        return coordinator.conclude(as_json=False)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        logs = [path.read_text(encoding="utf-8").splitlines() for path in self.parties.glob("*/log.jsonl")]
+        return [event for log in logs for event in map(json.loads, log) if event["event"] == name]
+
+    def check(self) -> list[Any]:
+        """What holds after every end that is a success; the ledger's entries."""
+        entries = list(verify(self.run_dir / "ledger.sqlite").chain.entries)
+        assert len({entry.batch_digest for entry in entries}) == len(entries)
+        with np.load(self.run_dir / "labels.npz") as labels:
+            index = labels["index"]
+        assert len(np.unique(index)) == len(index)
+        assert self.events("refused") == []
+        assert len(self.events("taught")) == 2 * PARTIES
+        assert not {"inflight", "totals", "secure_sum"} & {path.name for path in self.run_dir.iterdir()}
+        return entries
+
+
+def _dies(
+    patch: pytest.MonkeyPatch, owner: type, name: str, when: Callable[[Any], bool], *, after: bool
+) -> None:
+    """Kill the coordinator before or after a call of `owner.name` that `when` picks by its result's place."""
+    whole = getattr(owner, name)
+
+    def dying(self: Any, *arguments: Any, **named: Any) -> Any:
+        if when(arguments) and not after:
+            raise Killed
+        result = whole(self, *arguments, **named)
+        if when(arguments):
+            raise Killed
+        return result
+
+    patch.setattr(owner, name, dying)
+
+
+def _second(arguments: Any) -> bool:
+    return len(arguments[1]) > 0 and arguments[1][0] == BATCH
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATE_FED_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before a release", "after a release"])
+def test_votes_and_totals_outlive_the_coordinator(
+    after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(PLAIN, tmp_path, monkeypatch)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        _dies(patch, Desk, "release", _second, after=after)
+        world.run(resume=False)
+    assert world.run(resume=True) == 0
+    entries = world.check()
+    asked = [event["queries"] for event in world.events("voted")]
+    assert sum(asked) == PARTIES * sum(entry.event.asked for entry in entries)
+    metrics = json.loads((world.run_dir / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["privacy"]["student"]["data_dependent_do_not_publish"] > 0
+    assert metrics["privacy"]["student"]["sanitised"] > 0
+    assert metrics["accuracy"]["ensemble"] > 0
+
+
+def test_totals_that_are_lost_leave_only_the_bound_that_holds_anyway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World(PLAIN, tmp_path, monkeypatch)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        _dies(patch, Desk, "release", _second, after=True)
+        world.run(resume=False)
+    next((world.run_dir / "totals").iterdir()).unlink()
+    assert world.run(resume=True) == 2
+    assert "not all there (folder totals of the run directory)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("reply", "void"), [(BatchShares, False), (MaskedVector, True)], ids=["opened", "votes asked for"]
+)
+def test_a_batch_under_masks_that_was_cut_off_is_void_or_never_was(
+    reply: type, void: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(replace(MASKED, privacy=Privacy()), tmp_path, monkeypatch)
+
+    def when(arguments: Any) -> bool:
+        step = importlib.import_module("pate_fed.secure_sum").read_reply(arguments[1].reply.step)
+        return isinstance(step, reply) and step.batch == 1
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        _dies(patch, MaskedRounds, "_take", when, after=True)
+        world.run(resume=False)
+    assert world.run(resume=True) == 0
+    entries = world.check()
+    assert [entry.event.answered == 0 for entry in entries[:3]] == [False, void, False]
+    voted = sum(event["queries"] for event in world.events("voted"))
+    asked = PARTIES * sum(entry.event.asked for entry in entries)
+    assert voted == asked or (void and voted < asked)  # some were not reached before the coordinator died
+
+
+def test_the_same_parties_with_other_keys_are_not_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(replace(MASKED, privacy=Privacy()), tmp_path, monkeypatch)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        _dies(patch, Desk, "release", _second, after=True)
+        world.run(resume=False)
+    [party] = list(world.parties.glob("*1/secure_sum"))
+    for path in party.iterdir():
+        path.unlink()
+    assert world.run(resume=True) == 4  # the terms want all four
+    log = (world.run_dir / "log.jsonl").read_text(encoding="utf-8")
+    assert "other keys than before the coordinator was started again" in log
+
+
+def test_damaged_notes_are_named_and_kept_totals_are_private(tmp_path: Path) -> None:
+    kept = KeptTotals(tmp_path / "totals")
+    totals = np.arange(6, dtype=np.int64).reshape(2, 3)
+    kept.keep("a" * 64, index=np.arange(2), totals=totals)
+    assert {oct(path.stat().st_mode)[-3:] for path in (tmp_path / "totals").iterdir()} == {"600"}
+    assert oct((tmp_path / "totals").stat().st_mode)[-3:] == "700"
+    [found] = kept.read(["a" * 64]) or []
+    np.testing.assert_array_equal(found["totals"], totals)
+    np.testing.assert_array_equal(found["index"], np.arange(2))
+    assert kept.read(["a" * 64, "b" * 64]) is None
+    state = MaskedState(tmp_path / "sum")
+    assert state.identity().public == MaskedState(tmp_path / "sum").identity().public
+    assert (state.roster, state.begun) == (None, None)
+    (tmp_path / "sum" / "batch.json").write_text("{", encoding="utf-8")
+    with pytest.raises(IntegrityError, match=r"batch\.json"):
+        _ = state.begun
+    assert issubclass(IntegrityError, PateFedError)
