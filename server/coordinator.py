@@ -22,7 +22,7 @@ from pate_fed.data import Dataset
 from pate_fed.errors import InputError
 from pate_fed.flower.engine import cores
 from pate_fed.privacy import Ledger
-from pate_fed.protocol import EVALUATION, RELEASE, Record, Terms, VoteRequest
+from pate_fed.protocol import EVALUATION, RELEASE, Record, TeachRequest, Terms, VoteRequest
 from pate_fed.report import (
     Accuracy,
     Evaluation,
@@ -45,6 +45,7 @@ from server.learning import Learner
 from server.masked import ROUNDS, MaskedRounds
 from server.masked_state import MaskedState
 from server.release import Desk
+from server.returning import Returning
 from server.rounds import Member, collect_votes, teach
 from server.stages import Said, Stages
 
@@ -110,6 +111,7 @@ class Course:
         self._kept = KeptTotals(folder / "totals") if apart and not terms.adds_noise else None
         state = MaskedState(folder / "secure_sum") if apart else None
         self._masked = MaskedRounds(terms, expected=sum_identities, state=state) if terms.secure_sum else None
+        self._returning: Returning | None = None
         self._next_batch = self._after_the_last()
         self._learner = Learner(study, dataset, log=log, progress=progress, stop=stop, path=student_path)
         self._stages = Stages(
@@ -158,6 +160,10 @@ class Course:
             )
             if masked:
                 masked.close()
+        if self._study.engine.backend == PROCESSES and self._names is None:
+            request = TeachRequest(terms=self._terms.to_json(), enrol=masked.enrol_request if masked else b"")
+            parties = {node: member.party for node, member in members.items()}
+            self._returning = Returning(grid, parties, request.to_record())
         self._log.write(Taught(clients=len(members), seconds=self.found.seconds.teach or 0.0))
         return members
 
@@ -270,6 +276,7 @@ class Course:
                     timeout_s=timeout_s,
                     stop=self._stop,
                     window=self._window,
+                    returning=self._returning,
                 ):
                     bar.advance()
                     yield answer

@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol import Record, Reply, parse_reply
+from server.returning import Returning
 
 __all__ = ["Answer", "Stopped", "exchange", "wait_for_nodes"]
 
@@ -63,27 +64,30 @@ def exchange(
     timeout_s: float,
     stop: threading.Event,
     window: int | None = None,
+    returning: Returning | None = None,
 ) -> Iterator[Answer]:
     """Send every node its request, and yield one answer a node, in the order in which they arrive.
 
     A node that has not answered within `timeout_s` seconds yields an answer without a reply. `window` bounds
     the messages under way at once (None: all): Flower's simulation engine looks through all of them for every
-    node, ten times a second, which with 250 nodes would cost more than half a core.
+    node, ten times a second, which with 250 nodes would cost more than half a core. `returning` knows under
+    which other node a party without a key has come back; answers bear the node that was asked for.
 
     Raises:
         Stopped: the user asked to stop.
     """
     waiting = deque(requests.items())
     pending: dict[str, int] = {}
-    watch, absent = _Watch(grid), set[int]()
+    watch, absent = _Watch(grid, returning), set[int]()
     end = time.monotonic() + timeout_s
     while (waiting or pending or absent) and time.monotonic() < end:
         free = len(waiting) if window is None else min(len(waiting), window - len(pending))
+        sent = [waiting.popleft() for _ in range(free)]
+        nodes = [node for node, _ in sent]
         messages = [
-            Message(to_flower(record), node, message_type, ttl=timeout_s)
-            for node, record in (waiting.popleft() for _ in range(free))
+            Message(to_flower(record), watch.node_of(node), message_type, ttl=timeout_s)
+            for node, record in sent
         ]
-        nodes = [message.metadata.dst_node_id for message in messages]
         pending.update(zip(grid.push_messages(messages), nodes, strict=True))
         arrived = list(grid.pull_messages(list(pending)))
         for message in arrived:
@@ -109,9 +113,13 @@ def exchange(
 class _Watch:
     """Which of the asked nodes are away, looked at every few seconds."""
 
-    def __init__(self, grid: Grid) -> None:
-        self._grid, self._next = grid, time.monotonic() + _LOOK_S
+    def __init__(self, grid: Grid, returning: Returning | None) -> None:
+        self._grid, self._returning, self._next = grid, returning, time.monotonic() + _LOOK_S
         self._away: dict[int, float] = {}
+
+    def node_of(self, node: int) -> int:
+        """Under which node to reach who was first known as `node`."""
+        return node if self._returning is None else self._returning.node_of(node)
 
     def miss(self, node: int) -> None:
         """Note that a node is away, however short."""
@@ -124,6 +132,8 @@ class _Watch:
             return set(), set()
         self._next = now + _LOOK_S
         online = set(self._grid.get_node_ids())
+        if self._returning is not None:
+            online = self._returning.online(online)
         for node in asked - online:
             self._away.setdefault(node, now)
         back = {node for node in self._away if node in online and node in asked}
