@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ from pate_fed.study import Study
 from pate_fed.study_data import load_study_data
 from pate_fed.terms_privacy import make_interactive, make_ledger_terms, make_mechanism
 from server.coordinator import Course, Findings
+from server.disk import in_words
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending
 from server.release import Desk
@@ -113,18 +115,20 @@ class Coordinator:
             self._main_seconds = time.perf_counter() - begun
 
         with RunLog(self._run_dir / "log.jsonl") as self._log, watch_memory() as peak:
-            self._log.write(self._facts())
             try:
+                self._log.write(self._facts())
                 begun = time.perf_counter()
                 worked = start(app)
                 if worked is not None:
                     self._log.write(self._party_work(worked, time.perf_counter() - begun))
             except Exception as error:  # the engine's own fault; the course's are kept where they happen
-                self._error = self._error or error
+                self._error = self._error or in_words(error, self._run_dir)
             if not self._served and self._error is None:
                 self._error = RuntimeError("Flower's engine ended without running the study")
             self._peak_mb = peak.megabytes
-            self._log.write(self._outcome())
+            self._ended = self._outcome()
+            with suppress(OSError):  # a full disk; the outcome is printed all the same
+                self._log.write(self._ended)
 
     def _party_work(self, worked: float, engine_ran: float) -> PartyWork:
         """What is left of the engine's time without the coordinator's own work and the parties'."""
@@ -149,10 +153,13 @@ class Coordinator:
 
     def conclude(self, *, as_json: bool) -> int:
         """Write metrics and report, print the outcome as the last line, and return the exit code."""
-        result = read_result(self._run_dir)
+        result = replace(read_result(self._run_dir), outcome=self._ended)
         report = self._run_dir / "report.html"
-        write_metrics(result, self._run_dir / "metrics.json")
-        write_report(result, report)
+        try:
+            write_metrics(result, self._run_dir / "metrics.json")
+            write_report(result, report)
+        except InputError as error:  # what was spent is printed all the same
+            print(f"warning: {error}", file=sys.stderr)
         if not self._quiet:
             print_summary(result)
         self._print_error()
@@ -198,7 +205,7 @@ class Coordinator:
                     self._log.write(spending(ledger))
                 self._served = True
         except Exception as error:  # kept, not lost: `conclude` reports it and turns it into an exit code
-            self._error = error
+            self._error = in_words(error, self._run_dir)
         self._add_data_dependent()
 
     def _open_ledger(self) -> Ledger:
