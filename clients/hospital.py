@@ -56,12 +56,12 @@ class Hospital:
         try:
             terms = Terms.from_json(request.terms)
             self._site = self._site.under(terms)
-            if request.pool:
+            reason = self._objection(terms)
+            if reason is Refusal.NO_POOL and request.pool:
                 self._site.keep_pool(request.pool)
+                reason = self._objection(terms)
         except IntegrityError:
             return self.refuse(Refusal.MALFORMED)
-        try:
-            reason = self._objection(terms)
         except InputError as error:
             return self._unusable(error)
         if reason is not None:

@@ -26,7 +26,11 @@ _REFUSED = {
         "last connection with it has not expired yet (up to 60 s)"
     ),
     "[code: 2001]": "the coordinator admits known hospitals only: give --tls-dir",
-    "Invalid timestamp": "this machine's clock and the coordinator's differ too much: set the clock",
+    # All that Flower says where the coordinator takes no signature of this node: the time is signed too.
+    "SuperNode terminated gracefully": (
+        "the coordinator does not accept what this hospital signs: the clock of this machine or of the "
+        "coordinator's is more than five minutes wrong, or the key was revoked"
+    ),
     "handshake": (
         "the coordinator's certificate is not of this study's authority, has expired, or is for another "
         "address"
@@ -59,9 +63,10 @@ class Connection:
         """
         now = time.monotonic()
         if self.node is not None:
+            ended = not self.node.running
             for line in self.node.new_lines():
                 self._read(line, now)
-            if not self.node.running:
+            if ended:
                 self._lose(now)
                 self.node.stop()
                 self.node, self._retry_at = None, now + _RETRY_S

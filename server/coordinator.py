@@ -154,7 +154,7 @@ class Course:
                 arrived=bar.advance,
                 trouble=lambda who, why: self._leave_out(who, "teach", why),
                 enrol=masked.enrol_request if masked else b"",
-                pool=self._pool_file,
+                pool=self._pool_file if self._study.engine.backend == PROCESSES else None,
                 names=self._names,
                 admitted=masked.admit if masked else None,
             )

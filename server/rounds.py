@@ -41,6 +41,8 @@ __all__ = ["Ask", "Member", "Trouble", "collect_votes", "expect", "name_of", "te
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
+_SMALL_POOL = 4 * 1024**2  # bytes
+
 Ask = Callable[[str, Mapping[int, Record]], Iterator[Answer]]
 """Sends messages of one type to nodes and yields one answer a node; see `server.exchange`."""
 
@@ -74,13 +76,16 @@ def teach(
     """Have every node agree to the terms and train; the members by node id.
 
     Where nodes have keys, `names` says whose each is; a reply under another name is left out. `pool` gives
-    the public inputs as a file for those that have no copy of them; they are asked twice. Where votes will be
+    the public inputs as a file for those that have no copy of them; a small one goes to all at once, as a
+    round trip takes seconds, and for a large one those are asked twice. Where votes will be
     masked, `enrol` is what every party gets for it and `admitted` takes its enrolment.
 
     Raises:
         QuorumError: fewer than `terms.least_clients` are ready.
     """
     request = TeachRequest(terms=terms.to_json(), enrol=enrol)
+    if pool is not None and len(inputs := pool()) <= _SMALL_POOL:
+        request = replace(request, pool=inputs)
     members, reasons = dict[int, Member](), Counter[str]()
 
     def ask(some: list[int], request: TeachRequest) -> Iterator[Answer]:

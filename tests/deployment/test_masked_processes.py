@@ -56,6 +56,8 @@ def test_four_hospitals_sum_under_masks_as_the_simulation_does(rehearsal: Any) -
     assert [party.wait(30) for party in hospitals] == [0, 0, 0, 0]
     for party in hospitals:
         assert "voted under masks on 72 public inputs" in party.text
+        log = (folder / f"hospital-{party.name}" / "log.jsonl").read_text(encoding="utf-8")
+        assert log.count('"event": "handled"') == 6  # the terms, four steps of the sum, the end
         store = folder / f"hospital-{party.name}" / "secure_sum"
         assert stat.S_IMODE(store.stat().st_mode) == 0o700
         assert {stat.S_IMODE(path.stat().st_mode) for path in store.iterdir()} == {0o600}

@@ -92,6 +92,9 @@ def _compare(
         assert party.last_line.startswith(f"SUCCESS  hospital={party.name} ε="), party.text
         found = re.findall(r"voted on (\d+) public inputs", party.text)
         assert found == [str(count) for count in queries]
+        events = (folder / f"hospital-{party.name}" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        handled = [event for event in map(json.loads, events) if event["event"] == "handled"]
+        assert len(handled) == len(queries) + 2 <= 6  # the terms with the pool, each batch, the end
     time.sleep(1)
     assert rehearsal.running() == []
     left = {path.name for path in folder.iterdir()} - before

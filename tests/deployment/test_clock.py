@@ -1,0 +1,97 @@
+"""A clock that is wrong by a day, and certificates near their end: a sentence before anything is sent.
+
+The clock of a real process is shifted where it matters: for certificates by their dates, and for the time
+that Flower signs every message with by a module that the hospital's processes load first.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pate_fed.demo import make_demo
+from pate_fed.identity import certificates
+
+# Loaded by every Python process before anything else; datetime itself cannot be changed, Flower's use can.
+SHIFT = """
+import importlib.abc, importlib.util, sys
+class Late(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != "flwr.supercore.date":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        run = spec.loader.exec_module
+        def exec_module(module):
+            run(module)
+            from datetime import timedelta
+            now = module.now
+            module.now = lambda: now() - timedelta(days=1)
+        spec.loader.exec_module = exec_module
+        return spec
+sys.meta_path.insert(0, Late())
+"""
+
+
+def _demo(folder: Path, monkeypatch: pytest.MonkeyPatch, days: float) -> None:
+    """The demonstration as it was, or will be, made so many days from now."""
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: object = None) -> datetime:
+            return datetime.now(UTC) + timedelta(days=days)
+
+    monkeypatch.setattr(certificates, "datetime", Clock)
+    make_demo(folder, teachers=3, trees=5)
+
+
+@pytest.mark.parametrize(
+    ("days", "code", "words"),
+    [(2.5, 2, "is this machine's clock"), (-91, 2, "expired on"), (-80, None, "expires in 9 days")],
+    ids=["clock behind", "expired", "about to expire"],
+)
+def test_certificates_and_clock_are_held_together_at_the_start(
+    days: float, code: int | None, words: str, rehearsal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _demo(rehearsal.folder, monkeypatch, days)
+    server = ("-m", "pate_fed.server", "--config", "study.toml", "--tls-dir", "authority", "--run-dir", "run")
+    client = ("-m", "pate_fed.client", "--hospital", "north", "--data", "north.csv")
+    parties = [
+        rehearsal.start("server", *server),
+        rehearsal.start("north", *client, "--tls-dir", "identity-north"),
+    ]
+    for party in parties:
+        if code is None:
+            party.wait_for(words, 30)
+            party.process.terminate()
+            assert party.wait(30) == 130
+        else:
+            assert party.wait(30) == code
+            assert words in party.text
+            assert "Traceback" not in party.text
+            assert party.last_line.startswith("FAILED")
+
+
+@pytest.mark.slow
+def test_a_hospital_whose_clock_is_a_day_late_is_told_so(rehearsal: Any) -> None:
+    folder = rehearsal.folder
+    make_demo(folder, teachers=3, trees=5)
+    (folder / "shift").mkdir()
+    (folder / "shift" / "sitecustomize.py").write_text(SHIFT, encoding="utf-8")
+    rehearsal.start(
+        "server",
+        *("-m", "pate_fed.server", "--config", "study.toml", "--tls-dir", "authority", "--run-dir", "run"),
+    )
+    root = Path(__file__).resolve().parents[2]
+    north = rehearsal.start(
+        "north",
+        *("-m", "pate_fed.client", "--hospital", "north", "--data", "north.csv"),
+        *("--tls-dir", "identity-north"),
+        PYTHONPATH=f"{folder / 'shift'}:{root}",
+    )
+    assert north.wait(240) == 2, north.text
+    assert "the clock of this machine or of the coordinator's is more than five minutes wrong" in north.text
+    assert north.last_line.startswith("FAILED  hospital=north")

@@ -1,0 +1,86 @@
+"""Hospitals that are killed and started again: with a key and without, between phases and while voting."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pate_fed.demo import HOSPITALS, make_demo
+
+NAMES = ("north", "east", "west")
+pytestmark = pytest.mark.slow
+
+# The hospital as it is, but the moment of counting votes takes long enough to be killed in.
+SLOW = """
+import sys, time
+import clients.hospital as hospital
+count = hospital.count_votes
+def slowly(*arguments):
+    print("counting votes", flush=True)
+    time.sleep(120)
+    return count(*arguments)
+hospital.count_votes = slowly
+from pate_fed.client import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def _kill(party: Any, moment: str) -> None:
+    party.wait_for(moment, 150)
+    party.process.kill()
+    party.process.wait()
+
+
+def _left_out(folder: Path) -> list[tuple[str, str]]:
+    lines = (folder / "run" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    events = [event for event in map(json.loads, lines) if event["event"] == "left_out"]
+    return [(event["party"], event["reason"]) for event in events]
+
+
+@pytest.mark.parametrize("moment", ["teachers ready", "counting votes"])
+def test_without_a_key_it_takes_part_again_under_its_name(moment: str, rehearsal: Any) -> None:
+    folder = rehearsal.folder
+    (folder / "study.toml").write_text(rehearsal.write_tables(private=False), encoding="utf-8")
+    (folder / "policy.toml").write_text("seeded_noise = true\n", encoding="utf-8")
+    server = rehearsal.server("--insecure")
+    options = ("--insecure", "--policy", "policy.toml")
+    others = [rehearsal.hospital(name, f"{name}.csv", *options) for name in NAMES[:2]]
+    west = ("--hospital", "west", "--data", "west.csv", "--server", rehearsal.address, *options)
+    _kill(rehearsal.start("west-killed", "-c", SLOW, *west), moment)
+    again = rehearsal.start("west", "-m", "pate_fed.client", *west)
+    assert server.wait(400) == 0, server.text + again.text
+    assert [party.wait(60) for party in (*others, again)] == [0, 0, 0]
+    voted = again.text.count("voted on 30 public inputs")
+    if moment == "teachers ready":
+        assert (voted, _left_out(folder)) == (2, [])
+    else:  # what it may have answered it does not answer again; the next batch it does
+        reason = "refused: a query of this batch was answered before"
+        assert (voted, _left_out(folder)) == (1, [("west", reason)])
+    for party in others:
+        assert party.text.count("voted on 30 public inputs") == 2
+
+
+def test_with_its_key_it_waits_until_the_old_connection_has_expired(rehearsal: Any) -> None:
+    folder = rehearsal.folder
+    make_demo(folder, teachers=3, trees=5)
+    study = (folder / "study.toml").read_text(encoding="utf-8")
+    assert "labels = 170" in study
+    server = rehearsal.start(
+        "server",
+        *("-m", "pate_fed.server", "--config", "study.toml", "--tls-dir", "authority", "--run-dir", "run"),
+    )
+
+    def command(name: str) -> tuple[str, ...]:
+        return ("--hospital", name, "--data", f"{name}.csv", "--tls-dir", f"identity-{name}")
+
+    others = [rehearsal.start(name, "-m", "pate_fed.client", *command(name)) for name in HOSPITALS[:3]]
+    _kill(rehearsal.start("west-killed", "-c", SLOW, *command("west")), "teachers ready")
+    west = rehearsal.start("west", "-m", "pate_fed.client", *command("west"))
+    assert server.wait(400) == 0, server.text + west.text
+    assert [party.wait(60) for party in (*others, west)] == [0, 0, 0, 0]
+    assert "the last connection with it has not expired yet" in west.text
+    assert west.text.count("voted on") == 1
+    assert _left_out(folder) == []

@@ -1,0 +1,66 @@
+"""What leaves a hospital for 1,000 queries and 10 classes, in bytes as Flower sends them: at most 100 KB."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from flwr.app import Message  # noqa: E402
+
+from pate_fed.flower.compat import set_identity  # noqa: E402
+from pate_fed.flower.records import to_flower  # noqa: E402
+from pate_fed.flower.supernode import _size  # noqa: E402
+from pate_fed.protocol import VOTES, EndReply, Reply, SumReply, TeachReply, VoteReply  # noqa: E402
+from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange  # noqa: E402
+
+QUERIES, CLASSES, MOST = 1000, 10, 100_000
+STUDY = "ab" * 32
+
+
+def _bytes(*replies: Reply) -> int:
+    set_identity(run_id=1, node_id=1)
+    return sum(_size(Message(to_flower(reply.to_record()), 2, VOTES)) for reply in replies)
+
+
+def test_votes_in_the_plain_stay_below() -> None:
+    votes = np.random.default_rng(1).integers(0, 250, (QUERIES, CLASSES))
+    sent = _bytes(
+        TeachReply(party="north", terms_digest=STUDY, num_teachers=250),
+        VoteReply(party="north", batch_digest=STUDY, votes=votes),
+        EndReply(party="north"),
+    )
+    assert 8 * QUERIES * CLASSES < sent < MOST
+
+
+@pytest.mark.parametrize("hospitals", [4, 50])
+def test_votes_under_masks_stay_below(hospitals: int) -> None:
+    coordinator = CoordinatorSum(Identity.generate(), study=STUDY)
+    machines = {}
+    for number in range(hospitals):
+        name = f"h{number}"
+        machines[name] = HospitalSum.enrol(
+            Identity.generate(), coordinator.enrol_request(), party=name, study=STUDY
+        )
+        coordinator.admit(machines[name].enrolment)
+    roster = coordinator.close_roster()
+    for machine in machines.values():
+        coordinator.note_pinned(machine.pin(roster))
+    votes = np.random.default_rng(1).integers(0, 250, (QUERIES, CLASSES))
+    batch = coordinator.open_batch(
+        batch=0,
+        batch_digest="cd" * 32,
+        length=votes.size,
+        sum_range=SumRange.totals(hospitals * 250, noisy=False),
+    )
+    sent = dict.fromkeys(machines, 0)
+    for requests in batch.rounds():
+        for name, request in requests.items():
+            reply = machines[name].answer(request, lambda: votes)
+            sent[name] += _bytes(SumReply(party=name, step=reply.to_bytes()))
+            batch.take(reply)
+    np.testing.assert_array_equal(batch.total(), hospitals * votes.reshape(-1))
+    assert max(sent.values()) < MOST
