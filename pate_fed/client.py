@@ -8,7 +8,6 @@ import importlib
 import json
 import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from pate_fed import __version__
 from pate_fed.arguments import Parser
 from pate_fed.connection import Connection
 from pate_fed.errors import InputError, PateFedError, PolicyError
-from pate_fed.launch import INTERRUPTED
+from pate_fed.launch import INTERRUPTED, terminating
 from pate_fed.protocol import END, SUM, TEACH, VOTES, Refusal
 from pate_fed.secure_sum import SumRefusal, read_reply
 from pate_fed.secure_sum.messages import MaskedVector, SumRefused
@@ -51,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parser().parse_all(argv)
         name = arguments.hospital
-        with _interrupting():
+        with terminating():
             return _Hospital(arguments).run()
     except PateFedError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -229,20 +228,6 @@ def _is_masked_vote(done: Exchange) -> bool:
 def _sum_refusal(done: Exchange) -> SumRefusal | None:
     step = _sum_step(done)
     return step.refusal if isinstance(step, SumRefused) else None
-
-
-@contextmanager
-def _interrupting() -> Iterator[None]:
-    """A termination signal interrupts as Ctrl-C does, so that children are ended in either case."""
-
-    def handle(number: int, _: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from pathlib import Path
 from pate_fed.errors import InputError
 from pate_fed.study import Study, load_study, study_from_dict
 
-__all__ = ["INTERRUPTED", "fresh_run_dir", "interruptible", "nothing_spent", "unfinished_run"]
+__all__ = ["INTERRUPTED", "fresh_run_dir", "interruptible", "nothing_spent", "terminating", "unfinished_run"]
 
 INTERRUPTED = 130
 _PATIENCE_S = 2.0
@@ -46,6 +46,20 @@ def interruptible(stop: threading.Event) -> Iterator[None]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+@contextmanager
+def terminating() -> Iterator[None]:
+    """A termination signal interrupts as Ctrl-C does, so that children are ended in either case."""
+
+    def handle(number: int, _: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def fresh_run_dir(given: str | None, study: Study) -> Path:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 from pate_fed import __version__
 from pate_fed.arguments import Parser
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.launch import INTERRUPTED, fresh_run_dir, interruptible, nothing_spent, unfinished_run
+from pate_fed.launch import (
+    INTERRUPTED,
+    fresh_run_dir,
+    interruptible,
+    nothing_spent,
+    terminating,
+    unfinished_run,
+)
 from pate_fed.study import PROCESSES, Study, load_study, study_from_dict
 
 if TYPE_CHECKING:
@@ -38,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parser().parse_all(argv)
         as_json = arguments.format == "json"
-        return _Launch(arguments).run(started)
+        with terminating():
+            return _Launch(arguments).run(started)
     except PateFedError as error:
         print(f"error: {error}", file=sys.stderr)
         print(nothing_spent("failed", as_json=as_json))
