@@ -258,6 +258,7 @@ def test_label_dp_tables_go_on_where_they_were(tmp_path: Path, monkeypatch: pyte
     )
     monkeypatch.setattr(label_dp, "load_dataset", lambda name, data_dir: data)
     monkeypatch.setattr(label_dp, "EPSILONS", (0.5, 4.0))
+    monkeypatch.setattr(label_dp, "IN_TURN", (4.0, 0.5))
     monkeypatch.setattr(label_dp, "OURS", ("noise-cluster", "randres+denoise-ssl", "pate-fm"))
     monkeypatch.setattr(label_dp, "OTHERS", ("lp-1st",))
     monkeypatch.setattr(label_dp, "RECORDS", 300)

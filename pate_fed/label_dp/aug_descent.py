@@ -42,6 +42,8 @@ class DescentSettings:
     """`warm_up` epochs of plain learning come first; `unlabelled_weight` is λ_u, reached after a ramp.
 
     `most_clean` is the share of labels that can be right, where it is public: randomised response's p.
+    `strong_only` learns from strong views alone, as published; else one of each input's two is weak, which
+    the light network needs: features of strong views alone do not tell it what plain ones look like.
     """
 
     learn: LearnSettings = field(default_factory=LearnSettings)
@@ -49,6 +51,7 @@ class DescentSettings:
     unlabelled_weight: float = 25.0
     ramp: int = 4
     most_clean: float = 1.0
+    strong_only: bool = True
 
 
 def aug_descent(
@@ -171,8 +174,8 @@ class _Descent:
             refined = _sharpened(weight * targets + (1 - weight) * own)
             looks = [self._shares(network, unlabelled) for network in (learner, other) for _ in range(2)]
             guessed = _sharpened(torch.stack(looks).mean(dim=0))
-        seen = [self.views.strong(labelled) for _ in range(2)]
-        seen += [self.views.strong(unlabelled) for _ in range(2)]
+        first_view = self.views.strong if self.settings.strong_only else self.views.weak
+        seen = [view(rows) for rows in (labelled, unlabelled) for view in (first_view, self.views.strong)]
         x, y = torch.cat(seen), torch.cat([refined, refined, guessed, guessed])
         share = float(torch.distributions.Beta(MIX, MIX).sample())
         share = max(share, 1 - share)

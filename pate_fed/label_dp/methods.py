@@ -30,11 +30,14 @@ from pate_fed.label_dp.teachers import TeachSettings, queries_of, teach
 from pate_fed.learning.models import Classifier
 from pate_fed.privacy.noise import NoiseSource
 
-__all__ = ["MethodSettings", "Outcome", "run_method"]
+__all__ = ["MethodSettings", "Outcome", "Students", "run_method"]
 
 Ints = NDArray[np.int64]
+Facts = dict[str, float | int | None]
+Students = dict[tuple[float, int], tuple[PrivateLabels, Classifier, Facts]]
 
 MIXUP = 1.0
+LIGHT_WEIGHT = 1.0  # λ_u of the light network in AugDescent; 25 of the paper's was worse on held-out records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,7 @@ class Outcome:
     labels: PrivateLabels
     classify: Callable[[NDArray[np.uint8]], Ints]
     networks: list[Classifier] = field(default_factory=list)
-    facts: dict[str, float | int | None] = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)
 
 
 class _Run:
@@ -82,10 +85,12 @@ class _Run:
         settings: MethodSettings,
         seed: int,
         totals: Ints | None,
+        students: Students,
     ) -> None:
+        self.students = students
         self.public, self.truth, self.epsilon, self.noise = public, truth, epsilon, noise
         self.settings, self.seed, self.totals = settings, seed, totals
-        self.facts: dict[str, float | int | None] = {}
+        self.facts: Facts = {}
 
     # How labels become private.
 
@@ -105,6 +110,11 @@ class _Run:
 
     def pate_fm(self) -> tuple[PrivateLabels, list[Classifier]]:
         """Labels of all records by the student, and the student."""
+        key = (self.epsilon, self.seed)
+        if key in self.students:
+            labels, student, facts = self.students[key]
+            self.facts |= facts
+            return labels, [student]
         settings, records = self.settings, len(self.public)
         plan = plan_pate_fm(
             num_teachers=settings.teach.num_teachers,
@@ -131,6 +141,7 @@ class _Run:
             noise=answered.noise,
             private=answered.private,
         )
+        self.students[key] = labels, student, dict(self.facts)
         return labels, [student]
 
     # Whole methods.
@@ -218,9 +229,11 @@ class _Run:
         if learner == "aug-descent":
             response = RandRes(num_classes=public.num_classes, epsilon=self.epsilon)
             descent = DescentSettings(
-                learn=settings.learn,
-                unlabelled_weight=settings.descent_weight,
+                learn=replace(settings.learn, learning_rate=settings.learn.learning_rate / 3),
+                warm_up=max(1, settings.learn.epochs // 3),
+                unlabelled_weight=LIGHT_WEIGHT if public.light else settings.descent_weight,
                 most_clean=response.probability if labels.delta == 0.0 else 1.0,
+                strong_only=not public.light,
             )
             return self._learnt(labels, aug_descent(public, labels.label, descent, seed=self.seed))
         return self._denoise(labels)
@@ -268,7 +281,7 @@ def cluster_outcome(
     clusters: Ints,
     labels: PrivateLabels,
     num_clusters: int,
-    facts: dict[str, float | int | None],
+    facts: Facts,
 ) -> Outcome:
     """Named clusters as a classifier: an image has the class of the cluster of the nearest mean features."""
     centres = public.centres(clusters, num_clusters)
@@ -294,10 +307,13 @@ def run_method(
     settings: MethodSettings,
     seed: int,
     totals: Ints | None = None,
+    students: Students | None = None,
 ) -> Outcome:
     """One of `METHODS` from the private `labels`, int64 (n,), of the public inputs.
 
-    `totals` are ready totals of PATE-FM's teachers on `queries_of(records, asked, seed=public.seed)`.
+    `totals` are ready totals of PATE-FM's teachers on `queries_of(records, asked, seed=public.seed)`;
+    `students` keeps PATE-FM's student and labels by ε and seed for further methods on them, at no further
+    cost, where noise, settings and inputs are the same.
 
     Raises:
         InputError: no such method, or settings that do not go with it.
@@ -311,7 +327,8 @@ def run_method(
             f"--hospitals with --method {name}: only randres, lp-1st and noise-cluster work where labels are "
             "at hospitals"
         )
-    run = _Run(public, labels, epsilon, noise, settings, seed, totals)
+    kept = {} if students is None else students
+    run = _Run(public, labels, epsilon, noise, settings, seed, totals, kept)
     if name == "noise-cluster":
         outcome = run.noise_cluster()
     elif name == "alibi":
