@@ -13,12 +13,18 @@ from torch import Tensor, nn
 
 from pate_fed.errors import InputError
 from pate_fed.learning.features import Encoder
-from pate_fed.learning.models import Classifier, FixedFront, Front, Shape, build_classifier
+from pate_fed.learning.models import (
+    Classifier,
+    FixedFront,
+    Front,
+    Shape,
+    build_classifier,
+    build_encoder_network,
+)
 
 __all__ = ["NETWORKS", "build_network"]
 
 NETWORKS = ("light", "small-cnn", "deep-cnn", "resnet-18", "vgg-16", "wrn-28-4")
-HIDDEN, DROPPED = 256, 0.2  # of the light network
 _SMALL_SIDE = 32  # below, VGG's fifth pooling would leave nothing
 
 
@@ -33,8 +39,7 @@ def build_network(name: str, shape: Shape, num_classes: int, encoder: Encoder | 
     if name == "light":
         if encoder is None:
             raise InputError("network light needs the encoder of the public features, and none was given")
-        trunk = [nn.Linear(encoder.basis.shape[1], HIDDEN), nn.ReLU(), nn.Dropout(DROPPED)]  # (n, 256)
-        return Classifier(encoder.front(), trunk, nn.Linear(HIDDEN, num_classes))
+        return build_encoder_network(encoder.front(), encoder.basis.shape[1], num_classes)
     if name in ("small-cnn", "deep-cnn"):
         return build_classifier(name, shape, num_classes)
     if min(shape[:2]) < 16:

@@ -27,6 +27,7 @@ __all__ = [
     "Generator",
     "build_classifier",
     "build_discriminator",
+    "build_encoder_network",
 ]
 
 Shape = tuple[int, int, int]  # height, width, channels
@@ -175,6 +176,12 @@ def build_discriminator(
     network = _BUILDERS[name](image_shape, num_classes, weight_norm, leaky, lambda: Dropout(dropout))
     network.trunk.insert(0, GaussianNoise(input_noise))
     return network
+
+
+def build_encoder_network(front: FixedFront, features: int, num_classes: int) -> Classifier:
+    """One hidden layer on the `features` that a fitted front gives: quick, and hard to lead astray."""
+    trunk: Layers = [nn.Linear(features, 256), nn.ReLU(), nn.Dropout(0.2)]  # (n, 256)
+    return Classifier(front, trunk, nn.Linear(256, num_classes))
 
 
 def _small(

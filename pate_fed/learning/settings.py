@@ -79,7 +79,8 @@ class StudentSettings:
     noise on its input.
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
     None takes τ = β. It trains twice, `epochs` each time; None is 10 epochs in all.
-    "fixmatch" is one network; its β also sets how many labels of small loss teach it.
+    "fixmatch" is one network: in place of "small-cnn" a hidden layer on the encoder. All labels teach it, or
+    those of small loss where `noise_rate` is given.
     "encoder-head" fits a head on features of the public inputs in closed form; the other values are not used.
     "forest", for tables, uses `trees` alone.
 

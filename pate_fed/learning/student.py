@@ -12,10 +12,17 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.export import write_torchscript
+from pate_fed.learning.features import HistogramFront
 from pate_fed.learning.files import read_model, write_model
 from pate_fed.learning.inputs import check_images, to_tensor
 from pate_fed.learning.light import empty_light
-from pate_fed.learning.models import Classifier, Generator, build_discriminator
+from pate_fed.learning.models import (
+    Classifier,
+    Generator,
+    Shape,
+    build_discriminator,
+    build_encoder_network,
+)
 from pate_fed.learning.settings import LIGHT, EpochRecord, StudentSettings
 
 __all__ = ["Student"]
@@ -140,7 +147,7 @@ class Student:
                 networks = [
                     empty_light(settings.name, shape, classes, weights[name])
                     if settings.name in LIGHT
-                    else build_discriminator(settings.network, shape, classes)
+                    else _empty_network(settings, shape, classes, weights[name])
                     for name in weights
                     if name != "generator"
                 ]
@@ -160,3 +167,13 @@ class Student:
             device=resolve_device(device),
             history=history,
         )
+
+
+def _empty_network(
+    settings: StudentSettings, shape: Shape, classes: int, weights: dict[str, torch.Tensor]
+) -> Classifier:
+    """The network that `weights` are of, to be filled from them."""
+    basis = weights.get("front.basis")
+    if basis is None:
+        return build_discriminator(settings.network, shape, classes)
+    return build_encoder_network(HistogramFront(shape, basis.shape[1]), basis.shape[1], classes)

@@ -60,8 +60,7 @@ def train_student(
     With `checkpoint` the state is written there after each epoch; a later call with the same arguments goes
     on from it, to the student that an undisturbed run would have given. The file is removed at the end.
 
-    "encoder-head" uses the study's `encoder`, or fits one to `images`; it is over before a checkpoint is
-    due. "fixmatch" has no checkpoint either.
+    "encoder-head" and "fixmatch" use the study's `encoder`, or fit one to `images`; neither has a checkpoint.
 
     Shapes: images uint8 (n, H, W, C), labelled_index int64 (m,) into them, labels int64 (m,), m ≥ 1.
 
@@ -83,17 +82,23 @@ def train_student(
         if on_epoch is not None:
             on_epoch(student.history[0])
         return student
-    if settings.noise_rate is None and (settings.co_teaching or settings.name == "fixmatch"):
-        index = np.asarray(labelled_index)
-        rate = estimate_noise_rate(images[index], labels, num_classes=num_classes, seed=seed, device=device)
-        settings = replace(settings, noise_rate=rate)
     if settings.name == "fixmatch":
+        if settings.noise_rate is None:
+            settings = replace(settings, noise_rate=0.0)
+        if settings.network == "small-cnn":
+            encoder = fit_encoder(images) if encoder is None else encoder
+            check_images(images[:1], encoder.image_shape)
         with seeded(seed, device):
             sets = Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
-            trained = FixMatch.of_images(settings, shape, num_classes, to_tensor(images, device))
+            features = encoder if settings.network == "small-cnn" else None
+            trained = FixMatch.of_images(settings, shape, num_classes, to_tensor(images, device), features)
             return _run_fixmatch(
                 trained, sets, shape, num_classes, device, test_images, test_labels, on_epoch
             )
+    if settings.noise_rate is None and settings.co_teaching:
+        index = np.asarray(labelled_index)
+        rate = estimate_noise_rate(images[index], labels, num_classes=num_classes, seed=seed, device=device)
+        settings = replace(settings, noise_rate=rate)
     saved = Checkpoint.at(checkpoint, images, labelled_index, labels, settings, seed)
     with seeded(seed, device):
         pixels = to_tensor(images, device)
