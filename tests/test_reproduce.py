@@ -286,3 +286,18 @@ def test_label_dp_tables_go_on_where_they_were(tmp_path: Path, monkeypatch: pyte
     path.unlink()
     with pytest.raises(InputError, match="not totals of teachers"):
         reproduce("label-dp-fashion-mnist", plan)
+
+
+def test_label_dp_at_the_papers_scale_is_the_papers(tmp_path: Path) -> None:
+    from pate_fed.label_dp.scan import scan_clusters
+    from pate_fed.reproduce import label_dp
+
+    paper = label_dp._settings(Reproduction(data_dir=tmp_path, out_dir=tmp_path, paper=True))
+    assert paper.clusterer is scan_clusters and paper.num_clusters == 10
+    assert (paper.teach.num_teachers, paper.teach.unlabelled, paper.teach.learn.epochs) == (800, 0, 40)
+    assert paper.learn.sgd and paper.learn.epochs == 200
+    quick = label_dp._settings(Reproduction(data_dir=tmp_path, out_dir=tmp_path))
+    assert quick.num_clusters is None and quick.teach.num_teachers == 250
+    tasks = list(label_dp._tasks(3))
+    assert len(tasks) == len(set(tasks)) == 4 * (1 + 5 * 12)
+    assert {task[1] for task in tasks} >= set(label_dp.PAPER)

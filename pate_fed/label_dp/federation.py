@@ -108,8 +108,7 @@ class FederatedClusters:
         from pate_fed.secure_sum import add_noise_share
 
         counts = label_counts(clusters, labels, self.num_clusters, self.num_classes).ravel()
-        sigma = max(self.sigma_party, math.nextafter(_LEAST_SHARE, 2))
-        return add_noise_share(counts, noise.discrete_gaussian, sigma_party=sigma)
+        return add_noise_share(counts, noise.discrete_gaussian, sigma_party=self.sigma_party)
 
     def release(self, total: Ints, clusters: Ints, noise: NoiseSource, *, survivors: int) -> PrivateLabels:
         """Labels of all records from the unmasked sum, int64 (clusters · classes,).

@@ -101,12 +101,10 @@ class _Run:
             return mechanism.release(self.truth, self.noise)
         label = np.full(len(self.public), NO_LABEL, dtype=np.int64)
         for part in self.settings.hospitals:
-            label[part] = mechanism.release(self.truth[part], self.noise).label
-        return replace(
-            mechanism.release([0], self.noise),
-            label=label,
-            how=f"randomised response at {len(self.settings.hospitals)} hospitals",
-        )
+            sent = mechanism.release(self.truth[part], self.noise)
+            label[part] = sent.label
+        how = f"randomised response at {len(self.settings.hospitals)} hospitals"
+        return replace(sent, label=label, how=how)
 
     def pate_fm(self) -> tuple[PrivateLabels, list[Classifier]]:
         """Labels of all records by the student, and the student."""

@@ -4,10 +4,10 @@ Sohn et al., "FixMatch" (NeurIPS 2020): the class of a weakly changed image, whe
 label of the same image strongly changed. Here the class comes from averaged weights. Where a share of wrong
 labels is given, only released labels of small loss teach, by co-teaching's schedule R(e).
 
-Measured on Fashion-MNIST, 1,704 labels 25 % wrong, tested on held-out public inputs: a discriminator with the
-GAN's noise and dropout and only labels of small loss got 79.9 %, falling to 78.9 % after 25 epochs as its
-guesses confirm themselves; with less noise 80.9 %; a hidden layer on the encoder, taught by all labels, about
-82 %.
+Measured on Fashion-MNIST, 1,704 labels 25 % wrong, held-out public inputs: a discriminator with the GAN's
+noise and dropout, taught by labels of small loss, got 79.9 %, and 78.9 % after 25 epochs, as its guesses
+confirm themselves; with less noise 80.9 %; a hidden layer on the encoder, taught by all labels, 81.4 %. The
+head in closed form has 83.1 % there: these views add little to features that know them already.
 """
 
 from __future__ import annotations
