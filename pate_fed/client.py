@@ -289,6 +289,10 @@ def _check_security(arguments: argparse.Namespace, host: str) -> None:
         if open_:
             raise InputError("--tls-dir and --insecure: one of the two")
         return
+    if arguments.insecure_anywhere and not arguments.insecure:
+        raise InputError(
+            "--insecure-anywhere: say it twice, as votes are then open to the network: --insecure too"
+        )
     if not open_:
         raise InputError("give --tls-dir with this hospital's identity, or --insecure on one machine only")
     if not is_loopback(host) and not arguments.insecure_anywhere:

@@ -197,6 +197,10 @@ def _check_security(arguments: argparse.Namespace, host: str) -> None:
         if open_:
             raise InputError("--tls-dir and --insecure: one of the two")
         return
+    if arguments.insecure_anywhere and not arguments.insecure:
+        raise InputError(
+            "--insecure-anywhere: say it twice, as votes are then open to the network: --insecure too"
+        )
     if not open_:
         raise InputError(
             "give --tls-dir with the keys of `pate-fed study init`, or --insecure on one machine only"

@@ -5,6 +5,11 @@ first 500 test inputs get labels with Laplace noise of scale 1/0.05 votes, the s
 11,282 and 6,352. Which 18 features of Diabetes were taken, and how it was balanced, the paper does not say;
 here the parts are as they are found, no patient is both in training and in test, and the majority's share
 stands beside every accuracy.
+
+The published 93.94 % on Diabetes cannot be had from what the paper says. Its "balanced" set has 46,806
+records, yet only 11,357 encounters are readmissions within 30 days. Measured with these features: balanced by
+repeating them before the split, one forest reaches 81 % and the student 59 %; balanced by leaving out others,
+60 % and 60 %. As they are found both reach the majority's share, 88 to 89 %, and no more.
 """
 
 from __future__ import annotations

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from pate_fed.demo import HOSPITALS, _make_identities, make_demo
+from pate_fed.identity import sum_fingerprint
+from pate_fed.privacy import verify
 
 STUDY = """
 [study]
@@ -69,3 +75,53 @@ def test_four_hospitals_sum_under_masks_as_the_simulation_does(rehearsal: Any) -
     metrics = json.loads((folder / "run" / "metrics.json").read_text(encoding="utf-8"))
     assert metrics["privacy"]["coordinator"]["epsilon"] is None
     assert "masks hide each hospital's own votes" in metrics["privacy"]["coordinator"]["sees"]
+
+
+@pytest.mark.slow
+def test_admitted_hospitals_sum_on_after_their_coordinators_death(rehearsal: Any) -> None:
+    """TLS, keys of the admission, a policy that trusts only known fingerprints, and a kill amid a batch."""
+    folder = rehearsal.folder
+    make_demo(folder, teachers=3, trees=5)
+    study = (folder / "study.toml").read_text(encoding="utf-8")
+    study = study.replace("labels = 170", "labels = 170\nbatch_size = 60").replace("epsilon = 3.0\n", "")
+    (folder / "study.toml").write_text(study + "\n[secrecy]\nsecure_sum = true\n", encoding="utf-8")
+    for made in [folder / "authority", *(folder / f"identity-{name}" for name in HOSPITALS)]:
+        shutil.rmtree(made)
+    _make_identities(folder)
+    prints = {name: sum_fingerprint(folder / f"identity-{name}") for name in HOSPITALS}
+    hospitals = []
+    for name in HOSPITALS:
+        trusted = "".join(f'{other} = "{prints[other]}"\n' for other in HOSPITALS if other != name)
+        policy = f"secure_sum = true\nevery_signature = true\nleast_hospitals = 3\n[trusted]\n{trusted}"
+        (folder / f"{name}.toml").write_text(policy, encoding="utf-8")
+        base = ("-m", "pate_fed.client", "--hospital", name, "--data", f"{name}.csv")
+        options = ("--tls-dir", f"identity-{name}", "--policy", f"{name}.toml")
+        hospitals.append(rehearsal.start(name, *base, *options))
+    command = (
+        "-m",
+        "pate_fed.server",
+        "--config",
+        "study.toml",
+        "--tls-dir",
+        "authority",
+        "--run-dir",
+        "run",
+    )
+    server = rehearsal.start("server", *command)
+    hospitals[0].wait_for("voted under masks on 60 public inputs", 200)
+    server.process.kill()
+    server.process.wait()
+    time.sleep(2)  # its SuperLink notices, and frees the port
+    again = rehearsal.start("again", *command)
+    assert again.wait(400) == 0, again.text + hospitals[0].text
+    assert [party.wait(60) for party in hospitals] == [0, 0, 0, 0]
+    for party in hospitals:
+        name = party.name
+        roster = (folder / f"hospital-{name}" / "secure_sum" / "roster.txt").read_text(encoding="utf-8")
+        assert all(print_ in roster for print_ in prints.values())
+        assert not (folder / f"hospital-{name}" / "secure_sum" / "identity.key").exists()
+    entries = verify(folder / "run" / "ledger.sqlite").chain.entries
+    assert [entry.event.answered for entry in entries[:2]] in ([0, 60], [60, 60])  # void, or just released
+    with np.load(folder / "run" / "labels.npz") as labels:
+        assert len(np.unique(labels["index"])) == len(labels["index"])
+    assert not (folder / "run" / "secure_sum").exists()

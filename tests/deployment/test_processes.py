@@ -118,6 +118,17 @@ def _compare(
             "--insecure-anywhere",
         ),
         (
+            ("pate_fed.server", "--config", "study.toml", "--address", "0.0.0.0", "--insecure-anywhere"),
+            "say it twice",
+        ),
+        (
+            (
+                *("pate_fed.client", "--hospital", "a", "--data", "x", "--server", "h:1"),
+                "--insecure-anywhere",
+            ),
+            "say it twice",
+        ),
+        (
             ("pate_fed.server", "--config", "study.toml", "--address", "127.0.0.1:x", "--insecure"),
             "HOST:PORT",
         ),
