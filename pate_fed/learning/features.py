@@ -25,24 +25,43 @@ from pate_fed.learning.inputs import check_images, image_shape, to_tensor
 from pate_fed.learning.models import FixedFront, Shape
 from pate_fed.learning.settings import TeacherSettings
 
-__all__ = ["Encoder", "HistogramFront", "encoder_for", "fit_encoder", "histogram_size", "oriented_histograms"]
+__all__ = [
+    "Encoder",
+    "HistogramFront",
+    "encoder_for",
+    "fit_encoder",
+    "histogram_size",
+    "oriented_histograms",
+    "reduction",
+]
 
-CELL, BINS = 4, 9
-CLIP, FLOOR = 0.4, 0.1  # of a normalised value; the energy below which a block counts as flat
-DIMENSIONS = 80  # measured on Fashion-MNIST: 60 to 120 are alike, 200 are worse for a small part
-PIXELS = 0.5  # weight of the smoothed pixels; measured: a little better at 240 records, and on MNIST's graph
+CELLS, BINS = (3, 5), 6  # measured on Fashion-MNIST: both sizes together are worth a point over 4 alone
+CLIP, FLOOR = 0.3, 0.1  # of a normalised value; the energy below which a block counts as flat
+PIXELS = 0.7  # weight of the smoothed pixels
+USUAL = 32  # pixels of the shorter side; larger images are first averaged down to about so many
+DIMENSIONS, WHITENING = 120, 0.2  # 80 to 150 and 0 to 0.3 are alike
 BATCH = 1000
-ENOUGH = 4000  # images an encoder is fitted to, evenly spaced among more: several times its 1,492 features
+ENOUGH = 3000  # images an encoder is fitted to, evenly spaced among more
+MOST_SIDE = 4096  # pixels of an image
+SPARE, ROUNDS = 40, 5  # of the iteration that finds the leading directions
 
 
-def histogram_size(shape: Shape) -> int:
+def reduction(shape: Shape) -> int:
+    """Pixels of an image of `shape` that become one before anything is measured."""
+    return max(1, round(min(shape[:2]) / USUAL))
+
+
+def histogram_size(shape: Shape, cell: int) -> int:
     """Features that `oriented_histograms` gives for images of `shape`."""
-    return 4 * BINS * (shape[0] // CELL - 1) * (shape[1] // CELL - 1)
+    rows, columns = (-(-side // cell) - 1 for side in shape[:2])
+    return 4 * BINS * rows * columns
 
 
-def oriented_histograms(x: Tensor) -> Tensor:
-    """Images (n, C, H, W) in [0, 1] to (n, 36·(⌊H/4⌋ - 1)·(⌊W/4⌋ - 1)); colours count by their mean."""
+def oriented_histograms(x: Tensor, cell: int) -> Tensor:
+    """Images (n, C, H, W) in [0, 1] to (n, 24·(⌈H/cell⌉ - 1)·(⌈W/cell⌉ - 1)); colours count by their mean."""
     grey = x.mean(dim=1, keepdim=True).clamp(min=0).sqrt()
+    more = [-int(side) % cell for side in grey.shape[2:]]  # cells at the edge are whole ones
+    grey = F.pad(grey, (more[1] // 2, more[1] - more[1] // 2, more[0] // 2, more[0] - more[0] // 2))
     padded = F.pad(grey, (1, 1, 1, 1), mode="replicate")  # (n, 1, H + 2, W + 2)
     across = padded[:, :, 1:-1, 2:] - padded[:, :, 1:-1, :-2]  # (n, 1, H, W)
     down = padded[:, :, 2:, 1:-1] - padded[:, :, :-2, 1:-1]
@@ -52,8 +71,8 @@ def oriented_histograms(x: Tensor) -> Tensor:
     for angle in range(BINS):  # each pixel counts for the two nearest orientations
         away = (turn - angle).abs()
         near = (1 - torch.minimum(away, BINS - away)).clamp(min=0)
-        cells.append(F.avg_pool2d(size * near, CELL) * CELL**2)
-    histogram = torch.cat(cells, dim=1)  # (n, BINS, H/4, W/4)
+        cells.append(F.avg_pool2d(size * near, cell) * cell**2)
+    histogram = torch.cat(cells, dim=1)  # (n, BINS, ⌈H/cell⌉, ⌈W/cell⌉)
     energy = F.avg_pool2d(histogram.square().sum(dim=1, keepdim=True), 2, stride=1) * 4
     rows, columns = int(energy.shape[2]), int(energy.shape[3])
     norm = (energy + FLOOR).sqrt()
@@ -70,9 +89,11 @@ def smoothed_pixels(x: Tensor) -> Tensor:
     return F.avg_pool2d(F.avg_pool2d(x, 3, stride=1, padding=1), 2).flatten(1)
 
 
-def encoder_size(shape: Shape) -> int:
-    """Features of an image before the encoder turns them."""
-    return histogram_size(shape) + shape[2] * (shape[0] // 2) * (shape[1] // 2)
+def block_sizes(shape: Shape) -> list[int]:
+    """Features of an image before the encoder turns them: histograms at each cell size, then pixels."""
+    by = reduction(shape)
+    small = (shape[0] // by, shape[1] // by, shape[2])
+    return [histogram_size(small, cell) for cell in CELLS] + [small[2] * (small[0] // 2) * (small[1] // 2)]
 
 
 class HistogramFront(FixedFront):
@@ -83,8 +104,8 @@ class HistogramFront(FixedFront):
 
     def __init__(self, shape: Shape, dimensions: int | None) -> None:
         super().__init__()
-        self._histograms = histogram_size(shape)
-        size = self._histograms if dimensions is None else encoder_size(shape)
+        self._reduction, self._blocks = reduction(shape), block_sizes(shape)
+        size = sum(self._blocks[:-1] if dimensions is None else self._blocks)
         self.mean: Tensor
         self.scale: Tensor
         self.basis: Tensor | None
@@ -98,9 +119,9 @@ class HistogramFront(FixedFront):
         self.mean.copy_(found.mean(dim=0))
         centred = found - self.mean
         if self.basis is not None:
-            weight = torch.ones_like(self.mean)
-            for part, share in ((slice(self._histograms), 1.0), (slice(self._histograms, None), PIXELS)):
-                weight[part] = share / centred[:, part].square().sum(dim=1).mean().sqrt().clamp(min=1e-6)
+            shares = [1.0] * len(CELLS) + [PIXELS]
+            parts = zip(torch.split(centred, self._blocks, dim=1), shares, strict=True)
+            weight = torch.cat([_even(part, share) for part, share in parts])
             self.basis.copy_(weight[:, None] * _leading(centred * weight, self.basis.shape[1]))
             centred = centred @ self.basis
         self.scale.copy_(centred.square().sum(dim=1).mean().sqrt().clamp(min=1e-6))
@@ -111,49 +132,67 @@ class HistogramFront(FixedFront):
         return (centred if self.basis is None else centred @ self.basis) / self.scale
 
     def _measure(self, x: Tensor) -> Tensor:
-        histograms = oriented_histograms(x)
-        return histograms if self.basis is None else torch.cat([histograms, smoothed_pixels(x)], dim=1)
+        if self._reduction > 1:
+            x = F.avg_pool2d(x, self._reduction)
+        found = [oriented_histograms(x, cell) for cell in CELLS]
+        return torch.cat(found if self.basis is None else [*found, smoothed_pixels(x)], dim=1)
+
+
+def _even(centred: Tensor, share: float) -> Tensor:
+    """The weight of a block's features (n, p) that gives them the mean length `share`, or 0 if flat; (p,)."""
+    length = centred.square().sum(dim=1).mean().sqrt()
+    weight = torch.where(length > 1e-6, share / length.clamp(min=1e-6), 0.0)
+    return weight.expand(centred.shape[1])
 
 
 def _leading(centred: Tensor, count: int) -> Tensor:
-    """The `count` directions of largest variance as columns, the sign of each fixed by its largest entry."""
-    covariance = (centred.T @ centred).double() / max(1, len(centred))
-    _, vectors = torch.linalg.eigh(covariance)
-    vectors = vectors.flip(1)[:, :count]
+    """The `count` directions of largest variance as columns, partly whitened; zeros where there are fewer.
+
+    By subspace iteration from evenly spaced images, without chance. The sign of each is fixed by its largest
+    entry, and its length is (variance / largest variance)^(-WHITENING / 2).
+    """
+    block = min(count + SPARE, *centred.shape)
+    start = torch.linspace(0, len(centred) - 1, block).long().to(centred.device)
+    found = torch.linalg.qr(centred[start].T).Q  # (p, block)
+    for _ in range(ROUNDS):
+        found = torch.linalg.qr(centred.T @ (centred @ found)).Q
+    _, lengths, turn = torch.linalg.svd(centred @ found, full_matrices=False)
+    vectors = (found @ turn.T)[:, :count]
+    shares = (lengths[:count] / lengths[0].clamp(min=1e-12)).square()
     largest = vectors.abs().argmax(dim=0, keepdim=True)
-    signs: Tensor = torch.sign(torch.gather(vectors, 0, largest))
-    turned: Tensor = vectors * signs
-    return turned.to(centred.dtype)
+    vectors = (
+        vectors * torch.sign(torch.gather(vectors, 0, largest)) * shares.clamp(min=1e-6) ** (-WHITENING / 2)
+    )
+    return F.pad(vectors, (0, count - vectors.shape[1]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoder:
     """What a coordinator sends to hospitals: plain numbers fitted to the public inputs, with a digest.
 
-    Shapes: mean float32 (size,), basis float32 (size, dimensions).
+    The numbers are of half precision: half the bytes, and the same ones from any machine's double precision.
+    Shapes: mean float16 (size,), basis float16 (size, dimensions).
     """
 
     image_shape: Shape
-    mean: NDArray[np.float32]
-    basis: NDArray[np.float32]
-    scale: float
+    mean: NDArray[np.float16]
+    basis: NDArray[np.float16]
 
     @property
     def digest(self) -> str:
         """SHA-256 hex over the shapes and the numbers, the same on every machine that got the same file."""
-        head = json.dumps([list(self.image_shape), list(self.basis.shape), float(self.scale).hex()])
+        head = json.dumps([list(self.image_shape), list(self.basis.shape)])
         found = hashlib.sha256(head.encode())
         for array in (self.mean, self.basis):
-            found.update(np.ascontiguousarray(array, dtype="<f4").tobytes())
+            found.update(np.ascontiguousarray(array, dtype="<f2").tobytes())
         return found.hexdigest()
 
     def front(self) -> HistogramFront:
         """The first layer of a model that uses it."""
         front = HistogramFront(self.image_shape, self.basis.shape[1])
         assert front.basis is not None
-        front.mean.copy_(torch.from_numpy(self.mean))
-        front.basis.copy_(torch.from_numpy(self.basis))
-        front.scale.fill_(self.scale)
+        front.mean.copy_(torch.from_numpy(self.mean.astype(np.float32)))
+        front.basis.copy_(torch.from_numpy(self.basis.astype(np.float32)))
         return front
 
     def transform(self, images: NDArray[np.uint8], device: str = "cpu") -> NDArray[np.float32]:
@@ -171,20 +210,23 @@ class Encoder:
         return np.concatenate(parts or [np.empty((0, self.basis.shape[1]), dtype=np.float32)])
 
     def save(self, path: Path) -> None:
-        """Write a .npz of plain arrays, whole or not at all; no code is in it and none is run on reading.
+        """Write what `to_bytes` gives, whole or not at all.
 
         Raises:
             InputError: the folder cannot be written to.
         """
+        write_whole(path, self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """A .npz of plain arrays; no code is in it and none is run on reading."""
         buffer = io.BytesIO()
         np.savez(
             buffer,
             image_shape=np.array(self.image_shape, dtype=np.int64),
             mean=self.mean,
             basis=self.basis,
-            scale=np.float64(self.scale),
         )
-        write_whole(path, buffer.getvalue())
+        return buffer.getvalue()
 
     @classmethod
     def load(cls, path: Path, *, digest: str | None = None) -> Encoder:
@@ -195,31 +237,43 @@ class Encoder:
             IntegrityError: damaged, not an encoder, or not the one with that digest.
         """
         try:
-            with io.BytesIO(Path(path).read_bytes()) as data, np.load(data, allow_pickle=False) as file:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise InputError(f"{path}: there is no encoder that can be read") from error
+        return cls.from_bytes(data, where=str(path), digest=digest)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, where: str = "the message", digest: str | None = None) -> Encoder:
+        """Read what `to_bytes` gave, and hold it to `digest` where one is given; `where` is for errors.
+
+        Raises:
+            IntegrityError: damaged, not an encoder, or not the one with that digest.
+        """
+        try:
+            with io.BytesIO(data) as buffer, np.load(buffer, allow_pickle=False) as file:
                 rows, columns, channels = (int(side) for side in file["image_shape"])
                 found = cls(
                     (rows, columns, channels),
-                    np.asarray(file["mean"], dtype=np.float32),
-                    np.asarray(file["basis"], dtype=np.float32),
-                    float(file["scale"]),
+                    np.asarray(file["mean"], dtype=np.float16),
+                    np.asarray(file["basis"], dtype=np.float16),
                 )
-        except FileNotFoundError as error:
-            raise InputError(f"{path}: there is no encoder") from error
         except Exception as error:  # numpy raises what its zip and header readers meet first
-            raise IntegrityError(f"{path}: not an encoder that pate_fed wrote, or damaged") from error
-        size = encoder_size(found.image_shape)
+            raise IntegrityError(f"{where}: not an encoder that pate_fed wrote, or damaged") from error
+        if min(found.image_shape) < 1 or max(found.image_shape) > MOST_SIDE:
+            raise IntegrityError(f"{where}: an encoder of images {found.image_shape}")
+        size = sum(block_sizes(found.image_shape))
         fits = found.mean.shape == (size,) and found.basis.ndim == 2 and len(found.basis) == size
-        if not fits or not np.isfinite(found.basis).all() or not found.scale > 0:
-            raise IntegrityError(f"{path}: the encoder's parts do not fit together")
+        if not fits or not (np.isfinite(found.basis).all() and np.isfinite(found.mean).all()):
+            raise IntegrityError(f"{where}: the encoder's parts do not fit together")
         if digest is not None and found.digest != digest:
-            raise IntegrityError(f"{path}: the encoder's SHA-256 is {found.digest}, not {digest}")
+            raise IntegrityError(f"{where}: the encoder's SHA-256 is {found.digest}, not {digest}")
         return found
 
 
 def fit_encoder(images: NDArray[np.uint8], *, dimensions: int = DIMENSIONS) -> Encoder:
     """The encoder of the public `images`, uint8 (n, H, W, C), n ≥ 1: no labels, no private data, no chance.
 
-    Of more than 4,000 images it takes so many, evenly spaced.
+    Of more than 3,000 images it takes so many, evenly spaced.
 
     Raises:
         InputError: the images are not that, or `dimensions` is below 1.
@@ -228,11 +282,12 @@ def fit_encoder(images: NDArray[np.uint8], *, dimensions: int = DIMENSIONS) -> E
     if len(images) == 0 or dimensions < 1:
         raise InputError(f"an encoder of {len(images)} images and {dimensions} dimensions: 1 each is meant")
     shape = image_shape(images)
-    front = HistogramFront(shape, min(dimensions, encoder_size(shape)))
+    front = HistogramFront(shape, min(dimensions, sum(block_sizes(shape)))).double()
     chosen = np.unique(np.linspace(0, len(images) - 1, min(len(images), ENOUGH)).astype(np.int64))
-    front.fit(to_tensor(images[chosen], "cpu"))
+    front.fit(to_tensor(images[chosen], "cpu").double())
     assert front.basis is not None
-    return Encoder(shape, front.mean.numpy(), front.basis.numpy(), float(front.scale))
+    half = front.mean.half().numpy(), (front.basis / front.scale).half().numpy()
+    return Encoder(shape, *half)
 
 
 _FITTED: dict[str, Encoder] = {}
@@ -241,7 +296,7 @@ _FITTED: dict[str, Encoder] = {}
 def encoder_for(settings: TeacherSettings, images: NDArray[np.uint8], *, digest: str) -> Encoder | None:
     """The encoder of the public pool `images` with that `digest` where the teacher needs one, else None.
 
-    Every hospital has the agreed pool, so none has to be sent an encoder. A process fits one once a pool.
+    The coordinator's: hospitals get it with the order to teach. A process fits one once a pool.
     """
     if settings.name != "encoder-head":
         return None

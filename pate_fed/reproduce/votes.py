@@ -76,9 +76,11 @@ def _light(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Ite
 
     from pate_fed.learning import fit_encoder
     from pate_fed.learning.heads import vote_with_heads
+    from pate_fed.learning.inputs import to_tensor
+    from pate_fed.learning.light import moved_copies
 
     encoder = fit_encoder(dataset.public_images[:TRAINED])
-    private = torch.from_numpy(encoder.transform(dataset.private_images, device)).to(device)
+    front = encoder.front().to(device)
     public = torch.from_numpy(encoder.transform(dataset.public_images[:TRAINED], device)).to(device)
     labels = torch.from_numpy(np.array(dataset.private_labels)).to(device)
     least = min(
@@ -86,5 +88,8 @@ def _light(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Ite
     )  # a batch wants parts of one size: at most one record is left out
     rows = torch.from_numpy(np.stack([part[:least] for part in parts])).to(device)
     for batch in torch.split(rows, AT_ONCE):
-        found = vote_with_heads(private[batch], labels[batch], public, num_classes=int(labels.max()) + 1)
+        pixels = to_tensor(dataset.private_images[batch.flatten().cpu().numpy()], device)
+        copies = torch.stack([front(each) for each in moved_copies(pixels)])  # (copies, AT_ONCE·n, d)
+        private = copies.view(len(copies), *batch.shape, -1).transpose(0, 1)  # (AT_ONCE, copies, n, d)
+        found = vote_with_heads(private, labels[batch], public, num_classes=int(labels.max()) + 1)
         yield from np.asarray(found.cpu().numpy(), dtype=np.int64)

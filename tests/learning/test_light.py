@@ -19,6 +19,7 @@ from pate_fed.learning import (
     Teacher,
     TeacherSettings,
     encoder_for,
+    features,
     fit_encoder,
     light,
     train_student,
@@ -28,7 +29,7 @@ from pate_fed.learning.features import histogram_size, oriented_histograms
 from pate_fed.learning.graph import Graph, held_out_scores
 from pate_fed.learning.heads import calibrate, fit_ridge, gaussian_kernel, vote_with_heads
 from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.light import fit_head_student
+from pate_fed.learning.light import fit_head_student, moved_copies
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 
@@ -36,20 +37,21 @@ MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 @pytest.mark.parametrize("shape", [(28, 28, 1), (32, 32, 3), (8, 8, 1), (11, 14, 3)])
 def test_histograms_have_the_size_they_say(shape: tuple[int, int, int]) -> None:
     rows, columns, channels = shape
-    found = oriented_histograms(torch.rand(3, channels, rows, columns))
-    assert found.shape == (3, histogram_size(shape))
-    assert bool((found >= 0).all()) and float(found.max()) <= 0.4 + 1e-6
+    for cell in (3, 5):
+        found = oriented_histograms(torch.rand(3, channels, rows, columns), cell)
+        assert found.shape == (3, histogram_size(shape, cell))
+        assert bool((found >= 0).all()) and float(found.max()) <= 0.3 + 1e-6
 
 
 def test_histograms_see_the_angle_of_an_edge_and_not_its_brightness() -> None:
     ramp = torch.linspace(0.1, 0.9, 12).square()  # of its square root the slope is the same everywhere
     across, down = ramp.expand(12, 12)[None, None], ramp[:, None].expand(12, 12)[None, None]
     first, second = (
-        oriented_histograms(each).view(4, 9, 2, 2).mean(dim=(0, 2, 3)) for each in (across, down)
+        oriented_histograms(each, 3).view(4, 6, 3, 3).mean(dim=(0, 2, 3)) for each in (across, down)
     )
     assert int(first.argmax()) == 0  # the gradient points along 0°
-    assert int(second.argmax()) in (4, 5)  # 90° lies between 80° and 100°
-    strong = oriented_histograms(across * 1.0), oriented_histograms(across * 0.9)
+    assert int(second.argmax()) == 3  # of six orientations, 30° apart
+    strong = oriented_histograms(across * 1.0, 3), oriented_histograms(across * 0.9, 3)
     assert torch.allclose(*strong, atol=0.05)
 
 
@@ -98,9 +100,10 @@ def test_many_heads_at_once_vote_as_one_by_one(stripes: MakeStripes) -> None:
     public, _ = stripes(50, seed=1)
     encoder = fit_encoder(public)
     parts = np.arange(90).reshape(3, 30)
-    features = torch.from_numpy(encoder.transform(images))
+    front = encoder.front()
+    features = torch.stack([front(each) for each in moved_copies(to_tensor(images, "cpu"))])
     together = vote_with_heads(
-        features[parts],
+        features[:, parts].transpose(0, 1),
         torch.from_numpy(labels)[parts],
         torch.from_numpy(encoder.transform(public)),
         num_classes=4,
@@ -378,3 +381,35 @@ def test_the_kernel_is_the_plain_one() -> None:
     a, b = torch.randn(4, 3), torch.randn(5, 3)
     plain = [[np.exp(-float(((x - y) ** 2).sum())) for y in b] for x in a]
     assert np.allclose(gaussian_kernel(a, b).numpy(), plain, atol=1e-5)
+
+
+def test_leading_directions_are_the_plain_ones() -> None:
+    generator = torch.Generator().manual_seed(0)
+    turn = torch.linalg.qr(torch.randn(30, 30, generator=generator, dtype=torch.float64)).Q
+    rows = torch.randn(400, 30, generator=generator, dtype=torch.float64) * 0.7 ** torch.arange(30) @ turn
+    rows = rows - rows.mean(dim=0)
+    variance, vectors = torch.linalg.eigh(rows.T @ rows)
+    expected = vectors.flip(1)[:, :6] * (variance.flip(0)[:6] / variance[-1]) ** -0.1
+    found = features._leading(rows, 6)
+    assert torch.allclose(found.abs(), expected.abs(), atol=1e-6)
+    assert torch.equal(features._leading(rows[:, :4], 6)[:, 4:], torch.zeros(4, 2, dtype=rows.dtype))
+
+
+def test_moved_copies_are_the_image_and_four_neighbours() -> None:
+    pixels = torch.arange(64.0).view(1, 1, 8, 8)
+    same, *moved = moved_copies(pixels)
+    assert torch.equal(same, pixels) and len(moved) == 4
+    assert torch.equal(moved[0][0, 0, 1:], pixels[0, 0, :-1]) and torch.equal(
+        moved[0][0, 0, 0], pixels[0, 0, 0]
+    )
+    assert torch.equal(moved[3][0, 0, :, :-1], pixels[0, 0, :, 1:])
+
+
+def test_large_images_are_made_smaller_first() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (12, 96, 64, 1), dtype=np.uint8)
+    small = images.reshape(12, 48, 2, 32, 2, 1).mean(axis=(2, 4))
+    assert features.reduction((96, 64, 1)) == 2 and features.reduction((28, 28, 1)) == 1
+    assert len(fit_encoder(images).mean) == sum(features.block_sizes((48, 32, 1)))
+    found = fit_encoder(images).transform(images)
+    near = fit_encoder(small.round().astype(np.uint8)).transform(small.round().astype(np.uint8))
+    assert np.abs(found).mean() == pytest.approx(np.abs(near).mean(), rel=0.05)
