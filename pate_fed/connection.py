@@ -28,8 +28,8 @@ _REFUSED = {
     "[code: 2001]": "the coordinator admits known hospitals only: give --tls-dir",
     # All that Flower says where the coordinator takes no signature of this node: the time is signed too.
     "SuperNode terminated gracefully": (
-        "the coordinator does not accept what this hospital signs: the clock of this machine or of the "
-        "coordinator's is more than five minutes wrong, or the key was revoked"
+        "the coordinator does not accept what this hospital signs: this machine's clock is more than 5 "
+        "seconds ahead of the coordinator's or 5 minutes behind it, or the key was revoked; set the clocks"
     ),
     "handshake": (
         "the coordinator's certificate is not of this study's authority, has expired, or is for another "

@@ -69,7 +69,7 @@ def test_it_says_once_that_it_is_connected_lost_and_connected_again(monkeypatch:
     [
         ("[code: 2004] Failed to activate SuperNode.", "never admitted or is revoked"),
         ("[code: 2001] ...", "--tls-dir"),
-        ("SuperNode terminated gracefully.", "more than five minutes wrong"),
+        ("SuperNode terminated gracefully.", "5 seconds ahead of the coordinator's or 5 minutes behind"),
         ("SSL/TLS handshake error detected.", "not of this study's authority"),
     ],
 )
