@@ -20,6 +20,7 @@ from server.returning import Returning
 __all__ = ["Answer", "Stopped", "exchange", "wait_for_nodes"]
 
 _UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE
+_EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 _POLL_S = 0.1
 _LOOK_S = 2.0
 _PATIENCE_S = 90.0  # Flower holds a lost node's key for up to 60 s, then the hospital may come back
@@ -96,7 +97,7 @@ def exchange(
                 absent.add(node)
                 watch.miss(node)
             elif node is not None:
-                yield _read(node, message)
+                yield _read(node, message, timeout_s)
         gone, back = watch.look({*pending.values(), *absent})
         # Flower delivers a message once: to a node that was away it is sent again, or never comes.
         pending = {key: node for key, node in pending.items() if node not in gone | back}
@@ -142,7 +143,9 @@ class _Watch:
         return gone, back
 
 
-def _read(node: int, message: Message) -> Answer:
+def _read(node: int, message: Message, timeout_s: float) -> Answer:
+    if message.has_error() and message.error.code in _EXPIRED:
+        return Answer(node, None, f"no answer within {timeout_s:.0f} s")
     if message.has_error():
         return Answer(node, None, f"did not answer (Flower error {message.error.code})")
     try:

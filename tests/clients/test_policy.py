@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from clients.journal import Journal
+from clients.local import LocalSettings, local_site
 from clients.policy import Policy
 from pate_fed.errors import InputError
 from pate_fed.protocol import Refusal, Terms
@@ -109,6 +110,23 @@ def test_a_policy_binds_the_roster_and_every_sum() -> None:
     policy = Policy(least_hospitals=9, every_signature=True, trusted=prints)
     wanted = Demands(least_parties=9, least_voters=9, every_signature=True, trusted=prints)
     assert policy.demands(TERMS) == wanted
+
+
+def test_a_rehearsal_is_held_to_a_policy_too(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text("[parties]\nnum_clients = 3\n", encoding="utf-8")
+    (tmp_path / "policy.toml").write_text('studies = ["hearts"]\nmost_queries_a_day = 5\n', encoding="utf-8")
+    settings = LocalSettings(
+        hospital="north", data="part:0", config=tmp_path / "study.toml", state_dir=tmp_path / "state"
+    )
+    free = local_site(settings)
+    assert free.objection(replace(TERMS, seed=3)) is None  # a rehearsal may be seeded
+    assert free.enough(answered=0, today=0, asked=6) is None
+    bound = local_site(replace(settings, policy=tmp_path / "policy.toml"))
+    bound.state_dir.mkdir()
+    assert bound.objection(TERMS) is Refusal.POLICY_STUDY
+    assert bound.enough(answered=0, today=0, asked=6) is Refusal.POLICY_DAY
+    for other in ({"terms_digest": "00" * 32}, {"teachers": 4}):
+        assert local_site(replace(settings, **other)).objection(TERMS) is Refusal.TERMS
 
 
 def test_counts_survive_and_days_pass(tmp_path: Path) -> None:
