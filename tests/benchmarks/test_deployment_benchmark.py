@@ -107,11 +107,12 @@ def test_twenty_hospitals(tmp_path: Path) -> None:
             for name in names
         }
         processes = [*hospitals.values()]
-        time.sleep(60)
-        at_rest = _memory_mb(hospitals[names[0]])
+        time.sleep(30)
         server = ("pate_fed.server", "--config", "study.toml", "--insecure", "--address", address)
         processes.append(_start(tmp_path, "server", *server, "--run-dir", "run"))
         begun = time.monotonic()
+        _wait_for(tmp_path, names[0], "connected;", 300)
+        at_rest = _memory_mb(hospitals[names[0]])
         _wait_for(tmp_path, names[0], "teachers ready", 900)
         taught, torch = _memory_mb(hospitals[names[0]]), any(map(_loads_torch, hospitals.values()))
         codes = [process.wait(900) for process in reversed(processes)]
