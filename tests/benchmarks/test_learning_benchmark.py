@@ -30,7 +30,7 @@ from pate_fed.learning import (
 )
 
 TEACHERS = int(os.environ.get("PATE_FED_BENCH_TEACHERS", "25"))
-EPOCHS = int(os.environ.get("PATE_FED_BENCH_EPOCHS", StudentSettings().epochs))
+EPOCHS = int(os.environ.get("PATE_FED_BENCH_EPOCHS", StudentSettings().total_epochs))
 PART = 240
 SCALE = 250  # votes a query, whatever the number of teachers
 
