@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,9 @@ from pate_fed.protocol import (
     VoteReply,
     VoteRequest,
 )
+
+if TYPE_CHECKING:
+    from pate_fed.learning import Encoder
 
 __all__ = ["Hospital"]
 
@@ -69,11 +73,16 @@ class Hospital:
         agreed = self._agreed_digest()
         if agreed is not None and agreed != terms.digest:
             return self.refuse(Refusal.TERMS)
+        try:
+            encoder = _read_encoder(terms, request.encoder)
+        except IntegrityError as error:
+            self.journal.fault(error)
+            return self.refuse(Refusal.ENCODER)
         if agreed is None:
             # Before training, so that teachers on disk always belong to terms on disk.
             _write_private(self._site.state_dir / "terms.json", request.terms)
         try:
-            self._train_missing_teachers(terms)
+            self._train_missing_teachers(encoder)
         except InputError as error:
             return self._unusable(error)
         try:
@@ -174,10 +183,10 @@ class Hospital:
     def _agreed_digest(self) -> str | None:
         return self._terms().digest if (self._site.state_dir / "terms.json").exists() else None
 
-    def _train_missing_teachers(self, terms: Terms) -> None:
+    def _train_missing_teachers(self, encoder: Encoder | None) -> None:
         train_missing(
             self._site,
-            pool_digest=terms.pool_digest,
+            encoder=encoder,
             taught=lambda number: self.journal.note("taught", teacher=number),
         )
 
@@ -185,6 +194,24 @@ class Hospital:
         votes = count_votes(self._site, self._site.dataset.public_images[index])
         self.journal.note("voted", queries=len(votes), bytes=votes.nbytes)
         return votes
+
+
+def _read_encoder(terms: Terms, content: bytes) -> Encoder | None:
+    """The encoder that the terms name, or None where they name none.
+
+    Raises:
+        IntegrityError: another one came, or none, or one that nobody agreed to.
+    """
+    if terms.encoder is None and not content:
+        return None
+    if terms.encoder is None:
+        raise IntegrityError("an encoder came, and the study's terms name none")
+    from pate_fed.learning import Encoder
+
+    encoder = Encoder.from_bytes(content, digest=terms.encoder)
+    if encoder.image_shape != terms.image_shape:
+        raise IntegrityError(f"the encoder is of images {encoder.image_shape}, not {terms.image_shape}")
+    return encoder
 
 
 def _is_batch(index: NDArray[np.int64], pool_size: int) -> bool:

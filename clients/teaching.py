@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clients.site import Site
 from pate_fed.learning import TABLE_TEACHERS
+
+if TYPE_CHECKING:
+    from pate_fed.learning import Encoder
 
 __all__ = ["count_votes", "teacher_paths", "train_missing"]
 
@@ -22,8 +26,10 @@ def teacher_paths(site: Site) -> list[Path]:
     return [site.state_dir / f"teacher-{number}.{suffix}" for number in range(teachers)]
 
 
-def train_missing(site: Site, *, pool_digest: str, taught: Callable[[int], None]) -> None:
+def train_missing(site: Site, *, encoder: Encoder | None, taught: Callable[[int], None]) -> None:
     """Train the teachers that are not on the disk yet, each on its own part of the hospital's records.
+
+    `encoder` is the study's public one, where its teachers need it.
 
     Raises:
         InputError: the records cannot be learnt from, or the disk cannot be written.
@@ -32,7 +38,7 @@ def train_missing(site: Site, *, pool_digest: str, taught: Callable[[int], None]
     missing = [(number, path, part) for number, (path, part) in enumerate(parts) if not path.exists()]
     if not missing:
         return
-    train = _train_forest if _is_table(site) else _network_trainer(site, pool_digest)
+    train = _train_forest if _is_table(site) else _network_trainer(site, encoder)
     for number, path, part in missing:
         train(site, number, part, path)
         taught(number)
@@ -52,11 +58,12 @@ def _train_forest(site: Site, number: int, part: NDArray[np.int64], path: Path) 
     ).save(path)
 
 
-def _network_trainer(site: Site, pool_digest: str) -> Callable[[Site, int, NDArray[np.int64], Path], None]:
-    from pate_fed.learning import encoder_for, train_teacher
+def _network_trainer(
+    site: Site, encoder: Encoder | None
+) -> Callable[[Site, int, NDArray[np.int64], Path], None]:
+    from pate_fed.learning import train_teacher
 
     dataset, settings = site.dataset, site.study.teacher
-    encoder = encoder_for(settings, dataset.public_images, digest=pool_digest)
 
     def train(site: Site, number: int, part: NDArray[np.int64], path: Path) -> None:
         with _one_thread():

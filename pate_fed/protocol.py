@@ -63,6 +63,7 @@ class Refusal(Enum):
     TERMS = "the terms are not the ones this hospital agreed to"
     NO_POOL = "this hospital has no copy of the public pool yet"
     POOL = "the public pool is not the one in the terms"
+    ENCODER = "the encoder that came is not the one in the terms, or none came"
     REPEATED = "a query of this batch was answered before"
     CAPS = "the batch asks more than the terms allow in all"
     NOT_TAUGHT = "no teacher is trained yet"
@@ -107,6 +108,7 @@ class Terms:
     `sanitise` a data-dependent ε is released too, through smooth sensitivity. With `secure_sum` votes leave a
     hospital masked only. Where `noise_at` is "hospitals" each adds noise of `sigma_party` votes first, so
     that sums over `least_clients` of them, less `colluders` that may tell theirs, hold noise of `sigma2`.
+    `encoder` is the SHA-256 of the public encoder that teachers learn on, None where they need none.
     """
 
     study: str
@@ -136,6 +138,7 @@ class Terms:
     seed: int | None = None
     classes: tuple[str, ...] = ()
     table: dict[str, Any] | None = None
+    encoder: str | None = None
 
     def to_json(self) -> str:
         """Canonical JSON: equal terms give equal text."""
@@ -215,13 +218,15 @@ class TeachRequest(_Message):
     """Coordinator to hospital: the terms; train if you agree.
 
     `enrol` is a packed `secure_sum.messages.EnrolRequest` where votes will be masked, else empty. `pool` is
-    the public inputs as a .npy file, for a hospital that has no copy of them, else empty.
+    the public inputs as a .npy file, for a hospital that has no copy of them, else empty. `encoder` is the
+    public encoder's file (plain arrays) where the terms name one, else empty.
     """
 
     kind: ClassVar[str] = "teach"
     terms: str
     enrol: bytes = b""
     pool: bytes = b""
+    encoder: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,7 @@ from server.release import Desk
 from server.returning import Returning
 from server.rounds import Member, collect_votes, teach
 from server.stages import Said, Stages
+from server.terms import encoder_file
 
 if TYPE_CHECKING:
     from pate_fed.learning import Forest, Student
@@ -142,6 +143,7 @@ class Course:
 
     def _teach(self, grid: Grid) -> dict[int, Member]:
         clients, masked = self._terms.num_clients, self._masked
+        encoder = encoder_file(self._study, self._dataset)
         with self._timed("teach"), self._progress.phase("teaching", clients) as bar:
             nodes = wait_for_nodes(grid, count=clients, timeout_s=_CONNECT_S, stop=self._stop)
             members = teach(
@@ -154,6 +156,7 @@ class Course:
                 arrived=bar.advance,
                 trouble=lambda who, why: self._leave_out(who, "teach", why),
                 enrol=masked.enrol_request if masked else b"",
+                encoder=encoder,
                 pool=self._pool_file if self._study.engine.backend == PROCESSES else None,
                 names=self._names,
                 admitted=masked.admit if masked else None,
@@ -161,7 +164,11 @@ class Course:
             if masked:
                 masked.close()
         if self._study.engine.backend == PROCESSES and self._names is None:
-            request = TeachRequest(terms=self._terms.to_json(), enrol=masked.enrol_request if masked else b"")
+            request = TeachRequest(
+                terms=self._terms.to_json(),
+                enrol=masked.enrol_request if masked else b"",
+                encoder=encoder,
+            )
             parties = {node: member.party for node, member in members.items()}
             self._returning = Returning(grid, parties, request.to_record())
         self._log.write(Taught(clients=len(members), seconds=self.found.seconds.teach or 0.0))

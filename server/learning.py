@@ -16,6 +16,7 @@ from pate_fed.report import Epoch, Progress, RunLog, Samples
 from pate_fed.study import Study
 from server.exchange import Stopped
 from server.stages import Said
+from server.terms import public_encoder
 
 if TYPE_CHECKING:
     from pate_fed.learning import Forest, Student
@@ -118,6 +119,7 @@ class Learner:
                 test_labels=dataset.public_labels[pool:],
                 on_epoch=on_epoch,
                 true_labels=truth if (truth >= 0).all() else None,
+                encoder=public_encoder(study, dataset),
             )
 
     def _seed(self, number: int | None) -> int:

@@ -69,6 +69,7 @@ def teach(
     arrived: Callable[[], None],
     trouble: Trouble,
     enrol: bytes = b"",
+    encoder: bytes = b"",
     pool: Callable[[], bytes] | None = None,
     admitted: Callable[[TeachReply], None] | None = None,
     names: Mapping[int, str] | None = None,
@@ -78,12 +79,13 @@ def teach(
     Where nodes have keys, `names` says whose each is; a reply under another name is left out. `pool` gives
     the public inputs as a file for those that have no copy of them; a small one goes to all at once, as a
     round trip takes seconds, and for a large one those are asked twice. Where votes will be
-    masked, `enrol` is what every party gets for it and `admitted` takes its enrolment.
+    masked, `enrol` is what every party gets for it and `admitted` takes its enrolment. `encoder` is the file
+    of the public encoder that the terms name, if any.
 
     Raises:
         QuorumError: fewer than `terms.least_clients` are ready.
     """
-    request = TeachRequest(terms=terms.to_json(), enrol=enrol)
+    request = TeachRequest(terms=terms.to_json(), enrol=enrol, encoder=encoder)
     if pool is not None and len(inputs := pool()) <= _SMALL_POOL:
         request = replace(request, pool=inputs)
     members, reasons = dict[int, Member](), Counter[str]()

@@ -6,12 +6,12 @@ from dataclasses import asdict
 
 from pate_fed.data import Dataset, partition
 from pate_fed.errors import InputError
-from pate_fed.learning import resolve_device
+from pate_fed.learning import Encoder, encoder_for, resolve_device
 from pate_fed.privacy import party_sigma
 from pate_fed.protocol import Terms
 from pate_fed.study import Study
 
-__all__ = ["check_against_data", "make_terms"]
+__all__ = ["check_against_data", "encoder_file", "make_terms", "public_encoder"]
 
 
 def make_terms(study: Study, dataset: Dataset) -> Terms:
@@ -22,6 +22,7 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         and aggregation.sigma1 is not None
         and aggregation.sigma2 is not None
     )
+    encoder = public_encoder(study, dataset)
     secrecy, clients, least = study.secrecy, study.parties.num_clients, study.least_clients
     colluders, sigma_party = 0, None
     if secrecy.at_hospitals:
@@ -55,7 +56,23 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         seed=study.seed,
         classes=dataset.class_names,
         table=None if study.data.table is None else study.data.table.to_toml(),
+        encoder=None if encoder is None else encoder.digest,
     )
+
+
+def public_encoder(study: Study, dataset: Dataset) -> Encoder | None:
+    """What teachers learn on, fitted to the public inputs that may be asked about; None where none is needed.
+
+    The student of such teachers starts from it too. A process fits it once.
+    """
+    pool = dataset.public_images[: dataset.num_queries]
+    return encoder_for(study.teacher, pool, digest=dataset.pool_digest)
+
+
+def encoder_file(study: Study, dataset: Dataset) -> bytes:
+    """The encoder as it is sent with the order to teach; nothing where there is none."""
+    encoder = public_encoder(study, dataset)
+    return b"" if encoder is None else encoder.to_bytes()
 
 
 def check_against_data(study: Study, dataset: Dataset) -> None:

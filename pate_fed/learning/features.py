@@ -290,17 +290,18 @@ def fit_encoder(images: NDArray[np.uint8], *, dimensions: int = DIMENSIONS) -> E
     return Encoder(shape, *half)
 
 
-_FITTED: dict[str, Encoder] = {}
+_FITTED: dict[tuple[str, int], Encoder] = {}
 
 
 def encoder_for(settings: TeacherSettings, images: NDArray[np.uint8], *, digest: str) -> Encoder | None:
-    """The encoder of the public pool `images` with that `digest` where the teacher needs one, else None.
+    """The encoder of `images`, the first of the pool of that `digest`; None where teachers need none.
 
     The coordinator's: hospitals get it with the order to teach. A process fits one once a pool.
     """
     if settings.name != "encoder-head":
         return None
-    if digest not in _FITTED:
+    key = digest, len(images)
+    if key not in _FITTED:
         _FITTED.clear()
-        _FITTED[digest] = fit_encoder(images)
-    return _FITTED[digest]
+        _FITTED[key] = fit_encoder(images)
+    return _FITTED[key]

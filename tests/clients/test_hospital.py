@@ -25,7 +25,7 @@ from pate_fed.data import GlyphSettings  # noqa: E402
 from pate_fed.errors import InputError  # noqa: E402
 from pate_fed.flower.compat import set_identity, stamp  # noqa: E402
 from pate_fed.flower.records import from_flower, to_flower  # noqa: E402
-from pate_fed.learning import TeacherSettings  # noqa: E402
+from pate_fed.learning import Encoder, TeacherSettings, fit_encoder  # noqa: E402
 from pate_fed.protocol import (  # noqa: E402
     Refusal,
     RefusalReply,
@@ -36,7 +36,7 @@ from pate_fed.protocol import (  # noqa: E402
     VoteRequest,
 )
 from pate_fed.study import Data, Engine, Parties, Study  # noqa: E402
-from server.terms import make_terms  # noqa: E402
+from server.terms import encoder_file, make_terms  # noqa: E402
 
 STUDY = Study(
     parties=Parties(num_clients=4, teachers_per_client=3),
@@ -266,3 +266,37 @@ def test_a_site_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=SITE_VARIABLE):
         read_site({"partition-id": 0})
     assert os.environ.get(SITE_VARIABLE) is None
+
+
+LIGHT = replace(STUDY, teacher=TeacherSettings(name="encoder-head"))
+
+
+def test_teachers_learn_on_the_encoder_that_came_with_the_order(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    light = replace(site, study=LIGHT)
+    terms, file = make_terms(LIGHT, light.dataset), encoder_file(LIGHT, light.dataset)
+    public = light.dataset.public_images[: light.dataset.num_queries]
+    assert terms.encoder == Encoder.from_bytes(file).digest == fit_encoder(public).digest
+    assert Terms.from_json(terms.to_json()).encoder == terms.encoder
+
+    def none(*_: object, **__: object) -> Encoder:
+        raise AssertionError("a hospital fits no encoder")
+
+    monkeypatch.setattr("pate_fed.learning.features.fit_encoder", none)
+    hospital = Hospital(light)
+    reply = hospital.teach(TeachRequest(terms=terms.to_json(), encoder=file))
+    assert isinstance(reply, TeachReply)
+    assert isinstance(hospital.vote(_request(terms, [0, 1, 2])), VoteReply)
+
+
+def test_another_encoder_none_and_an_unexpected_one_are_refused(site: Site) -> None:
+    light = replace(site, study=LIGHT)
+    terms, file = make_terms(LIGHT, light.dataset), encoder_file(LIGHT, light.dataset)
+    other = fit_encoder(light.dataset.public_images[:20]).to_bytes()
+    for content in (b"", b"nothing", other, file[:-100]):
+        reply = Hospital(light).teach(TeachRequest(terms=terms.to_json(), encoder=content))
+        assert _code(reply) is Refusal.ENCODER
+    assert not (light.state_dir / "terms.json").exists()
+    reply = Hospital(site).teach(TeachRequest(terms=_terms(site).to_json(), encoder=file))
+    assert _code(reply) is Refusal.ENCODER
