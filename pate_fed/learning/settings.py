@@ -30,6 +30,7 @@ STUDENTS: tuple[str, ...] = (
     "pate+",
     "pate++",
     "fixmatch",
+    "vat",
     "encoder-head",
 )
 TABLE_TEACHERS: tuple[str, ...] = ("random-forest", "gradient-boosting")
@@ -79,6 +80,7 @@ class StudentSettings:
     noise on its input.
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
     None takes τ = β. It trains twice, `epochs` each time; None is 10 epochs in all.
+    "vat" is one network that small steps in the pixels must not sway (virtual adversarial training).
     "fixmatch" is one network: in place of "small-cnn" a hidden layer on the encoder. All labels teach it, or
     those of small loss where `noise_rate` is given.
     "encoder-head" fits a head on features of the public inputs in closed form; the other values are not used.
@@ -137,6 +139,11 @@ class StudentSettings:
     def co_teaching(self) -> bool:
         """Whether there are two discriminators that choose each other's samples."""
         return self.name in ("co-teaching", "pate+", "pate++")
+
+    @property
+    def generates(self) -> bool:
+        """Whether there is a generator."""
+        return self.name in ("gan", "co-teaching", "pate+", "pate++")
 
     @property
     def by_disagreement(self) -> bool:

@@ -24,6 +24,7 @@ from pate_fed.learning.losses import (
 )
 from pate_fed.learning.models import Generator, Shape, build_discriminator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
+from pate_fed.learning.vat import virtual_adversarial_loss
 
 __all__ = ["Sets", "Trainer", "batches"]
 
@@ -100,7 +101,9 @@ class Trainer:
         # Nothing in a front is trained, so all public inputs go through it once.
         self.inputs = self.front(pixels)
         self.averages = [copy.deepcopy(network) for network in self.networks]
-        self.generator = None if settings.name == "supervised" else Generator(shape).to(device)
+        self.generator = Generator(shape).to(device) if settings.generates else None
+        # Steps in the pixels go through the front again and again.
+        self.pixels = pixels if settings.name == "vat" else None
         # Adam works weight by weight, so one optimiser over both discriminators is two.
         self.weights: list[Tensor] = [w for network in self.networks for w in network.parameters()]
         self.mean_weights: list[Tensor] = [w for network in self.averages for w in network.parameters()]
@@ -138,7 +141,7 @@ class Trainer:
         rate = keep_rate(epoch, noise_rate=self.settings.beta, ramp_epochs=self.settings.ramp_epochs)
         self._set_learning_rate(epoch)
         size = len(sets.labelled)
-        if self.generator is not None:
+        if self._unlabelled:
             size = max(size, len(sets.unlabelled))
         labelled = batches(len(sets.labelled), size, self.settings.batch_size, self.inputs.device)
         unlabelled = batches(len(sets.unlabelled), size, self.settings.batch_size, self.inputs.device)
@@ -146,7 +149,8 @@ class Trainer:
         sums = torch.zeros(6, dtype=torch.float64, device=self.inputs.device)
         for pick, pick_unlabelled in zip(labelled, unlabelled, strict=True):
             x, y = self.inputs[sets.labelled[pick]], sets.labels[pick]
-            u = self.inputs[sets.unlabelled[pick_unlabelled]]
+            shown = self.inputs if self.pixels is None else self.pixels
+            u = shown[sets.unlabelled[pick_unlabelled]]
             figures, disagree, suspected = self._learn_batch(x, y, u, rate)
             counts.index_add_(0, pick, suspected.to(counts.dtype))
             told = torch.stack([disagree.sum(), (disagree & sets.wrong[pick]).sum()]).double()
@@ -157,7 +161,7 @@ class Trainer:
         return self._record(epoch, sums.tolist(), batches=len(labelled), truth_known=sets.truth_known)
 
     def _learn_batch(self, x: Tensor, y: Tensor, u: Tensor, rate: float) -> tuple[Tensor, Tensor, Tensor]:
-        """One step of the discriminators, then one of the generator.
+        """One step of the discriminators, then one of the generator; `u` is pixels for VAT.
 
         Returns three losses and the kept share, float64 (4,); then bool (batch,) each: the labelled samples
         on which the discriminators disagree, and those suspected of a wrong label.
@@ -174,6 +178,8 @@ class Trainer:
         chosen = exchange(losses, candidates, rate=rate)
         supervised = [masked_mean(loss, keep) for loss, keep in zip(losses, chosen, strict=True)]
         unsupervised = [] if fake is None else [unsupervised_loss(each[1], each[2]) for each in logits]
+        if self.pixels is not None:
+            unsupervised = [virtual_adversarial_loss(network, u) for network in self.networks]
         self.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward([torch.stack(supervised + unsupervised).sum()])
         self.optimiser.step()
@@ -196,6 +202,11 @@ class Trainer:
         self.generator_optimiser.step()
         return loss.detach()
 
+    @property
+    def _unlabelled(self) -> bool:
+        """Whether unlabelled inputs teach, too."""
+        return self.generator is not None or self.pixels is not None
+
     def _average(self) -> None:
         """Exponential average of the discriminators' weights, short at first."""
         self.step += 1
@@ -213,9 +224,11 @@ class Trainer:
     def _record(self, epoch: int, sums: list[float], *, batches: int, truth_known: bool) -> EpochRecord:
         supervised, unsupervised, matching, kept = (each / batches for each in sums[:4])
         disagreements, wrong = sums[4:]
-        losses = {"supervised loss": supervised}
-        if self.generator is not None:
-            losses |= {"unsupervised loss": unsupervised, "generator's loss": matching}
+        losses = {
+            "supervised loss": supervised,
+            "unsupervised loss": unsupervised,
+            "generator's loss": matching,
+        }
         for name, value in losses.items():
             if not math.isfinite(value):
                 raise PateFedError(
@@ -225,7 +238,7 @@ class Trainer:
         return EpochRecord(
             epoch=epoch,
             loss_supervised=supervised,
-            loss_unsupervised=unsupervised if adversarial else None,
+            loss_unsupervised=unsupervised if self._unlabelled else None,
             loss_generator=matching if adversarial else None,
             kept_share=kept,
             disagreements=round(disagreements) if pair else None,

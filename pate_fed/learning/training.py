@@ -3,7 +3,8 @@
 PATE++ (arXiv 2211.01628), Algorithm 1: "supervised" is one network on the released labels alone, "gan" is the
 original PATE (one discriminator), "co-teaching" has two discriminators that choose each other's samples,
 "pate+" lets them choose only where they disagree, "pate++" (Algorithm 3) does so, takes the label off the
-samples that look wrong, and starts again from scratch.
+samples that look wrong, and starts again from scratch. "vat" is one network and no generator: unlabelled
+images hold it still against small steps in the pixels.
 Post-processing of released labels and public inputs only, so nothing here costs privacy.
 """
 

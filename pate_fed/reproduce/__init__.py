@@ -9,6 +9,7 @@ from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
 from pate_fed.reproduce.frontier import reproduce_frontier
 from pate_fed.reproduce.label_dp import reproduce_label_dp
 from pate_fed.reproduce.mnist import reproduce_mnist
+from pate_fed.reproduce.mnist2017 import reproduce_mnist_2017
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.tables import proposition2_epsilon, proposition2_sigma, reproduce_tables
 
@@ -18,6 +19,7 @@ _MAKERS: dict[str, Callable[[Reproduction, Callable[[str], None]], list[str]]] =
     "pate++-fashion-mnist": reproduce_tables,
     "pate++-mnist-votes": reproduce_mnist,
     "fashion-mnist-frontier": reproduce_frontier,
+    "pate-2017-mnist": reproduce_mnist_2017,
     "pate-2017-adult": reproduce_adult,
     "pate-2017-diabetes": reproduce_diabetes,
     "label-dp-fashion-mnist": reproduce_label_dp,
