@@ -18,7 +18,7 @@ __all__ = ["virtual_adversarial_loss"]
 # Root mean square a pixel of the step that finds the direction. At the usual 1e-6 two answers in 32 bits
 # differ by rounding: the direction had a cosine of 0.29 to the one in 64 bits, here of 0.9999 (measured).
 FIRST = 1e-2
-LENGTH = 1.0  # of the step itself, Euclidean over an image
+LENGTH = 2.0  # of the step itself, Euclidean over an image; of 0.5, 1, 2 and 4 the best on MNIST's pool
 
 
 def virtual_adversarial_loss(network: Classifier, x: Tensor, *, length: float = LENGTH) -> Tensor:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pate_fed.errors import InputError
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
 from pate_fed.reproduce.frontier import reproduce_frontier
+from pate_fed.reproduce.glyph_scale import reproduce_glyph
+from pate_fed.reproduce.interactive import reproduce_interactive
 from pate_fed.reproduce.label_dp import reproduce_label_dp
 from pate_fed.reproduce.mnist import reproduce_mnist
 from pate_fed.reproduce.mnist2017 import reproduce_mnist_2017
@@ -19,6 +21,8 @@ _MAKERS: dict[str, Callable[[Reproduction, Callable[[str], None]], list[str]]] =
     "pate++-fashion-mnist": reproduce_tables,
     "pate++-mnist-votes": reproduce_mnist,
     "fashion-mnist-frontier": reproduce_frontier,
+    "interactive-gnmax": reproduce_interactive,
+    "scalable-glyph": reproduce_glyph,
     "pate-2017-mnist": reproduce_mnist_2017,
     "pate-2017-adult": reproduce_adult,
     "pate-2017-diabetes": reproduce_diabetes,
