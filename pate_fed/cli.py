@@ -31,6 +31,7 @@ _REPRODUCTIONS = (
     "interactive-gnmax",
     "scalable-glyph",
     "pate-2017-mnist",
+    "pate-2017-questions",
     "pate-2017-adult",
     "pate-2017-diabetes",
     "label-dp-fashion-mnist",

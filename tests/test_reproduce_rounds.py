@@ -11,9 +11,9 @@ import pytest
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import RECORD, GNMax, LNMax, epsilon_of
-from pate_fed.reproduce import Reproduction, glyph_scale, interactive, mnist2017, reproduce, votes
+from pate_fed.reproduce import Reproduction, glyph_scale, interactive, mnist2017, questions, reproduce, votes
 
-ROOMS = (votes, mnist2017, interactive)
+ROOMS = (votes, mnist2017, interactive, questions)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reproduction:
     )
     for room in ROOMS:
         monkeypatch.setattr(room, "TRAINED", 200)
-    for room in (mnist2017, interactive):
+    for room in (mnist2017, interactive, questions):
         monkeypatch.setattr(room, "load_dataset", lambda name, data_dir: data)
     folder = tmp_path / "pate_votes"
     folder.mkdir()
@@ -93,6 +93,38 @@ def test_interactive_against_confident_in_small(small: Reproduction, monkeypatch
     assert sum("than Confident at 1.5" in line for line in lines) == 4
     assert (small.out_dir / "interactive-gnmax.png").read_bytes().startswith(b"\x89PNG")
     assert reproduce("interactive-gnmax", small) == lines
+
+
+def test_questions_in_small(small: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"LABELS": (40,), "EPOCHS": 1, "SAMPLES": (30, 60), "TEACHERS": 5}.items():
+        monkeypatch.setattr(questions, name, value)
+    lines = reproduce("pate-2017-questions", small)
+    rows = _rows(small.out_dir / "pate-2017-questions-asked.csv")
+    assert [row["strategy"] for row in rows] == ["random", "least-confident", "binary-experts"]
+    assert len({row["epsilon"] for row in rows}) == 1  # no choice costs more than another
+    distilled = _rows(small.out_dir / "pate-2017-questions-distilled-not-private.csv")
+    assert {row["target"] for row in distilled} == {"plurality", "T = 1", "T = 5"}
+    assert all(float(row["accuracy"]) > 0.3 for row in distilled)
+    assert any("NOT PRIVATE" in line for line in lines)
+    assert (small.out_dir / "pate-2017-questions.png").read_bytes().startswith(b"\x89PNG")
+    assert reproduce("pate-2017-questions", small) == lines
+
+
+def test_warmer_teachers_say_more_of_other_classes(small: Reproduction) -> None:
+    from pate_fed.reproduce.distilling import shares_of_heads
+
+    data = mnist2017.load_dataset("mnist", data_dir=None)
+    hard, cool, warm = shares_of_heads(
+        data.private_images,
+        data.private_labels,
+        np.array_split(np.arange(260), 4),
+        public=data.public_images[:50],
+        num_classes=10,
+        temperatures=(1.0, 5.0),
+    )
+    assert all(np.allclose(each.sum(axis=1), 1, atol=1e-5) for each in (hard, cool, warm))
+    assert set(np.unique(hard)) == {0.0, 1.0}
+    assert warm.max(axis=1).mean() < cool.max(axis=1).mean() < 1
 
 
 @pytest.mark.parametrize("kind", ["LNMax", "GNMax"])

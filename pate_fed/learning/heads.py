@@ -13,7 +13,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-__all__ = ["JITTER", "KernelHead", "Ridge", "calibrate", "fit_ridge", "gaussian_kernel", "vote_with_heads"]
+__all__ = [
+    "JITTER",
+    "KernelHead",
+    "Ridge",
+    "calibrate",
+    "fit_ridge",
+    "gaussian_kernel",
+    "head_scores",
+    "vote_with_heads",
+]
 
 TEACHER_RIDGE = 0.005  # kernel, times the copies of a record; flat from 0.003 to 0.01 on Fashion-MNIST
 LINEAR_RIDGE = 0.3
@@ -112,6 +121,13 @@ def vote_with_heads(
     Shapes: features (teachers, copies, n, d), the records themselves first, then their moved copies; labels
     int64 (teachers, n); features (m, d); to int64 (teachers, m).
     """
+    return head_scores(private, labels, public, num_classes=num_classes, strength=strength).argmax(dim=-1)
+
+
+def head_scores(
+    private: Tensor, labels: Tensor, public: Tensor, *, num_classes: int, strength: float = TEACHER_RIDGE
+) -> Tensor:
+    """As `vote_with_heads`, the scores of all classes: (teachers, m, K)."""
     teachers, copies, count, width = private.shape
     centres = private[:, 0].double()  # (t, n, d)
     targets = nn.functional.one_hot(labels, num_classes).double()  # (t, n, K)
@@ -129,4 +145,4 @@ def vote_with_heads(
     bias = bias - middle @ weights
     weights = torch.linalg.solve_triangular(lower.mT, weights, upper=True)
     scores: Tensor = gaussian_kernel(public, private[:, 0]) @ weights.to(public.dtype) + bias.to(public.dtype)
-    return scores.argmax(dim=-1)
+    return scores

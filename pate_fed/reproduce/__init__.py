@@ -13,6 +13,7 @@ from pate_fed.reproduce.label_dp import reproduce_label_dp
 from pate_fed.reproduce.mnist import reproduce_mnist
 from pate_fed.reproduce.mnist2017 import reproduce_mnist_2017
 from pate_fed.reproduce.plan import Reproduction
+from pate_fed.reproduce.questions import reproduce_questions
 from pate_fed.reproduce.tables import proposition2_epsilon, proposition2_sigma, reproduce_tables
 
 __all__ = ["REPRODUCTIONS", "Reproduction", "proposition2_epsilon", "proposition2_sigma", "reproduce"]
@@ -24,6 +25,7 @@ _MAKERS: dict[str, Callable[[Reproduction, Callable[[str], None]], list[str]]] =
     "interactive-gnmax": reproduce_interactive,
     "scalable-glyph": reproduce_glyph,
     "pate-2017-mnist": reproduce_mnist_2017,
+    "pate-2017-questions": reproduce_questions,
     "pate-2017-adult": reproduce_adult,
     "pate-2017-diabetes": reproduce_diabetes,
     "label-dp-fashion-mnist": reproduce_label_dp,
