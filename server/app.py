@@ -295,6 +295,8 @@ class Coordinator:
             sigma2=terms.sigma2,
             labels=terms.labels,
             max_queries=terms.max_queries,
+            rounds=study.queries.rounds or 1,
+            strategy=study.queries.strategy,
             budget=terms.epsilon,
             promised=promised_epsilon(self._ledger_terms),
             delta=terms.delta,

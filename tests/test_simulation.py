@@ -283,6 +283,8 @@ def test_a_student_of_the_first_round_shapes_the_second(
         if aggregator == "interactive-gnmax":
             assert labels["reinforced"].shape == labels["label"].shape
             assert not ((labels["reinforced"] >= 0) & labels["answered"]).any()
+    text = (run_dir / "report.html").read_text(encoding="utf-8")
+    assert "in 2 rounds" in text and (strategy == "random" or strategy in text)
     # However the mechanisms share the caps, the promise is that of one of them.
     one = report.chain.terms.mechanisms[:1]
     assert promised_epsilon(report.chain.terms) == promised_epsilon(

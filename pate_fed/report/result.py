@@ -49,7 +49,8 @@ class StudyFacts:
     first query. `noise` is the source in words, `noise_private` whether
     it protects anyone. `coordinator` is "plain", "secure-sum" or "hospital-noise"; `coordinator_sees` says it
     in words; `colluders` is how many hospitals may tell it their noise, `sigma_party` each one's share of it,
-    in votes. `protects` names unit and adjacency in words.
+    in votes. `protects` names unit and adjacency in words. With `rounds` above 1 a student of the labels so
+    far has a part in later questions; `strategy` chose them.
     """
 
     name: str
@@ -72,6 +73,8 @@ class StudyFacts:
     sigma2: float | None = None
     labels: int
     max_queries: int
+    rounds: int = 1
+    strategy: str = "random"
     budget: float | None = None
     promised: float | None = None
     delta: float

@@ -323,6 +323,7 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
         ("Protected", _protects(study)),
         ("Budget", f"ε = {study.budget:,.6g}" if study.budget is not None else "none was set; ε is reported"),
         ("Stop", f"at {study.labels:,} labels or {study.max_queries:,} queries"),
+        ("Questions", _questions(study)),
         ("Student", study.student),
         (
             "Ran on",
@@ -331,6 +332,13 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
         ("Seed", "none" if study.seed is None else f"{study.seed} (repeatable, not private)"),
     ]
     return [(name, value) for name, value in terms if value]
+
+
+def _questions(study: StudyFacts) -> str:
+    if study.rounds == 1:
+        return ""
+    order = "in the pool's order" if study.strategy == "random" else f"{study.strategy} first"
+    return f"in {study.rounds} rounds, {order}; a student of the labels so far shapes all but the first"
 
 
 def _ways(study: StudyFacts) -> str:
