@@ -28,6 +28,7 @@ _REPRODUCTIONS = (
     "pate++-fashion-mnist",
     "pate++-mnist-votes",
     "fashion-mnist-frontier",
+    "fashion-mnist-threshold",
     "interactive-gnmax",
     "scalable-glyph",
     "pate-2017-mnist",

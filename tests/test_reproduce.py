@@ -19,7 +19,9 @@ from pate_fed.reproduce import (
     proposition2_epsilon,
     proposition2_sigma,
     reproduce,
+    rows,
     tables,
+    threshold,
     votes,
 )
 
@@ -225,6 +227,40 @@ def test_the_frontier_of_a_small_federation(tmp_path: Path, monkeypatch: pytest.
     assert any("79.6 % at ε 4.05" in line for line in lines)
     assert (tmp_path / "frontier.png").read_bytes().startswith(b"\x89PNG")
     assert reproduce("fashion-mnist-frontier", plan) == lines
+
+
+def test_a_threshold_is_measured_against_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = _easy(10, 260)
+    data = SimpleNamespace(
+        private_images=images, private_labels=labels, public_images=images, public_labels=labels
+    )
+    monkeypatch.setattr(threshold, "load_dataset", lambda name, data_dir: data)
+    for room in (threshold, votes):
+        monkeypatch.setattr(room, "TRAINED", 240)
+    monkeypatch.setattr(votes, "TEACHERS", 4)
+    monkeypatch.setattr(threshold, "ASKED_OF", 180)
+    monkeypatch.setattr(threshold, "EPSILON", 2000.0)
+    settings = ((None, None, 100), (4.0, 1.0, 60))
+    monkeypatch.setattr(threshold, "SETTINGS", settings)
+    plan = Reproduction(data_dir=tmp_path, out_dir=tmp_path, seeds=2)
+    lines = reproduce("fashion-mnist-threshold", plan)
+    assert reproduce("fashion-mnist-threshold", plan) == lines
+    runs = rows.read_rows(tmp_path / "threshold-runs.csv", threshold.ThresholdRun)
+    assert [(run.threshold, run.sigma1, run.labels) for run in runs] == list(settings) * 2
+    for plain, chosen in zip(runs[::2], runs[1::2], strict=True):
+        assert plain.asked == 100 and chosen.asked > 60
+        assert chosen.agreement >= chosen.agreement_pool
+    assert "student, %" in lines[0] and len(lines) == 6
+
+
+def test_what_a_threshold_leaves_for_labels() -> None:
+    def sigma2(asked: int, sigma1: float | None) -> float:
+        return threshold.affordable_sigma2(asked=asked, answered=500, sigma1=sigma1, teachers=250)
+
+    assert sigma2(500, None) == frontier.sigma_for(labels=500, epsilon=4.05)
+    assert sigma2(1000, 100.0) > sigma2(600, 100.0) > sigma2(500, 1e6) == sigma2(500, None)
+    with pytest.raises(InputError, match="before any label"):
+        sigma2(9000, 20.0)
 
 
 def test_the_kept_totals_are_of_these_images(shared: Path) -> None:

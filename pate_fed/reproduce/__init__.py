@@ -15,6 +15,7 @@ from pate_fed.reproduce.mnist2017 import reproduce_mnist_2017
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.questions import reproduce_questions
 from pate_fed.reproduce.tables import proposition2_epsilon, proposition2_sigma, reproduce_tables
+from pate_fed.reproduce.threshold import reproduce_threshold
 
 __all__ = ["REPRODUCTIONS", "Reproduction", "proposition2_epsilon", "proposition2_sigma", "reproduce"]
 
@@ -22,6 +23,7 @@ _MAKERS: dict[str, Callable[[Reproduction, Callable[[str], None]], list[str]]] =
     "pate++-fashion-mnist": reproduce_tables,
     "pate++-mnist-votes": reproduce_mnist,
     "fashion-mnist-frontier": reproduce_frontier,
+    "fashion-mnist-threshold": reproduce_threshold,
     "interactive-gnmax": reproduce_interactive,
     "scalable-glyph": reproduce_glyph,
     "pate-2017-mnist": reproduce_mnist_2017,
