@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, partition
 from pate_fed.errors import InputError
-from pate_fed.learning import TeacherSettings
+from pate_fed.learning import TeacherSettings, resolve_device
 
 __all__ = ["TEACHERS", "TRAINED", "ensemble_totals", "read_totals", "teachers_totals"]
 
@@ -34,6 +34,8 @@ def teachers_totals(
     asked = dataset.public_images[:TRAINED]
     totals = np.zeros((len(asked), int(dataset.private_labels.max()) + 1), dtype=np.int64)
     votes = _light(dataset, parts, device) if teacher == "encoder-head" else None
+    if teacher == "small-cnn" and resolve_device(device) != "cpu":
+        votes = _many(dataset, parts, device)
     for number, part in enumerate(parts):
         said = next(votes) if votes else _one(dataset, part, number, teacher, device)
         totals[np.arange(len(asked)), said] += 1
@@ -91,6 +93,23 @@ def _one(dataset: Dataset, part: NDArray[np.int64], number: int, name: str, devi
         device=device,
     )
     return teacher.predict(dataset.public_images[:TRAINED])
+
+
+def _many(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Iterator[NDArray[np.int64]]:
+    """Votes of small networks, all trained in one program."""
+    from pate_fed.learning.many import train_many
+
+    least = min(len(part) for part in parts)
+    teachers = train_many(
+        [dataset.private_images[part[:least]] for part in parts],
+        [dataset.private_labels[part[:least]] for part in parts],
+        num_classes=int(dataset.private_labels.max()) + 1,
+        settings=TeacherSettings(name="small-cnn"),
+        seeds=range(len(parts)),
+        device=device,
+    )
+    for teacher in teachers:
+        yield teacher.predict(dataset.public_images[:TRAINED])
 
 
 def _light(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Iterator[NDArray[np.int64]]:
