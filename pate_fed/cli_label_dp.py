@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_label_dp_command"]
 
-_SETS = ("fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10", "files")
+_SETS = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10", "files")
 
 
 def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:

@@ -149,6 +149,22 @@ def test_noise_cluster_names_clusters_by_their_majority() -> None:
     assert noisy.shape == (3, 3) and noisy.any()
 
 
+def _seen(counts: list[int], shrink: float, *, draws: int = 40_000) -> float:
+    """How often the first of two classes wins, in one cluster, with the real noise or less."""
+    mechanism = NoiseCluster(num_clusters=2, num_classes=2, epsilon=1.0, delta=1e-5)
+    noise = SeededNoise(counts[0])
+    drawn = noise.discrete_gaussian((draws, 2), sigma=mechanism.sigma / shrink)
+    return float(np.mean((np.array(counts) + drawn).argmax(axis=1) == 0))
+
+
+def test_an_observer_learns_no_more_than_epsilon() -> None:
+    """Neighbours on the edge: the winner's odds move by less than e^ε; with little noise, by more."""
+    for counts, neighbour in (([5, 5], [4, 6]), ([20, 30], [19, 31])):
+        ratio = _seen(counts, 1.0) / max(_seen(neighbour, 1.0), 1e-9)
+        assert math.log(max(ratio, 1e-9)) < 1.0
+    assert math.log(_seen([5, 5], 20.0) / max(_seen([4, 6], 20.0), 1e-9)) > 1.0
+
+
 def test_ties_fall_to_no_class_in_particular() -> None:
     mechanism = NoiseCluster(num_clusters=4, num_classes=2, epsilon=1, delta=1e-5)
     winners = [
