@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pate_fed.errors import InputError
-from pate_fed.learning.features import Encoder, HistogramFront, reduction
+from pate_fed.learning.features import WHITENING, Encoder, HistogramFront, reduction
 from pate_fed.learning.graph import Graph, held_out_scores
 from pate_fed.learning.heads import (
     JITTER,
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 ALPHAS = (0.8, 0.95, 0.99, 0.997)  # how far labels spread over the graph
-SPREAD_CENTRES = 2000
+SPREAD_CENTRES, GRAPH_DIRECTIONS = 2000, 80
 FEW = 10
 PART = 1000  # images at once
 _FEATURES: dict[bytes, Tensor] = {}
@@ -145,7 +145,7 @@ def fit_head_student(
     )
     agreement, alpha = float((left_out.argmax(dim=1) == truth).double().mean()), 0.0
     believed = np.ones(len(labels), dtype=np.bool_)
-    graph = Graph(features.cpu().numpy())
+    graph = Graph(_unwhitened(features).cpu().numpy())
     few = FEW * len(labels) <= len(pixels)
     slack = 2 * (agreement * (1 - agreement) / len(labels)) ** 0.5 if few else 0.0
     need = agreement - slack
@@ -196,6 +196,12 @@ def fit_experts(
     model, _ = _kernel_model(front, own, targets, strengths=STRENGTHS, centres=centres)
     scores = torch.cat([model.output(part) for part in torch.split(features, PART)])
     return np.asarray(scores.clamp(0, 1).cpu().numpy(), dtype=np.float32)
+
+
+def _unwhitened(features: Tensor) -> Tensor:
+    """The leading directions at their own lengths: measured on MNIST, better neighbours than whitened."""
+    lengths = features.std(dim=0, correction=0)
+    return (features * lengths ** (WHITENING / (1 - WHITENING)))[:, :GRAPH_DIRECTIONS]
 
 
 def _some(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
