@@ -261,7 +261,7 @@ def _cell(values: list[float | None]) -> str:
 
 
 def _row(title: str, cells: list[str]) -> str:
-    return f"{title:28}" + "".join(f"{cell:>14}" for cell in cells)
+    return f"{title:28}" + "".join(f"{cell:>20}" for cell in cells)
 
 
 def _lines(runs: list[LabelRun]) -> Iterator[str]:
@@ -291,8 +291,7 @@ def _tables(dataset: str, runs: list[LabelRun]) -> Iterator[str]:
         yield _row(f"  {method}", [_cell([run.accuracy for run in at(method, e)]) for e in EPSILONS])
         if method in PAPER:
             yield _row("    published", ["-", *map(str, PAPER[method])])
-    best = [max(OURS, key=lambda m, e=e: _mean(at(m, e))) for e in EPSILONS]  # type: ignore[misc]
-    yield _row("  best of ours", best)
+    yield _row("  best of ours", [_best({m: _mean(at(m, e)) for m in OURS}) for e in EPSILONS])
     plain = _cell([run.accuracy for run in at(NON_PRIVATE, 0.0)])
     yield f"  true labels, not private: {plain} (published {PAPER_NON_PRIVATE})"
     yield _row("kept by DenoiseSSL, RandRes", heads)
@@ -300,6 +299,10 @@ def _tables(dataset: str, runs: list[LabelRun]) -> Iterator[str]:
     yield _row("  labels", [str(round(_mean_of([r.kept for r in at(kept, e)]))) for e in EPSILONS])
     yield _row("  right, measured", [_cell([run.kept_right for run in at(kept, e)]) for e in EPSILONS])
     yield _row("  right, Equation 8", [_cell([run.equation8 for run in at(kept, e)]) for e in EPSILONS])
+
+
+def _best(means: dict[str, float]) -> str:
+    return max(means, key=lambda method: means[method]) if any(means.values()) else "-"
 
 
 def _mean(runs: list[LabelRun]) -> float:
