@@ -83,19 +83,11 @@ def train_student(
         if on_epoch is not None:
             on_epoch(student.history[0])
         return student
+    tested = partial(_accuracy, images=test_images, labels=test_labels)
     if settings.name == "fixmatch":
-        if settings.noise_rate is None:
-            settings = replace(settings, noise_rate=0.0)
-        if settings.network == "small-cnn":
-            encoder = fit_encoder(images) if encoder is None else encoder
-            check_images(images[:1], encoder.image_shape)
         with seeded(seed, device):
-            sets = Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
-            features = encoder if settings.network == "small-cnn" else None
-            trained = FixMatch.of_images(settings, shape, num_classes, to_tensor(images, device), features)
-            return _run_fixmatch(
-                trained, sets, shape, num_classes, device, test_images, test_labels, on_epoch
-            )
+            every = Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
+            return _fixmatch_student(images, every, num_classes, settings, device, encoder, tested, on_epoch)
     if settings.noise_rate is None and settings.co_teaching:
         index = np.asarray(labelled_index)
         rate = estimate_noise_rate(images[index], labels, num_classes=num_classes, seed=seed, device=device)
@@ -104,7 +96,6 @@ def train_student(
     with seeded(seed, device):
         pixels = to_tensor(images, device)
         every = Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
-        tested = partial(_accuracy, images=test_images, labels=test_labels)
         student = _run_stages(saved, settings, shape, num_classes, pixels, every, tested, on_epoch)
     saved.remove()
     return student
@@ -191,17 +182,27 @@ def _head_student(
     return student
 
 
-def _run_fixmatch(
-    trained: FixMatch,
+def _fixmatch_student(
+    images: NDArray[np.uint8],
     sets: Sets,
-    shape: tuple[int, int, int],
     num_classes: int,
+    settings: StudentSettings,
     device: str,
-    test_images: NDArray[np.uint8] | None,
-    test_labels: NDArray[np.int64] | None,
+    encoder: Encoder | None,
+    tested: Callable[[Student], float | None],
     on_epoch: Callable[[EpochRecord], None] | None,
 ) -> Student:
-    settings = trained.settings
+    """One network, on the encoder's features unless the settings name another; β is 0 unless given."""
+    if settings.noise_rate is None:
+        settings = replace(settings, noise_rate=0.0)
+    shape = image_shape(images)
+    if settings.network != "small-cnn":
+        encoder = None
+    elif encoder is None:
+        encoder = fit_encoder(images)
+    if encoder is not None:
+        check_images(images[:1], encoder.image_shape)
+    trained = FixMatch.of_images(settings, shape, num_classes, to_tensor(images, device), encoder)
     student = Student(
         [trained.average],
         None,
@@ -212,7 +213,7 @@ def _run_fixmatch(
     )
     for record in trained.run(sets):
         if record.epoch % settings.test_every == 0 or record.epoch == settings.stage_epochs:
-            record = replace(record, test_accuracy=_accuracy(student, test_images, test_labels))
+            record = replace(record, test_accuracy=tested(student))
         student.history.append(record)
         if on_epoch is not None:
             on_epoch(record)
