@@ -235,8 +235,17 @@ class Coordinator:
         except Exception as error:
             self._error = self._error or error
         if self._error is None:
-            for name in KEPT_TO_GO_ON:
-                shutil.rmtree(self._run_dir / name, ignore_errors=True)
+            self._remove_kept()
+
+    def _remove_kept(self) -> None:
+        """Remove votes and totals kept to go on after a death; a user must hear where that fails."""
+        for path in (self._run_dir / name for name in KEPT_TO_GO_ON):
+            try:
+                shutil.rmtree(path)
+            except FileNotFoundError:
+                continue  # this study kept none
+            except OSError as error:
+                print(f"warning: {path}: private, remove it by hand ({error.strerror})", file=sys.stderr)
 
     def _course(self, ledger: Ledger) -> Course:
         desk = Desk(self._terms, make_mechanism(self._terms), noise=self._noise, ledger=ledger)
