@@ -26,6 +26,7 @@ from pate_fed.learning.coteaching import keep_rate, select_small_losses
 from pate_fed.learning.features import Encoder
 from pate_fed.learning.losses import masked_mean, supervised_losses
 from pate_fed.learning.models import (
+    SETTLED_BY,
     Classifier,
     FixedFront,
     Shape,
@@ -127,6 +128,7 @@ class FixMatch:
             noise = {"dropout": settings.dropout, "input_noise": settings.input_noise}
             network = build_discriminator(settings.network, shape, num_classes, **noise).to(pixels.device)
             network.front.fit(pixels)
+            network.settle(network.front(pixels[:SETTLED_BY]))
         return cls(settings, network, ImageViews(pixels, network.front))
 
     def run(self, sets: Sets) -> Iterator[EpochRecord]:

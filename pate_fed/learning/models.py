@@ -1,11 +1,13 @@
-"""All networks: two classifiers that serve as teachers and as discriminators, and the generator.
+"""All classifiers: those that serve as teachers and discriminators, and the improved GAN's.
 
 Images come as float (n, channels, height, width) in [0, 1]; shapes stand at each step; any height and width
 of at least 8 works.
 
-Sources: PATE++ (arXiv 2211.01628), section IV: seven convolutional layers, two dense ones and an output,
-a generator of three dense layers. Salimans et al., "Improved techniques for training GANs" (NIPS 2016):
-weight normalisation, Gaussian noise layers, feature matching on a layer near the top, K logits and no K+1-th.
+Sources: PATE++ (arXiv 2211.01628), section IV: seven convolutional layers, two dense ones and an output.
+Salimans et al., "Improved techniques for training GANs" (NIPS 2016): weight normalisation, Gaussian noise,
+features to be matched near the top, K logits and no K+1-th; "dense", "nin-cnn" and "nin-cnn-wide" are its
+discriminators for MNIST, SVHN and CIFAR-10, scaled by data at the start (Salimans and Kingma, "Weight
+normalization", NIPS 2016).
 Dalal and Triggs, "Histograms of oriented gradients" (CVPR 2005): gradient energy by orientation, normalised
 over a neighbourhood.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +27,6 @@ __all__ = [
     "Classifier",
     "FixedFront",
     "GaussianNoise",
-    "Generator",
     "build_classifier",
     "build_discriminator",
     "build_encoder_network",
@@ -32,6 +34,7 @@ __all__ = [
 
 Shape = tuple[int, int, int]  # height, width, channels
 Layers = list[nn.Module]
+SETTLED_BY = 500  # inputs, as in the improved GAN
 
 
 class GaussianNoise(nn.Module):
@@ -43,7 +46,7 @@ class GaussianNoise(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Same shape as `x`."""
-        return x + self.std * torch.randn_like(x) if self.training else x
+        return x + self.std * torch.randn_like(x) if self.training and self.std else x
 
 
 class Dropout(nn.Module):
@@ -106,6 +109,21 @@ class Front(FixedFront):
         return (self.measure(x) - self.mean) / self.std
 
 
+class PixelRange(FixedFront):
+    """Pixels as they are, from `low` to 1 in place of from 0 to 1."""
+
+    def __init__(self, low: float) -> None:
+        super().__init__()
+        self.low = low
+
+    def fit(self, x: Tensor) -> None:
+        """Nothing to know."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, C, H, W) in [0, 1] to the same in [low, 1]."""
+        return self.low + (1 - self.low) * x
+
+
 class OrientedGradients(Front):
     """Pixels at half size, and the energy of the grey gradient along four orientations.
 
@@ -146,6 +164,9 @@ class Classifier(nn.Module):
         super().__init__()
         self.front, self.trunk, self.output = front, nn.Sequential(*trunk), output
 
+    def settle(self, fronted: Tensor) -> None:
+        """Set what first weights take from the inputs, once and before any training; here nothing."""
+
     def features(self, fronted: Tensor) -> Tensor:
         """What `front` gave, to (n, features)."""
         return self.trunk(fronted)  # type: ignore[no-any-return]
@@ -159,22 +180,76 @@ class Classifier(nn.Module):
         return self.logits(self.front(x))
 
 
+class ScaledByData(Classifier):
+    """A classifier whose layers all answer some inputs with mean 0 and deviation 1 before it is trained.
+
+    `output_std` is the logits' deviation. Weights have a trained direction; a scale only where `normed`
+    left it free.
+    """
+
+    def __init__(
+        self, front: FixedFront, trunk: Layers, output: nn.Module, *, output_std: float = 1.0
+    ) -> None:
+        super().__init__(front, trunk, output)
+        self.output_std = output_std
+
+    def settle(self, fronted: Tensor) -> None:
+        """Scale and shift every layer by what it answers to the first 500 inputs, noise included."""
+        layers = [each for each in self.modules() if isinstance(each, nn.Linear | nn.Conv2d)]
+        stds = [1.0] * (len(layers) - 1) + [self.output_std]
+        hooks = [
+            layer.register_forward_hook(partial(_standardise, std))
+            for layer, std in zip(layers, stds, strict=True)
+        ]
+        self.train()
+        with torch.no_grad():
+            self.logits(fronted[:SETTLED_BY])
+        for hook in hooks:
+            hook.remove()
+
+
+def _standardise(std: float, layer: nn.Module, _: object, answer: Tensor) -> Tensor:
+    """Give `layer`, whose bias is 0, the scale and bias at which each of its units has mean 0 and `std`."""
+    over = [axis for axis in range(answer.ndim) if axis != 1]
+    mean, spread = answer.mean(dim=over), answer.std(dim=over, correction=0)  # (units,)
+    # A unit that answers all alike, as to one blank image, keeps its scale.
+    scale = torch.where(spread > 1e-4, std / spread, 1.0)
+    norm = _scale(layer)
+    norm.mul_(scale.view_as(norm))
+    layer.bias.copy_(-mean * scale)  # type: ignore[operator]
+    shape = [1, -1] + [1] * (answer.ndim - 2)
+    return (answer - mean.view(shape)) * scale.view(shape)
+
+
 def build_classifier(name: str, image_shape: Shape, num_classes: int) -> Classifier:
     """The network `name` as a teacher: ReLUs and dropout, for images (height, width, channels)."""
     return _BUILDERS[name](image_shape, num_classes, lambda layer: layer, nn.ReLU, lambda: Dropout(0.3))
 
 
 def build_discriminator(
-    name: str, image_shape: Shape, num_classes: int, *, dropout: float = 0.5, input_noise: float = 0.5
+    name: str,
+    image_shape: Shape,
+    num_classes: int,
+    *,
+    dropout: float | None = None,
+    input_noise: float | None = None,
 ) -> Classifier:
-    """The network `name` as a discriminator: leaky ReLUs, noise, dropout and normalised weights."""
+    """The network `name` as a discriminator: noise, dropout and normalised weights.
+
+    None is the network's own: the improved GAN's three have its recipe's, the others 0.5 each.
+    """
+    if name in _RECIPES:
+        return _RECIPES[name](image_shape, num_classes, dropout, input_noise)
 
     def leaky() -> nn.Module:
         return nn.LeakyReLU(0.2)
 
+    def regular() -> nn.Module:
+        return Dropout(0.5 if dropout is None else dropout)
+
     # Noise on the input as in the recipe; above it dropout, which held off wrong labels better (measured).
-    network = _BUILDERS[name](image_shape, num_classes, weight_norm, leaky, lambda: Dropout(dropout))
-    network.trunk.insert(0, GaussianNoise(input_noise))
+    network = _BUILDERS[name](image_shape, num_classes, weight_norm, leaky, regular)
+    network.trunk.insert(0, GaussianNoise(0.5 if input_noise is None else input_noise))
     return network
 
 
@@ -227,35 +302,72 @@ def _deep(
 _BUILDERS = {"small-cnn": _small, "deep-cnn": _deep}
 
 
+def _dense(shape: Shape, num_classes: int, dropout: float | None, input_noise: float | None) -> Classifier:
+    """The improved GAN's for MNIST: H·W·C → 1000 → 500 → 250 → 250 → 250 → K, noise before every layer."""
+    size = shape[0] * shape[1] * shape[2]
+    trunk: Layers = [GaussianNoise(0.3 if input_noise is None else input_noise), nn.Flatten()]  # (n, H·W·C)
+    for place, width in enumerate((1000, 500, 250, 250, 250)):
+        trunk += [GaussianNoise(0.5), Dropout(dropout or 0.0)] if place else []
+        trunk += [_directed(nn.Linear(size, width), std=0.1), nn.ReLU()]  # (n, width)
+        size = width
+    # Features are matched below the last noise.
+    output = nn.Sequential(
+        GaussianNoise(0.5), _directed(nn.Linear(size, num_classes), std=0.1, scaled=True)
+    )  # (n, K)
+    return ScaledByData(PixelRange(0.0), trunk, output)
+
+
+def _nin(
+    shape: Shape, num_classes: int, dropout: float | None, input_noise: float | None, *, width: int
+) -> Classifier:
+    """The improved GAN's for SVHN (width 64) and CIFAR-10 (96): nine convolutions, the last two 1×1.
+
+    32×32×3 → 16×16×64 → 8×8×128 → 6×6×128 → 128 by the mean over places → K.
+    """
+    rows, columns, before = shape
+    trunk: Layers = [GaussianNoise(input_noise or 0.0), Dropout(0.2)]
+    for after in (width, 2 * width):
+        for stride in (1, 1, 2):
+            trunk += [_directed(nn.Conv2d(before, after, 3, stride, padding=1), std=0.05), nn.LeakyReLU(0.2)]
+            before = after
+        trunk.append(Dropout(0.5 if dropout is None else dropout))  # (n, after, ⌈H/2⌉, ⌈W/2⌉), then a quarter
+    # Without a border, unless nothing would be left: (n, 2·width, ⌈H/4⌉ - 2, ⌈W/4⌉ - 2).
+    border = 0 if min(rows, columns) > 8 else 1
+    for size, padding in ((3, border), (1, 0), (1, 0)):
+        trunk += [_directed(nn.Conv2d(before, before, size, padding=padding), std=0.05), nn.LeakyReLU(0.2)]
+    trunk.append(_MeanOverPlaces())  # (n, 2·width)
+    output = _directed(nn.Linear(before, num_classes), std=0.05, scaled=True)
+    return ScaledByData(PixelRange(-1.0), trunk, output, output_std=0.1)
+
+
+class _MeanOverPlaces(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(dim=(2, 3))  # (n, C, H, W) to (n, C)
+
+
+_RECIPES: dict[str, Callable[[Shape, int, float | None, float | None], Classifier]] = {
+    "dense": _dense,
+    "nin-cnn": partial(_nin, width=64),
+    "nin-cnn-wide": partial(_nin, width=96),
+}
+
+
+def _directed(layer: nn.Linear | nn.Conv2d, *, std: float, scaled: bool = False) -> nn.Module:
+    """Normalised weights, their direction drawn and trained; their scale is trained only if `scaled`."""
+    nn.init.normal_(layer.weight, std=std)
+    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    normed: nn.Module = weight_norm(layer)
+    _scale(normed).requires_grad_(scaled)
+    return normed
+
+
+def _scale(normed: nn.Module) -> Tensor:
+    """The length of each unit's weights, (units, 1, ...)."""
+    return normed.parametrizations.weight.original0  # type: ignore[union-attr,return-value]
+
+
 def _drawn(layer: nn.Linear | nn.Conv2d, gain: float = 2.0) -> nn.Module:
     """Weights N(0, gain / fan-in), which keeps the size of a signal through ReLUs at gain 2; biases 0."""
     nn.init.normal_(layer.weight, std=(gain / layer.weight[0].numel()) ** 0.5)
     nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
     return layer
-
-
-class Generator(nn.Module):
-    """Three dense layers from z ~ U(0, 1)^100 to an image in [0, 1]: softplus and batch norm between them."""
-
-    LATENT = 100
-
-    def __init__(self, image_shape: Shape, width: int = 500) -> None:
-        super().__init__()
-        self.image_shape = image_shape
-        rows, columns, channels = image_shape
-        self.first = _drawn(nn.Linear(self.LATENT, width), 1.0)
-        self.second = _drawn(nn.Linear(width, width), 1.0)
-        self.third = weight_norm(_drawn(nn.Linear(width, rows * columns * channels), 1.0))
-        self.norms = nn.ModuleList([nn.BatchNorm1d(width), nn.BatchNorm1d(width)])
-
-    def forward(self, z: Tensor) -> Tensor:
-        """(n, 100) to (n, C, H, W)."""
-        h = self.norms[0](F.softplus(self.first(z)))  # (n, width)
-        h = self.norms[1](F.softplus(self.second(h)))  # (n, width)
-        return torch.sigmoid(self.third(h)).view(-1, *self.image_shape).permute(0, 3, 1, 2)  # (n, C, H, W)
-
-    def draw(self, count: int) -> Tensor:
-        """`count` images (count, C, H, W) from torch's current random state."""
-        shift = self.norms[0].bias
-        z = torch.rand(count, self.LATENT, device=shift.device, dtype=shift.dtype)  # type: ignore[arg-type]
-        return self(z)  # type: ignore[no-any-return]

@@ -35,7 +35,7 @@ STUDENTS: tuple[str, ...] = (
 )
 TABLE_TEACHERS: tuple[str, ...] = ("random-forest", "gradient-boosting")
 TABLE_STUDENTS: tuple[str, ...] = ("forest",)
-NETWORKS: tuple[str, ...] = ("small-cnn", "deep-cnn")
+NETWORKS: tuple[str, ...] = ("small-cnn", "deep-cnn", "dense", "nin-cnn", "nin-cnn-wide")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +76,11 @@ class StudentSettings:
     `noise_rate` is β, the share of released labels that are assumed wrong; None estimates it from the labels.
     `ramp_epochs` is the 15 in R(e) = 1 - β·min(e/15, 1). `learning_rate` holds for the first half of the
     run, then falls linearly to a tenth. Predictions use weights averaged with `ema_decay` a step (0: the last
-    ones). `dropout` is the share of features that a discriminator drops, `input_noise` the deviation of the
-    noise on its input.
+    ones).
+    `network` is "small-cnn" or "deep-cnn" as teachers have them, or of the improved GAN: "dense" is its one
+    for MNIST, "nin-cnn" and "nin-cnn-wide" those for SVHN and CIFAR-10, with a generator of deconvolutions.
+    `dropout` is the share of features that a discriminator drops, `input_noise` the deviation of the noise
+    on its input; None takes the network's own.
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
     None takes τ = β. It trains twice, `epochs` each time; None is 10 epochs in all.
     "vat" is one network that small steps in the pixels must not sway (virtual adversarial training).
@@ -98,8 +101,8 @@ class StudentSettings:
     noise_rate: float | None = None
     ramp_epochs: int = 15
     ema_decay: float = 0.998
-    dropout: float = 0.5
-    input_noise: float = 0.5
+    dropout: float | None = None
+    input_noise: float | None = None
     count_decay: float = 0.9
     removal: float | None = None
     test_every: int = 1
@@ -117,8 +120,10 @@ class StudentSettings:
             _whole("epochs", self.epochs)
         _number("learning_rate", self.learning_rate, above=0.0, below=10.0)
         _number("ema_decay", self.ema_decay, least=0.0, below=1.0)
-        _number("dropout", self.dropout, least=0.0, below=1.0)
-        _number("input_noise", self.input_noise, least=0.0, below=10.0)
+        if self.dropout is not None:
+            _number("dropout", self.dropout, least=0.0, below=1.0)
+        if self.input_noise is not None:
+            _number("input_noise", self.input_noise, least=0.0, below=10.0)
         if self.noise_rate is not None:
             _number("noise_rate", self.noise_rate, least=0.0, below=1.0)
         _number("count_decay", self.count_decay, least=0.0, below=1.0)

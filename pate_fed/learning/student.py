@@ -14,11 +14,11 @@ from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.export import write_torchscript
 from pate_fed.learning.features import HistogramFront
 from pate_fed.learning.files import read_model, write_model
+from pate_fed.learning.generators import Generator, build_generator
 from pate_fed.learning.inputs import check_images, to_tensor
 from pate_fed.learning.light import empty_light
 from pate_fed.learning.models import (
     Classifier,
-    Generator,
     Shape,
     build_discriminator,
     build_encoder_network,
@@ -143,7 +143,7 @@ class Student:
             rows, columns, channels = content["image_shape"]
             shape, classes, weights = (rows, columns, channels), content["num_classes"], content["weights"]
             with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten at once
-                generator = Generator(shape) if "generator" in weights else None
+                generator = build_generator(settings.network, shape) if "generator" in weights else None
                 networks = [
                     empty_light(settings.name, shape, classes, weights[name])
                     if settings.name in LIGHT

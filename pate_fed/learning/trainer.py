@@ -16,13 +16,14 @@ from torch import Tensor
 from pate_fed.errors import PateFedError
 from pate_fed.learning.cleansing import decayed, suspects
 from pate_fed.learning.coteaching import exchange, keep_rate
+from pate_fed.learning.generators import build_generator
 from pate_fed.learning.losses import (
     feature_matching_loss,
     masked_mean,
     supervised_losses,
     unsupervised_loss,
 )
-from pate_fed.learning.models import Generator, Shape, build_discriminator
+from pate_fed.learning.models import Shape, build_discriminator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
 from pate_fed.learning.vat import virtual_adversarial_loss
 
@@ -100,8 +101,11 @@ class Trainer:
             network.front.load_state_dict(self.front.state_dict())
         # Nothing in a front is trained, so all public inputs go through it once.
         self.inputs = self.front(pixels)
+        for network in self.networks:
+            network.settle(self.inputs)
         self.averages = [copy.deepcopy(network) for network in self.networks]
-        self.generator = Generator(shape).to(device) if settings.generates else None
+        generator = build_generator(settings.network, shape).to(device) if settings.generates else None
+        self.generator = generator
         # Steps in the pixels go through the front again and again.
         self.pixels = pixels if settings.name == "vat" else None
         # Adam works weight by weight, so one optimiser over both discriminators is two.
