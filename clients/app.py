@@ -1,4 +1,4 @@
-"""The hospital's Flower ClientApp: three handlers, each a request in and a reply out.
+"""The hospital's Flower ClientApp: its handlers are each a request in and a reply out.
 
 Whatever goes wrong inside becomes a refusal from the fixed list; details stay in the hospital's own log.
 """
@@ -8,16 +8,21 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from clients.hospital import Hospital
+from clients.house import House
+from clients.label_site import read_label_site
+from clients.labels import LabelHospital
 from clients.site import read_site
 from pate_fed.errors import IntegrityError
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol import (
     EndRequest,
+    LabelRequest,
     Record,
     Refusal,
     RefusalReply,
@@ -31,7 +36,7 @@ __all__ = ["app", "note_sent", "refuse_bundle"]
 
 app = ClientApp()
 
-Handler = Callable[[Hospital, Record], Reply]
+H = TypeVar("H", bound=House)
 
 _NOBODY = "unknown"  # the party's own name is in its settings, which could not be read
 
@@ -40,45 +45,76 @@ _NOBODY = "unknown"  # the party's own name is in its settings, which could not 
 def train_teacher(message: Message, context: Context) -> Message:
     """`train.teacher`: agree to the study's terms and train."""
     return _answer(
-        message, context, lambda hospital, record: hospital.teach(TeachRequest.from_record(record))
+        message, context, _voter, lambda house, record: house.teach(TeachRequest.from_record(record))
     )
 
 
 @app.query("votes")
 def query_votes(message: Message, context: Context) -> Message:
     """`query.votes`: one vote matrix for a whole batch of public inputs."""
-    return _answer(message, context, lambda hospital, record: hospital.vote(VoteRequest.from_record(record)))
+    return _answer(
+        message, context, _voter, lambda house, record: house.vote(VoteRequest.from_record(record))
+    )
 
 
 @app.query("sum")
 def query_sum(message: Message, context: Context) -> Message:
     """`query.sum`: one step of a batch's secure summation."""
     return _answer(
-        message, context, lambda hospital, record: hospital.sum_step(SumRequest.from_record(record))
+        message, context, _voter, lambda house, record: house.sum_step(SumRequest.from_record(record))
+    )
+
+
+@app.query("labels")
+def query_labels(message: Message, context: Context) -> Message:
+    """`query.labels`: agree to a study of private labels; send them after randomised response, or enrol."""
+    return _answer(
+        message, context, _labeller, lambda house, record: house.answer(LabelRequest.from_record(record))
+    )
+
+
+@app.query("counts")
+def query_counts(message: Message, context: Context) -> Message:
+    """`query.counts`: one step of the secure summation of noisy label counts."""
+    return _answer(
+        message, context, _labeller, lambda house, record: house.count_step(SumRequest.from_record(record))
     )
 
 
 @app.query("end")
 def query_end(message: Message, context: Context) -> Message:
     """`query.end`: the study is over."""
-    return _answer(message, context, lambda hospital, record: hospital.end(EndRequest.from_record(record)))
+    return _answer(message, context, _voter, lambda house, record: house.end(EndRequest.from_record(record)))
+
+
+def _voter(node_config: Mapping[str, object]) -> Hospital:
+    return Hospital(read_site(node_config))
+
+
+def _labeller(node_config: Mapping[str, object]) -> LabelHospital:
+    return LabelHospital(read_label_site(node_config))
 
 
 def refuse_bundle(node_config: Mapping[str, object]) -> Record:
     """The reply to a coordinator that sent code of its own; nothing of its request was read or run."""
-    hospital = Hospital(read_site(node_config))
+    hospital = _voter(node_config)
     hospital.journal.note("bundle refused", reason=Refusal.POLICY.name)
     return hospital.refuse(Refusal.POLICY).to_record()
 
 
 def note_sent(node_config: Mapping[str, object], *, message_type: str, bytes_out: int) -> None:
     """Keep in the hospital's own log what left the house, in bytes."""
-    Hospital(read_site(node_config)).journal.note("sent", message_type=message_type, bytes=bytes_out)
+    _voter(node_config).journal.note("sent", message_type=message_type, bytes=bytes_out)
 
 
-def _answer(message: Message, context: Context, handle: Handler) -> Message:
+def _answer(
+    message: Message,
+    context: Context,
+    open_house: Callable[[Mapping[str, object]], H],
+    handle: Callable[[H, Record], Reply],
+) -> Message:
     try:
-        reply = _handle(message, context, handle)
+        reply = _handle(message, context, open_house, handle)
     except Exception as error:
         # Not even the hospital's own log could be opened. Flower would send an exception's text out.
         print(f"a request was not handled: {type(error).__name__}", file=sys.stderr)
@@ -86,16 +122,21 @@ def _answer(message: Message, context: Context, handle: Handler) -> Message:
     return Message(to_flower(reply.to_record()), reply_to=message)
 
 
-def _handle(message: Message, context: Context, handle: Handler) -> Reply:
+def _handle(
+    message: Message,
+    context: Context,
+    open_house: Callable[[Mapping[str, object]], H],
+    handle: Callable[[H, Record], Reply],
+) -> Reply:
     start = time.perf_counter()
-    hospital = Hospital(read_site(context.node_config))
+    house = open_house(context.node_config)
     try:
-        reply: Reply = handle(hospital, from_flower(message.content))
+        reply: Reply = handle(house, from_flower(message.content))
     except IntegrityError:
-        reply = hospital.refuse(Refusal.MALFORMED)
+        reply = house.refuse(Refusal.MALFORMED)
     except Exception as error:
         # An exception's text could carry data out; only the code of a fault leaves.
-        hospital.journal.fault(error)
-        reply = hospital.refuse(Refusal.FAULT)
-    hospital.journal.note("handled", seconds=time.perf_counter() - start)
+        house.journal.fault(error)
+        reply = house.refuse(Refusal.FAULT)
+    house.journal.note("handled", seconds=time.perf_counter() - start)
     return reply

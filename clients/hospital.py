@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.house import House, write_private
 from clients.journal import Journal
-from clients.masked import MaskedStep, enrol, is_sound, refusal_for
+from clients.masked import SUM_FOLDER, MaskedStep, enrol, is_sound, refusal_for
 from clients.site import Site
 from clients.teaching import count_votes, teacher_paths, train_missing
 from pate_fed.errors import InputError, IntegrityError
@@ -30,6 +29,7 @@ from pate_fed.protocol import (
     VoteReply,
     VoteRequest,
 )
+from pate_fed.secure_sum import SumRange, SumStore
 
 if TYPE_CHECKING:
     from pate_fed.learning import Encoder
@@ -39,7 +39,7 @@ __all__ = ["Hospital"]
 DAY_S = 86_400.0
 
 
-class Hospital:
+class Hospital(House):
     """Answers the coordinator's two requests from what lies in the site's state directory.
 
     A new process may serve every message, so nothing is kept in memory between them: agreed terms, teachers
@@ -47,13 +47,8 @@ class Hospital:
     """
 
     def __init__(self, site: Site) -> None:
+        super().__init__(site.party, Journal(site.state_dir))
         self._site = site
-        self.journal = Journal(site.state_dir)
-
-    def refuse(self, reason: Refusal) -> RefusalReply:
-        """A refusal from the fixed list, noted in the hospital's own log."""
-        self.journal.note("refused", reason=reason.name)
-        return RefusalReply(party=self._site.party, code=reason.name)
 
     def teach(self, request: TeachRequest) -> TeachReply | RefusalReply:
         """Agree to the terms and train; teachers already trained under the same terms are kept."""
@@ -67,7 +62,7 @@ class Hospital:
         except IntegrityError:
             return self.refuse(Refusal.MALFORMED)
         except InputError as error:
-            return self._unusable(error)
+            return self.unusable(error)
         if reason is not None:
             return self.refuse(reason)
         agreed = self._agreed_digest()
@@ -80,13 +75,13 @@ class Hospital:
             return self.refuse(Refusal.ENCODER)
         if agreed is None:
             # Before training, so that teachers on disk always belong to terms on disk.
-            _write_private(self._site.state_dir / "terms.json", request.terms)
+            write_private(self._site.state_dir / "terms.json", request.terms.encode())
         try:
             self._train_missing_teachers(encoder)
         except InputError as error:
-            return self._unusable(error)
+            return self.unusable(error)
         try:
-            enrolment = enrol(self._site, terms, request.enrol)
+            enrolment = enrol(self._store(terms), terms, request.enrol, party=self._site.party)
         except IntegrityError as error:
             self.journal.fault(error)
             return self.refuse(refusal_for(error))
@@ -127,7 +122,14 @@ class Hospital:
         terms = self._terms()
         if not terms.secure_sum:
             return self.refuse(Refusal.TERMS)
-        step = MaskedStep(self._site, terms, self.journal, self._count_votes)
+        step = MaskedStep(
+            self._store(terms),
+            terms,
+            self.journal,
+            self._count_votes,
+            self._site.noise,
+            sum_range=SumRange.totals(terms.num_teachers, noisy=terms.adds_noise),
+        )
         return SumReply(party=self._site.party, step=step.answer(request))
 
     def _unasked(self, request: VoteRequest) -> Refusal | None:
@@ -171,10 +173,15 @@ class Hospital:
             return Refusal.TERMS
         return None
 
-    def _unusable(self, error: InputError) -> RefusalReply:
-        """The hospital's own data do not do; why is for its own eyes."""
-        self.journal.note("data", sentence=str(error))
-        return self.refuse(Refusal.DATA)
+    def _store(self, terms: Terms) -> SumStore:
+        """This hospital's machine in the study's secure summation."""
+        site = self._site
+        return SumStore(
+            site.state_dir / SUM_FOLDER,
+            site.demands(terms),
+            durable=not site.simulated,
+            key=site.sum_key,
+        )
 
     def _terms(self) -> Terms:
         """The agreed terms."""
@@ -219,14 +226,3 @@ def _is_batch(index: NDArray[np.int64], pool_size: int) -> bool:
     if index.ndim != 1 or len(index) == 0:
         return False
     return bool(index.min() >= 0 and index.max() < pool_size and len(np.unique(index)) == len(index))
-
-
-def _write_private(path: Path, text: str) -> None:
-    """All of it or nothing, for this user alone."""
-    part = path.with_suffix(".part")
-    handle = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)

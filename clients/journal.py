@@ -8,6 +8,8 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +19,14 @@ __all__ = ["Journal"]
 
 
 class Journal:
-    """Claims and notes in one state directory (mode 0700), readable by the hospital alone."""
+    """Claims and notes in one state directory (mode 0700), readable by the hospital alone.
 
-    def __init__(self, state_dir: Path) -> None:
+    `answered` is the folder of the claims in it: questions of different kinds are counted apart.
+    """
+
+    def __init__(self, state_dir: Path, *, answered: str = "answered") -> None:
         self._dir = state_dir
-        self._answered = state_dir / "answered"
+        self._answered = state_dir / answered
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._answered.mkdir(mode=0o700, exist_ok=True)
 
@@ -34,9 +39,7 @@ class Journal:
 
         Shapes: `index` int64 (queries,).
         """
-        folder = os.open(self._answered, os.O_RDONLY)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # two processes may play this hospital at once
+        with self.turn() as folder:
             if self.claimed(content_digest) or np.isin(index, self._claimed_queries()).any():
                 return False
             flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
@@ -45,9 +48,17 @@ class Journal:
             os.fsync(handle)
             os.close(handle)
             os.fsync(folder)
+        return True
+
+    @contextmanager
+    def turn(self) -> Iterator[int]:
+        """One process at a time, as two may play this hospital at once; the folder of the claims, open."""
+        folder = os.open(self._answered, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield folder
         finally:
             os.close(folder)
-        return True
 
     def claimed(self, content_digest: str) -> bool:
         """Whether the very batch was claimed before."""

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.journal import Journal
-from clients.site import Site
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy import hospital_noise, noise_from_seed, party_sigma
+from pate_fed.label_dp.terms import LabelTerms
+from pate_fed.privacy import NoiseSource, hospital_noise, party_sigma
 from pate_fed.protocol import Refusal, SumRequest, Terms
 from pate_fed.secure_sum import (
     HospitalSum,
@@ -28,11 +28,13 @@ from pate_fed.secure_sum import (
 )
 from pate_fed.secure_sum.messages import BatchOpening, EnrolRequest, MaskRequest, Reply, Roster
 
-__all__ = ["MaskedStep", "enrol", "is_sound", "refusal_for"]
+__all__ = ["SUM_FOLDER", "Agreement", "MaskedStep", "enrol", "is_sound", "refusal_for"]
 
-_FOLDER = "secure_sum"
+SUM_FOLDER = "secure_sum"
+"""In a hospital's state directory: its machine."""
 
 CountVotes = Callable[[NDArray[np.int64]], NDArray[np.int64]]
+Agreement = Terms | LabelTerms
 
 
 def is_sound(terms: Terms) -> bool:
@@ -51,7 +53,7 @@ def is_sound(terms: Terms) -> bool:
     return terms.sigma_party is not None and terms.sigma_party >= least
 
 
-def enrol(site: Site, terms: Terms, request: bytes) -> bytes:
+def enrol(store: SumStore, terms: Agreement, request: bytes, *, party: str) -> bytes:
     """The packed enrolment under the agreed terms; empty where votes are not masked.
 
     Raises:
@@ -65,7 +67,7 @@ def enrol(site: Site, terms: Terms, request: bytes) -> bytes:
     message = read_request(request)
     if not isinstance(message, EnrolRequest):
         raise RefusedError(SumRefusal.MALFORMED)
-    return _store(site, terms).enrol(message, party=site.party, study=terms.digest)
+    return store.enrol(message, party=party, study=terms.digest)
 
 
 def refusal_for(error: IntegrityError) -> Refusal:
@@ -77,10 +79,24 @@ def refusal_for(error: IntegrityError) -> Refusal:
 
 
 class MaskedStep:
-    """Answers one step. `count_votes` gives int64 (queries, classes) for the public inputs at an index."""
+    """Answers one step of a sum that lies in `sum_range`.
 
-    def __init__(self, site: Site, terms: Terms, journal: Journal, count_votes: CountVotes) -> None:
-        self._site, self._terms, self._journal, self._count_votes = site, terms, journal, count_votes
+    `count_votes` gives int64 (queries, classes) for the places that a question names, `noise` the source of
+    this hospital's share for a batch, where the terms want one.
+    """
+
+    def __init__(
+        self,
+        store: SumStore,
+        terms: Agreement,
+        journal: Journal,
+        count_votes: CountVotes,
+        noise: Callable[[int], NoiseSource],
+        *,
+        sum_range: SumRange,
+    ) -> None:
+        self._store, self._terms, self._journal = store, terms, journal
+        self._count_votes, self._noise, self._range = count_votes, noise, sum_range
 
     def answer(self, request: SumRequest) -> bytes:
         """The packed reply, or a packed and signed refusal; the state is on the disk when this returns.
@@ -88,7 +104,7 @@ class MaskedStep:
         Raises:
             IntegrityError: this hospital has not enrolled, or its state is damaged.
         """
-        with _store(self._site, self._terms).machine() as machine:
+        with self._store.machine() as machine:
             try:
                 reply: Reply = self._reply(machine, request)
             except RefusedError as error:
@@ -116,8 +132,7 @@ class MaskedStep:
             if self._journal.claimed(question.content_digest):
                 raise RefusedError(SumRefusal.BATCH_REPEATED)
             length = len(question.index) * self._terms.num_classes
-            totals = SumRange.totals(self._terms.num_teachers, noisy=self._terms.adds_noise)
-            if (step.length, step.bits) != (length, totals.bits):
+            if (step.length, step.bits) != (length, self._range.bits):
                 raise RefusedError(SumRefusal.MALFORMED)
 
     def _vector(self, request: SumRequest) -> NDArray[np.int64]:
@@ -128,18 +143,5 @@ class MaskedStep:
         votes = self._count_votes(question.index)
         if not self._terms.adds_noise:
             return votes
-        source = noise_from_seed(self._seed(question.batch))
+        source = self._noise(question.batch)
         return add_noise_share(votes, source.discrete_gaussian, sigma_party=self._terms.sigma_party or 0.0)
-
-    def _seed(self, batch: int) -> int | None:
-        """Only a simulated party's noise may be seeded: whoever knows the seed takes the noise away."""
-        study = self._site.study
-        if study.seed is None or not self._site.simulated:
-            return None
-        return study.seed_for("noise", self._site.number, batch)
-
-
-def _store(site: Site, terms: Terms) -> SumStore:
-    return SumStore(
-        site.state_dir / _FOLDER, site.demands(terms), durable=not site.simulated, key=site.sum_key
-    )

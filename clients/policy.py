@@ -16,12 +16,15 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from pate_fed.errors import InputError
+from pate_fed.label_dp.terms import LabelTerms
 from pate_fed.protocol import Refusal, Terms
 from pate_fed.secrecy import LEAST_PARTIES
 from pate_fed.secure_sum import Demands, read_fingerprint
 from pate_fed.terms_privacy import worst_epsilon
 
 __all__ = ["Policy"]
+
+Agreement = Terms | LabelTerms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,7 @@ class Policy:
             made[key] = _value(f"--policy {path}: {key}", value, hints[key])
         return cls(**made)
 
-    def objection(self, terms: Terms) -> tuple[Refusal, str] | None:
+    def objection(self, terms: Agreement) -> tuple[Refusal, str] | None:
         """Why this hospital does not take part in a study, with a sentence for its own log; or None."""
         for reason, allowed, sentence in self._demands(terms):
             if not allowed:
@@ -92,7 +95,7 @@ class Policy:
                 return reason, f"{before} queries were answered, {asked} more are asked, {most} are allowed"
         return None
 
-    def demands(self, terms: Terms) -> Demands:
+    def demands(self, terms: Agreement) -> Demands:
         """What this hospital demands of a roster and of each sum, beyond what the terms promise."""
         return Demands(
             least_parties=max(LEAST_PARTIES, self.least_hospitals),
@@ -101,9 +104,10 @@ class Policy:
             trusted=self.trusted or None,
         )
 
-    def _demands(self, terms: Terms) -> list[tuple[Refusal, bool, str]]:
+    def _demands(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
         named = not self.studies or terms.study in self.studies or terms.digest in self.studies
-        foreign = sorted(set(terms.classes) - set(self.classes)) if self.classes else []
+        names = terms.classes or ("without names",)
+        foreign = sorted(set(names) - set(self.classes)) if self.classes else []
         few = terms.least_clients < self.least_hospitals
         return [
             (
@@ -139,10 +143,11 @@ class Policy:
             ),
         ]
 
-    def _cost(self, terms: Terms) -> tuple[Refusal, str] | None:
+    def _cost(self, terms: Agreement) -> tuple[Refusal, str] | None:
         if self.epsilon_public is None and self.epsilon_coordinator is None:
             return None
-        public, coordinator = worst_epsilon(terms)
+        # What leaves about labels is noisy for everyone alike.
+        public, coordinator = (terms.spent,) * 2 if isinstance(terms, LabelTerms) else worst_epsilon(terms)
         for reason, most, cost in (
             (Refusal.POLICY_PUBLIC, self.epsilon_public, public),
             (Refusal.POLICY_COORDINATOR, self.epsilon_coordinator, coordinator),

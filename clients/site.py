@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, partition, pool_digest, split_among_teachers, split_by_patient
 from pate_fed.errors import InputError
+from pate_fed.privacy import NoiseSource, noise_from_seed
 from pate_fed.protocol import Refusal, Terms
 from pate_fed.secure_sum import Demands
 from pate_fed.study import Study, load_study, study_from_dict
@@ -79,6 +80,11 @@ class Site:
     def demands(self, terms: Terms) -> Demands:
         """What the site demands of those with whom it sums its votes: what the terms promise."""
         return Demands(least_voters=terms.least_clients)
+
+    def noise(self, batch: int) -> NoiseSource:
+        """Its share of a batch's noise; only a simulated party's may be seeded, as a seed takes it away."""
+        seeded = self.study.seed is not None and self.simulated
+        return noise_from_seed(self.study.seed_for("noise", self.number, batch) if seeded else None)
 
     @property
     def sum_key(self) -> Path | None:

@@ -14,9 +14,7 @@ from pate_fed.arguments import Parser
 from pate_fed.errors import InputError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from pate_fed.label_dp.hospitals import Hospitals
     from pate_fed.label_dp.methods import Outcome
     from pate_fed.label_dp.public import PublicInputs
 
@@ -54,6 +52,13 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
     made.add_argument("--teachers", type=int, default=250, help="PATE-FM's teachers (default 250)")
     made.add_argument("--epochs", type=int, default=5, help="passes over the records (default 5)")
     made.add_argument("--hospitals", type=int, metavar="N", help="labels at N hospitals, which trust nobody")
+    made.add_argument("--quorum", type=float, help="--hospitals: least share that must answer (default 0.8)")
+    made.add_argument(
+        "--backend",
+        choices=("inline", "ray"),
+        help="--hospitals: in this process (default: each answers within milliseconds) or on Ray",
+    )
+    made.add_argument("--policy", metavar="FILE", help="--hospitals: the policy.toml that each of them has")
     made.add_argument("--device", default="cpu", metavar="NAME", help="cpu (default), cuda or auto")
     made.add_argument("--seed", type=int, help="seeded noise, which protects nobody: for simulation")
     made.add_argument("--out", metavar="DIR", help="metrics.json, labels.npz and student.ts go there")
@@ -67,7 +72,7 @@ def _label_dp(arguments: argparse.Namespace) -> int:
     except InputError as error:
         name, _, rest = str(error).partition("=")
         options = {"epsilon": "--epsilon", "delta": "--delta", "num_classes": "--classes"}
-        options |= {"records": "--records", "num_teachers": "--teachers"}
+        options |= {"records": "--records", "num_teachers": "--teachers", "hospitals": "--hospitals"}
         raise (InputError(f"{options[name]} {rest}") if name in options else error) from error
 
 
@@ -87,7 +92,6 @@ def _advise(arguments: argparse.Namespace) -> int:
 
 
 def _learn(arguments: argparse.Namespace) -> int:
-    import numpy as np
 
     from pate_fed.label_dp import RandRes, check_every_class
     from pate_fed.label_dp.clusters import find_clusterer
@@ -102,12 +106,7 @@ def _learn(arguments: argparse.Namespace) -> int:
     RandRes(num_classes=classes, epsilon=arguments.epsilon)  # ε is refused before the work, not after
     out = None if arguments.out is None else _folder(Path(arguments.out))
     noise, seed = noise_from_seed(arguments.seed), arguments.seed or 0
-    parts: tuple[NDArray[np.int64], ...] = ()
-    if arguments.hospitals is not None:
-        if not 1 <= arguments.hospitals <= len(labels):
-            raise InputError(f"--hospitals {arguments.hospitals}: 1 to {len(labels)} (records) is meant")
-        order = np.random.default_rng([3, seed]).permutation(len(labels))
-        parts = tuple(np.array_split(order, arguments.hospitals))
+    hospitals = _hospitals(arguments, images, labels, classes)
     started = time.monotonic()
     public = PublicInputs(
         images,
@@ -124,7 +123,7 @@ def _learn(arguments: argparse.Namespace) -> int:
         clusterer=find_clusterer(arguments.clusterer),
         num_clusters=arguments.clusters,
         teach=TeachSettings(num_teachers=arguments.teachers),
-        hospitals=parts,
+        hospitals=hospitals,
     )
     outcome = run_method(
         arguments.method,
@@ -137,10 +136,44 @@ def _learn(arguments: argparse.Namespace) -> int:
     )
     right = None if tests is None else float((outcome.classify(tests[0]) == tests[1]).mean())
     figures = _figures(arguments, outcome, right, time.monotonic() - started)
+    if hospitals is not None:
+        figures["hospitals"] = hospitals.to_dict()
     if out is not None:
         _write(out, public, outcome, figures)
-    print(json.dumps(figures) if arguments.format == "json" else "\n".join(_lines(outcome, right, out)))
+    lines = _lines(outcome, right, out, [] if hospitals is None else hospitals.lines())
+    print(json.dumps(figures) if arguments.format == "json" else "\n".join(lines))
     return 0
+
+
+def _hospitals(arguments: argparse.Namespace, images: Any, labels: Any, classes: int) -> Hospitals | None:
+    """Those that have the labels, each an equal part at random; None where one place has all."""
+    if arguments.hospitals is None:
+        for name in ("quorum", "backend", "policy"):
+            if (value := getattr(arguments, name)) is not None:
+                raise InputError(f"--{name} {value}: goes with --hospitals")
+        return None
+    import numpy as np
+
+    from pate_fed.data import pool_digest
+    from pate_fed.label_dp.hospitals import Hospitals
+    from pate_fed.report import make_progress
+
+    if not 1 <= arguments.hospitals <= len(labels):
+        raise InputError(f"--hospitals {arguments.hospitals}: 1 to {len(labels)} (records) is meant")
+    order = np.random.default_rng([3, arguments.seed or 0]).permutation(len(labels))
+    found = Hospitals(
+        parts=tuple(np.array_split(order, arguments.hospitals)),
+        labels=labels,
+        pool_digest=pool_digest(images),
+        num_classes=classes,
+        backend=arguments.backend or "inline",
+        quorum=0.8 if arguments.quorum is None else arguments.quorum,
+        seed=arguments.seed,
+        policy=None if arguments.policy is None else Path(arguments.policy),
+        progress=make_progress(quiet=False),
+    )
+    found.check(arguments.method)
+    return found
 
 
 def _data(arguments: argparse.Namespace) -> tuple[Any, Any, tuple[Any, Any] | None, int]:
@@ -245,7 +278,7 @@ def _write(out: Path, public: PublicInputs, outcome: Outcome, figures: dict[str,
     (out / "metrics.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
-def _lines(outcome: Outcome, right: float | None, out: Path | None) -> list[str]:
+def _lines(outcome: Outcome, right: float | None, out: Path | None, more: list[str]) -> list[str]:
     def shown(value: float | int | None) -> str:
         return "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -255,7 +288,7 @@ def _lines(outcome: Outcome, right: float | None, out: Path | None) -> list[str]
     labels = outcome.labels
     public = [f"{named(k)} {shown(v)}" for k, v in outcome.facts.items() if not k.endswith("_measured")]
     private = [f"{named(k)} {shown(v)}" for k, v in outcome.facts.items() if k.endswith("_measured")]
-    lines = [f"{outcome.method}: {labels.words()}"]
+    lines = [f"{outcome.method}: {labels.words()}", *more]
     lines += ["; ".join(public)] if public else []
     lines.append(f"from the true labels, not to be published: {'; '.join(private)}")
     tail = f" report={out / 'metrics.json'}" if out is not None else ""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import math
 import os
 import re
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -18,15 +21,27 @@ from pathlib import Path
 from pate_fed.errors import InputError
 from pate_fed.study import Study, load_study, study_from_dict
 
-__all__ = ["INTERRUPTED", "fresh_run_dir", "interruptible", "nothing_spent", "terminating", "unfinished_run"]
+__all__ = [
+    "INTERRUPTED",
+    "fresh_run_dir",
+    "interruptible",
+    "nothing_spent",
+    "simulated_disks",
+    "terminating",
+    "unfinished_run",
+]
 
 INTERRUPTED = 130
 _PATIENCE_S = 2.0
+_FOLDER = "pate-fed-"
 
 
 @contextmanager
-def interruptible(stop: threading.Event) -> Iterator[None]:
-    """Ctrl-C or a termination signal asks the coordinator to stop; a later one ends at once."""
+def interruptible(stop: threading.Event, *, kept: str = "the ledger keeps what was spent") -> Iterator[None]:
+    """Ctrl-C or a termination signal asks the coordinator to stop; a later one ends at once.
+
+    `kept` tells the user what becomes of what was done.
+    """
     asked_at = math.inf
 
     def handle(number: int, _: object) -> None:
@@ -38,7 +53,7 @@ def interruptible(stop: threading.Event) -> Iterator[None]:
             return
         asked_at = time.monotonic()
         stop.set()
-        print("\nstopping: the ledger keeps what was spent (again to end at once)", file=sys.stderr)
+        print(f"\nstopping: {kept} (again to end at once)", file=sys.stderr)
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -94,6 +109,32 @@ def unfinished_run(path: Path, study: Study) -> bool:
     if metrics.exists() and json.loads(metrics.read_text(encoding="utf-8")).get("status") == "success":
         raise InputError(f"--run-dir {path}: holds a run that is finished; give another directory")
     return True
+
+
+@contextmanager
+def simulated_disks() -> Iterator[Path]:
+    """A folder for the simulated parties' own disks: readable by this user alone, gone after the run.
+
+    A killed run cannot take its folder away, so the next one does: a lock tells which are still in use.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*/lock"):
+        _remove_unused(left)
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
+    try:
+        with open(folder / "lock", "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_unused(path: Path) -> None:
+    try:
+        with open(path, "r+", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path.parent, ignore_errors=True)
+    except OSError:  # in use, somebody else's, or gone this moment
+        return
 
 
 def _free_path(name: str) -> Path:

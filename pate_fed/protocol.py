@@ -3,8 +3,8 @@
 Every message lowers to a flat record of numbers, text and integer arrays (`to_record`) and is rebuilt from
 one with every field checked (`from_record`): a malformed message is refused before anything acts on it. A
 hospital's reviewer finds here all that can leave the house: a name, a digest, a count of teachers, a vote
-matrix or, instead of it, the key material and the masked vector of `pate_fed.secure_sum.messages`, and
-refusals from a fixed list.
+matrix or, instead of it, the key material and the masked vector of `pate_fed.secure_sum.messages`; where
+features are public and labels private, labels after randomised response; and refusals from a fixed list.
 """
 
 from __future__ import annotations
@@ -22,14 +22,19 @@ from pate_fed.errors import IntegrityError
 from pate_fed.secrecy import AT_COORDINATOR, AT_HOSPITALS
 
 __all__ = [
+    "COUNTS",
     "END",
     "EVALUATION",
+    "LABELS",
     "RELEASE",
     "SUM",
     "TEACH",
     "VOTES",
+    "Agreed",
     "EndReply",
     "EndRequest",
+    "LabelReply",
+    "LabelRequest",
     "Record",
     "Refusal",
     "RefusalReply",
@@ -47,11 +52,14 @@ __all__ = [
 
 Scalar = int | float | str | bytes
 Record = dict[str, Scalar | NDArray[Any]]
+A = TypeVar("A", bound="Agreed")
 M = TypeVar("M", bound="_Message")
 
 TEACH = "train.teacher"
 VOTES = "query.votes"
 SUM = "query.sum"
+LABELS = "query.labels"
+COUNTS = "query.counts"
 END = "query.end"
 RELEASE = "release"
 EVALUATION = "evaluation"
@@ -65,6 +73,7 @@ class Refusal(Enum):
     POOL = "the public pool is not the one in the terms"
     ENCODER = "the encoder that came is not the one in the terms, or none came"
     REPEATED = "a query of this batch was answered before"
+    ANSWERED = "this hospital answered about its labels before, under other terms"
     CAPS = "the batch asks more than the terms allow in all"
     NOT_TAUGHT = "no teacher is trained yet"
     POLICY = "refused by the hospital's policy"
@@ -100,8 +109,40 @@ def _digest(*parts: bytes) -> str:
     return state.hexdigest()
 
 
+class Agreed:
+    """Terms that both sides name by their digest: frozen values with one canonical text."""
+
+    __slots__ = ()
+
+    def to_json(self) -> str:
+        """Canonical JSON: equal terms give equal text."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)  # type: ignore[call-overload]
+
+    @classmethod
+    def from_json(cls: type[A], text: str) -> A:
+        """Terms from their canonical JSON.
+
+        Raises:
+            IntegrityError: not JSON, fields missing or unknown, or values that the terms refuse.
+        """
+        try:
+            values = json.loads(text)
+            kinds = {entry.name: str(entry.type) for entry in fields(cls)}  # type: ignore[arg-type]
+            if not isinstance(values, dict) or set(values) != set(kinds):
+                raise IntegrityError("the study's terms have missing or unknown fields")
+            lists = {name: tuple(values[name]) for name, kind in kinds.items() if kind.startswith("tuple")}
+            return cls(**{**values, **lists})
+        except (ValueError, TypeError) as error:
+            raise IntegrityError("the study's terms are not readable") from error
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the terms, hex; named in every later message."""
+        return _digest(b"pate_fed/v1 terms", self.to_json().encode())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(Agreed):
     """What a hospital agrees to before it trains; fixed before the first vote is seen.
 
     `threshold`, `sigma1` and `sigma2` are in votes; `epsilon` is None where no budget was set. With
@@ -140,27 +181,6 @@ class Terms:
     table: dict[str, Any] | None = None
     encoder: str | None = None
 
-    def to_json(self) -> str:
-        """Canonical JSON: equal terms give equal text."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> Terms:
-        """Terms from their canonical JSON.
-
-        Raises:
-            IntegrityError: not JSON, or fields missing or unknown.
-        """
-        try:
-            values = json.loads(text)
-            names = {entry.name for entry in fields(cls)}
-            if not isinstance(values, dict) or set(values) != names:
-                raise IntegrityError("the study's terms have missing or unknown fields")
-            lists = {name: tuple(values[name]) for name in ("image_shape", "classes")}
-            return cls(**{**values, **lists})
-        except (json.JSONDecodeError, TypeError) as error:
-            raise IntegrityError("the study's terms are not readable") from error
-
     @property
     def num_teachers(self) -> int:
         """Teachers in the whole federation: no query has more votes."""
@@ -170,11 +190,6 @@ class Terms:
     def adds_noise(self) -> bool:
         """Whether each hospital adds its share of the noise."""
         return self.noise_at == AT_HOSPITALS
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the terms, hex; named in every later message."""
-        return _digest(b"pate_fed/v1 terms", self.to_json().encode())
 
 
 class _Message:
@@ -321,6 +336,40 @@ class SumReply(_Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LabelRequest(_Message):
+    """Coordinator to hospital: the terms of a study of private labels; answer if you agree.
+
+    `terms` are `pate_fed.label_dp.terms.LabelTerms`. Shapes: `clusters` int64 (pool_size,), the public
+    inputs' clusters, where counts will be summed under masks, and empty else; so is `enrol`, a packed
+    `secure_sum.messages.EnrolRequest`.
+    """
+
+    kind: ClassVar[str] = "labels"
+    terms: str
+    clusters: NDArray[np.int64]
+    enrol: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelReply(_Message):
+    """Hospital to coordinator: agreed, with its labels after randomised response, or with its enrolment.
+
+    Shapes: `index` int64 (n,), which public inputs are its own; `label` int64 (n,). Both are empty where
+    counts will be summed, and `enrolment` is empty else.
+    """
+
+    kind: ClassVar[str] = "labelled"
+    party: str
+    terms_digest: str
+    index: NDArray[np.int64]
+    label: NDArray[np.int64]
+    enrolment: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"LabelReply(party={self.party!r}, labels=<hidden>)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalReply(_Message):
     """Hospital to coordinator: no, with a code from the fixed list `Refusal`."""
 
@@ -352,7 +401,7 @@ class EndReply(_Message):
     party: str
 
 
-Reply = TeachReply | VoteReply | SumReply | RefusalReply | EndReply
+Reply = TeachReply | VoteReply | SumReply | LabelReply | RefusalReply | EndReply
 
 
 def parse_reply(record: Record) -> Reply:
@@ -361,7 +410,7 @@ def parse_reply(record: Record) -> Reply:
     Raises:
         IntegrityError: it is none of the replies, or malformed.
     """
-    for kind in (TeachReply, VoteReply, SumReply, RefusalReply, EndReply):
+    for kind in (TeachReply, VoteReply, SumReply, LabelReply, RefusalReply, EndReply):
         if record.get("kind") == kind.kind:
             return kind.from_record(record)
     raise IntegrityError("a reply of unknown kind")

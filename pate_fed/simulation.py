@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import importlib
 import json
 import os
-import shutil
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pate_fed import __version__
 from pate_fed.arguments import Parser, add_study_options, study_from_arguments
 from pate_fed.errors import PateFedError
-from pate_fed.launch import INTERRUPTED, fresh_run_dir, interruptible, nothing_spent
+from pate_fed.launch import INTERRUPTED, fresh_run_dir, interruptible, nothing_spent, simulated_disks
 from pate_fed.study import Study
 
 __all__ = ["main"]
@@ -33,8 +29,6 @@ _EPILOG = """\
 Every option is also a key of study.toml (--config). A run leaves study.toml, ledger.sqlite, labels.npz,
 student.pt, student.ts, report.html, log.jsonl and metrics.json in --run-dir. Exit codes: 0 success,
 1 fault, 2 wrong input, 3 budget, 4 quorum, 5 refused by policy, 6 failed check, 130 interrupted."""
-
-_FOLDER = "pate-fed-"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,7 +61,7 @@ def _simulate(study: Study, arguments: argparse.Namespace, started: float) -> in
         study, run_dir=run_dir, quiet=arguments.quiet, stop=stop, started=started
     )
     with interruptible(stop):
-        with _private_folder() as folder:
+        with simulated_disks() as folder:
             _write_site(study, folder)
             coordinator.run(lambda server_app: _run_apps(server_app, study, folder))
         return int(coordinator.conclude(as_json=arguments.format == "json"))
@@ -75,27 +69,19 @@ def _simulate(study: Study, arguments: argparse.Namespace, started: float) -> in
 
 def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
     """Run the study; the seconds in which parties worked, per process that plays them."""
+    from pate_fed.flower.engine import cores, run_apps
 
-    def client_app() -> Any:
-        return importlib.import_module("clients.app").app
-
-    nodes = study.parties.num_clients
-    if study.engine.backend == "inline":
-        from pate_fed.flower.inline import run_inline
-
-        run_inline(server_app, client_app(), num_nodes=nodes)
-        return _seconds_worked(folder)
-    from pate_fed.flower.engine import cores, run_on_ray
-
-    run_on_ray(
+    nodes, engine = study.parties.num_clients, study.engine
+    run_apps(
         server_app,
-        client_app,
+        lambda: importlib.import_module("clients.app").app,
+        backend=engine.backend,
         num_nodes=nodes,
-        device=study.engine.device,
-        gpus_per_client=study.engine.gpus_per_client,
+        device=engine.device,
+        gpus_per_client=engine.gpus_per_client,
         folder=folder,
     )
-    return _seconds_worked(folder) / min(cores(), nodes)
+    return _seconds_worked(folder) / (1 if engine.backend == "inline" else min(cores(), nodes))
 
 
 def _seconds_worked(folder: Path) -> float:
@@ -104,32 +90,6 @@ def _seconds_worked(folder: Path) -> float:
     # A killed party may leave half a line.
     events = (json.loads(line) for lines in logs for line in lines if line.endswith("}"))
     return float(sum(event["seconds"] for event in events if event["event"] == "handled"))
-
-
-@contextmanager
-def _private_folder() -> Iterator[Path]:
-    """The simulated parties' own disks: readable by this user alone, gone after the run.
-
-    A killed run cannot take its folder away, so the next one does: a lock tells which are still in use.
-    """
-    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*/lock"):
-        _remove_unused(left)
-    folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
-    try:
-        with open(folder / "lock", "w", encoding="ascii") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_unused(path: Path) -> None:
-    try:
-        with open(path, "r+", encoding="ascii") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path.parent, ignore_errors=True)
-    except OSError:  # in use, somebody else's, or gone this moment
-        return
 
 
 def _write_site(study: Study, folder: Path) -> None:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
-from pate_fed.flower.engine import cores
 from pate_fed.privacy import Ledger
 from pate_fed.protocol import EVALUATION, RELEASE, Record, TeachRequest, Terms, VoteRequest
 from pate_fed.report import (
@@ -38,7 +37,7 @@ from pate_fed.report import (
 )
 from pate_fed.study import PROCESSES, Study
 from pate_fed.terms_privacy import make_interactive
-from server.exchange import Answer, exchange, wait_for_nodes
+from server.exchange import CONNECT_S, Answer, exchange, wait_for_nodes, window_for
 from server.inflight import InFlight
 from server.kept import KeptTotals
 from server.learning import Learner
@@ -54,9 +53,6 @@ if TYPE_CHECKING:
     from pate_fed.learning import Forest, Student
 
 __all__ = ["Course", "Findings"]
-
-_CONNECT_S = 120.0
-_WINDOW_PER_CORE = 12  # messages under way on Flower's simulation engine; see `exchange`
 
 
 @dataclass(slots=True)
@@ -105,7 +101,7 @@ class Course:
         self._study, self._dataset, self._terms, self._desk = study, dataset, terms, desk
         self._ledger, self._log, self._progress, self._stop = ledger, log, progress, stop
         self._student_path, self._names = student_path, names
-        self._window = _WINDOW_PER_CORE * cores() if study.engine.backend == "ray" else None
+        self._window = window_for(study.engine.backend)
         # A simulation begins anew; only where processes are apart is one worth going on with.
         apart, folder = study.engine.backend == PROCESSES, student_path.parent
         self._inflight = InFlight(folder / "inflight") if apart else None
@@ -145,7 +141,7 @@ class Course:
         clients, masked = self._terms.num_clients, self._masked
         encoder = encoder_file(self._study, self._dataset)
         with self._timed("teach"), self._progress.phase("teaching", clients) as bar:
-            nodes = wait_for_nodes(grid, count=clients, timeout_s=_CONNECT_S, stop=self._stop)
+            nodes = wait_for_nodes(grid, count=clients, timeout_s=CONNECT_S, stop=self._stop)
             members = teach(
                 grid,
                 nodes,

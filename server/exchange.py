@@ -13,14 +13,19 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from pate_fed.errors import IntegrityError, QuorumError
+from pate_fed.flower.engine import cores
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol import Record, Reply, parse_reply
 from server.returning import Returning
 
-__all__ = ["Answer", "Stopped", "exchange", "wait_for_nodes"]
+__all__ = ["CONNECT_S", "Answer", "Stopped", "exchange", "wait_for_nodes", "window_for"]
+
+CONNECT_S = 120.0
+"""How long to wait for all parties to be connected."""
 
 _UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE
 _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
+_WINDOW_PER_CORE = 12
 _POLL_S = 0.1
 _LOOK_S = 2.0
 _PATIENCE_S = 90.0  # Flower holds a lost node's key for up to 60 s, then the hospital may come back
@@ -55,6 +60,11 @@ def wait_for_nodes(grid: Grid, *, count: int, timeout_s: float, stop: threading.
     if not nodes:
         raise QuorumError(f"no party connected within {timeout_s:.0f} s")
     return nodes
+
+
+def window_for(backend: str) -> int | None:
+    """How many messages may be under way at once on a backend; see `exchange`."""
+    return _WINDOW_PER_CORE * cores() if backend == "ray" else None
 
 
 def exchange(

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
-from pate_fed.protocol import SUM, Record, SumReply, SumRequest, TeachReply, Terms, VoteRequest
+from pate_fed.label_dp.terms import LabelTerms
+from pate_fed.protocol import SUM, LabelReply, Record, SumReply, SumRequest, TeachReply, VoteRequest
 from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, read_reply
 from pate_fed.secure_sum.batch import BatchRequest
 from pate_fed.secure_sum.messages import (
@@ -29,7 +30,7 @@ from pate_fed.secure_sum.messages import (
 )
 from server.exchange import Answer
 from server.masked_state import Begun, MaskedState
-from server.rounds import Ask, Member, Trouble, expect, name_of
+from server.rounds import Agreement, Ask, Member, Trouble, expect, name_of
 
 __all__ = ["ROUNDS", "MaskedRounds"]
 
@@ -40,7 +41,7 @@ _NO_INDEX: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 
 class MaskedRounds:
-    """One study's secure summation at the coordinator.
+    """One study's secure summation at the coordinator, asked for with messages of `message_type`.
 
     `expected` are the hospitals' public keys by name, where they were admitted with one; no others join.
     With a `state` another process can go on with the study; without it keys stay in this process.
@@ -48,12 +49,17 @@ class MaskedRounds:
 
     def __init__(
         self,
-        terms: Terms,
+        terms: Agreement,
         *,
         expected: Mapping[str, bytes] | None = None,
         state: MaskedState | None = None,
+        message_type: str = SUM,
     ) -> None:
-        self._terms, self._state = terms, state
+        self._terms, self._state, self._message_type = terms, state, message_type
+        # How many votes a party has in each row, where no noise hides it.
+        self._votes_each: int | None = None
+        if not isinstance(terms, LabelTerms) and not terms.adds_noise:
+            self._votes_each = terms.teachers_per_client
         identity = Identity.generate() if state is None else state.identity()
         self._roster = (state.roster if state is not None else None) or b""
         if self._roster:
@@ -73,7 +79,7 @@ class MaskedRounds:
         """What every party gets together with the terms."""
         return self._sum.enrol_request().to_bytes()
 
-    def admit(self, reply: TeachReply) -> None:
+    def admit(self, reply: TeachReply | LabelReply) -> None:
         """Take a party in that agreed to the terms.
 
         Raises:
@@ -120,13 +126,14 @@ class MaskedRounds:
             IntegrityError: what was revealed does not fit, or the totals are none of honest votes.
         """
         shape = (len(question.index), self._terms.num_classes)
-        noisy, self.spent = self._terms.adds_noise, False
+        each, self.spent = self._votes_each, False
+        sum_range = SumRange.noisy() if each is None else SumRange.votes(self._terms.num_clients * each)
         self._note(question, asked=False)
         batch = self._sum.open_batch(
             batch=question.batch,
             batch_digest=question.digest,
             length=shape[0] * shape[1],
-            sum_range=SumRange.totals(self._terms.num_teachers, noisy=noisy),
+            sum_range=sum_range,
             roster_rides=True,
         )
         nodes = {member.party: node for node, member in members.items()}
@@ -139,15 +146,15 @@ class MaskedRounds:
                 for party, step in requests.items()
                 if party in nodes  # after a restart some of the roster may be gone
             }
-            for answer in ask(SUM, sent):
+            for answer in ask(self._message_type, sent):
                 try:
                     self._take(batch, answer, members[answer.node])
                 except IntegrityError as error:
                     trouble(name_of(answer, members), str(error))
         totals = batch.total().reshape(shape)
         voters = len(batch.survivors)
-        if not noisy:
-            self._check_totals(totals, voters)
+        if each is not None:
+            _check_totals(totals, voters, each)
         self.spent = False
         return totals, voters
 
@@ -177,11 +184,11 @@ class MaskedRounds:
         batch.take(reply)
         self._pinned.add(member.party)
 
-    def _check_totals(self, totals: NDArray[np.int64], voters: int) -> None:
-        """Every party votes with all its teachers on every query: a cheap alarm, no proof."""
-        wanted = voters * self._terms.teachers_per_client
-        if totals.min() < 0 or (totals.sum(axis=1) != wanted).any():
-            raise IntegrityError(
-                f"the totals of {voters} parties are none of honest votes: some party masked other than its "
-                "votes; the batch is void and nothing of it is released"
-            )
+
+def _check_totals(totals: NDArray[np.int64], voters: int, each: int) -> None:
+    """Every party votes with all its teachers on every query: a cheap alarm, no proof."""
+    if totals.min() < 0 or (totals.sum(axis=1) != voters * each).any():
+        raise IntegrityError(
+            f"the totals of {voters} parties are none of honest votes: some party masked other than its "
+            "votes; the batch is void and nothing of it is released"
+        )

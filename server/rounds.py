@@ -17,9 +17,11 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError, QuorumError
+from pate_fed.label_dp.terms import LabelTerms
 from pate_fed.protocol import (
     TEACH,
     VOTES,
+    LabelReply,
     Record,
     Refusal,
     RefusalReply,
@@ -35,9 +37,23 @@ from pate_fed.protocol import (
 from server.exchange import Answer, exchange
 from server.inflight import InFlight
 
-R = TypeVar("R", TeachReply, VoteReply, SumReply)
+R = TypeVar("R", TeachReply, VoteReply, SumReply, LabelReply)
 
-__all__ = ["Ask", "Member", "Trouble", "collect_votes", "expect", "name_of", "teach"]
+__all__ = [
+    "Agreement",
+    "Ask",
+    "Member",
+    "Trouble",
+    "admit_party",
+    "collect_votes",
+    "expect",
+    "name_of",
+    "require_quorum",
+    "teach",
+]
+
+Agreement = Terms | LabelTerms
+"""What hospitals agree to, in studies with votes and in studies of private labels."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -123,7 +139,7 @@ def teach(
             take(ask(without, replace(request, pool=pool())))
         # Without keys a hospital that was started again comes back as another node.
         nodes = [node for node in grid.get_node_ids() if node not in asked]
-    _require_quorum(len(members), terms, "trained their teachers", reasons)
+    require_quorum(len(members), terms, "trained their teachers", reasons)
     return members
 
 
@@ -178,7 +194,7 @@ def collect_votes(
         except IntegrityError as error:
             reasons[str(error)] += 1
             trouble(name_of(answer, members), str(error))
-    _require_quorum(voters, terms, "answered the batch", reasons)
+    require_quorum(voters, terms, "answered the batch", reasons)
     return totals, voters
 
 
@@ -192,19 +208,31 @@ def _votes(reply: VoteReply, member: Member, digest: str, shape: tuple[int, ...]
 
 
 def _admit(reply: TeachReply, terms: Terms, members: Mapping[int, Member], known: str | None) -> Member:
+    admit_party(reply, terms, (member.party for member in members.values()), known)
+    if reply.num_teachers != terms.teachers_per_client:
+        raise IntegrityError(f"has {reply.num_teachers} teachers, not {terms.teachers_per_client}")
+    return Member(reply.party, reply.num_teachers)
+
+
+def admit_party(
+    reply: TeachReply | LabelReply, terms: Agreement, parties: Iterable[str], known: str | None
+) -> None:
+    """Refuse whoever is none of the study's parties; `known` is the name that its key has, if it has one.
+
+    Raises:
+        IntegrityError: an unprintable name, another's, one too many, or other terms.
+    """
+    there = list(parties)
     if not _NAME.fullmatch(reply.party):
         raise IntegrityError("has a name that is not 1 to 64 letters, digits, dots, dashes")
     if known is not None and reply.party != known:
         raise IntegrityError(f"answered under the name of {reply.party}, but with the key of {known}")
-    if any(member.party == reply.party for member in members.values()):
+    if reply.party in there:
         raise IntegrityError(f"another party is already called {reply.party}")
-    if len(members) == terms.num_clients:
+    if len(there) == terms.num_clients:
         raise IntegrityError(f"the study has its {terms.num_clients} parties already")
     if reply.terms_digest != terms.digest:
         raise IntegrityError("agreed to other terms")
-    if reply.num_teachers != terms.teachers_per_client:
-        raise IntegrityError(f"has {reply.num_teachers} teachers, not {terms.teachers_per_client}")
-    return Member(reply.party, reply.num_teachers)
 
 
 def expect(answer: Answer, kind: type[R]) -> R:
@@ -234,7 +262,12 @@ def _printable(name: str) -> str:
     return name if _NAME.fullmatch(name) else "a party with an unprintable name"
 
 
-def _require_quorum(count: int, terms: Terms, what: str, reasons: Counter[str]) -> None:
+def require_quorum(count: int, terms: Agreement, what: str, reasons: Counter[str]) -> None:
+    """Go on only with as many parties as the terms say; `reasons` are why the others are out.
+
+    Raises:
+        QuorumError: there are fewer.
+    """
     if count < terms.least_clients:
         common = "".join(f" ({number} parties: {reason})" for reason, number in reasons.most_common(1))
         raise QuorumError(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pate_fed.cli import main
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -68,9 +72,43 @@ def test_noise_that_protects_is_the_default(records: Path, capsys: pytest.Captur
 
 
 def test_labels_at_hospitals_from_the_command_line(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = records / "out"
     more = ["--epsilon", "4", "--method", "noise-cluster", "--hospitals", "5", "--seed", "0"]
-    assert main(_command(records, *more)) == 0
-    assert "summed under masks" in capsys.readouterr().out
+    assert main(_command(records, *more, "--out", str(out))) == 0
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert "summed under masks; not private: seeded noise" in lines[0]
+    assert lines[1].startswith("hospitals: 5 of 5 answered, 4 were needed; the coordinator saw noisy counts")
+    assert "hospitals that take part: 5/5" in said.err and "noisy counts under masks: 20/20" in said.err
+    figures = json.loads((out / "metrics.json").read_text())
+    assert figures["hospitals"]["coordinator"]["epsilon"] == figures["privacy"]["epsilon"] <= 4
+    assert figures["hospitals"]["left_out"] == [] and figures["hospitals"]["colluders"] == 1
+
+
+def test_ray_gives_the_same_labels_from_hospitals(records: Path) -> None:
+    more = ["--epsilon", "3", "--method", "noise-cluster", "--hospitals", "4", "--seed", "3"]
+    command = _command(records, *more, "--out", str(records / "inline"))
+    assert main(command) == 0
+    code = "import sys; from pate_fed.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, *command[:-1], str(records / "ray"), "--backend", "ray"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "hospitals: 4 of 4 answered" in done.stdout
+    inline, ray = (np.load(records / backend / "labels.npz")["label"] for backend in ("inline", "ray"))
+    np.testing.assert_array_equal(inline, ray)
+
+
+def test_hospitals_policies_end_a_study_below_its_quorum(
+    records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = records / "policy.toml"
+    policy.write_text("epsilon_public = 0.5")
+    more = ["--method", "lp-1st", "--hospitals", "5", "--policy", str(policy)]
+    assert main(_command(records, "--epsilon", "1", *more)) == 4
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "0 of 5 parties answered" in error and "too large an ε against the public" in error
+    assert main(_command(records, "--epsilon", "0.5", *more)) == 0
+    assert "labels after each one's noise" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -85,6 +123,15 @@ def test_labels_at_hospitals_from_the_command_line(records: Path, capsys: pytest
         (None, ["--epsilon", "1", "--network", "resnet"], "network is 'resnet'"),
         (None, ["--epsilon", "1", "--clusterer", "mine"], "--clusterer mine"),
         (None, ["--epsilon", "1", "--hospitals", "0"], "--hospitals 0"),
+        (None, ["--epsilon", "0", "--hospitals", "5"], "--epsilon 0.0: must be"),
+        (None, ["--epsilon", "1", "--hospitals", "3", "--method", "noise-cluster"], "--hospitals 3: a sum"),
+        (None, ["--epsilon", "1", "--hospitals", "5", "--clusters", "2", "--method", "noise-cluster"],
+         "--clusters 2: must be at least the 3 classes"),
+        (None, ["--epsilon", "1", "--hospitals", "5", "--classes", "2"], "outside the classes: 0 to 1"),
+        (None, ["--epsilon", "1", "--hospitals", "5", "--quorum", "0"], "--quorum 0.0: a share"),
+        (None, ["--epsilon", "1", "--hospitals", "5", "--backend", "mpi"], "invalid choice: 'mpi'"),
+        (None, ["--epsilon", "1", "--hospitals", "5", "--policy", "none.toml"], "--policy none.toml"),
+        (None, ["--epsilon", "1", "--quorum", "1"], "--quorum 1.0: goes with --hospitals"),
         (None, ["--epsilon", "1", "--classes", "4"], "class 3 has no records"),
         (None, ["--epsilon", "1", "--classes", "2"], "outside the classes: 0 to 1"),
         (None, ["--epsilon", "1", "--method", "pate-fm", "--teachers", "1"], "--teachers 1"),

@@ -23,7 +23,6 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 from clients.hospital import Hospital  # noqa: E402
-from clients.masked import MaskedStep  # noqa: E402
 from pate_fed.flower.inline import InlineGrid  # noqa: E402
 from pate_fed.flower.records import from_flower  # noqa: E402
 from pate_fed.privacy import describe, verify  # noqa: E402
@@ -99,7 +98,7 @@ def _watched(folder: Path) -> Iterator[Seen]:
         return reply
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pate_fed.simulation._private_folder", kept)
+        patch.setattr("pate_fed.simulation.simulated_disks", kept)
         patch.setattr(InlineGrid, "_deliver", watch)
         yield seen
 
@@ -237,9 +236,9 @@ def test_settings_that_do_not_go_together_are_named(
 def _silent(parties: int, kind: type[Any] | None) -> Iterator[None]:
     """The first parties fall silent at a step, or answer no plain question where `kind` is None."""
     names = {f"party-{number}" for number in range(parties)}
-    step, vote = MaskedStep.answer, Hospital.vote
+    step, vote = Hospital.sum_step, Hospital.vote
 
-    def answer(self: MaskedStep, request: Any) -> bytes:
+    def answer(self: Hospital, request: Any) -> Any:
         if kind is not None and self._site.party in names and isinstance(read_request(request.step), kind):
             raise ConnectionError
         return step(self, request)
@@ -248,7 +247,7 @@ def _silent(parties: int, kind: type[Any] | None) -> Iterator[None]:
         return self.refuse(Refusal.FAULT) if self._site.party in names else vote(self, request)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MaskedStep, "answer", answer)
+        patch.setattr(Hospital, "sum_step", answer)
         if kind is None:
             patch.setattr(Hospital, "vote", refuse)
         yield
@@ -304,15 +303,15 @@ def test_below_the_threshold_nothing_comes_out_and_the_batch_is_charged(
 
 def test_an_interrupt_amid_a_batch_is_charged_too(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
     """Masked votes are on their way by then; the batch is void, and no later one may ask the same."""
-    step = MaskedStep.answer
+    step = Hospital.sum_step
 
-    def answer(self: MaskedStep, request: Any) -> bytes:
+    def answer(self: Hospital, request: Any) -> Any:
         if isinstance(read_request(request.step), MaskRequest) and self._site.party == "party-0":
             os.kill(os.getpid(), signal.SIGINT)
         return step(self, request)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MaskedStep, "answer", answer)
+        patch.setattr(Hospital, "sum_step", answer)
         code, run_dir, _ = study("--secure-sum", "--seed", "7")
     assert code == 130
     assert capsys.readouterr().out.splitlines()[-1].startswith("ABORTED")

@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pate_fed.launch import simulated_disks
 from pate_fed.privacy import digest_of, epsilon_of, promised_epsilon, total_cost, verify
 from pate_fed.report import read_result
-from pate_fed.simulation import _private_folder, main
+from pate_fed.simulation import main
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -401,9 +402,9 @@ def test_what_a_killed_run_left_is_removed_and_what_is_in_use_is_not(
     left.mkdir()
     (left / "lock").touch()
     (left / "teacher-0.pt").touch()
-    with _private_folder() as used:
+    with simulated_disks() as used:
         assert not left.exists()
-        with _private_folder() as other:
+        with simulated_disks() as other:
             assert used.exists()
             assert used != other
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Flower's simulation engine on Ray: parties as actors that share the machine's cores and GPUs."""
+"""Engines for simulated parties: in one process, or Flower's own on Ray, with parties as actors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-__all__ = ["cores", "gpu_share", "run_on_ray"]
+__all__ = ["cores", "gpu_share", "run_apps", "run_on_ray"]
 
 _LONGEST_FOLDER = 44  # a socket's path has at most 107 bytes, of which Ray's own part takes 63
 _TEACHER_GPU_BYTES = 1.5e9  # CUDA context, weights and one batch of a party, with room to spare
@@ -50,6 +50,32 @@ def gpu_share(device: str, wanted: float | None, *, actors: int) -> float:
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_apps(
+    server_app: ServerApp,
+    load_client: Callable[[], ClientApp],
+    *,
+    backend: str,
+    num_nodes: int,
+    device: str = "cpu",
+    gpus_per_client: float | None = None,
+    folder: Path,
+) -> None:
+    """Run both apps, in this process with the backend "inline", else on Ray; see `run_on_ray`."""
+    if backend == "inline":
+        from pate_fed.flower.inline import run_inline
+
+        run_inline(server_app, load_client(), num_nodes=num_nodes)
+        return
+    run_on_ray(
+        server_app,
+        load_client,
+        num_nodes=num_nodes,
+        device=device,
+        gpus_per_client=gpus_per_client,
+        folder=folder,
+    )
 
 
 def run_on_ray(

@@ -12,17 +12,14 @@ The shares are discrete Gaussians, whose sum is close to one but is none: the co
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.label_dp.noise_cluster import NoiseCluster, label_counts
+from pate_fed.label_dp.noise_cluster import NoiseCluster
 from pate_fed.label_dp.release import PrivateLabels
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.events import RECORD, Cost, hospital_noise
@@ -30,12 +27,23 @@ from pate_fed.privacy.filter import epsilon_of
 from pate_fed.privacy.noise import NoiseSource
 from pate_fed.privacy.totals import noisy_argmax
 
-__all__ = ["FederatedClusters", "sum_in_one_process"]
+__all__ = ["FederatedClusters", "shared_epsilon"]
 
 Ints = NDArray[np.int64]
 
 _MOVED = 2  # counts that differ where one label is replaced
 _LEAST_SHARE = math.sqrt(2)  # of noise at one hospital: below, sums of discrete Gaussians are far from one
+
+
+def shared_epsilon(sigma_party: float, *, honest: int, delta: float) -> float:
+    """ε at δ of counts that hold the noise of `honest` hospitals, of `sigma_party` labels each.
+
+    Raises:
+        InputError: shares that are too small for a bound.
+    """
+    seen = hospital_noise(sigma_party=sigma_party, survivors=honest)
+    cost = seen.cost(1, RECORD, num_classes=_MOVED)
+    return epsilon_of(cost or Cost(), delta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,25 +101,10 @@ class FederatedClusters:
         return self._epsilon_at(self.sigma_party)
 
     def _epsilon_at(self, sigma_party: float) -> float:
-        seen = hospital_noise(sigma_party=sigma_party, survivors=self.honest)
-        cost = seen.cost(1, RECORD, num_classes=_MOVED)
-        return epsilon_of(cost or Cost(), self.delta)
-
-    def answer(self, clusters: ArrayLike, labels: ArrayLike, noise: NoiseSource) -> Ints:
-        """One hospital's counts with its share of noise, int64 (clusters · classes,), ready to be masked.
-
-        Shapes: `clusters` int (n,), the public clusters of its own records; `labels` int (n,).
-
-        Raises:
-            InputError: clusters or labels outside their range.
-        """
-        from pate_fed.secure_sum import add_noise_share
-
-        counts = label_counts(clusters, labels, self.num_clusters, self.num_classes).ravel()
-        return add_noise_share(counts, noise.discrete_gaussian, sigma_party=self.sigma_party)
+        return shared_epsilon(sigma_party, honest=self.honest, delta=self.delta)
 
     def release(self, total: Ints, clusters: Ints, noise: NoiseSource, *, survivors: int) -> PrivateLabels:
-        """Labels of all records from the unmasked sum, int64 (clusters · classes,).
+        """Labels of all records from the unmasked sum, int64 (clusters, classes).
 
         Shapes: `clusters` int64 (n,) of the records that are to be labelled.
 
@@ -123,69 +116,21 @@ class FederatedClusters:
                 f"{survivors} hospitals are in the sum: {self.hospitals - self.dropouts} at least are meant, "
                 "or there is too little noise in it"
             )
-        if total.shape != (self.num_clusters * self.num_classes,):
+        if total.shape != (self.num_clusters, self.num_classes):
             raise InputError(
-                f"the sum has the shape {total.shape}: ({self.num_clusters * self.num_classes},) is meant"
+                f"the sum has the shape {total.shape}: ({self.num_clusters}, {self.num_classes}) is meant"
             )
-        noisy = total.reshape(self.num_clusters, self.num_classes)
-        names = noisy_argmax(noisy, np.zeros_like(noisy), noise)
+        names = noisy_argmax(total, np.zeros_like(total), noise)
         return PrivateLabels(
             label=names[clusters],
             num_classes=self.num_classes,
             epsilon=self.spent,
             delta=self.delta,
             how=(
-                f"noisy majority of {self.num_clusters} clusters, noise of {self.honest} hospitals, "
+                f"noisy majority of {self.num_clusters} clusters, noise of at least {self.honest} "
+                "hospitals, "
                 f"σ={self.sigma_party:.4g} labels each, summed under masks"
             ),
             noise=noise.kind,
             private=noise.private,
         )
-
-
-def sum_in_one_process(vectors: Mapping[str, Ints], *, dropped: Collection[str] = ()) -> tuple[Ints, int]:
-    """The exact sum under masks, and how many hospitals are in it; every message goes through its record.
-
-    A rehearsal of what `pate_fed.secure_sum` does between machines: hospitals that are `dropped` send no
-    vector.
-
-    Raises:
-        InputError: fewer than four hospitals, or vectors of different lengths.
-        QuorumError: fewer than two thirds are left.
-    """
-    from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange, parse_reply
-
-    lengths = {len(vector) for vector in vectors.values()}
-    if len(vectors) < 4 or len(lengths) != 1:
-        raise InputError(
-            f"{len(vectors)} hospitals with vectors of {len(lengths)} lengths: at least 4 with one are meant"
-        )
-    study = hashlib.sha256(b"label counts").hexdigest()
-    coordinator = CoordinatorSum(Identity.generate(), study=study)
-    hospitals: dict[str, HospitalSum] = {}
-    request = _crossed(coordinator.enrol_request())
-    for name in sorted(vectors):
-        hospitals[name] = HospitalSum.enrol(Identity.generate(), request, party=name, study=study)
-        coordinator.admit(parse_reply(hospitals[name].enrolment.to_record()))  # type: ignore[arg-type]
-
-    def ask(name: str, message: Any) -> Any:
-        reply = hospitals[name].answer(_crossed(message), lambda: vectors[name])
-        return parse_reply(reply.to_record())
-
-    roster = coordinator.close_roster()
-    for name in hospitals:
-        coordinator.note_pinned(ask(name, roster))
-    batch = coordinator.open_batch(
-        batch=0, batch_digest=study, length=lengths.pop(), sum_range=SumRange.noisy()
-    )
-    for number, requests in enumerate(batch.rounds()):
-        for name, message in requests.items():
-            if number == 0 or name not in dropped:
-                batch.take(ask(name, message))
-    return batch.total(), len(batch.survivors)
-
-
-def _crossed(message: Any) -> Any:
-    from pate_fed.secure_sum import parse_request
-
-    return parse_request(message.to_record())

@@ -18,7 +18,7 @@ from pate_fed.label_dp.alibi import Alibi
 from pate_fed.label_dp.aug_descent import DescentSettings, aug_descent
 from pate_fed.label_dp.clusters import Clusterer, encoder_clusters, fine_clusters, noise_clusters
 from pate_fed.label_dp.denoise import denoise, equation8, estimated_accuracy
-from pate_fed.label_dp.federation import FederatedClusters, sum_in_one_process
+from pate_fed.label_dp.hospitals import Hospitals
 from pate_fed.label_dp.learners import LearnSettings, ldp_normal, ldp_ssl
 from pate_fed.label_dp.names import METHODS
 from pate_fed.label_dp.noise_cluster import NoiseCluster
@@ -44,8 +44,8 @@ LIGHT_WEIGHT = 1.0  # λ_u of the light network in AugDescent; held-out records:
 class MethodSettings:
     """What all methods are given alike; `num_clusters` None takes a number that suits the method.
 
-    `hospitals` are the positions of each hospital's records where labels are not in one place; then
-    randomised response runs at each of them, and NoiseCluster's counts are summed under masks.
+    `hospitals` have the labels where these are not in one place; then randomised response runs at each of
+    them, and NoiseCluster's counts are summed under masks.
     """
 
     delta: float = 1e-5
@@ -55,7 +55,7 @@ class MethodSettings:
     num_clusters: int | None = None
     teach: TeachSettings = field(default_factory=TeachSettings)
     student_labels: int | None = None
-    hospitals: tuple[Ints, ...] = ()
+    hospitals: Hospitals | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -96,15 +96,10 @@ class _Run:
 
     def randres(self) -> PrivateLabels:
         """At one place or, in the local model, at each hospital by itself: the law is the same."""
+        if self.settings.hospitals is not None:
+            return self.settings.hospitals.respond(self.epsilon)
         mechanism = RandRes(num_classes=self.public.num_classes, epsilon=self.epsilon)
-        if not self.settings.hospitals:
-            return mechanism.release(self.truth, self.noise)
-        label = np.full(len(self.public), NO_LABEL, dtype=np.int64)
-        for part in self.settings.hospitals:
-            sent = mechanism.release(self.truth[part], self.noise)
-            label[part] = sent.label
-        how = f"randomised response at {len(self.settings.hospitals)} hospitals"
-        return replace(sent, label=label, how=how)
+        return mechanism.release(self.truth, self.noise)
 
     def pate_fm(self) -> tuple[PrivateLabels, list[Classifier]]:
         """Labels of all records by the student, and the student."""
@@ -150,37 +145,20 @@ class _Run:
             len(public), public.num_classes, epsilon=self.epsilon, delta=settings.delta
         )
         clusters = public.clusters(settings.clusterer, count)
-        mechanism = NoiseCluster(
-            num_clusters=count,
-            num_classes=public.num_classes,
-            epsilon=self.epsilon,
-            delta=settings.delta,
-        )
-        if settings.hospitals:
-            labels = self._summed(clusters, count)
+        if settings.hospitals is not None:
+            labels = settings.hospitals.count(clusters, count, epsilon=self.epsilon, delta=settings.delta)
+            self.facts["sigma"] = settings.hospitals.sigma
         else:
+            mechanism = NoiseCluster(
+                num_clusters=count,
+                num_classes=public.num_classes,
+                epsilon=self.epsilon,
+                delta=settings.delta,
+            )
             labels = mechanism.release(clusters, self.truth, self.noise)
             self.facts["sigma"] = mechanism.sigma
         self.facts["clusters"] = count
         return cluster_outcome(public, clusters, labels, count, self.facts)
-
-    def _summed(self, clusters: Ints, count: int) -> PrivateLabels:
-        """Counts of all hospitals, with noise from each, under masks."""
-        parts = self.settings.hospitals
-        federated = FederatedClusters(
-            num_clusters=count,
-            num_classes=self.public.num_classes,
-            epsilon=self.epsilon,
-            delta=self.settings.delta,
-            hospitals=len(parts),
-        )
-        vectors = {
-            f"hospital-{number:05d}": federated.answer(clusters[part], self.truth[part], self.noise)
-            for number, part in enumerate(parts)
-        }
-        total, survivors = sum_in_one_process(vectors)
-        self.facts["sigma"] = federated.sigma_party * len(parts) ** 0.5
-        return federated.release(total, clusters, self.noise, survivors=survivors)
 
     def lp_2st(self) -> Outcome:
         """Half of the labels teach a prior for the response on the other half; each is answered once."""
@@ -320,7 +298,7 @@ def run_method(
         near = get_close_matches(name, METHODS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise InputError(f"--method {name}: one of {', '.join(METHODS)} is meant{hint}")
-    if settings.hospitals and not name.startswith(("randres", "lp-1st", "noise-cluster")):
+    if settings.hospitals is not None and not name.startswith(("randres", "lp-1st", "noise-cluster")):
         raise InputError(
             f"--hospitals with --method {name}: only randres, lp-1st and noise-cluster work where labels are "
             "at hospitals"

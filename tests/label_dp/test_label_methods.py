@@ -22,6 +22,7 @@ from pate_fed.label_dp.clusters import (
     pixel_clusters,
 )
 from pate_fed.label_dp.denoise import denoise, equation8, estimated_accuracy
+from pate_fed.label_dp.hospitals import Hospitals
 from pate_fed.label_dp.learners import LearnSettings, ldp_normal, train
 from pate_fed.label_dp.methods import MethodSettings, run_method
 from pate_fed.label_dp.names import METHODS
@@ -236,16 +237,19 @@ def test_each_teacher_sees_its_own_labels_alone(public: PublicInputs, truth: np.
 
 def test_labels_at_hospitals(public: PublicInputs, truth: np.ndarray) -> None:
     parts = tuple(np.array_split(np.random.default_rng(0).permutation(600), 5))
-    there = replace(QUICK, hospitals=parts)
+    given = {"parts": parts, "labels": truth, "pool_digest": "ab" * 32, "num_classes": 4}
+    there = replace(QUICK, hospitals=Hospitals(**given))
     local = run_method("lp-1st", public, truth, epsilon=3.0, noise=SystemNoise(), settings=there, seed=0)
     assert local.labels.private and "5 hospitals" in local.labels.how
     right = label_accuracy(local.labels.label, truth)
     assert right == pytest.approx(RandRes(num_classes=4, epsilon=3.0).probability, abs=0.06)
+    seeded = replace(QUICK, hospitals=Hospitals(**given, seed=0))
     summed = run_method(
-        "noise-cluster", public, truth, epsilon=3.0, noise=SeededNoise(0), settings=there, seed=0
+        "noise-cluster", public, truth, epsilon=3.0, noise=SeededNoise(0), settings=seeded, seed=0
     )
     assert label_accuracy(summed.labels.label, truth) > 0.9  # type: ignore[operator]
     assert summed.labels.epsilon <= 3.0 and "summed under masks" in summed.labels.how
+    assert not summed.labels.private and summed.facts["sigma"] == seeded.hospitals.sigma  # type: ignore[union-attr]
     with pytest.raises(InputError, match="only randres"):
         run_method("pate-fm", public, truth, epsilon=1, noise=SeededNoise(0), settings=there, seed=0)
 

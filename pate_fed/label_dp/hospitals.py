@@ -1,0 +1,229 @@
+"""Hospitals with private labels, played on this machine over Flower's messages, each with a disk of its own.
+
+Every hospital's side is the code that a real one runs; only its file of labels is written here. What one
+sends is noisy, and masked where it is summed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError
+from pate_fed.label_dp.randres import RandRes
+from pate_fed.label_dp.release import PrivateLabels
+from pate_fed.label_dp.terms import LabelTerms, few_hospitals, label_terms
+from pate_fed.launch import interruptible, simulated_disks
+from pate_fed.privacy.noise import noise_from_seed
+from pate_fed.secrecy import LEAST_PARTIES
+
+if TYPE_CHECKING:
+    from pate_fed.report import Progress
+
+__all__ = ["BACKENDS", "Hospitals"]
+
+Ints = NDArray[np.int64]
+
+BACKENDS = ("inline", "ray")
+_SITE = "PATE_FED_SITE"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Hospitals:
+    """Labels of public inputs that are not in one place.
+
+    `parts` are the places of each hospital's records, int64 (n_i,), `labels` int64 (n,) all true ones, which
+    are only dealt out. At least the share `quorum` of the hospitals must answer. With a `seed` their noise is
+    seeded and protects nobody. `policy` is a policy.toml that each of them has. `terms` and `left_out` are of
+    the last study: who was left out of it, and why.
+
+    Raises:
+        InputError: an unknown backend, or a share that is none.
+    """
+
+    parts: tuple[Ints, ...]
+    labels: Ints = field(repr=False)
+    pool_digest: str
+    num_classes: int
+    backend: str = "inline"
+    quorum: float = 0.8
+    seed: int | None = None
+    policy: Path | None = None
+    progress: Progress | None = None
+    terms: LabelTerms | None = None
+    answered: int = 0
+    left_out: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise InputError(f"--backend {self.backend}: one of {', '.join(BACKENDS)} is meant")
+        if not 0 < self.quorum <= 1:
+            raise InputError(f"--quorum {self.quorum}: a share above 0 and at most 1 is meant")
+
+    def check(self, method: str) -> None:
+        """Refuse, before any work, what cannot come to a good end.
+
+        Raises:
+            InputError: too few hospitals for a sum, or a policy that is none.
+        """
+        if method == "noise-cluster" and len(self.parts) < LEAST_PARTIES:
+            raise InputError(few_hospitals(len(self.parts)))
+        if self.policy is not None:
+            importlib.import_module("clients.policy").Policy.load(self.policy)
+
+    def respond(self, epsilon: float) -> PrivateLabels:
+        """Labels after randomised response at each hospital, -1 where one is left out.
+
+        Raises:
+            InputError: ε out of range.
+            QuorumError: too few hospitals answered.
+        """
+        found = self._study(self._terms_of(epsilon=epsilon, delta=0.0), None)
+        response = RandRes(num_classes=self.num_classes, epsilon=epsilon)
+        noise = noise_from_seed(self.seed)
+        return PrivateLabels(
+            label=found.label,
+            num_classes=self.num_classes,
+            epsilon=epsilon,
+            delta=0.0,
+            how=f"randomised response at {found.hospitals} hospitals, p={response.probability:.4f}",
+            noise=noise.kind,
+            private=noise.private,
+        )
+
+    def count(self, clusters: Ints, num_clusters: int, *, epsilon: float, delta: float) -> PrivateLabels:
+        """Labels of all inputs from the hospitals' noisy counts in public clusters, summed under masks.
+
+        Shapes: `clusters` int64 (n,).
+
+        Raises:
+            InputError: fewer clusters than classes, too few hospitals, or a budget out of range.
+            QuorumError: too few hospitals are in the sum.
+        """
+        terms = self._terms_of(epsilon=epsilon, delta=delta, clusters=clusters, num_clusters=num_clusters)
+        found = self._study(terms, clusters)
+        return terms.clusters.release(
+            found.totals, clusters, noise_from_seed(self.seed), survivors=found.hospitals
+        )
+
+    @property
+    def sigma(self) -> float | None:
+        """The noise in the last study's sum, in labels; None where nothing was summed."""
+        share = None if self.terms is None else self.terms.sigma_party
+        return None if share is None else share * self.answered**0.5
+
+    def to_dict(self) -> dict[str, Any]:
+        """The last study's facts for metrics.json; all of them are public."""
+        terms = self.terms
+        if terms is None:
+            return {}
+        return {
+            "asked": terms.num_clients,
+            "answered": self.answered,
+            "least": terms.least_clients,
+            "left_out": [{"hospital": who, "reason": why} for who, why in self.left_out],
+            "backend": self.backend,
+            "coordinator": {"epsilon": terms.spent, "delta": terms.delta, "sees": self._sees(terms)},
+            "sigma_party": terms.sigma_party,
+            "colluders": terms.colluders if terms.secure_sum else None,
+            "terms_digest": terms.digest,
+        }
+
+    def lines(self) -> list[str]:
+        """The same in words."""
+        if self.terms is None:
+            return []
+        first = (
+            f"hospitals: {self.answered} of {self.terms.num_clients} answered, {self.terms.least_clients} "
+            f"were needed; the coordinator saw {self._sees(self.terms)}"
+        )
+        return [first, *(f"left out: {who} ({why})" for who, why in self.left_out)]
+
+    @staticmethod
+    def _sees(terms: LabelTerms) -> str:
+        return (
+            "noisy counts of all hospitals together" if terms.secure_sum else "labels after each one's noise"
+        )
+
+    def _terms_of(self, **settings: Any) -> LabelTerms:
+        return label_terms(
+            study="label-dp",
+            num_classes=self.num_classes,
+            pool_size=len(self.labels),
+            pool_digest=self.pool_digest,
+            num_clients=len(self.parts),
+            quorum=self.quorum,
+            seed=self.seed,
+            **settings,
+        )
+
+    def _study(self, terms: LabelTerms, clusters: Ints | None) -> Any:
+        from pate_fed.flower import prepare_environment
+        from pate_fed.report import make_progress
+
+        prepare_environment()
+        from pate_fed.flower.engine import run_apps
+
+        stop = threading.Event()
+        # Both parties' sides are named, as Flower names apps: pate_fed imports neither.
+        coordinator = importlib.import_module("server.labels").LabelCoordinator(
+            terms,
+            clusters=clusters,
+            backend=self.backend,
+            progress=self.progress or make_progress(quiet=True),
+            stop=stop,
+        )
+        with simulated_disks() as folder, self._dealt(folder), _stopping(stop):
+            found = coordinator.run(
+                lambda app: run_apps(
+                    app,
+                    lambda: importlib.import_module("clients.app").app,
+                    backend=self.backend,
+                    num_nodes=len(self.parts),
+                    folder=folder,
+                )
+            )
+        self.terms, self.answered, self.left_out = terms, found.hospitals, tuple(found.left_out)
+        return found
+
+    @contextmanager
+    def _dealt(self, folder: Path) -> Iterator[None]:
+        """Each hospital's own folder with its own labels, where its side finds it."""
+        for number, part in enumerate(self.parts):
+            own = folder / f"hospital-{number}"
+            own.mkdir(mode=0o700, exist_ok=True)
+            rows = "".join(f"{index},{label}\n" for index, label in zip(part, self.labels[part], strict=True))
+            (own / "labels.csv").write_text(f"index,label\n{rows}", encoding="utf-8")
+            if self.policy is not None:
+                shutil.copy(self.policy, own / "policy.toml")
+        before = os.environ.get(_SITE)
+        os.environ[_SITE] = str(folder)
+        try:
+            yield
+        finally:
+            del os.environ[_SITE]
+            if before is not None:
+                os.environ[_SITE] = before
+
+
+@contextmanager
+def _stopping(stop: threading.Event) -> Iterator[None]:
+    """Ctrl-C stops the study first, so that the engine ends in order; then it is heard as always."""
+    with ExitStack() as opened:
+        if threading.current_thread() is threading.main_thread():
+            opened.enter_context(interruptible(stop, kept="nothing was released"))
+        try:
+            yield
+        finally:
+            if stop.is_set():
+                raise KeyboardInterrupt

@@ -1,0 +1,173 @@
+"""The coordinator of a study of private labels: labels after randomised response, or masked noisy counts.
+
+What comes back is noisy already, so nothing that is kept here need be secret; who fails is left out, and
+below the quorum nothing is released.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from numpy.typing import NDArray
+
+from pate_fed.errors import IntegrityError
+from pate_fed.label_dp.release import NO_LABEL
+from pate_fed.label_dp.terms import LabelTerms
+from pate_fed.protocol import COUNTS, LABELS, RELEASE, LabelReply, LabelRequest, Record, VoteRequest
+from pate_fed.report import Progress
+from server.exchange import CONNECT_S, Answer, exchange, wait_for_nodes, window_for
+from server.masked import ROUNDS, MaskedRounds
+from server.rounds import Member, admit_party, expect, name_of, require_quorum
+
+__all__ = ["Collected", "LabelCoordinator"]
+
+Ints = NDArray[np.int64]
+
+_ANSWER_S = 600.0
+_AT_ONCE = 16  # requests under way: each holds the clusters of all public inputs
+_NO_CLUSTERS: Ints = np.empty(0, dtype=np.int64)
+
+
+@dataclass(slots=True)
+class Collected:
+    """What came of a study: `label` int64 (pool_size,), -1 where nobody answered; or `totals`.
+
+    `totals` are the noisy counts, int64 (clusters, classes), of `hospitals`; `left_out` tells of the others.
+    """
+
+    label: Ints
+    totals: Ints | None = None
+    hospitals: int = 0
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+
+
+class LabelCoordinator:
+    """Asks each hospital once, over one Grid. `clusters` int64 (pool_size,) where counts are asked for."""
+
+    def __init__(
+        self,
+        terms: LabelTerms,
+        *,
+        clusters: Ints | None,
+        backend: str,
+        progress: Progress,
+        stop: threading.Event,
+        timeout_s: float = _ANSWER_S,
+    ) -> None:
+        self._terms, self._clusters = terms, _NO_CLUSTERS if clusters is None else clusters
+        self._progress, self._stop, self._timeout_s = progress, stop, timeout_s
+        self._window = window_for(backend) or _AT_ONCE
+        self._masked = MaskedRounds(terms, message_type=COUNTS) if terms.secure_sum else None
+        self._found = Collected(label=np.full(terms.pool_size, NO_LABEL, dtype=np.int64))
+        self._error: BaseException | None = None
+        self._served = False
+
+    def run(self, start: Callable[[ServerApp], None]) -> Collected:
+        """Hand the ServerApp to `start`, which returns when its main has; what came.
+
+        Raises:
+            QuorumError: too few hospitals answered.
+            IntegrityError: what was revealed of the sum does not fit.
+            Stopped: the user asked to stop.
+        """
+        app = ServerApp()
+
+        @app.main()
+        def main(grid: Grid, context: Context) -> None:
+            try:
+                self._collect(grid)
+                self._served = True
+            except Exception as error:  # Flower's thread would lose its meaning
+                self._error = error
+
+        start(app)
+        if self._error is not None:
+            raise self._error
+        if not self._served:
+            raise RuntimeError("Flower's engine ended without running the study")
+        return self._found
+
+    def _collect(self, grid: Grid) -> None:
+        nodes = wait_for_nodes(grid, count=self._terms.num_clients, timeout_s=CONNECT_S, stop=self._stop)
+        members, reasons = dict[int, Member](), Counter[str]()
+        request = LabelRequest(
+            terms=self._terms.to_json(),
+            clusters=self._clusters,
+            enrol=b"" if self._masked is None else self._masked.enrol_request,
+        )
+        name = "labels from hospitals" if self._masked is None else "hospitals that take part"
+        for answer in self._ask(grid, name, LABELS, dict.fromkeys(nodes, request.to_record())):
+            try:
+                members[answer.node] = self._take(expect(answer, LabelReply), members)
+            except IntegrityError as error:
+                reasons[str(error)] += 1
+                self._leave_out(name_of(answer, {}), str(error))
+        require_quorum(len(members), self._terms, "answered about their labels", reasons)
+        self._found.hospitals = len(members)
+        if self._masked is not None:
+            self._masked.close()
+            self._sum(grid, self._masked, members)
+
+    def _take(self, reply: LabelReply, members: Mapping[int, Member]) -> Member:
+        admit_party(reply, self._terms, (member.party for member in members.values()), None)
+        if self._masked is not None:
+            if reply.index.size or reply.label.size:
+                raise IntegrityError("sent labels where counts are asked for")
+            self._masked.admit(reply)
+        else:
+            self._take_labels(reply.index, reply.label)
+        return Member(reply.party, 0)
+
+    def _take_labels(self, index: Ints, label: Ints) -> None:
+        pool, classes, found = self._terms.pool_size, self._terms.num_classes, self._found.label
+        if index.ndim != 1 or index.shape != label.shape or not len(index):
+            raise IntegrityError("sent labels and places of other numbers")
+        if index.min() < 0 or index.max() >= pool or len(np.unique(index)) != len(index):
+            raise IntegrityError("sent labels of inputs that there are not, or of one twice")
+        if label.min() < 0 or label.max() >= classes:
+            raise IntegrityError("sent labels that are no classes")
+        if (found[index] != NO_LABEL).any():
+            raise IntegrityError("sent labels of inputs that are another hospital's")
+        found[index] = label
+
+    def _sum(self, grid: Grid, masked: MaskedRounds, members: Mapping[int, Member]) -> None:
+        question = VoteRequest(
+            terms_digest=self._terms.digest,
+            batch=0,
+            purpose=RELEASE,
+            index=np.arange(self._terms.num_clusters, dtype=np.int64),
+        )
+        with self._progress.phase("noisy counts under masks", ROUNDS * len(members)) as bar:
+
+            def ask(message_type: str, sent: Mapping[int, Record]) -> Iterator[Answer]:
+                for answer in self._exchange(grid, message_type, sent):
+                    bar.advance()
+                    yield answer
+
+            totals, hospitals = masked.collect(members, question, ask=ask, trouble=self._leave_out)
+        self._found.totals, self._found.hospitals = totals, hospitals
+
+    def _ask(self, grid: Grid, name: str, message_type: str, sent: Mapping[int, Record]) -> Iterator[Answer]:
+        with self._progress.phase(name, len(sent)) as bar:
+            for answer in self._exchange(grid, message_type, sent):
+                bar.advance()
+                yield answer
+
+    def _exchange(self, grid: Grid, message_type: str, sent: Mapping[int, Record]) -> Iterator[Answer]:
+        return exchange(
+            grid,
+            sent,
+            message_type=message_type,
+            timeout_s=self._timeout_s,
+            stop=self._stop,
+            window=self._window,
+        )
+
+    def _leave_out(self, who: str, why: str) -> None:
+        self._found.left_out.append((who, why))

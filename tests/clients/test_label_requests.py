@@ -1,0 +1,372 @@
+"""One hospital with private labels: it answers about them once, by its policy, or refuses; over messages."""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from flwr.app import Message  # noqa: E402
+
+import clients.app  # noqa: E402
+from pate_fed.errors import IntegrityError  # noqa: E402
+from pate_fed.flower.inline import InlineGrid  # noqa: E402
+from pate_fed.flower.records import from_flower, to_flower  # noqa: E402
+from pate_fed.label_dp import RandRes, label_counts  # noqa: E402
+from pate_fed.label_dp.terms import LabelTerms, clusters_digest, label_terms  # noqa: E402
+from pate_fed.protocol import (  # noqa: E402
+    COUNTS,
+    LABELS,
+    LabelReply,
+    LabelRequest,
+    Record,
+    SumRequest,
+    VoteRequest,
+    parse_reply,
+)
+from pate_fed.secure_sum import CoordinatorSum, Identity, SumRange, read_reply  # noqa: E402
+from pate_fed.secure_sum.messages import Enrolment, SumRefused  # noqa: E402
+
+RECORDS, CLASSES, HOSPITALS, CLUSTERS = 600, 4, 5, 6
+POOL = "ab" * 32
+LABEL = np.random.default_rng(1).integers(0, CLASSES, RECORDS)
+CLUSTER = (LABEL + (np.arange(RECORDS) % 5 == 0)) % CLASSES
+PARTS = tuple(np.array_split(np.random.default_rng(2).permutation(RECORDS), HOSPITALS))
+NOTHING = np.empty(0, dtype=np.int64)
+
+
+def _terms(clusters: np.ndarray | None = None, **changes: Any) -> LabelTerms:
+    made = label_terms(
+        study="label-dp",
+        num_classes=CLASSES,
+        pool_size=RECORDS,
+        pool_digest=POOL,
+        num_clients=HOSPITALS,
+        quorum=0.8,
+        epsilon=changes.pop("epsilon", 1.0),
+        delta=1e-5,
+        seed=changes.pop("seed", None),
+        clusters=clusters,
+        num_clusters=0 if clusters is None else CLUSTERS,
+    )
+    return replace(made, **changes)
+
+
+def _send(number: int, message_type: str, record: Record) -> Any:
+    """One message to one hospital's ClientApp, and its reply."""
+    grid = InlineGrid(clients.app.app, num_nodes=HOSPITALS)
+    node = grid.get_node_ids()[number]
+    (reply,) = grid.send_and_receive([Message(to_flower(record), node, message_type)])
+    assert not reply.has_error()
+    return parse_reply(from_flower(reply.content))
+
+
+def _ask(number: int, terms: LabelTerms, clusters: np.ndarray = NOTHING, enrol: bytes = b"") -> Any:
+    request = LabelRequest(terms=terms.to_json(), clusters=clusters, enrol=enrol)
+    return _send(number, LABELS, request.to_record())
+
+
+def _code(reply: Any) -> str:
+    return str(getattr(reply, "code", f"no refusal: {type(reply).__name__}"))
+
+
+@pytest.fixture
+def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The hospitals' own folders, with each one's labels.csv."""
+    monkeypatch.setenv("PATE_FED_SITE", str(tmp_path))
+    for number, part in enumerate(PARTS):
+        own = tmp_path / f"hospital-{number}"
+        own.mkdir()
+        rows = "\n".join(f"{index},{LABEL[index]}" for index in part)
+        (own / "labels.csv").write_text(f"index,label\n{rows}\n")
+
+    return tmp_path
+
+
+def _spoil(folder: Path, number: int) -> None:
+    (folder / f"hospital-{number}" / "labels.csv").write_text("index,label\n0,99\n")
+
+
+# Once.
+
+
+def test_a_repeated_request_gets_the_same_response(disks: Path) -> None:
+    first, again = (_ask(1, _terms(epsilon=0.5)) for _ in range(2))
+    np.testing.assert_array_equal(first.label, again.label)
+    assert first.index.tolist() == again.index.tolist() == PARTS[1].tolist()
+    # Another study by the same name or not, by another coordinator or not: drawn alike, kept alike.
+    other = _ask(1, _terms(epsilon=0.5, study="another", least_clients=3))
+    np.testing.assert_array_equal(first.label, other.label)
+    assert other.terms_digest != first.terms_digest
+    own = disks / "hospital-1" / "labels"
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in own.iterdir() if path.is_file()}
+    assert modes == {0o600} and (own / "response.npy").exists()
+    assert stat.S_IMODE(own.stat().st_mode) == 0o700
+    # Not even where the file of true labels changes: the answer stands.
+    _spoil(disks, 1)
+    np.testing.assert_array_equal(first.label, _ask(1, _terms(epsilon=0.5)).label)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"epsilon": 0.6},
+        {"epsilon": 0.4},
+        {"num_classes": 5},
+        {"pool_digest": "cd" * 32},
+        {"seed": 1},
+    ],
+)
+def test_after_a_response_nothing_is_answered_on_other_terms(disks: Path, other: dict[str, Any]) -> None:
+    assert isinstance(_ask(0, _terms(epsilon=0.5)), LabelReply)
+    assert _code(_ask(0, replace(_terms(epsilon=0.5), **other))) == "ANSWERED"
+
+
+def test_counts_and_responses_do_not_add_up(disks: Path) -> None:
+    counts = _terms(CLUSTER)
+    enrol = CoordinatorSum(Identity.generate(), study=counts.digest).enrol_request().to_bytes()
+    assert _ask(0, counts, CLUSTER, enrol).enrolment
+    assert _code(_ask(0, _terms())) == "ANSWERED"
+    assert isinstance(_ask(1, _terms()), LabelReply)
+    assert _code(_ask(1, counts, CLUSTER, enrol)) == "ANSWERED"
+
+
+class _Sum:
+    """All hospitals enrolled, and a coordinator that a test may make ask anything."""
+
+    def __init__(self) -> None:
+        self.terms = _terms(CLUSTER)
+        self.sum = CoordinatorSum(Identity.generate(), study=self.terms.digest)
+        enrol = self.sum.enrol_request().to_bytes()
+        for number in range(HOSPITALS):
+            self.sum.admit(Enrolment.from_bytes(_ask(number, self.terms, CLUSTER, enrol).enrolment))
+        self.roster = self.sum.close_roster(threshold=4).to_bytes()
+
+    def send(self, number: int, step: Any, batch: int, index: np.ndarray, **changes: Any) -> Any:
+        values = {"terms_digest": self.terms.digest, "purpose": "release", "roster": self.roster}
+        request = SumRequest(**{**values, **changes}, batch=batch, index=index, step=step.to_bytes())
+        return _send(number, COUNTS, request.to_record())
+
+    def ask(self, index: np.ndarray, batch: int = 0) -> tuple[np.ndarray, list[str]]:
+        question = VoteRequest(terms_digest=self.terms.digest, batch=batch, purpose="release", index=index)
+        made = self.sum.open_batch(
+            batch=batch,
+            batch_digest=question.digest,
+            length=len(index) * CLASSES,
+            sum_range=SumRange.noisy(),
+            roster_rides=True,
+        )
+        refused: list[str] = []
+        for requests in made.rounds():
+            for party, step in requests.items():
+                reply = self.send(int(party[-1]), step, batch, index)
+                said = read_reply(reply.step) if hasattr(reply, "step") else reply
+                if isinstance(said, SumRefused) or said is reply:
+                    refused.append(said.code)
+                else:
+                    made.take(said)
+            if refused:
+                return NOTHING, refused
+        return made.total().reshape(-1, CLASSES), refused
+
+
+def test_counts_are_never_asked_for_twice_or_in_part(disks: Path) -> None:
+    made = _Sum()
+    assert made.ask(np.arange(CLUSTERS - 1))[1] == ["MALFORMED"] * HOSPITALS
+    total, refused = made.ask(np.arange(CLUSTERS), batch=1)
+    assert not refused
+    exact = label_counts(CLUSTER, LABEL, CLUSTERS, CLASSES)
+    sigma = (made.terms.sigma_party or 0.0) * HOSPITALS**0.5
+    assert 0.3 * sigma < (total - exact).std() < 2 * sigma
+    assert made.ask(np.arange(CLUSTERS), batch=2)[1] == ["BATCH_REPEATED"] * HOSPITALS
+
+
+# Refusals.
+
+
+def _policy(folder: Path, number: int, text: str) -> None:
+    (folder / f"hospital-{number}" / "policy.toml").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "code"),
+    [
+        ("epsilon_public = 0.9", {}, "POLICY_PUBLIC"),
+        ("epsilon_coordinator = 0.9", {}, "POLICY_COORDINATOR"),
+        ("epsilon_public = 1.0\nepsilon_coordinator = 1.0", {}, ""),
+        ("secure_sum = true", {}, "POLICY_SECURE_SUM"),
+        ("least_hospitals = 5", {}, "POLICY_HOSPITALS"),
+        ('pools = ["other"]', {}, "POLICY_POOL"),
+        ('studies = ["other"]', {}, "POLICY_STUDY"),
+        ('classes = ["cat"]', {}, "POLICY_CLASSES"),
+        ("most_queries = 0", {}, "POLICY_QUERIES"),
+        ("", {"seed": 3}, "POLICY_SEED"),
+        ("seeded_noise = true", {"seed": 3}, ""),
+    ],
+)
+def test_a_hospitals_policy_is_enforced(disks: Path, text: str, changes: dict[str, Any], code: str) -> None:
+    _policy(disks, 0, text)
+    reply = _ask(0, _terms(**changes))
+    assert _code(reply) == code if code else isinstance(reply, LabelReply)
+    log = (disks / "hospital-0" / "log.jsonl").read_text()
+    assert (f'"{code}"' in log) if code else '"labelled"' in log
+    if code:
+        assert not (disks / "hospital-0" / "labels" / "response.npy").exists()
+
+
+def test_a_policys_epsilon_holds_for_counts_too(disks: Path) -> None:
+    _policy(disks, 0, "epsilon_public = 0.9\nsecure_sum = true")
+    assert _code(_ask(0, _terms(CLUSTER), CLUSTER)) == "POLICY_PUBLIC"
+    low = _terms(CLUSTER, epsilon=0.8)
+    enrol = CoordinatorSum(Identity.generate(), study=low.digest).enrol_request().to_bytes()
+    assert _ask(0, low, CLUSTER, enrol).enrolment
+
+
+def _changed(terms: LabelTerms, **changes: Any) -> str:
+    return json.dumps({**json.loads(terms.to_json()), **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"epsilon": 0},
+        {"epsilon": "1"},
+        {"epsilon": None},
+        {"delta": 1e-5},
+        {"num_classes": 1},
+        {"num_classes": 3.0},
+        {"pool_size": 0},
+        {"least_clients": 6},
+        {"mechanism": "labels"},
+        {"sigma_party": 3.0},
+        {"seed": -1},
+        {"seed": True},
+        {"classes": [1]},
+        {"study": 3},
+        {"extra": 1},
+    ],
+)
+def test_malformed_terms_are_refused(disks: Path, changes: dict[str, Any]) -> None:
+    text = _changed(_terms(), **changes)
+    with pytest.raises(IntegrityError):
+        LabelTerms.from_json(text)
+    reply = _send(0, LABELS, LabelRequest(terms=text, clusters=NOTHING).to_record())
+    assert _code(reply) == "MALFORMED"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"sigma_party": 1.5}, "MALFORMED"),  # too little noise for ε
+        ({"sigma_party": None}, "MALFORMED"),
+        ({"sigma_party": float("nan")}, "MALFORMED"),
+        ({"colluders": 2}, "MALFORMED"),
+        ({"colluders": 5}, "MALFORMED"),
+        ({"num_clusters": 3}, "MALFORMED"),  # fewer than classes
+        ({"delta": 0}, "MALFORMED"),
+        ({"clusters_digest": "00" * 32}, "MALFORMED"),
+        ({"least_clients": 3, "sigma_party": 30.0}, "TERMS"),  # below two thirds
+    ],
+)
+def test_terms_that_hide_less_than_they_say_are_refused(
+    disks: Path, changes: dict[str, Any], code: str
+) -> None:
+    text = _changed(_terms(CLUSTER), **changes)
+    digest = _terms(CLUSTER).digest
+    try:
+        digest = LabelTerms.from_json(text).digest
+        assert code == "TERMS" or "clusters_digest" in changes
+    except IntegrityError:
+        assert code == "MALFORMED"
+    enrol = CoordinatorSum(Identity.generate(), study=digest).enrol_request().to_bytes()
+    reply = _send(0, LABELS, LabelRequest(terms=text, clusters=CLUSTER, enrol=enrol).to_record())
+    assert _code(reply) == code
+
+
+def test_malformed_requests_are_refused(disks: Path) -> None:
+    good = LabelRequest(terms=_terms().to_json(), clusters=NOTHING).to_record()
+    for bad in (
+        {**good, "kind": "query"},
+        {**good, "clusters": np.zeros(3)},
+        {**good, "clusters": CLUSTER},
+        {**good, "enrol": "text"},
+        {**good, "more": 1},
+        {name: value for name, value in good.items() if name != "clusters"},
+    ):
+        assert _code(_send(0, LABELS, bad)) == "MALFORMED"
+    counts = _terms(CLUSTER)
+    for wrong in (CLUSTER[:-1], CLUSTER[:, None], CLUSTER + 3, CLUSTER - 1):
+        text = _changed(counts, clusters_digest=clusters_digest(wrong))
+        request = LabelRequest(terms=text, clusters=wrong)
+        assert _code(_send(0, LABELS, request.to_record())) == "MALFORMED"
+    assert _code(_ask(0, counts, CLUSTER, b"junk")) in ("MALFORMED", "FAULT")
+    assert isinstance(_ask(0, _terms()), LabelReply)  # none of it was an answer
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "index,label\n",
+        "label,index\n0,1\n",
+        "index,label\n0\n",
+        "index,label\n0,cat\n",
+        "index,label\n0,1\n0,2\n",
+        "index,label\n600,1\n",
+        "index,label\n-1,1\n",
+        "index,label\n0,4\n",
+        "index,label\n0,-1\n",
+        f"index,label\n0,{10**30}\n",
+    ],
+)
+def test_labels_that_cannot_be_used_stay_and_so_does_why(disks: Path, text: str) -> None:
+    (disks / "hospital-0" / "labels.csv").write_text(text)
+    assert _code(_ask(0, _terms())) == "DATA"
+    log = (disks / "hospital-0" / "log.jsonl").read_text()
+    assert "cat" not in log and str(10**30) not in log and '"data"' in log
+
+
+# A real hospital's site answers with the same code.
+
+
+def test_a_real_hospital_answers_by_its_policy_and_with_the_systems_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = tmp_path / "mine.csv"
+    labels.write_text("index,label\n" + "".join(f"{index},{LABEL[index]}\n" for index in PARTS[0]))
+    policy = tmp_path / "policy.toml"
+    policy.write_text("epsilon_public = 1.0")
+    site = {"hospital": "north", "data": str(labels), "state_dir": str(tmp_path / "north"), "policy": None}
+    path = tmp_path / "hospital.json"
+    monkeypatch.setenv("PATE_FED_SITE", str(path))
+    path.write_text(json.dumps(site))
+    assert _code(_ask(0, _terms(seed=4))) == "POLICY_SEED"  # the default
+    path.write_text(json.dumps({**site, "policy": str(policy)}))
+    assert _code(_ask(0, _terms(epsilon=1.1))) == "POLICY_PUBLIC"
+    reply = _ask(0, _terms())
+    assert reply.party == "north" and reply.index.tolist() == PARTS[0].tolist()
+    policy.write_text("seeded_noise = true")
+    path.write_text(json.dumps({**site, "policy": str(policy), "state_dir": str(tmp_path / "south")}))
+    seeded = _terms(seed=4)
+    own = RandRes(num_classes=CLASSES, epsilon=1.0).release(LABEL[PARTS[0]], seeded.hospital_noise(0)).label
+    assert (_ask(0, seeded).label != own).any()  # who knows the seed does not know the noise
+    path.write_text(json.dumps({**site, "terms_digest": "00" * 32, "state_dir": str(tmp_path / "east")}))
+    assert _code(_ask(0, _terms())) == "TERMS"
+
+
+def test_a_fault_tells_nothing_of_the_labels(disks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(response: RandRes, labels: np.ndarray, noise: Any) -> Any:
+        raise RuntimeError("at a fault")
+
+    monkeypatch.setattr(RandRes, "release", broken)
+    reply = _ask(0, _terms())
+    assert _code(reply) == "FAULT" and "at a fault" not in str(reply)
