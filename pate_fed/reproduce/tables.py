@@ -4,9 +4,9 @@
 and tested on the last 1,000. The paper states neither σ1, σ2 nor T; here every query is answered and σ2
 follows from Proposition 2, which gives about its share of wrong labels. It names neither dropout nor averaged
 weights, so the discriminators have neither here: with both, one network alone stands these labels, and
-nothing is left for the others to gain.The learning rate and the epochs of
-`--quick` were chosen on inputs 7,000 to 8,999, with students of the first 7,000; the last 1,000 were not
-looked at.
+nothing is left for the others to gain. The learning rate and the epochs of `--quick` were chosen on inputs
+7,000 to 8,999, with students of the first 7,000; the last 1,000 were not looked at.
+
 Each trained student is a row of runs-quick.csv or runs-paper.csv as soon as it is done; a call that was
 stopped goes on from there. All PATE++ of one seed share their first stage, which is that seed's PATE+.
 """

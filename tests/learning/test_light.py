@@ -29,7 +29,7 @@ from pate_fed.learning.features import histogram_size, oriented_histograms
 from pate_fed.learning.graph import Graph, held_out_scores
 from pate_fed.learning.heads import calibrate, fit_ridge, gaussian_kernel, vote_with_heads
 from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.light import fit_head_student, moved_copies
+from pate_fed.learning.light import deformed_copies, fit_head_student, moved_copies
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 
@@ -318,6 +318,38 @@ def test_a_graph_joins_neighbours_both_ways_and_is_normalised() -> None:
     slow = slow + slow.T
     degree = slow.sum(axis=1)
     assert np.allclose(normed, slow / np.sqrt(np.outer(degree, degree)), atol=1e-5)
+
+
+def test_a_graph_measures_to_the_nearest_copy() -> None:
+    rng = np.random.default_rng(3)
+    features, copy = rng.normal(size=(2, 40, 3)).astype(np.float32)
+    normed = Graph(features, neighbours=4, copies=[copy])._normed.toarray()
+    slow = np.zeros((40, 40))
+    for one in range(40):
+        gaps = np.minimum(((features[one] - features) ** 2).sum(1), ((features[one] - copy) ** 2).sum(1))
+        gaps[one] = np.inf
+        near = np.argsort(gaps)[:4]
+        slow[one, near] = np.exp(-gaps[near] / gaps[near].max())
+    slow = slow + slow.T
+    degree = slow.sum(axis=1)
+    assert np.allclose(normed, slow / np.sqrt(np.outer(degree, degree)), atol=1e-5)
+
+
+def test_deformed_copies_move_turn_slant_and_grow() -> None:
+    image = torch.zeros(1, 1, 28, 28)
+    image[0, 0, 14, 6:22] = 1.0  # a line across, a little below the middle
+    rows, columns = torch.meshgrid(torch.arange(28.0), torch.arange(28.0), indexing="ij")
+    found = []
+    for copy in deformed_copies(image):
+        assert copy.shape == image.shape
+        ink = copy / copy.sum()
+        found.append([float((ink * rows).sum()), float((ink * columns).sum()), float(copy.sum())])
+    (right, left, down, up), turned = found[:4], found[4:]
+    middle = [14.0, 13.5]
+    assert np.allclose([right[:2], left[:2]], [[14, 12.5], [14, 14.5]], atol=1e-4)
+    assert np.allclose([down[:2], up[:2]], [[13, 13.5], [15, 13.5]], atol=1e-4)
+    assert np.allclose([each[:2] for each in turned[:4]], [middle] * 4, atol=0.2)  # about the middle
+    assert len(turned) == 6 and turned[4][2] < image.sum() < turned[5][2]
 
 
 def test_labels_spread_as_the_closed_form_says() -> None:
