@@ -107,7 +107,7 @@ class Learner:
                 if self._stop.is_set():
                     raise Stopped
 
-            return train_student(
+            student = train_student(
                 dataset.public_images[:pool],
                 labelled_index=index,
                 labels=label,
@@ -121,6 +121,9 @@ class Learner:
                 true_labels=truth if (truth >= 0).all() else None,
                 encoder=public_encoder(study, dataset),
             )
+            if len(student.history) < study.student.total_epochs:
+                bar.advance(0, "ended early: no more of the held-out labels were met")
+        return student
 
     def _seed(self, number: int | None) -> int:
         return self._study.seed_for("student", *([] if number is None else [number]))

@@ -18,8 +18,8 @@ from pate_fed.label_dp.release import NO_LABEL, PrivateLabels
 from pate_fed.learning.device import seeded
 from pate_fed.learning.fixmatch import FixMatch
 from pate_fed.learning.models import Classifier
+from pate_fed.learning.sets import Sets
 from pate_fed.learning.settings import StudentSettings
-from pate_fed.learning.trainer import Sets
 
 __all__ = ["LearnSettings", "ldp_normal", "ldp_ssl", "train"]
 

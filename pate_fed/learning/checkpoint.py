@@ -15,15 +15,16 @@ from torch import Tensor
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.files import read_model, write_model
+from pate_fed.learning.learner import Learner
 from pate_fed.learning.settings import EpochRecord, StudentSettings
-from pate_fed.learning.trainer import Trainer
+from pate_fed.learning.stopping import EarlyStop
 
 __all__ = ["Checkpoint"]
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """Where a run stands: its stage, what was removed before it, its records, and a trainer's state."""
+    """Where a run stands: its stage, what was removed before it, its records, learner's and stop's state."""
 
     path: Path | None
     run: str
@@ -31,7 +32,8 @@ class Checkpoint:
     epoch: int = 0
     removed: Tensor | None = None  # bool (m,), set between PATE++'s stages
     history: list[EpochRecord] = field(default_factory=list)
-    trainer: dict[str, Any] | None = None
+    learner: dict[str, Any] | None = None
+    stopping: dict[str, Any] | None = None
     random: list[Tensor] = field(default_factory=list)
 
     @classmethod
@@ -43,16 +45,20 @@ class Checkpoint:
         labels: NDArray[np.int64],
         settings: StudentSettings,
         seed: int,
+        encoder: str | None = None,
     ) -> Checkpoint:
         """What lies at `path`, or a fresh start where nothing does or `path` is None.
 
+        `encoder` is the digest of the one that is given, if any.
+
         Raises:
-            InputError: it belongs to a run with other images, labels, settings or another seed.
+            InputError: it belongs to a run with other images, labels, settings, another encoder or
+                another seed.
             IntegrityError: it is damaged.
         """
         if path is None:
             return cls(None, "")
-        digest = hashlib.sha256(json.dumps([asdict(settings), seed, images.shape]).encode())
+        digest = hashlib.sha256(json.dumps([asdict(settings), seed, images.shape, encoder]).encode())
         for array in (images, index, labels):
             digest.update(np.ascontiguousarray(array).tobytes())
         run = digest.hexdigest()
@@ -60,7 +66,9 @@ class Checkpoint:
             return cls(path, run)
         content = read_model(path, "checkpoint")
         if content.get("run") != run:
-            raise InputError(f"{path}: is from a run with other images, labels, settings or another seed")
+            raise InputError(
+                f"{path}: is from a run with other images, labels, settings, encoder or another seed"
+            )
         try:
             return cls(
                 path,
@@ -69,37 +77,40 @@ class Checkpoint:
                 epoch=content["epoch"],
                 removed=content["removed"],
                 history=[EpochRecord(**record) for record in content["history"]],
-                trainer=content["trainer"],
+                learner=content["learner"],
+                stopping=content["stopping"],
                 random=content["random"],
             )
         except (KeyError, TypeError) as error:
             raise IntegrityError(f"{path}: the checkpoint lacks a part") from error
 
-    def restore(self, trainer: Trainer) -> int:
-        """Put the saved state, if any, into `trainer` and torch's generators; the epochs done in it."""
-        if self.trainer is None:
+    def restore(self, learner: Learner, stopping: EarlyStop) -> int:
+        """Put the saved state, if any, into both and torch's generators; the epochs done in the stage."""
+        if self.learner is None or self.stopping is None:
             return 0
-        trainer.restore(self.trainer)
-        device, self.trainer = trainer.inputs.device, None
+        learner.restore(self.learner)
+        stopping.restore(self.stopping)
+        self.learner = self.stopping = None  # a later stage starts afresh
         torch.set_rng_state(self.random[0])
-        if device.type == "cuda":
-            torch.cuda.set_rng_state(self.random[1], device)
+        if learner.device.type == "cuda":
+            torch.cuda.set_rng_state(self.random[1], learner.device)
         return self.epoch
 
-    def write(self, stage: int, epoch: int, trainer: Trainer) -> None:
+    def write(self, stage: int, epoch: int, learner: Learner, stopping: EarlyStop) -> None:
         """Keep the state after an epoch; nothing without a path."""
         if self.path is None:
             return
-        device = trainer.inputs.device
         random = [torch.get_rng_state()]
-        random += [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+        if learner.device.type == "cuda":
+            random.append(torch.cuda.get_rng_state(learner.device))
         content = {
             "run": self.run,
             "stage": stage,
             "epoch": epoch,
             "removed": None if self.removed is None else self.removed.cpu(),
             "history": [asdict(record) for record in self.history],
-            "trainer": trainer.state(),
+            "learner": learner.state(),
+            "stopping": stopping.state(),
             "random": random,
         }
         write_model(self.path, "checkpoint", content)

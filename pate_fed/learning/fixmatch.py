@@ -12,7 +12,6 @@ head in closed form has 83.1 % there: these views add little to features that kn
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator
 from typing import Protocol
@@ -21,9 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pate_fed.errors import PateFedError
 from pate_fed.learning.coteaching import keep_rate, select_small_losses
 from pate_fed.learning.features import Encoder
+from pate_fed.learning.learner import Learner, check_finite
 from pate_fed.learning.losses import masked_mean, supervised_losses
 from pate_fed.learning.models import (
     SETTLED_BY,
@@ -33,8 +32,8 @@ from pate_fed.learning.models import (
     build_discriminator,
     build_encoder_network,
 )
+from pate_fed.learning.sets import Sets, batches
 from pate_fed.learning.settings import EpochRecord, StudentSettings
-from pate_fed.learning.trainer import Sets, batches
 
 __all__ = ["FixMatch", "ImageViews", "Views", "shifted", "strong_view", "weak_view"]
 
@@ -80,7 +79,7 @@ class ImageViews:
         return torch.where(turned, x.flip(3), x)
 
 
-class FixMatch:
+class FixMatch(Learner):
     """One network, its averaged weights, and one epoch over both sets.
 
     `unlabelled_weight` 0 leaves plain supervised learning of weak views; `mixup` is the parameter of the Beta
@@ -99,17 +98,19 @@ class FixMatch:
         mixup: float = 0.0,
         sgd: bool = False,
     ) -> None:
-        self.settings, self.network, self.views = settings, network, views
+        super().__init__(settings, [network])
+        self.network, self.average, self.views = network, self.averages[0], views
         self.unlabelled_weight, self.mixup = unlabelled_weight, mixup
-        self.average = copy.deepcopy(network).eval().requires_grad_(False)
-        self._weights: list[Tensor] = list(network.parameters())
-        self.device = self._weights[0].device
-        self._optimiser: torch.optim.Optimizer = torch.optim.Adam(self._weights, lr=settings.learning_rate)
+        self._optimiser: torch.optim.Optimizer = torch.optim.Adam(self.weights, lr=settings.learning_rate)
         if sgd:
             self._optimiser = torch.optim.SGD(
-                self._weights, lr=settings.learning_rate, momentum=0.9, nesterov=True, weight_decay=5e-4
+                self.weights, lr=settings.learning_rate, momentum=0.9, nesterov=True, weight_decay=5e-4
             )
-        self._step = 0
+
+    @property
+    def optimisers(self) -> list[torch.optim.Optimizer]:
+        """The one there is."""
+        return [self._optimiser]
 
     @classmethod
     def of_images(
@@ -138,11 +139,12 @@ class FixMatch:
             PateFedError: a loss is no longer finite; the error names the epoch and which.
         """
         for epoch in range(1, self.settings.stage_epochs + 1):
-            progress = (epoch - 1) / self.settings.stage_epochs
-            self._optimiser.param_groups[0]["lr"] = self.settings.learning_rate * math.cos(1.37 * progress)
-            yield self._epoch(epoch, sets)
+            yield self.run_epoch(epoch, sets)
 
-    def _epoch(self, epoch: int, sets: Sets) -> EpochRecord:
+    def run_epoch(self, epoch: int, sets: Sets) -> EpochRecord:
+        """One pass over both sets, the smaller one duplicated."""
+        progress = (epoch - 1) / self.settings.stage_epochs
+        self._optimiser.param_groups[0]["lr"] = self.settings.learning_rate * math.cos(1.37 * progress)
         self.network.train()
         rate = keep_rate(epoch, noise_rate=self.settings.beta, ramp_epochs=self.settings.ramp_epochs)
         size, device = self.settings.batch_size, self.device
@@ -155,11 +157,7 @@ class FixMatch:
             sums += losses
         # The only time in an epoch that the host waits for the device.
         supervised, unsupervised, kept = (value / len(unlabelled) for value in sums.tolist())
-        for name, value in (("supervised loss", supervised), ("unsupervised loss", unsupervised)):
-            if not math.isfinite(value):
-                raise PateFedError(
-                    f"student: the {name} is {value} in epoch {epoch}; a lower learning_rate may help"
-                )
+        check_finite(epoch, {"supervised loss": supervised, "unsupervised loss": unsupervised})
         return EpochRecord(
             epoch=epoch,
             loss_supervised=supervised,
@@ -190,7 +188,7 @@ class FixMatch:
         self._optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward([supervised + self.unlabelled_weight * unsupervised])
         self._optimiser.step()
-        self._average()
+        self.update_averages()
         return torch.stack([supervised.detach(), unsupervised.detach(), keep.float().mean()]).double()
 
     def _mixed(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -203,16 +201,6 @@ class FixMatch:
     @property
     def _classes(self) -> int:
         return int(self.network.output.weight.shape[0])  # type: ignore[index]
-
-    def _average(self) -> None:
-        """Exponential average of the weights, short at first; what a norm has measured is taken over."""
-        self._step += 1
-        decay = min(self.settings.ema_decay, self._step / (self._step + 9))
-        with torch.no_grad():
-            torch._foreach_lerp_(list(self.average.parameters()), self._weights, 1.0 - decay)
-            measured = zip(self.average.trunk.buffers(), self.network.trunk.buffers(), strict=True)
-            for mean, now in measured:
-                mean.copy_(now)
 
 
 def shifted(x: Tensor, down: Tensor, right: Tensor) -> Tensor:

@@ -83,6 +83,9 @@ class StudentSettings:
     on its input; None takes the network's own.
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
     None takes τ = β. It trains twice, `epochs` each time; None is 10 epochs in all.
+    With `patience` a share `held_out` of the labels does not teach. A stage ends after so many epochs in
+    which no more of them were met than in the best one before; that one's weights answer. Where the share is
+    fewer than 10 labels, all labels teach, for all epochs; "encoder-head" and "forest" have none.
     "vat" is one network that small steps in the pixels must not sway (virtual adversarial training).
     "fixmatch" is one network: in place of "small-cnn" a hidden layer on the encoder. All labels teach it, or
     those of small loss where `noise_rate` is given.
@@ -107,6 +110,8 @@ class StudentSettings:
     removal: float | None = None
     test_every: int = 1
     trees: int = 100
+    patience: int | None = None
+    held_out: float = 0.1
 
     DEFAULT_NOISE_RATE = 0.2
     DEFAULT_EPOCHS = 10
@@ -116,8 +121,10 @@ class StudentSettings:
         _choice("network", self.network, NETWORKS)
         for key in ("batch_size", "ramp_epochs", "test_every", "trees"):
             _whole(key, getattr(self, key))
-        if self.epochs is not None:
-            _whole("epochs", self.epochs)
+        for key in ("epochs", "patience"):
+            if getattr(self, key) is not None:
+                _whole(key, getattr(self, key))
+        _number("held_out", self.held_out, above=0.0, below=1.0)
         _number("learning_rate", self.learning_rate, above=0.0, below=10.0)
         _number("ema_decay", self.ema_decay, least=0.0, below=1.0)
         if self.dropout is not None:
@@ -167,7 +174,7 @@ class StudentSettings:
 
     @property
     def total_epochs(self) -> int:
-        """Epochs of all stages together: the number of records."""
+        """Epochs of all stages together: the number of records, or the most where `patience` is set."""
         return 1 if self.name in LIGHT else self.stage_epochs * self.stages
 
 
@@ -178,6 +185,7 @@ class EpochRecord:
     `kept_share` is the part of the labelled samples whose supervised loss was used; `disagreements` the
     labelled samples (duplicates counted) on which the two discriminators disagreed, None with one of them;
     `disputed_wrong_share` the share of wrong labels within these, where the true labels are known.
+    `held_out_share` is the part of the labels held out for an early stop that is met, None where none are.
     """
 
     epoch: int
@@ -189,6 +197,7 @@ class EpochRecord:
     disputed_wrong_share: float | None = None
     stage: int = 1
     test_accuracy: float | None = None
+    held_out_share: float | None = None
 
 
 def _choice(key: str, value: object, allowed: Collection[str]) -> None:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.errors import PateFedError
 from pate_fed.learning.cleansing import decayed, suspects
 from pate_fed.learning.coteaching import exchange, keep_rate
 from pate_fed.learning.generators import build_generator
+from pate_fed.learning.learner import Learner, check_finite
 from pate_fed.learning.losses import (
     feature_matching_loss,
     masked_mean,
@@ -24,119 +18,50 @@ from pate_fed.learning.losses import (
     unsupervised_loss,
 )
 from pate_fed.learning.models import Shape, build_discriminator
+from pate_fed.learning.sets import Sets, batches
 from pate_fed.learning.settings import EpochRecord, StudentSettings
 from pate_fed.learning.vat import virtual_adversarial_loss
 
-__all__ = ["Sets", "Trainer", "batches"]
+__all__ = ["Trainer"]
 
 BETA1, BETA2 = 0.5, 0.999  # Adam, as in the improved-GAN recipe
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sets:
-    """The labelled set M_l and the unlabelled set M_u, as positions among the public inputs."""
+class Trainer(Learner):
+    """One or two discriminators and a generator."""
 
-    labelled: Tensor  # int64 (m,)
-    labels: Tensor  # int64 (m,)
-    wrong: Tensor  # bool (m,), false throughout where the truth is not known
-    truth_known: bool
-    unlabelled: Tensor  # int64 (n - m,), or the labelled ones where nothing else is left
-
-    @classmethod
-    def of(
-        cls,
-        index: NDArray[np.int64],
-        labels: NDArray[np.int64],
-        truth: NDArray[np.int64] | None,
-        *,
-        count: int,
-        device: str,
-    ) -> Sets:
-        """From released labels, and the true ones where they are known, of `count` public inputs."""
-
-        def tensor(values: NDArray[np.int64]) -> Tensor:
-            return torch.from_numpy(np.array(values, dtype=np.int64)).to(device)
-
-        rest = np.setdiff1d(np.arange(count), index)
-        return cls(
-            labelled=tensor(index),
-            labels=tensor(labels),
-            wrong=tensor(labels) != tensor(labels if truth is None else truth),
-            truth_known=truth is not None,
-            unlabelled=tensor(rest if len(rest) else index),
-        )
-
-    def without(self, removed: Tensor) -> Sets:
-        """M_l^san and M_u^san: the `removed` samples, bool (m,), lose their label and join the unlabelled."""
-        return replace(
-            self,
-            labelled=self.labelled[~removed],
-            labels=self.labels[~removed],
-            wrong=self.wrong[~removed],
-            unlabelled=torch.cat([self.unlabelled, self.labelled[removed]]),
-        )
-
-
-class Trainer:
-    """Discriminators, generator, their optimisers and the weights averaged for prediction."""
+    table: Tensor
 
     def __init__(
         self, settings: StudentSettings, shape: Shape, num_classes: int, pixels: Tensor, *, samples: int
     ) -> None:
-        self.settings, device = settings, pixels.device
-        count = 2 if settings.co_teaching else 1
-        self.networks = [
-            build_discriminator(
-                settings.network,
-                shape,
-                num_classes,
-                dropout=settings.dropout,
-                input_noise=settings.input_noise,
-            ).to(device)
-            for _ in range(count)
+        device = pixels.device
+        noise = {"dropout": settings.dropout, "input_noise": settings.input_noise}
+        networks = [
+            build_discriminator(settings.network, shape, num_classes, **noise).to(device)
+            for _ in range(2 if settings.co_teaching else 1)
         ]
-        self.front = self.networks[0].front
+        self.front = networks[0].front
         self.front.fit(pixels)
-        for network in self.networks:
+        for network in networks:
             network.front.load_state_dict(self.front.state_dict())
         # Nothing in a front is trained, so all public inputs go through it once.
         self.inputs = self.front(pixels)
-        for network in self.networks:
+        for network in networks:
             network.settle(self.inputs)
-        self.averages = [copy.deepcopy(network) for network in self.networks]
         generator = build_generator(settings.network, shape).to(device) if settings.generates else None
-        self.generator = generator
+        super().__init__(settings, networks, generator)
         # Steps in the pixels go through the front again and again.
         self.pixels = pixels if settings.name == "vat" else None
         # Adam works weight by weight, so one optimiser over both discriminators is two.
-        self.weights: list[Tensor] = [w for network in self.networks for w in network.parameters()]
-        self.mean_weights: list[Tensor] = [w for network in self.averages for w in network.parameters()]
         self.optimiser = _adam(self.weights, settings)
-        self.generator_optimiser = _adam(self.generator.parameters(), settings) if self.generator else None
-        self.step = 0
+        self.generator_optimiser = _adam(generator.parameters(), settings) if generator else None
         self.table = torch.zeros(samples, device=device)  # PATE++'s counts, one a labelled sample
 
-    def state(self) -> dict[str, Any]:
-        """Everything that later epochs depend on, but for the random state."""
-        modules = [*self.networks, *self.averages, *([self.generator] if self.generator else [])]
-        optimisers = [each for each in (self.optimiser, self.generator_optimiser) if each is not None]
-        return {
-            "modules": [module.state_dict() for module in modules],
-            "optimisers": [optimiser.state_dict() for optimiser in optimisers],
-            "step": self.step,
-            "table": self.table,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from what `state` gave."""
-        modules = [*self.networks, *self.averages, *([self.generator] if self.generator else [])]
-        for module, values in zip(modules, state["modules"], strict=True):
-            module.load_state_dict(values)
-        optimisers = [each for each in (self.optimiser, self.generator_optimiser) if each is not None]
-        for optimiser, values in zip(optimisers, state["optimisers"], strict=True):
-            optimiser.load_state_dict(values)
-        self.step = state["step"]
-        self.table = state["table"].to(self.table.device)
+    @property
+    def optimisers(self) -> list[torch.optim.Optimizer]:
+        """The discriminators' and the generator's."""
+        return [each for each in (self.optimiser, self.generator_optimiser) if each is not None]
 
     def run_epoch(self, epoch: int, sets: Sets) -> EpochRecord:
         """One pass over the labelled and the unlabelled set, the smaller one duplicated (Algorithm 1)."""
@@ -159,7 +84,7 @@ class Trainer:
             counts.index_add_(0, pick, suspected.to(counts.dtype))
             told = torch.stack([disagree.sum(), (disagree & sets.wrong[pick]).sum()]).double()
             sums += torch.cat([figures, told])
-            self._average()
+            self.update_averages()
         self.table = decayed(self.table, counts > 0, decay=self.settings.count_decay)
         # The only time in an epoch that the host waits for the device.
         return self._record(epoch, sums.tolist(), batches=len(labelled), truth_known=sets.truth_known)
@@ -211,33 +136,23 @@ class Trainer:
         """Whether unlabelled inputs teach, too."""
         return self.generator is not None or self.pixels is not None
 
-    def _average(self) -> None:
-        """Exponential average of the discriminators' weights, short at first."""
-        self.step += 1
-        decay = min(self.settings.ema_decay, self.step / (self.step + 9))
-        with torch.no_grad():
-            torch._foreach_lerp_(self.mean_weights, self.weights, 1.0 - decay)
-
     def _set_learning_rate(self, epoch: int) -> None:
         progress = (epoch - 1) / self.settings.stage_epochs
         factor = 1.0 if progress < 0.5 else 1.0 - 1.8 * (progress - 0.5)
-        for optimiser in (self.optimiser, self.generator_optimiser):
-            if optimiser is not None:
-                optimiser.param_groups[0]["lr"] = self.settings.learning_rate * factor
+        for optimiser in self.optimisers:
+            optimiser.param_groups[0]["lr"] = self.settings.learning_rate * factor
 
     def _record(self, epoch: int, sums: list[float], *, batches: int, truth_known: bool) -> EpochRecord:
         supervised, unsupervised, matching, kept = (each / batches for each in sums[:4])
         disagreements, wrong = sums[4:]
-        losses = {
-            "supervised loss": supervised,
-            "unsupervised loss": unsupervised,
-            "generator's loss": matching,
-        }
-        for name, value in losses.items():
-            if not math.isfinite(value):
-                raise PateFedError(
-                    f"student: the {name} is {value} in epoch {epoch}; a lower learning_rate may help"
-                )
+        check_finite(
+            epoch,
+            {
+                "supervised loss": supervised,
+                "unsupervised loss": unsupervised,
+                "generator's loss": matching,
+            },
+        )
         pair, adversarial = len(self.networks) == 2, self.generator is not None
         return EpochRecord(
             epoch=epoch,
@@ -253,13 +168,3 @@ class Trainer:
 
 def _adam(weights: Iterable[Tensor], settings: StudentSettings) -> torch.optim.Optimizer:
     return torch.optim.Adam(weights, lr=settings.learning_rate, betas=(BETA1, BETA2), fused=True)
-
-
-def batches(count: int, size: int, batch: int, device: torch.device) -> Tensor:
-    """Positions 0 .. count - 1, repeated to at least `size` and to whole batches: int64 (batches, batch).
-
-    Every repetition is shuffled by itself, so that a sample comes back only after all others.
-    """
-    total = -(-size // batch) * batch
-    rounds = [torch.randperm(count, device=device) for _ in range(-(-total // count))]
-    return torch.cat(rounds)[:total].view(-1, batch)

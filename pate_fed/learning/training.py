@@ -16,21 +16,23 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.learning.checkpoint import Checkpoint
-from pate_fed.learning.cleansing import most_suspected
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.features import Encoder, fit_encoder
 from pate_fed.learning.fixmatch import FixMatch
 from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
+from pate_fed.learning.learner import Learner
 from pate_fed.learning.light import fit_head_student
 from pate_fed.learning.noise_rate import estimate_noise_rate
+from pate_fed.learning.sets import Sets
 from pate_fed.learning.settings import LIGHT, EpochRecord, StudentSettings
+from pate_fed.learning.stages import Measure, Run, run_stages
+from pate_fed.learning.stopping import held_out_part
 from pate_fed.learning.student import Student
-from pate_fed.learning.trainer import Sets, Trainer
+from pate_fed.learning.trainer import Trainer
 
 __all__ = ["train_student"]
 
@@ -61,7 +63,8 @@ def train_student(
     With `checkpoint` the state is written there after each epoch; a later call with the same arguments goes
     on from it, to the student that an undisturbed run would have given. The file is removed at the end.
 
-    "encoder-head" and "fixmatch" use the study's `encoder`, or fit one to `images`; neither has a checkpoint.
+    "encoder-head" and "fixmatch" use the study's `encoder`, or fit one to `images`. The former is fitted at
+    once, in closed form: it has no epochs that could be stopped or gone on from, and writes no checkpoint.
 
     Shapes: images uint8 (n, H, W, C), labelled_index int64 (m,) into them, labels int64 (m,), m ≥ 1.
 
@@ -83,62 +86,50 @@ def train_student(
         if on_epoch is not None:
             on_epoch(student.history[0])
         return student
-    tested = partial(_accuracy, images=test_images, labels=test_labels)
-    if settings.name == "fixmatch":
-        with seeded(seed, device):
-            every = Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
-            return _fixmatch_student(images, every, num_classes, settings, device, encoder, tested, on_epoch)
     if settings.noise_rate is None and settings.co_teaching:
         index = np.asarray(labelled_index)
         rate = estimate_noise_rate(images[index], labels, num_classes=num_classes, seed=seed, device=device)
         settings = replace(settings, noise_rate=rate)
-    saved = Checkpoint.at(checkpoint, images, labelled_index, labels, settings, seed)
+    if settings.noise_rate is None and settings.name == "fixmatch":
+        settings = replace(settings, noise_rate=0.0)
+    digest = None if encoder is None else encoder.digest
+    saved = Checkpoint.at(checkpoint, images, labelled_index, labels, settings, seed, digest)
+    sets = Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
+    held = held_out_part(len(labels), settings, seed=seed)
+    run = Run(
+        settings=settings,
+        image_shape=shape,
+        num_classes=num_classes,
+        learner_for=partial(_learner, images, num_classes, settings, device, encoder),
+        tested=partial(_accuracy, images=test_images, labels=test_labels),
+        held_out=_no_part if held is None else _part(images, labelled_index, labels, held.numpy()),
+        on_epoch=on_epoch,
+    )
     with seeded(seed, device):
-        pixels = to_tensor(images, device)
-        every = Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
-        student = _run_stages(saved, settings, shape, num_classes, pixels, every, tested, on_epoch)
+        student = run_stages(run, saved, sets if held is None else sets.without(held.to(device)))
     saved.remove()
     return student
 
 
-def _run_stages(
-    saved: Checkpoint,
-    settings: StudentSettings,
-    shape: tuple[int, int, int],
+def _learner(
+    images: NDArray[np.uint8],
     num_classes: int,
-    pixels: torch.Tensor,
-    every: Sets,
-    tested: Callable[[Student], float | None],
-    on_epoch: Callable[[EpochRecord], None] | None,
-) -> Student:
-    """All stages of a student with discriminators: between them PATE++ takes off what it suspects most."""
-    history = saved.history
-    for stage in range(saved.stage, settings.stages + 1):
-        sets = every if saved.removed is None else every.without(saved.removed.to(pixels.device))
-        trainer = Trainer(settings, shape, num_classes, pixels, samples=len(sets.labelled))
-        student = Student(
-            trainer.averages,
-            trainer.generator,
-            settings=settings,
-            image_shape=shape,
-            num_classes=num_classes,
-            device=str(pixels.device),
-            history=history,
-        )
-        for epoch in range(1 + saved.restore(trainer), settings.stage_epochs + 1):
-            record = trainer.run_epoch(epoch, sets)
-            if epoch % settings.test_every == 0 or epoch == settings.stage_epochs:
-                record = replace(record, test_accuracy=tested(student))
-            # Epochs are counted through, losses and rates by the stage's own epoch.
-            history.append(replace(record, epoch=len(history) + 1, stage=stage))
-            saved.write(stage, epoch, trainer)
-            if on_epoch is not None:
-                on_epoch(history[-1])
-        student.check_weights()
-        student.counts = trainer.table.cpu().numpy() if settings.by_disagreement else None
-        if stage < settings.stages:
-            saved.removed = most_suspected(trainer.table, share=settings.tau)
-    return student
+    settings: StudentSettings,
+    device: str,
+    encoder: Encoder | None,
+    sets: Sets,
+) -> Learner:
+    """A stage's networks before their first epoch; that of "fixmatch" is on the encoder unless named."""
+    shape, pixels = image_shape(images), to_tensor(images, device)
+    if settings.name != "fixmatch":
+        return Trainer(settings, shape, num_classes, pixels, samples=len(sets.labelled))
+    if settings.network != "small-cnn":
+        encoder = None
+    elif encoder is None:
+        encoder = fit_encoder(images)
+    if encoder is not None:
+        check_images(images[:1], encoder.image_shape)
+    return FixMatch.of_images(settings, shape, num_classes, pixels, encoder)
 
 
 def _head_student(
@@ -182,51 +173,23 @@ def _head_student(
     return student
 
 
-def _fixmatch_student(
-    images: NDArray[np.uint8],
-    sets: Sets,
-    num_classes: int,
-    settings: StudentSettings,
-    device: str,
-    encoder: Encoder | None,
-    tested: Callable[[Student], float | None],
-    on_epoch: Callable[[EpochRecord], None] | None,
-) -> Student:
-    """One network, on the encoder's features unless the settings name another; β is 0 unless given."""
-    if settings.noise_rate is None:
-        settings = replace(settings, noise_rate=0.0)
-    shape = image_shape(images)
-    if settings.network != "small-cnn":
-        encoder = None
-    elif encoder is None:
-        encoder = fit_encoder(images)
-    if encoder is not None:
-        check_images(images[:1], encoder.image_shape)
-    trained = FixMatch.of_images(settings, shape, num_classes, to_tensor(images, device), encoder)
-    student = Student(
-        [trained.average],
-        None,
-        settings=settings,
-        image_shape=shape,
-        num_classes=num_classes,
-        device=device,
-    )
-    for record in trained.run(sets):
-        if record.epoch % settings.test_every == 0 or record.epoch == settings.stage_epochs:
-            record = replace(record, test_accuracy=tested(student))
-        student.history.append(record)
-        if on_epoch is not None:
-            on_epoch(record)
-    student.check_weights()
-    return student
-
-
 def _accuracy(
     student: Student, images: NDArray[np.uint8] | None, labels: NDArray[np.int64] | None
 ) -> float | None:
     if images is None or labels is None or len(images) == 0:
         return None
     return float((student.predict(images) == labels).mean())
+
+
+def _part(
+    images: NDArray[np.uint8], index: NDArray[np.int64], labels: NDArray[np.int64], held: NDArray[np.bool_]
+) -> Measure:
+    """The share of the labels that are held out, bool (m,), that a student meets."""
+    return partial(_accuracy, images=images[index[held]], labels=labels[held])
+
+
+def _no_part(student: Student) -> None:
+    return None
 
 
 def _check_index(index: NDArray[np.int64], count: int) -> None:

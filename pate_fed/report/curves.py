@@ -48,7 +48,7 @@ _LOSSES = "Supervised parts learn from released labels, unsupervised ones from a
 _SHARES = (
     "Kept: the share of the labelled images in a pass over the data; the rest look wrong and are passed over."
     " Disputed wrong: the share of wrong labels among those on which the two networks disagree, where the "
-    "truth is known."
+    "truth is known. Held out: the share that the student meets of the labels that do not teach it."
 )
 _COUNTS = "Labelled images a pass over the data on which the two networks disagree."
 

@@ -15,6 +15,7 @@ from pate_fed.learning import StudentSettings, train_student
 from pate_fed.learning import trainer as steps
 from pate_fed.learning.cleansing import decayed, most_suspected, suspects
 from pate_fed.learning.inputs import to_tensor
+from pate_fed.learning.sets import Sets
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 QUICK = StudentSettings(name="pate++", epochs=3, batch_size=50, learning_rate=3e-3, noise_rate=0.3)
@@ -63,7 +64,7 @@ def test_the_removed_count_is_the_papers(share: float, count: int) -> None:
 
 def test_removed_samples_join_the_unlabelled() -> None:
     index, labels = np.array([5, 2, 9]), np.array([0, 1, 1])
-    sets = steps.Sets.of(index, labels, np.array([0, 0, 1]), count=10, device="cpu")
+    sets = Sets.of(index, labels, np.array([0, 0, 1]), count=10, device="cpu")
     clean = sets.without(torch.tensor([False, True, False]))
     assert clean.labelled.tolist() == [5, 9] and clean.labels.tolist() == [0, 1]
     assert sets.wrong.tolist() == [False, True, False] and clean.wrong.tolist() == [False, False]
@@ -123,13 +124,13 @@ def test_pate_plus_plus_removes_wrong_labels_rather_than_right_ones(
     wrong = rng.random(200) < 0.3
     labels[wrong] = (labels[wrong] + rng.integers(1, 4, wrong.sum())) % 4
     taken: list[NDArray[np.bool_]] = []
-    true = steps.Sets.without
+    true = Sets.without
 
-    def spy(sets: steps.Sets, removed: torch.Tensor) -> steps.Sets:
+    def spy(sets: Sets, removed: torch.Tensor) -> Sets:
         taken.append(removed.numpy())
         return true(sets, removed)
 
-    monkeypatch.setattr(steps.Sets, "without", spy)
+    monkeypatch.setattr(Sets, "without", spy)
     student = train_student(
         images,
         labelled_index=np.arange(200),

@@ -14,7 +14,7 @@ from pate_fed.errors import PateFedError
 from pate_fed.learning import Student, StudentSettings, fixmatch, train_student
 from pate_fed.learning.fixmatch import FixMatch, shifted, strong_view, weak_view
 from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.trainer import Sets
+from pate_fed.learning.sets import Sets
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 QUICK = StudentSettings(name="fixmatch", epochs=8, batch_size=20, noise_rate=0.2, learning_rate=3e-3)

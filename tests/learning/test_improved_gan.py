@@ -19,6 +19,7 @@ from pate_fed.learning import trainer as steps
 from pate_fed.learning.generators import DeconvGenerator, DenseGenerator, build_generator
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.models import build_discriminator
+from pate_fed.learning.sets import Sets
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 NETWORKS = ("dense", "nin-cnn", "nin-cnn-wide")
@@ -166,7 +167,7 @@ def test_a_broken_weight_ends_the_run_and_is_named(
     images, labels = stripes(40, size=8)
     true = steps.Trainer.run_epoch
 
-    def breaking(trainer: steps.Trainer, epoch: int, sets: steps.Sets) -> EpochRecord:
+    def breaking(trainer: steps.Trainer, epoch: int, sets: Sets) -> EpochRecord:
         if epoch == 2:
             next(trainer.networks[0].parameters()).data.fill_(torch.nan)
         return true(trainer, epoch, sets)

@@ -17,6 +17,7 @@ from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.learning import STUDENTS, EpochRecord, Student, StudentSettings, models, train_student
 from pate_fed.learning import trainer as steps
 from pate_fed.learning.inputs import to_tensor
+from pate_fed.learning.sets import batches
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 QUICK = StudentSettings(epochs=2, batch_size=50, learning_rate=3e-3)
@@ -144,7 +145,7 @@ def test_the_front_is_shared_and_never_trained(stripes: MakeStripes) -> None:
 
 
 def test_every_sample_comes_before_one_comes_again() -> None:
-    found = steps.batches(7, 20, 6, torch.device("cpu"))
+    found = batches(7, 20, 6, torch.device("cpu"))
     assert found.shape == (4, 6)
     flat = found.flatten().tolist()
     for start in (0, 7, 14):
@@ -265,7 +266,7 @@ def test_an_unwritable_folder_is_named(stripes: MakeStripes, tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-@pytest.mark.parametrize("name", ["supervised", "gan", "pate++"])
+@pytest.mark.parametrize("name", ["supervised", "gan", "pate++", "vat", "fixmatch"])
 @pytest.mark.parametrize("stop", [1, 2, 3])
 def test_a_stopped_run_goes_on_to_the_same_student(
     stripes: MakeStripes, tmp_path: Path, name: str, stop: int

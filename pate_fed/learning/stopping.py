@@ -1,0 +1,77 @@
+"""Early stop: some noisy labels teach nothing, and say when a student no longer gets better.
+
+Post-processing of released labels, so it costs no privacy. Wrong labels lower what the best student can reach
+on the part held out, at random and thus alike for all epochs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pate_fed.learning.learner import Learner
+from pate_fed.learning.settings import StudentSettings
+
+__all__ = ["EarlyStop", "held_out_part"]
+
+LEAST = 10  # held-out labels below which their share that is met says too little
+
+
+def held_out_part(count: int, settings: StudentSettings, *, seed: int) -> Tensor | None:
+    """Which of `count` labels do not teach, bool (count,); the same for the same seed.
+
+    None without `patience`, and where fewer than 10 would be held out or none would be left to teach.
+    """
+    size = round(count * settings.held_out)
+    if settings.patience is None or size < LEAST or size >= count:
+        return None
+    chosen = torch.zeros(count, dtype=torch.bool)
+    # A generator of its own, so that a run with patience draws everything else as one without.
+    chosen[torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:size]] = True
+    return chosen
+
+
+class EarlyStop:
+    """The best epoch of a stage so far, its weights, and whether the stage should end.
+
+    An epoch is better if more of the held-out labels are met than in every epoch before. Without `patience`
+    nothing is kept and no stage ends early.
+    """
+
+    def __init__(self, patience: int | None) -> None:
+        self._patience = patience
+        self._best, self._since = -1.0, 0
+        self._kept: list[dict[str, Tensor]] = []
+
+    @property
+    def over(self) -> bool:
+        """Whether the last `patience` epochs brought nothing."""
+        return self._patience is not None and self._since >= self._patience
+
+    def see(self, accuracy: float | None, learner: Learner) -> None:
+        """Take note of an epoch: of the held-out labels' share that was met, None where none are held out."""
+        if accuracy is None:
+            return
+        self._since += 1
+        if accuracy > self._best:
+            self._best, self._since = accuracy, 0
+            self._kept = [_copied(module) for module in learner.answering]
+
+    def put_back(self, learner: Learner) -> None:
+        """Give `learner` the weights of the best epoch to answer with."""
+        for module, values in zip(learner.answering, self._kept, strict=bool(self._kept)):
+            module.load_state_dict(values)
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` takes."""
+        return {"best": self._best, "since": self._since, "kept": self._kept}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `state` gave."""
+        self._best, self._since, self._kept = state["best"], state["since"], state["kept"]
+
+
+def _copied(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in module.state_dict().items()}

@@ -1,0 +1,152 @@
+"""Early stop: who is held out, when a stage ends, whose weights answer, and that a run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from pate_fed.learning import EpochRecord, Student, StudentSettings, train_student, training
+from pate_fed.learning.sets import Sets
+from pate_fed.learning.stopping import EarlyStop, held_out_part
+from pate_fed.learning.trainer import Trainer
+
+MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
+PATIENT = StudentSettings(name="gan", epochs=8, batch_size=50, patience=2, held_out=0.25, ema_decay=0.0)
+
+
+def _student(
+    images: NDArray[np.uint8], labels: NDArray[np.int64], settings: StudentSettings, **given: object
+) -> Student:
+    return train_student(
+        images,
+        labelled_index=np.arange(len(labels)),
+        labels=labels,
+        num_classes=4,
+        settings=settings,
+        seed=0,
+        **given,  # type: ignore[arg-type]
+    )
+
+
+class Scores:
+    """Says how many held-out labels are met, a number an epoch, and keeps what each student answers."""
+
+    def __init__(self, shares: list[float], images: NDArray[np.uint8]) -> None:
+        self._left, self._images = iter(shares), images
+        self.answers: list[NDArray[np.float32]] = []
+
+    def __call__(self, student: Student, *, images: NDArray[np.uint8] | None, labels: object) -> float | None:
+        if images is None:
+            return None  # there is no test part
+        self.answers.append(student.predict_proba(self._images))
+        return next(self._left)
+
+
+def test_the_part_is_the_same_each_time_and_of_the_share() -> None:
+    first, again = (held_out_part(200, PATIENT, seed=3) for _ in range(2))
+    other = held_out_part(200, PATIENT, seed=4)
+    assert first is not None and again is not None and other is not None
+    assert first.sum() == other.sum() == 50 and torch.equal(first, again) and not torch.equal(first, other)
+
+
+@pytest.mark.parametrize(("count", "share"), [(37, 0.25), (99, 0.09), (10, 0.99)])
+def test_too_few_labels_hold_nothing_out(count: int, share: float) -> None:
+    assert held_out_part(count, replace(PATIENT, held_out=share), seed=0) is None
+    assert held_out_part(1000, replace(PATIENT, patience=None), seed=0) is None
+    part = held_out_part(40, PATIENT, seed=0)
+    assert part is not None and part.sum() == 10
+
+
+def test_with_too_few_labels_all_teach_for_all_epochs(stripes: MakeStripes) -> None:
+    images, labels = stripes(60)
+    settings = replace(PATIENT, epochs=3, patience=1)
+    student = _student(images, labels[:20], settings)
+    assert [record.held_out_share for record in student.history] == [None] * 3
+    plain = _student(images, labels[:20], replace(settings, patience=None))
+    assert np.array_equal(student.predict_proba(images), plain.predict_proba(images))
+
+
+def test_held_out_labels_do_not_teach(stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = stripes(80)
+    seen: list[Sets] = []
+    true = Trainer.run_epoch
+
+    def spy(trainer: Trainer, epoch: int, sets: Sets) -> EpochRecord:
+        seen.append(sets)
+        return true(trainer, epoch, sets)
+
+    monkeypatch.setattr(Trainer, "run_epoch", spy)
+    _student(images, labels[:60], replace(PATIENT, epochs=1))
+    (sets,) = seen
+    held = held_out_part(60, PATIENT, seed=0)
+    assert held is not None
+    assert sets.labelled.tolist() == np.flatnonzero(~held.numpy()).tolist()
+    assert set(np.flatnonzero(held.numpy())) < set(sets.unlabelled.tolist())  # but they are public inputs
+    assert len(sets.labelled) + len(sets.unlabelled) == 80
+
+
+@pytest.mark.parametrize("name", ["gan", "vat", "fixmatch"])
+def test_the_best_epochs_weights_answer(
+    stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    images, labels = stripes(60)
+    scores = Scores([0.5, 0.7, 0.7, 0.6], images)
+    monkeypatch.setattr(training, "_accuracy", scores)
+    student = _student(images, labels, replace(PATIENT, name=name))
+    assert [record.held_out_share for record in student.history] == [0.5, 0.7, 0.7, 0.6]
+    found = student.predict_proba(images)
+    assert [np.array_equal(found, each) for each in scores.answers] == [False, True, False, False]
+
+
+def test_the_best_weights_answer_where_no_stage_ends_early(
+    stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, labels = stripes(60)
+    scores = Scores([0.5, 0.7, 0.6], images)
+    monkeypatch.setattr(training, "_accuracy", scores)
+    student = _student(images, labels, replace(PATIENT, epochs=3))
+    assert np.array_equal(student.predict_proba(images), scores.answers[1])
+
+
+def test_each_stage_ends_by_itself(stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = stripes(60)
+    scores = Scores([0.5, 0.4, 0.4, *(0.1, 0.2, 0.2, 0.3, 0.3, 0.3)], images)
+    monkeypatch.setattr(training, "_accuracy", scores)
+    student = _student(images, labels, replace(PATIENT, name="pate++", noise_rate=0.2))
+    assert [record.stage for record in student.history] == [1] * 3 + [2] * 6
+    assert [record.epoch for record in student.history] == list(range(1, 10))
+    assert np.array_equal(student.predict_proba(images), scores.answers[6])
+    assert student.counts is not None and len(student.counts) <= 45
+
+
+@pytest.mark.parametrize("name", ["supervised", "pate++", "fixmatch"])
+@pytest.mark.parametrize("stop", [1, 2, 3])
+def test_a_stopped_run_goes_on_to_the_same_student(
+    stripes: MakeStripes, tmp_path: Path, name: str, stop: int
+) -> None:
+    images, labels = stripes(80)
+    settings = replace(PATIENT, name=name, epochs=4, patience=2, noise_rate=0.2, learning_rate=0.05)
+    whole = _student(images, labels[:60], settings)
+
+    def stopping(record: EpochRecord) -> None:
+        if record.epoch == stop:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "student.checkpoint"
+    with pytest.raises(KeyboardInterrupt):
+        _student(images, labels[:60], settings, checkpoint=path, on_epoch=stopping)
+    resumed = _student(images, labels[:60], settings, checkpoint=path)
+    assert resumed.history == whole.history
+    assert np.array_equal(resumed.predict_proba(images), whole.predict_proba(images))
+    assert not path.exists()
+
+
+def test_without_patience_nothing_stops() -> None:
+    stop = EarlyStop(None)
+    assert not stop.over and stop.state() == {"best": -1.0, "since": 0, "kept": []}
