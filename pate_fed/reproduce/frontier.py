@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.learning import StudentSettings
+from pate_fed.reproduce.pictures import draw_panels
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import append_row, read_rows
 from pate_fed.reproduce.votes import TRAINED, teachers_totals
@@ -28,14 +30,27 @@ __all__ = ["LABELS", "FrontierRun", "reproduce_frontier", "sigma_for"]
 DELTA = 1e-5
 EPOCHS = 10  # of each stage of a student
 LABELS = {0.5: 500, 1.0: 800, 2.0: 1000, 3.0: 1300, 4.05: 1500, 5.04: 2000, 6.0: 2200}
-TEACHERS = ("small-cnn", "encoder-head")
-SLOW_EPSILONS = (4.05, 5.04, 2.0, 1.0)  # in this order, for students that take minutes each
-SLOW_STUDENTS = ("supervised", "gan", "co-teaching", "pate++")
+TEACHERS = ("small-cnn", "hog-linear", "encoder-head")
+SLOW_EPSILONS = (4.05, 2.0, 5.04, 1.0, 0.5, 3.0, 6.0)  # in this order, for students that take a minute each
+SLOW_STUDENTS = ("supervised", "gan", "co-teaching", "pate+", "pate++", "vat", "fixmatch")
+MARKS = {
+    "encoder-head": ("o", "#1b6f8a"),
+    "supervised": ("s", "#9e9e9e"),
+    "gan": ("D", "#b5651d"),
+    "co-teaching": ("^", "#7a9a01"),
+    "pate+": ("<", "#d4a017"),
+    "pate++": ("v", "#8a1b5c"),
+    "vat": ("p", "#4b5fa8"),
+    "fixmatch": ("h", "#2e8b57"),
+}
 OTHERS = {
     "PATE++, published": {4.05: 79.6, 5.04: 82.9},
     "central DP-SGD, ScatterNet": {3.0: 89.7},
     "central DP-SGD, CNN": {3.0: 86.0},
 }
+
+
+Curve = tuple[str, str, list[tuple[float, list["FrontierRun"]]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +100,12 @@ def reproduce_frontier(plan: Reproduction, say: Callable[[str], None]) -> list[s
             runs.append(_train(plan, dataset, totals, (teacher, student, epsilon, seed)))
             append_row(path, runs[-1])
             say(f"{teacher}, {student}, ε {epsilon:g}, seed {seed}: {100 * runs[-1].accuracy:.1f} %")
+            if student in SLOW_STUDENTS:
+                _write(plan, runs)  # the whole takes hours: what there is can be looked at
+    return _write(plan, runs)
+
+
+def _write(plan: Reproduction, runs: list[FrontierRun]) -> list[str]:
     runs = [run for run in runs if run.seed < plan.seeds]
     lines = list(_lines(runs))
     (plan.out_dir / "frontier.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -139,7 +160,7 @@ def _train(
     )
 
 
-def _curves(runs: list[FrontierRun]) -> Iterator[tuple[str, str, list[tuple[float, list[FrontierRun]]]]]:
+def _curves(runs: list[FrontierRun]) -> Iterator[Curve]:
     """Teacher, student, and the runs at each ε."""
     for teacher in TEACHERS:
         for student in ("encoder-head", *SLOW_STUDENTS):
@@ -174,31 +195,35 @@ def _lines(runs: list[FrontierRun]) -> Iterator[str]:
 
 
 def _draw(path: Path, runs: list[FrontierRun]) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    """A panel for each kind of teacher, on one scale, with what others published in each."""
+    curves = list(_curves(runs))
+    teachers = [teacher for teacher in TEACHERS if any(curve[0] == teacher for curve in curves)]
+    labels = "data-independent ε at δ 1e-5", "accuracy on the last 1,000 test images, %"
+    draw_panels(
+        path,
+        [(f"teachers {teacher}", *labels) for teacher in teachers],
+        lambda panels: _draw_curves(dict(zip(teachers, panels, strict=True)), curves),
+    )
 
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    marks = {"encoder-head": "o", "supervised": "s", "gan": "D", "co-teaching": "^", "pate++": "v"}
-    colours = {"small-cnn": "#b5651d", "encoder-head": "#1b6f8a"}
-    for teacher, student, points in _curves(runs):
+
+def _draw_curves(panels: dict[str, Any], curves: list[Curve]) -> None:
+    for teacher, student, points in curves:
         means, sds = zip(*(_spread(some) for _, some in points), strict=True)
-        axes.errorbar(
+        panels[teacher].errorbar(
             [epsilon for epsilon, _ in points],
             means,
             yerr=np.nan_to_num(sds),
-            marker=marks[student],
-            color=colours[teacher],
-            linewidth=2 if student == "encoder-head" else 0.8,
+            marker=MARKS[student][0],
+            color=MARKS[student][1],
+            linewidth=2 if student == "encoder-head" else 0.9,
+            markersize=5,
             capsize=2,
-            label=f"teachers {teacher}, student {student}",
+            label=f"student {student}",
         )
-    for (name, figures), mark in zip(OTHERS.items(), ("*", "P", "X"), strict=True):
-        axes.plot(list(figures), list(figures.values()), mark, color="#333333", markersize=11, label=name)
-    axes.set_xlabel("data-independent ε at δ 1e-5")
-    axes.set_ylabel("accuracy on the last 1,000 test images, %")
-    axes.set_xlim(0, 6.3)
-    axes.legend(fontsize=8, loc="lower right")
-    axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=120)
+    lowest = min([min(_spread(some)[0] for _, some in points) for *_, points in curves], default=70.0)
+    for axes in panels.values():
+        for (name, figures), mark in zip(OTHERS.items(), ("*", "P", "X"), strict=True):
+            axes.plot(list(figures), list(figures.values()), mark, color="#333333", markersize=9, label=name)
+        axes.set_xlim(0, 6.3)
+        axes.set_ylim(max(0.0, lowest - 3), 92)
+        axes.legend(fontsize=7, loc="lower right")

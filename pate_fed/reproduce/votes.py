@@ -39,7 +39,7 @@ def teachers_totals(
     for number, part in enumerate(parts):
         said = next(votes) if votes else _one(dataset, part, number, teacher, device)
         totals[np.arange(len(asked)), said] += 1
-        say(f"teacher {number + 1} of {TEACHERS}")
+        _count(say, number + 1, len(parts))
     np.savez_compressed(path, totals=totals.astype(np.uint8))
     return totals
 
@@ -60,9 +60,15 @@ def ensemble_totals(
     totals = np.zeros((len(dataset.public_images[:TRAINED]), int(dataset.private_labels.max()) + 1), np.int64)
     for number, said in enumerate(_plain(dataset, parts, device)):
         totals[np.arange(len(totals)), said] += 1
-        say(f"teacher {number + 1} of {count}")
+        _count(say, number + 1, count)
     np.savez_compressed(path, totals=totals.astype(np.uint16))
     return totals
+
+
+def _count(say: Callable[[str], None], number: int, count: int) -> None:
+    """Say every twentieth part of the way: a line for each teacher would push everything else away."""
+    if 20 * number // count > 20 * (number - 1) // count:
+        say(f"teacher {number} of {count}")
 
 
 def read_totals(path: Path) -> NDArray[np.int64]:
