@@ -101,10 +101,17 @@ class FixMatch(Learner):
         super().__init__(settings, [network])
         self.network, self.average, self.views = network, self.averages[0], views
         self.unlabelled_weight, self.mixup = unlabelled_weight, mixup
-        self._optimiser: torch.optim.Optimizer = torch.optim.Adam(self.weights, lr=settings.learning_rate)
+        self._optimiser: torch.optim.Optimizer = torch.optim.Adam(
+            self.weights, lr=settings.learning_rate, fused=True
+        )
         if sgd:
             self._optimiser = torch.optim.SGD(
-                self.weights, lr=settings.learning_rate, momentum=0.9, nesterov=True, weight_decay=5e-4
+                self.weights,
+                lr=settings.learning_rate,
+                momentum=0.9,
+                nesterov=True,
+                weight_decay=5e-4,
+                fused=True,
             )
 
     @property
