@@ -67,8 +67,9 @@ def train(
     unlabelled: Ints | None = None,
     unlabelled_weight: float = 1.0,
     mixup: float = 0.0,
+    kept: float = 1.0,
 ) -> Classifier:
-    """One network, with averaged weights, from labels of some public inputs.
+    """One network, with averaged weights, from labels of some public inputs; for `kept` see `FixMatch`.
 
     Shapes: `index` int64 (m,) into the inputs, `targets` int64 (m,), or probabilities float (m, K);
     `unlabelled` int64 (u,), all inputs where it is None.
@@ -90,6 +91,7 @@ def train(
             unlabelled_weight=unlabelled_weight,
             mixup=mixup,
             sgd=settings.sgd,
+            kept=kept,
         )
         every = np.arange(len(public)) if unlabelled is None else unlabelled
         sets = Sets(
@@ -116,7 +118,13 @@ def ldp_normal(
     return train(public, index, targets, settings, seed=seed, unlabelled_weight=0.0, mixup=mixup)
 
 
-def ldp_ssl(public: PublicInputs, label: Ints, settings: LearnSettings, *, seed: int) -> Classifier:
-    """LDP-SSL: FixMatch on all inputs with the labels there are (-1: none)."""
+def ldp_ssl(
+    public: PublicInputs, label: Ints, settings: LearnSettings, *, seed: int, kept: float = 1.0
+) -> Classifier:
+    """LDP-SSL: FixMatch on all inputs with the labels there are (-1: none).
+
+    `kept` is the probability with which randomised response left a label as it was, which is public. The
+    paper learns the responses as they are, and a network that does is never sure of any class.
+    """
     index = np.flatnonzero(label != NO_LABEL)
-    return train(public, index, label[index], settings, seed=seed)
+    return train(public, index, label[index], settings, seed=seed, kept=kept)

@@ -195,20 +195,22 @@ class _Run:
     def learn(self, labels: PrivateLabels, learner: str) -> Outcome:
         """One of the learners from labels that are there."""
         public, settings = self.public, self.settings
+        response = RandRes(num_classes=public.num_classes, epsilon=self.epsilon)
+        kept = response.probability if labels.delta == 0.0 else 1.0
         if learner in ("normal", "mixup"):
             mixup = MIXUP if learner == "mixup" else 0.0
             return self._learnt(
                 labels, [ldp_normal(public, labels, settings.learn, seed=self.seed, mixup=mixup)]
             )
         if learner == "ssl":
-            return self._learnt(labels, [ldp_ssl(public, labels.label, settings.learn, seed=self.seed)])
+            network = ldp_ssl(public, labels.label, settings.learn, seed=self.seed, kept=kept)
+            return self._learnt(labels, [network])
         if learner == "aug-descent":
-            response = RandRes(num_classes=public.num_classes, epsilon=self.epsilon)
             descent = DescentSettings(
                 learn=replace(settings.learn, learning_rate=settings.learn.learning_rate / 3),
                 warm_up=max(1, settings.learn.epochs // 3),
                 unlabelled_weight=LIGHT_WEIGHT if public.light else settings.descent_weight,
-                most_clean=response.probability if labels.delta == 0.0 else 1.0,
+                most_clean=kept,
                 strong_only=not public.light,
             )
             return self._learnt(labels, aug_descent(public, labels.label, descent, seed=self.seed))

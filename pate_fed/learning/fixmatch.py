@@ -23,7 +23,7 @@ from torch import Tensor
 from pate_fed.learning.coteaching import keep_rate, select_small_losses
 from pate_fed.learning.features import Encoder
 from pate_fed.learning.learner import Learner, check_finite
-from pate_fed.learning.losses import masked_mean, supervised_losses
+from pate_fed.learning.losses import masked_mean, response_losses, supervised_losses
 from pate_fed.learning.models import (
     SETTLED_BY,
     Classifier,
@@ -85,7 +85,8 @@ class FixMatch(Learner):
     `unlabelled_weight` 0 leaves plain supervised learning of weak views; `mixup` is the parameter of the Beta
     law by which labelled inputs and their labels are mixed in pairs (Zhang et al., ICLR 2018), 0 for none.
     Labels may be classes, int64 (m,), or probabilities, float (m, K). `sgd` takes SGD with Nesterov's
-    momentum 0.9 and weight decay 5e-4 in place of Adam.
+    momentum 0.9 and weight decay 5e-4 in place of Adam. `kept` below 1 says with what probability a label, a
+    class, is the true one, every other being as likely: the network then learns the true class.
     """
 
     def __init__(
@@ -97,10 +98,11 @@ class FixMatch(Learner):
         unlabelled_weight: float = 1.0,
         mixup: float = 0.0,
         sgd: bool = False,
+        kept: float = 1.0,
     ) -> None:
         super().__init__(settings, [network])
         self.network, self.average, self.views = network, self.averages[0], views
-        self.unlabelled_weight, self.mixup = unlabelled_weight, mixup
+        self.unlabelled_weight, self.mixup, self.kept = unlabelled_weight, mixup, kept
         self._optimiser: torch.optim.Optimizer = torch.optim.Adam(
             self.weights, lr=settings.learning_rate, fused=True
         )
@@ -188,7 +190,7 @@ class FixMatch(Learner):
             unsupervised = torch.where(sure >= CONFIDENCE, supervised_losses(strong, guess), 0.0).mean()
         else:
             seen = self.network.logits(x)
-        losses = supervised_losses(seen, y)
+        losses = supervised_losses(seen, y) if self.kept == 1 else response_losses(seen, y, kept=self.kept)
         every = torch.ones(len(x), dtype=torch.bool, device=self.device)
         keep = select_small_losses(losses.detach(), every, rate=rate)
         supervised = masked_mean(losses, keep)

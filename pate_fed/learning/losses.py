@@ -13,7 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["feature_matching_loss", "masked_mean", "supervised_losses", "unsupervised_loss"]
+__all__ = [
+    "feature_matching_loss",
+    "masked_mean",
+    "response_losses",
+    "supervised_losses",
+    "unsupervised_loss",
+]
 
 
 def supervised_losses(logits: Tensor, labels: Tensor) -> Tensor:
@@ -22,6 +28,17 @@ def supervised_losses(logits: Tensor, labels: Tensor) -> Tensor:
     Shapes: logits (n, K), labels int64 (n,), result (n,).
     """
     return F.cross_entropy(logits, labels, reduction="none")
+
+
+def response_losses(logits: Tensor, labels: Tensor, *, kept: float) -> Tensor:
+    """-log of the probability of a label that is the true one with probability `kept`, else any other alike.
+
+    The logits stay those of the true class (forward correction: Patrini et al., "Making deep neural networks
+    robust to label noise", CVPR 2017). Shapes: logits (n, K), labels int64 (n,), result (n,).
+    """
+    other = (1 - kept) / (logits.shape[1] - 1)
+    true = logits.softmax(dim=1).gather(1, labels[:, None]).squeeze(1)
+    return -torch.log(other + (kept - other) * true)
 
 
 def unsupervised_loss(real_logits: Tensor, fake_logits: Tensor) -> Tensor:

@@ -292,7 +292,8 @@ def _tables(dataset: str, runs: list[LabelRun]) -> Iterator[str]:
         yield _row(f"  {method}", [_cell([run.accuracy for run in at(method, e)]) for e in EPSILONS])
         if method in PAPER:
             yield _row("    published", ["-", *map(str, PAPER[method])])
-    yield _row("  best of ours", [_best({m: _mean(at(m, e)) for m in OURS}) for e in EPSILONS])
+    best = [f"ε {e:g} {_best({m: _mean(at(m, e)) for m in OURS})}" for e in EPSILONS]
+    yield "  best of ours: " + ", ".join(best)
     plain = _cell([run.accuracy for run in at(NON_PRIVATE, 0.0)])
     yield f"  true labels, not private: {plain} (published {PAPER_NON_PRIVATE})"
     yield _row("kept by DenoiseSSL, RandRes", heads)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import PateFedError
 from pate_fed.learning import Student, StudentSettings, fixmatch, train_student
-from pate_fed.learning.fixmatch import FixMatch, shifted, strong_view, weak_view
+from pate_fed.learning.fixmatch import FixMatch, ImageViews, shifted, strong_view, weak_view
 from pate_fed.learning.inputs import to_tensor
+from pate_fed.learning.models import build_discriminator
 from pate_fed.learning.sets import Sets
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
@@ -87,3 +88,25 @@ def test_divergence_is_named(stripes: MakeStripes, monkeypatch: pytest.MonkeyPat
         train_student(
             images, labelled_index=np.arange(20), labels=labels[:20], num_classes=4, settings=QUICK, seed=0
         )
+
+
+def test_a_network_that_knows_the_responses_law_is_sure_of_the_true_class(stripes: MakeStripes) -> None:
+    """Four classes, labels kept with probability 0.6: the law makes up for what responses hide."""
+    images, truth = stripes(1200)
+    rng = np.random.default_rng(0)
+    labels = np.where(rng.random(1200) < 0.6, truth, (truth + rng.integers(1, 4, 1200)) % 4)
+    pixels, found = to_tensor(images, "cpu"), {}
+    for kept in (1.0, 0.6):
+        torch.manual_seed(0)
+        settings = StudentSettings(name="fixmatch", epochs=5, batch_size=40, noise_rate=0.0)
+        network = build_discriminator("small-cnn", images.shape[1:], 4, dropout=0.0, input_noise=0.1)
+        network.front.fit(pixels)
+        learner = FixMatch(settings, network, ImageViews(pixels, network.front), kept=kept)
+        sets = Sets.of(np.arange(1200), labels.astype(np.int64), None, count=1200, device="cpu")
+        for _ in learner.run(sets):
+            pass
+        with torch.no_grad():
+            found[kept] = learner.average(pixels).softmax(dim=1)
+    right = {kept: float((p.argmax(dim=1).numpy() == truth).mean()) for kept, p in found.items()}
+    assert right[0.6] > 0.9 and right[0.6] >= right[1.0] - 0.02
+    assert float(found[1.0].max(dim=1).values.mean()) < 0.75 < float(found[0.6].max(dim=1).values.mean())

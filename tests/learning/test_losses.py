@@ -14,6 +14,7 @@ from pate_fed.learning.coteaching import exchange, keep_rate, select_small_losse
 from pate_fed.learning.losses import (
     feature_matching_loss,
     masked_mean,
+    response_losses,
     supervised_losses,
     unsupervised_loss,
 )
@@ -36,6 +37,16 @@ def test_supervised_losses_are_the_papers() -> None:
         p = _with_generated_class(logits)[row]
         # p(y | x, y < K + 1): the generated class is conditioned away.
         assert found[row].item() == pytest.approx(-math.log(p[labels[row]] / (1 - p[5])))
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.232, 1.0])
+def test_response_losses_go_through_the_plain_matrix(kept: float) -> None:
+    logits, labels = torch.randn(6, 10, dtype=torch.float64), torch.arange(6)
+    matrix = torch.full((10, 10), (1 - kept) / 9, dtype=torch.float64).fill_diagonal_(kept)
+    plain = [
+        -math.log(float(row.softmax(0) @ matrix[:, label])) for row, label in zip(logits, labels, strict=True)
+    ]
+    assert response_losses(logits, labels, kept=kept).tolist() == pytest.approx(plain)
 
 
 def test_the_unsupervised_loss_is_half_the_papers() -> None:
