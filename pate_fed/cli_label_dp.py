@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.arguments import Parser
 from pate_fed.errors import InputError
+from pate_fed.hosting import add_address_options
 
 if TYPE_CHECKING:
-    from pate_fed.label_dp.hospitals import Hospitals
+    from pate_fed.label_dp.hospitals import Hospitals, Place
     from pate_fed.label_dp.methods import Outcome
     from pate_fed.label_dp.public import PublicInputs
+    from pate_fed.label_dp.terms import LabelTerms
 
 __all__ = ["add_label_dp_command"]
 
+_KEY_DAYS = 365
 _SETS = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10", "files")
 
 
@@ -59,6 +62,9 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
         help="--hospitals: in this process (default: each answers within milliseconds) or on Ray",
     )
     made.add_argument("--policy", metavar="FILE", help="--hospitals: the policy.toml that each of them has")
+    apart = made.add_argument_group("hospitals with processes of their own, python -m pate_fed.client")
+    apart.add_argument("--init", metavar="DIR", help="make this study's keys in a new folder, and stop there")
+    add_address_options(apart)
     made.add_argument("--device", default="cpu", metavar="NAME", help="cpu (default), cuda or auto")
     made.add_argument("--seed", type=int, help="seeded noise, which protects nobody: for simulation")
     made.add_argument("--out", metavar="DIR", help="metrics.json, labels.npz and student.ts go there")
@@ -96,17 +102,20 @@ def _learn(arguments: argparse.Namespace) -> int:
     from pate_fed.label_dp import RandRes, check_every_class
     from pate_fed.label_dp.clusters import find_clusterer
     from pate_fed.label_dp.learners import LearnSettings
-    from pate_fed.label_dp.methods import MethodSettings, run_method
+    from pate_fed.label_dp.methods import MethodSettings, check_method, run_method
     from pate_fed.label_dp.public import PublicInputs
     from pate_fed.label_dp.teachers import TeachSettings
     from pate_fed.privacy import noise_from_seed
 
-    images, labels, tests, classes = _data(arguments)
-    check_every_class(labels, classes)
+    check_method(arguments.method, at_hospitals=arguments.hospitals is not None)
+    apart = _are_apart(arguments)
+    images, labels, tests, classes = _data(arguments, apart=apart)
+    if labels is not None:
+        check_every_class(labels, classes)
     RandRes(num_classes=classes, epsilon=arguments.epsilon)  # ε is refused before the work, not after
     out = None if arguments.out is None else _folder(Path(arguments.out))
     noise, seed = noise_from_seed(arguments.seed), arguments.seed or 0
-    hospitals = _hospitals(arguments, images, labels, classes)
+    hospitals = _hospitals(arguments, images, labels, classes, out)
     started = time.monotonic()
     public = PublicInputs(
         images,
@@ -125,6 +134,8 @@ def _learn(arguments: argparse.Namespace) -> int:
         teach=TeachSettings(num_teachers=arguments.teachers),
         hospitals=hospitals,
     )
+    if arguments.init is not None and hospitals is not None:
+        return _init(arguments, hospitals.terms_of(arguments.method, public, settings, arguments.epsilon))
     outcome = run_method(
         arguments.method,
         public,
@@ -145,46 +156,105 @@ def _learn(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _hospitals(arguments: argparse.Namespace, images: Any, labels: Any, classes: int) -> Hospitals | None:
-    """Those that have the labels, each an equal part at random; None where one place has all."""
+def _init(arguments: argparse.Namespace, terms: LabelTerms) -> int:
+    """Keys for the study of these terms; hospitals are admitted with `pate-fed study admit`."""
+    from pate_fed.identity import Authority
+
+    made = Authority.init(
+        Path(arguments.init), address=arguments.address, terms=terms.to_json(), days=_KEY_DAYS
+    )
+    print(f"made {made.folder}: the study's authority and the coordinator's keys, for {_KEY_DAYS} days")
+    print(f"authority's fingerprint (tell every hospital another way): {made.fingerprint}")
+    print(f"admit each hospital with pate-fed study admit, then: the same command, --tls-dir {made.folder}")
+    return 0
+
+
+def _hospitals(
+    arguments: argparse.Namespace, images: Any, labels: Any, classes: int, out: Path | None
+) -> Hospitals | None:
+    """Those that have the labels; None where one place has all."""
     if arguments.hospitals is None:
         for name in ("quorum", "backend", "policy"):
             if (value := getattr(arguments, name)) is not None:
                 raise InputError(f"--{name} {value}: goes with --hospitals")
         return None
-    import numpy as np
-
     from pate_fed.data import pool_digest
     from pate_fed.label_dp.hospitals import Hospitals
     from pate_fed.report import make_progress
 
-    if not 1 <= arguments.hospitals <= len(labels):
-        raise InputError(f"--hospitals {arguments.hospitals}: 1 to {len(labels)} (records) is meant")
-    order = np.random.default_rng([3, arguments.seed or 0]).permutation(len(labels))
+    if not 1 <= arguments.hospitals <= len(images):
+        raise InputError(f"--hospitals {arguments.hospitals}: 1 to {len(images)} (records) is meant")
     found = Hospitals(
-        parts=tuple(np.array_split(order, arguments.hospitals)),
-        labels=labels,
+        place=_place(arguments, labels, out),
+        pool_size=len(images),
         pool_digest=pool_digest(images),
         num_classes=classes,
-        backend=arguments.backend or "inline",
         quorum=0.8 if arguments.quorum is None else arguments.quorum,
         seed=arguments.seed,
-        policy=None if arguments.policy is None else Path(arguments.policy),
         progress=make_progress(quiet=False),
     )
     found.check(arguments.method)
     return found
 
 
-def _data(arguments: argparse.Namespace) -> tuple[Any, Any, tuple[Any, Any] | None, int]:
-    """Images, private labels, a test part if there is one, and the number of classes."""
+def _place(arguments: argparse.Namespace, labels: Any, out: Path | None) -> Place:
+    """Processes of their own or, where labels are here, hospitals with an equal part each, at random."""
+    import numpy as np
+
+    from pate_fed.label_dp.hospitals import Separate, Simulated
+
+    if labels is None:
+        from pate_fed.hosting import open_host
+
+        host = None if arguments.init is not None else open_host(arguments, quiet=False)
+        return Separate(count=arguments.hospitals, host=host, folder=(out or Path()) / "flower")
+    order = np.random.default_rng([3, arguments.seed or 0]).permutation(len(labels))
+    return Simulated(
+        parts=tuple(np.array_split(order, arguments.hospitals)),
+        labels=labels,
+        backend=arguments.backend or "inline",
+        policy=None if arguments.policy is None else Path(arguments.policy),
+    )
+
+
+def _are_apart(arguments: argparse.Namespace) -> bool:
+    """Whether hospitals have processes of their own; what does not go with that is refused."""
+    names = ("init", "address", "tls_dir", "insecure", "insecure_anywhere")
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name)]
+    if not given:
+        return False
+    if arguments.hospitals is None:
+        raise InputError(f"{given[0]}: give --hospitals N too, how many will connect")
+    for name in ("seed", "backend", "policy", "labels"):
+        if (value := getattr(arguments, name)) is not None:
+            raise InputError(f"--{name} {value} with {given[0]}: hospitals that connect have their own")
+    if arguments.init is not None:
+        from pate_fed.flower.processes import split_address
+
+        address = arguments.address
+        if address is None or split_address(address, option="--address")[1] is None:
+            raise InputError(
+                f"--init {arguments.init}: give --address HOST:PORT too, where hospitals connect"
+            )
+    elif arguments.out is None:
+        raise InputError(f"{given[0]}: give --out DIR too; the connection's files go there")
+    return True
+
+
+def _data(arguments: argparse.Namespace, *, apart: bool) -> tuple[Any, Any, tuple[Any, Any] | None, int]:
+    """Images, private labels (None where hospitals have them), a test part if any, the number of classes."""
     import numpy as np
 
     if arguments.dataset == "files":
-        images, labels = _pictures(arguments.images, "--images"), _vector(arguments.labels, "--labels")
-        if len(images) != len(labels):
+        images = _pictures(arguments.images, "--images")
+        labels = None if apart else _vector(arguments.labels, "--labels")
+        if labels is not None and len(images) != len(labels):
             raise InputError(f"--labels {arguments.labels}: {len(labels)} labels for {len(images)} images")
-        classes = int(labels.max()) + 1 if arguments.classes is None else arguments.classes
+        classes = arguments.classes
+        if classes is None:
+            if labels is None:
+                raise InputError("give --classes K: no labels are here that would tell how many there are")
+            classes = int(labels.max()) + 1
         tests = None
         if arguments.test_images is not None:
             tests = (
@@ -203,7 +273,8 @@ def _data(arguments: argparse.Namespace) -> tuple[Any, Any, tuple[Any, Any] | No
     if not 1 <= count <= len(found.private_labels):
         raise InputError(f"--records {count}: 1 to {len(found.private_labels)} is meant")
     images, labels = np.asarray(found.private_images)[:count], np.asarray(found.private_labels)[:count]
-    return images, labels, (np.asarray(found.public_images), found.public_labels), found.num_classes
+    tests = np.asarray(found.public_images), found.public_labels
+    return images, None if apart else labels, tests, found.num_classes
 
 
 def _pictures(given: str | None, option: str) -> Any:
@@ -290,7 +361,7 @@ def _lines(outcome: Outcome, right: float | None, out: Path | None, more: list[s
     private = [f"{named(k)} {shown(v)}" for k, v in outcome.facts.items() if k.endswith("_measured")]
     lines = [f"{outcome.method}: {labels.words()}", *more]
     lines += ["; ".join(public)] if public else []
-    lines.append(f"from the true labels, not to be published: {'; '.join(private)}")
+    lines += [f"from the true labels, not to be published: {'; '.join(private)}"] if private else []
     tail = f" report={out / 'metrics.json'}" if out is not None else ""
     accuracy = "null" if right is None else f"{right:.4f}"
     lines.append(

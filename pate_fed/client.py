@@ -22,7 +22,7 @@ from pate_fed.arguments import Parser
 from pate_fed.connection import Connection
 from pate_fed.errors import InputError, PateFedError, PolicyError
 from pate_fed.launch import INTERRUPTED, terminating
-from pate_fed.protocol import END, SUM, TEACH, VOTES, Refusal
+from pate_fed.protocol import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal
 from pate_fed.secure_sum import SumRefusal, read_reply
 from pate_fed.secure_sum.messages import MaskedVector, SumRefused
 from pate_fed.secure_sum.messages import Reply as SumMessage
@@ -160,6 +160,12 @@ class _Hospital:
             self._say(f"{self._name}: refused: {refused.value}")
         elif done.message_type == TEACH:
             self._say(f"{self._name}: agreed to the terms, teachers ready ({done.seconds:.1f} s)")
+        elif done.message_type == LABELS:
+            noisy = len(np.asarray(done.reply["label"]))
+            what = f"{noisy} labels after randomised response sent" if noisy else "ready to count"
+            self._say(f"{self._name}: agreed to the terms, {what} ({done.bytes_out} bytes)")
+        elif done.message_type == COUNTS and _is_masked_vote(done):
+            self._say(f"{self._name}: noisy counts sent under masks ({done.bytes_out} bytes)")
         elif done.message_type == VOTES or _is_masked_vote(done):
             queries = len(np.asarray(done.request["index"]))
             self._queries += queries
@@ -217,7 +223,7 @@ def _refusal(done: Exchange) -> Refusal | None:
 
 
 def _sum_step(done: Exchange) -> SumMessage | None:
-    step = done.reply.get("step") if done.message_type == SUM else None
+    step = done.reply.get("step") if done.message_type in (SUM, COUNTS) else None
     return read_reply(step) if isinstance(step, bytes) else None
 
 
@@ -310,6 +316,7 @@ def _parser() -> Parser:
         metavar="PATH",
         required=True,
         help="this hospital's records: a CSV, an .npz (x, y), a folder of images by class or of idx files; "
+        "with private labels a CSV of index,label; "
         "part:I rehearses with the part that party I of a simulation of --config gets",
     )
     parser.add_argument(

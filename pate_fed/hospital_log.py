@@ -51,6 +51,9 @@ def _words(event: dict[str, Any]) -> str:
         return f"{when}  sent {event['bytes']} bytes ({event['message_type']})"
     if kind == "voted":
         return f"{when}  voted on {event['queries']} queries"
+    if kind == "labelled":
+        what = f"{event['mechanism']}, ε={event['epsilon']:.4g} δ={event['delta']:g}"
+        return f"{when}  answered about its labels ({what})"
     if kind == "refused":
         reason = Refusal.__members__.get(str(event["reason"]))
         return f"{when}  refused: {event['reason'] if reason is None else reason.value}"

@@ -16,12 +16,22 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
-from pate_fed.errors import IntegrityError
+from pate_fed.errors import IntegrityError, PateFedError
 from pate_fed.label_dp.release import NO_LABEL
 from pate_fed.label_dp.terms import LabelTerms
-from pate_fed.protocol import COUNTS, LABELS, RELEASE, LabelReply, LabelRequest, Record, VoteRequest
+from pate_fed.launch import INTERRUPTED
+from pate_fed.protocol import (
+    COUNTS,
+    LABELS,
+    RELEASE,
+    EndRequest,
+    LabelReply,
+    LabelRequest,
+    Record,
+    VoteRequest,
+)
 from pate_fed.report import Progress
-from server.exchange import CONNECT_S, Answer, exchange, wait_for_nodes, window_for
+from server.exchange import CONNECT_S, Answer, Stopped, exchange, wait_for_nodes, window_for
 from server.masked import ROUNDS, MaskedRounds
 from server.rounds import Member, admit_party, expect, name_of, require_quorum
 
@@ -63,10 +73,32 @@ class LabelCoordinator:
         self._terms, self._clusters = terms, _NO_CLUSTERS if clusters is None else clusters
         self._progress, self._stop, self._timeout_s = progress, stop, timeout_s
         self._window = window_for(backend) or _AT_ONCE
-        self._masked = MaskedRounds(terms, message_type=COUNTS) if terms.secure_sum else None
+        self._names: Mapping[int, str] | None = None
+        self._identities: Mapping[str, bytes] | None = None
+        self._masked: MaskedRounds | None = None
         self._found = Collected(label=np.full(terms.pool_size, NO_LABEL, dtype=np.int64))
         self._error: BaseException | None = None
         self._served = False
+
+    @property
+    def terms_digest(self) -> str:
+        """Names the terms that hospitals are asked to agree to."""
+        return self._terms.digest
+
+    def know(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
+        """Whose key each node has, and who signs secure sums with which; others are left out from then on."""
+        self._names, self._identities = names, sum_identities
+
+    def verdict(self) -> EndRequest:
+        """How the study ended, for the hospitals: nothing that is not released."""
+        error = self._error
+        status, code = "success", 0
+        if isinstance(error, Stopped):
+            status, code = "aborted", INTERRUPTED
+        elif error is not None:
+            status, code = "failed", error.exit_code if isinstance(error, PateFedError) else 1
+        spent = f"ε={self._terms.spent:.4g} δ={self._terms.delta:g} unit=label"
+        return EndRequest(status=status, exit_code=code, summary=spent)
 
     def run(self, start: Callable[[ServerApp], None]) -> Collected:
         """Hand the ServerApp to `start`, which returns when its main has; what came.
@@ -95,6 +127,8 @@ class LabelCoordinator:
 
     def _collect(self, grid: Grid) -> None:
         nodes = wait_for_nodes(grid, count=self._terms.num_clients, timeout_s=CONNECT_S, stop=self._stop)
+        if self._terms.secure_sum:
+            self._masked = MaskedRounds(self._terms, expected=self._identities, message_type=COUNTS)
         members, reasons = dict[int, Member](), Counter[str]()
         request = LabelRequest(
             terms=self._terms.to_json(),
@@ -104,7 +138,7 @@ class LabelCoordinator:
         name = "labels from hospitals" if self._masked is None else "hospitals that take part"
         for answer in self._ask(grid, name, LABELS, dict.fromkeys(nodes, request.to_record())):
             try:
-                members[answer.node] = self._take(expect(answer, LabelReply), members)
+                members[answer.node] = self._take(answer.node, expect(answer, LabelReply), members)
             except IntegrityError as error:
                 reasons[str(error)] += 1
                 self._leave_out(name_of(answer, {}), str(error))
@@ -114,8 +148,9 @@ class LabelCoordinator:
             self._masked.close()
             self._sum(grid, self._masked, members)
 
-    def _take(self, reply: LabelReply, members: Mapping[int, Member]) -> Member:
-        admit_party(reply, self._terms, (member.party for member in members.values()), None)
+    def _take(self, node: int, reply: LabelReply, members: Mapping[int, Member]) -> Member:
+        known = None if self._names is None else self._names.get(node, "nobody")
+        admit_party(reply, self._terms, (member.party for member in members.values()), known)
         if self._masked is not None:
             if reply.index.size or reply.label.size:
                 raise IntegrityError("sent labels where counts are asked for")

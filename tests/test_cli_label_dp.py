@@ -153,6 +153,53 @@ def test_bad_input_ends_with_2_and_a_sentence(
     assert error.startswith("error: ") and message in error
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--insecure"], "--insecure: give --hospitals N too"),
+        (["--hospitals", "4", "--insecure"], "--insecure: give --out DIR too"),
+        (["--hospitals", "4", "--insecure", "--seed", "1", "--out", "o"], "--seed 1 with --insecure"),
+        (["--hospitals", "4", "--insecure", "--labels", "l.npy", "--out", "o"], "--labels l.npy with"),
+        (["--hospitals", "4", "--tls-dir", "none", "--out", "o"], "none"),
+        (["--hospitals", "4", "--address", "127.0.0.1:0", "--out", "o"], "--address"),
+        (["--hospitals", "4", "--address", "10.1.2.3:900", "--insecure", "--out", "o"], "unprotected"),
+        (["--hospitals", "4", "--init", "keys"], "--init keys: give --address HOST:PORT too"),
+        (["--hospitals", "4", "--init", "keys", "--address", "localhost"], "give --address HOST:PORT too"),
+        (["--hospitals", "4", "--init", "keys", "--method", "alibi"], "--hospitals with --method alibi"),
+    ],
+)
+def test_what_hospitals_connect_to_must_be_clear(
+    records: Path,
+    more: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(records)
+    command = ["label-dp", "--dataset", "files", "--images", "train-images.npy", "--epsilon", "1"]
+    assert main([*command, "--method", "lp-1st", *more, "--classes", "3"]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ") and message in error
+    assert not (records / "keys").exists()
+
+
+@pytest.mark.parametrize("method", ["lp-1st", "noise-cluster"])
+def test_keys_are_made_for_the_very_terms(
+    records: Path, method: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pate_fed.identity import Authority, read_terms
+    from pate_fed.label_dp.terms import LabelTerms
+
+    monkeypatch.chdir(records)
+    command = ["label-dp", "--dataset", "files", "--images", "train-images.npy", "--classes", "3"]
+    command += ["--hospitals", "4", "--method", method, "--clusters", "6", "--epsilon", "2"]
+    assert main([*command, "--init", "keys", "--address", "localhost:9999"]) == 0
+    assert "--tls-dir keys" in capsys.readouterr().out
+    terms = read_terms(Authority(records / "keys").study["terms"])
+    assert isinstance(terms, LabelTerms) and terms.pool_size == 240 and terms.epsilon == 2
+    assert terms.secure_sum == (method == "noise-cluster") and terms.seed is None
+
+
 def test_missing_files_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["label-dp", "--epsilon", "1", "--dataset", "files"]) == 2
     assert "needs --images FILE" in capsys.readouterr().err

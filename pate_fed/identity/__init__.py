@@ -7,7 +7,7 @@ its certificate, the authority's, the study's terms and the coordinator's addres
 from pate_fed.identity.admission import Admission, Identity
 from pate_fed.identity.authority import Authority
 from pate_fed.identity.keys import check_private, make_request, read_request, sum_fingerprint
-from pate_fed.identity.terms import make_terms_of
+from pate_fed.identity.terms import make_terms_of, read_terms
 
 __all__ = [
     "Admission",
@@ -17,5 +17,6 @@ __all__ = [
     "make_request",
     "make_terms_of",
     "read_request",
+    "read_terms",
     "sum_fingerprint",
 ]

@@ -21,7 +21,7 @@ from pate_fed.identity.certificates import (
     sum_identity_of,
 )
 from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, load_key, load_sum_key, write_public
-from pate_fed.protocol import Terms
+from pate_fed.identity.terms import read_terms
 
 __all__ = ["Admission", "Identity", "signed_terms"]
 
@@ -98,7 +98,7 @@ class Admission:
             raise IntegrityError(
                 "the terms in the admission are not signed by the study's authority"
             ) from error
-        return Terms.from_json(self.terms).digest
+        return read_terms(self.terms).digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,26 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
+from pate_fed.errors import IntegrityError
+from pate_fed.protocol import Agreed, Terms
 from pate_fed.study import load_study, study_from_dict
 from pate_fed.study_data import load_study_data
 
-__all__ = ["make_terms_of"]
+__all__ = ["make_terms_of", "read_terms"]
+
+
+def read_terms(text: str) -> Agreed:
+    """The terms in a canonical JSON: of a study with votes, or of one of private labels.
+
+    Raises:
+        IntegrityError: they are of neither.
+    """
+    try:
+        return Terms.from_json(text)
+    except IntegrityError:
+        from pate_fed.label_dp.terms import LabelTerms
+
+        return LabelTerms.from_json(text)
 
 
 def make_terms_of(config: Path, *, num_hospitals: int | None = None) -> str:

@@ -1,7 +1,6 @@
-"""Hospitals with private labels, played on this machine over Flower's messages, each with a disk of its own.
+"""Hospitals with private labels, asked over Flower's messages: on this machine, or processes of their own.
 
-Every hospital's side is the code that a real one runs; only its file of labels is written here. What one
-sends is noisy, and masked where it is summed.
+What one sends is noisy, and masked where it is summed.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +25,15 @@ from pate_fed.label_dp.terms import LabelTerms, few_hospitals, label_terms
 from pate_fed.launch import interruptible, simulated_disks
 from pate_fed.privacy.noise import noise_from_seed
 from pate_fed.secrecy import LEAST_PARTIES
+from pate_fed.sections import PROCESSES
 
 if TYPE_CHECKING:
+    from pate_fed.hosting import Host
+    from pate_fed.label_dp.methods import MethodSettings
+    from pate_fed.label_dp.public import PublicInputs
     from pate_fed.report import Progress
 
-__all__ = ["BACKENDS", "Hospitals"]
+__all__ = ["BACKENDS", "Hospitals", "Place", "Separate", "Simulated"]
 
 Ints = NDArray[np.int64]
 
@@ -38,35 +41,149 @@ BACKENDS = ("inline", "ray")
 _SITE = "PATE_FED_SITE"
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Hospitals:
-    """Labels of public inputs that are not in one place.
+class Place(Protocol):
+    """Where hospitals are, and how a study reaches them."""
+
+    @property
+    def count(self) -> int:
+        """How many hospitals there are."""
+
+    @property
+    def backend(self) -> str:
+        """The engine's name."""
+
+    def check(self) -> None:
+        """Refuse, before any work, what cannot come to a good end."""
+
+    def run(self, server_app: Any, coordinator: Any, stop: threading.Event) -> None:
+        """Run the coordinator's app with all hospitals, until its main has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Simulated:
+    """Hospitals played on this machine, each with a disk of its own, by the code that a real one runs.
 
     `parts` are the places of each hospital's records, int64 (n_i,), `labels` int64 (n,) all true ones, which
-    are only dealt out. At least the share `quorum` of the hospitals must answer. With a `seed` their noise is
-    seeded and protects nobody. `policy` is a policy.toml that each of them has. `terms` and `left_out` are of
-    the last study: who was left out of it, and why.
+    are only dealt out. `policy` is a policy.toml that each of them has.
 
     Raises:
-        InputError: an unknown backend, or a share that is none.
+        InputError: an unknown backend.
     """
 
-    parts: tuple[Ints, ...]
+    parts: tuple[Ints, ...] = field(repr=False)
     labels: Ints = field(repr=False)
+    backend: str = "inline"
+    policy: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise InputError(f"--backend {self.backend}: one of {', '.join(BACKENDS)} is meant")
+
+    @property
+    def count(self) -> int:
+        """How many hospitals there are."""
+        return len(self.parts)
+
+    def check(self) -> None:
+        """Read the policy.
+
+        Raises:
+            InputError: it is none.
+        """
+        if self.policy is not None:
+            importlib.import_module("clients.policy").Policy.load(self.policy)
+
+    def run(self, server_app: Any, coordinator: Any, stop: threading.Event) -> None:
+        """Deal the labels out, and run both sides on the backend."""
+        from pate_fed.flower.engine import run_apps
+
+        with simulated_disks() as folder, self._dealt(folder):
+            run_apps(
+                server_app,
+                lambda: importlib.import_module("clients.app").app,
+                backend=self.backend,
+                num_nodes=self.count,
+                folder=folder,
+            )
+
+    @contextmanager
+    def _dealt(self, folder: Path) -> Iterator[None]:
+        """Each hospital's own folder with its own labels, where its side finds it."""
+        for number, part in enumerate(self.parts):
+            own = folder / f"hospital-{number}"
+            own.mkdir(mode=0o700, exist_ok=True)
+            rows = "".join(f"{index},{label}\n" for index, label in zip(part, self.labels[part], strict=True))
+            (own / "labels.csv").write_text(f"index,label\n{rows}", encoding="utf-8")
+            if self.policy is not None:
+                shutil.copy(self.policy, own / "policy.toml")
+        before = os.environ.get(_SITE)
+        os.environ[_SITE] = str(folder)
+        try:
+            yield
+        finally:
+            del os.environ[_SITE]
+            if before is not None:
+                os.environ[_SITE] = before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Separate:
+    """Hospitals with processes of their own, `python -m pate_fed.client`, that connect to `host`.
+
+    `folder` holds the SuperLink's state. Without a host only terms can be made.
+    """
+
+    count: int
+    host: Host | None
+    folder: Path
+
+    @property
+    def backend(self) -> str:
+        """The engine's name."""
+        return PROCESSES
+
+    def check(self) -> None:
+        """Nothing to check: the host was."""
+
+    def run(self, server_app: Any, coordinator: Any, stop: threading.Event) -> None:
+        """Wait for the hospitals, and run the study with those that came.
+
+        Raises:
+            InputError: there is no host, or its keys were made for another study.
+        """
+        if self.host is None:
+            raise InputError("no address is given that hospitals can connect to")
+        from pate_fed.flower.compat import quiet_flower
+
+        self.host.require_terms(coordinator.terms_digest)
+        with quiet_flower():
+            self.host.serve(server_app, coordinator, folder=self.folder, hospitals=self.count, stop=stop)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Hospitals:
+    """Labels of `pool_size` public inputs that are not in one place.
+
+    At least the share `quorum` of the hospitals must answer. With a `seed` simulated hospitals' noise is
+    seeded and protects nobody. `terms`, `answered` and `left_out` are of the last study: who was left out of
+    it, and why.
+
+    Raises:
+        InputError: a share that is none.
+    """
+
+    place: Place
+    pool_size: int
     pool_digest: str
     num_classes: int
-    backend: str = "inline"
     quorum: float = 0.8
     seed: int | None = None
-    policy: Path | None = None
     progress: Progress | None = None
     terms: LabelTerms | None = None
     answered: int = 0
     left_out: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.backend not in BACKENDS:
-            raise InputError(f"--backend {self.backend}: one of {', '.join(BACKENDS)} is meant")
         if not 0 < self.quorum <= 1:
             raise InputError(f"--quorum {self.quorum}: a share above 0 and at most 1 is meant")
 
@@ -76,10 +193,24 @@ class Hospitals:
         Raises:
             InputError: too few hospitals for a sum, or a policy that is none.
         """
-        if method == "noise-cluster" and len(self.parts) < LEAST_PARTIES:
-            raise InputError(few_hospitals(len(self.parts)))
-        if self.policy is not None:
-            importlib.import_module("clients.policy").Policy.load(self.policy)
+        if method == "noise-cluster" and self.place.count < LEAST_PARTIES:
+            raise InputError(few_hospitals(self.place.count))
+        self.place.check()
+
+    def terms_of(
+        self, method: str, public: PublicInputs, settings: MethodSettings, epsilon: float
+    ) -> LabelTerms:
+        """What hospitals will be asked to agree to where a method runs, made ahead of it.
+
+        Raises:
+            InputError: a value out of range.
+        """
+        if method != "noise-cluster":
+            return self._terms_of(epsilon=epsilon, delta=0.0)
+        from pate_fed.label_dp.methods import clusters_to_name
+
+        clusters, count = clusters_to_name(public, settings, epsilon)
+        return self._terms_of(epsilon=epsilon, delta=settings.delta, clusters=clusters, num_clusters=count)
 
     def respond(self, epsilon: float) -> PrivateLabels:
         """Labels after randomised response at each hospital, -1 where one is left out.
@@ -132,7 +263,7 @@ class Hospitals:
             "answered": self.answered,
             "least": terms.least_clients,
             "left_out": [{"hospital": who, "reason": why} for who, why in self.left_out],
-            "backend": self.backend,
+            "backend": self.place.backend,
             "coordinator": {"epsilon": terms.spent, "delta": terms.delta, "sees": self._sees(terms)},
             "sigma_party": terms.sigma_party,
             "colluders": terms.colluders if terms.secure_sum else None,
@@ -159,9 +290,9 @@ class Hospitals:
         return label_terms(
             study="label-dp",
             num_classes=self.num_classes,
-            pool_size=len(self.labels),
+            pool_size=self.pool_size,
             pool_digest=self.pool_digest,
-            num_clients=len(self.parts),
+            num_clients=self.place.count,
             quorum=self.quorum,
             seed=self.seed,
             **settings,
@@ -172,48 +303,19 @@ class Hospitals:
         from pate_fed.report import make_progress
 
         prepare_environment()
-        from pate_fed.flower.engine import run_apps
-
         stop = threading.Event()
         # Both parties' sides are named, as Flower names apps: pate_fed imports neither.
         coordinator = importlib.import_module("server.labels").LabelCoordinator(
             terms,
             clusters=clusters,
-            backend=self.backend,
+            backend=self.place.backend,
             progress=self.progress or make_progress(quiet=True),
             stop=stop,
         )
-        with simulated_disks() as folder, self._dealt(folder), _stopping(stop):
-            found = coordinator.run(
-                lambda app: run_apps(
-                    app,
-                    lambda: importlib.import_module("clients.app").app,
-                    backend=self.backend,
-                    num_nodes=len(self.parts),
-                    folder=folder,
-                )
-            )
+        with _stopping(stop):
+            found = coordinator.run(lambda app: self.place.run(app, coordinator, stop))
         self.terms, self.answered, self.left_out = terms, found.hospitals, tuple(found.left_out)
         return found
-
-    @contextmanager
-    def _dealt(self, folder: Path) -> Iterator[None]:
-        """Each hospital's own folder with its own labels, where its side finds it."""
-        for number, part in enumerate(self.parts):
-            own = folder / f"hospital-{number}"
-            own.mkdir(mode=0o700, exist_ok=True)
-            rows = "".join(f"{index},{label}\n" for index, label in zip(part, self.labels[part], strict=True))
-            (own / "labels.csv").write_text(f"index,label\n{rows}", encoding="utf-8")
-            if self.policy is not None:
-                shutil.copy(self.policy, own / "policy.toml")
-        before = os.environ.get(_SITE)
-        os.environ[_SITE] = str(folder)
-        try:
-            yield
-        finally:
-            del os.environ[_SITE]
-            if before is not None:
-                os.environ[_SITE] = before
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from pate_fed.label_dp.teachers import TeachSettings, queries_of, teach
 from pate_fed.learning.models import Classifier
 from pate_fed.privacy.noise import NoiseSource
 
-__all__ = ["MethodSettings", "Outcome", "Students", "run_method"]
+__all__ = ["MethodSettings", "Outcome", "Students", "check_method", "clusters_to_name", "run_method"]
 
 Ints = NDArray[np.int64]
 Facts = dict[str, float | int | None]
@@ -74,12 +74,12 @@ class Outcome:
 
 
 class _Run:
-    """One method on one set of records; `truth` are the private labels."""
+    """One method on one set of records; `given` are the private labels, None where hospitals have them."""
 
     def __init__(
         self,
         public: PublicInputs,
-        truth: Ints,
+        given: Ints | None,
         epsilon: float,
         noise: NoiseSource,
         settings: MethodSettings,
@@ -88,9 +88,16 @@ class _Run:
         students: Students,
     ) -> None:
         self.students = students
-        self.public, self.truth, self.epsilon, self.noise = public, truth, epsilon, noise
+        self.public, self.given, self.epsilon, self.noise = public, given, epsilon, noise
         self.settings, self.seed, self.totals = settings, seed, totals
         self.facts: Facts = {}
+
+    @property
+    def truth(self) -> Ints:
+        """The private labels, where they are here."""
+        if self.given is None:
+            raise InputError("the labels are at hospitals: a method that asks them is meant")
+        return self.given
 
     # How labels become private.
 
@@ -141,10 +148,7 @@ class _Run:
 
     def noise_cluster(self) -> Outcome:
         public, settings = self.public, self.settings
-        count = settings.num_clusters or noise_clusters(
-            len(public), public.num_classes, epsilon=self.epsilon, delta=settings.delta
-        )
-        clusters = public.clusters(settings.clusterer, count)
+        clusters, count = clusters_to_name(public, settings, self.epsilon)
         if settings.hospitals is not None:
             labels = settings.hospitals.count(clusters, count, epsilon=self.epsilon, delta=settings.delta)
             self.facts["sigma"] = settings.hospitals.sigma
@@ -228,22 +232,22 @@ class _Run:
             centres=public.centres(clusters, count),
             seed=self.seed,
         )
-        right = float((found.pseudo == self.truth).mean())
-        self.facts |= {
-            "clusters": count,
-            "spread": found.alpha,
-            "kept": int(found.kept.sum()),
-            "kept_right_measured": label_accuracy(np.where(found.kept, labels.label, NO_LABEL), self.truth),
-            "pseudo_right_measured": right,
-        }
+        self.facts |= {"clusters": count, "spread": found.alpha, "kept": int(found.kept.sum())}
+        right = None
+        if self.given is not None:
+            right = float((found.pseudo == self.given).mean())
+            kept = np.where(found.kept, labels.label, NO_LABEL)
+            self.facts["kept_right_measured"] = label_accuracy(kept, self.given)
+            self.facts["pseudo_right_measured"] = right
         if labels.delta == 0.0:
             response = RandRes(num_classes=public.num_classes, epsilon=self.epsilon)
             guess = estimated_accuracy(found.agreement, kept=response.probability, other=response.other)
             self.facts |= {
                 "pseudo_right_estimated": guess,
                 "kept_right_equation8": equation8(guess, self.epsilon),
-                "kept_right_equation8_measured": equation8(right, self.epsilon),
             }
+            if right is not None:
+                self.facts["kept_right_equation8_measured"] = equation8(right, self.epsilon)
         kept = np.where(found.kept, labels.label, NO_LABEL)
         return self._learnt(labels, [ldp_ssl(public, kept, settings.learn, seed=self.seed)])
 
@@ -252,6 +256,14 @@ class _Run:
             return np.asarray(self.public.probabilities(networks, images).argmax(axis=1), dtype=np.int64)
 
         return Outcome(method="", labels=labels, classify=classify, networks=networks, facts=self.facts)
+
+
+def clusters_to_name(public: PublicInputs, settings: MethodSettings, epsilon: float) -> tuple[Ints, int]:
+    """NoiseCluster's clusters of the inputs, int64 (n,), and their number; no label has a part in them."""
+    count = settings.num_clusters or noise_clusters(
+        len(public), public.num_classes, epsilon=epsilon, delta=settings.delta
+    )
+    return public.clusters(settings.clusterer, count), count
 
 
 def cluster_outcome(
@@ -275,10 +287,27 @@ def cluster_outcome(
     return Outcome(method="", labels=labels, classify=classify, facts=facts)
 
 
+def check_method(name: str, *, at_hospitals: bool) -> None:
+    """Refuse a method that there is not, or that does not go with labels at hospitals.
+
+    Raises:
+        InputError: so it is.
+    """
+    if name not in METHODS:
+        near = get_close_matches(name, METHODS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InputError(f"--method {name}: one of {', '.join(METHODS)} is meant{hint}")
+    if at_hospitals and not name.startswith(("randres", "lp-1st", "noise-cluster")):
+        raise InputError(
+            f"--hospitals with --method {name}: only randres, lp-1st and noise-cluster work where labels are "
+            "at hospitals"
+        )
+
+
 def run_method(
     name: str,
     public: PublicInputs,
-    labels: Ints,
+    labels: Ints | None,
     *,
     epsilon: float,
     noise: NoiseSource,
@@ -289,6 +318,8 @@ def run_method(
 ) -> Outcome:
     """One of `METHODS` from the private `labels`, int64 (n,), of the public inputs.
 
+    `labels` are None where `settings.hospitals` have them and nothing is to be measured with them.
+
     `totals` are ready totals of PATE-FM's teachers on `queries_of(records, asked, seed=public.seed)`;
     `students` keeps PATE-FM's student and labels by ε and seed for further methods on them, at no further
     cost, where noise, settings and inputs are the same.
@@ -296,15 +327,7 @@ def run_method(
     Raises:
         InputError: no such method, or settings that do not go with it.
     """
-    if name not in METHODS:
-        near = get_close_matches(name, METHODS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise InputError(f"--method {name}: one of {', '.join(METHODS)} is meant{hint}")
-    if settings.hospitals is not None and not name.startswith(("randres", "lp-1st", "noise-cluster")):
-        raise InputError(
-            f"--hospitals with --method {name}: only randres, lp-1st and noise-cluster work where labels are "
-            "at hospitals"
-        )
+    check_method(name, at_hospitals=settings.hospitals is not None)
     kept = {} if students is None else students
     run = _Run(public, labels, epsilon, noise, settings, seed, totals, kept)
     if name == "noise-cluster":
@@ -321,5 +344,6 @@ def run_method(
             made, student = run.pate_fm()
             outcome = run.learn(made, learner) if learner else run._learnt(made, student)
     outcome.method = name
-    outcome.facts["labels_right_measured"] = label_accuracy(outcome.labels.label, labels)
+    if labels is not None:
+        outcome.facts["labels_right_measured"] = label_accuracy(outcome.labels.label, labels)
     return outcome

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +25,7 @@ from pate_fed.errors import InputError, QuorumError  # noqa: E402
 from pate_fed.flower.inline import InlineGrid  # noqa: E402
 from pate_fed.flower.records import from_flower  # noqa: E402
 from pate_fed.label_dp import RandRes, label_counts  # noqa: E402
-from pate_fed.label_dp.hospitals import Hospitals  # noqa: E402
+from pate_fed.label_dp.hospitals import Hospitals, Simulated  # noqa: E402
 from pate_fed.label_dp.terms import LabelTerms  # noqa: E402
 from pate_fed.privacy import SeededNoise  # noqa: E402
 from pate_fed.protocol import (  # noqa: E402
@@ -50,8 +51,10 @@ Watched = list[Record]
 
 
 def _hospitals(**changes: Any) -> Hospitals:
-    given = {"parts": PARTS, "labels": LABEL, "pool_digest": POOL, "num_classes": CLASSES}
-    return Hospitals(**{**given, **changes})
+    place = {name: changes.pop(name) for name in ("parts", "backend", "policy") if name in changes}
+    simulated = Simulated(**{"parts": PARTS, "labels": LABEL, **place})
+    given = {"pool_size": RECORDS, "pool_digest": POOL, "num_classes": CLASSES}
+    return Hospitals(place=simulated, **{**given, **changes})
 
 
 def _terms(
@@ -141,16 +144,16 @@ def spoilt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Makes some hospitals' own files unusable."""
 
     def spoil(*numbers: int) -> None:
-        dealt = Hospitals._dealt
+        dealt = Simulated._dealt
 
         @contextmanager
-        def bad(hospitals: Hospitals, folder: Path) -> Iterator[None]:
+        def bad(hospitals: Simulated, folder: Path) -> Iterator[None]:
             with dealt(hospitals, folder):
                 for number in numbers:
                     (folder / f"hospital-{number}" / "labels.csv").write_text("index,label\n0,99\n")
                 yield
 
-        monkeypatch.setattr(Hospitals, "_dealt", bad)
+        monkeypatch.setattr(Simulated, "_dealt", bad)
 
     return spoil
 
@@ -340,6 +343,20 @@ def test_more_noise_than_needed_is_never_less_private() -> None:
     more = replace(terms, sigma_party=2 * (terms.sigma_party or 0))
     assert more.spent < terms.spent <= terms.epsilon
     assert _terms().spent == _terms().epsilon == 1.0
+
+
+def test_the_coordinator_knows_whose_key_a_node_has_and_how_it_ended() -> None:
+    from pate_fed.report import make_progress
+    from server.labels import LabelCoordinator
+
+    given = {"clusters": None, "backend": "inline", "progress": make_progress(True)}
+    made = LabelCoordinator(_terms(), stop=threading.Event(), **given)
+    made.know({2: "hospital-0", 3: "somebody"}, {})
+    assert made.terms_digest == _terms().digest
+    with pytest.raises(QuorumError, match="1 of 5"):
+        made.run(lambda app: _hospitals().place.run(app, made, threading.Event()))
+    verdict = made.verdict()
+    assert (verdict.status, verdict.exit_code) == ("failed", 4) and "ε=1 δ=0" in verdict.summary
 
 
 def test_ctrl_c_is_heard_and_the_site_put_back(monkeypatch: pytest.MonkeyPatch) -> None:

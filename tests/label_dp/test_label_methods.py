@@ -22,7 +22,7 @@ from pate_fed.label_dp.clusters import (
     pixel_clusters,
 )
 from pate_fed.label_dp.denoise import denoise, equation8, estimated_accuracy
-from pate_fed.label_dp.hospitals import Hospitals
+from pate_fed.label_dp.hospitals import Hospitals, Simulated
 from pate_fed.label_dp.learners import LearnSettings, ldp_normal, train
 from pate_fed.label_dp.methods import MethodSettings, run_method
 from pate_fed.label_dp.names import METHODS
@@ -237,7 +237,8 @@ def test_each_teacher_sees_its_own_labels_alone(public: PublicInputs, truth: np.
 
 def test_labels_at_hospitals(public: PublicInputs, truth: np.ndarray) -> None:
     parts = tuple(np.array_split(np.random.default_rng(0).permutation(600), 5))
-    given = {"parts": parts, "labels": truth, "pool_digest": "ab" * 32, "num_classes": 4}
+    place = Simulated(parts=parts, labels=truth)
+    given = {"place": place, "pool_size": 600, "pool_digest": "ab" * 32, "num_classes": 4}
     there = replace(QUICK, hospitals=Hospitals(**given))
     local = run_method("lp-1st", public, truth, epsilon=3.0, noise=SystemNoise(), settings=there, seed=0)
     assert local.labels.private and "5 hospitals" in local.labels.how
