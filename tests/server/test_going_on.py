@@ -134,7 +134,9 @@ def test_votes_and_totals_outlive_the_coordinator(
     assert world.run(resume=True) == 0
     entries = world.check()
     asked = [event["queries"] for event in world.events("voted")]
-    assert sum(asked) == PARTIES * sum(entry.event.asked for entry in entries)
+    # Once a batch each; of the last one fewer queries than were voted on may be looked at.
+    assert len(asked) == PARTIES * len(entries)
+    assert sum(asked) >= PARTIES * sum(entry.event.asked for entry in entries)
     metrics = json.loads((world.run_dir / "metrics.json").read_text(encoding="utf-8"))
     assert metrics["privacy"]["student"]["data_dependent_do_not_publish"] > 0
     assert metrics["privacy"]["student"]["sanitised"] > 0
