@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.learning.features import Encoder
 from pate_fed.learning.files import read_model, write_model
 from pate_fed.learning.learner import Learner
 from pate_fed.learning.settings import EpochRecord, StudentSettings
@@ -45,20 +46,20 @@ class Checkpoint:
         labels: NDArray[np.int64],
         settings: StudentSettings,
         seed: int,
-        encoder: str | None = None,
+        *,
+        num_classes: int,
+        encoder: Encoder | None = None,
     ) -> Checkpoint:
         """What lies at `path`, or a fresh start where nothing does or `path` is None.
 
-        `encoder` is the digest of the one that is given, if any.
-
         Raises:
-            InputError: it belongs to a run with other images, labels, settings, another encoder or
-                another seed.
+            InputError: it belongs to a run with other images, labels, classes, settings, encoder or seed.
             IntegrityError: it is damaged.
         """
         if path is None:
             return cls(None, "")
-        digest = hashlib.sha256(json.dumps([asdict(settings), seed, images.shape, encoder]).encode())
+        given = [asdict(settings), seed, images.shape, num_classes, encoder and encoder.digest]
+        digest = hashlib.sha256(json.dumps(given).encode())
         for array in (images, index, labels):
             digest.update(np.ascontiguousarray(array).tobytes())
         run = digest.hexdigest()

@@ -62,7 +62,6 @@ def train_student(
 
     With `checkpoint` the state is written there after each epoch; a later call with the same arguments goes
     on from it, to the student that an undisturbed run would have given. The file is removed at the end.
-
     "encoder-head" and "fixmatch" use the study's `encoder`, or fit one to `images`. The former is fitted at
     once, in closed form: it has no epochs that could be stopped or gone on from, and writes no checkpoint.
 
@@ -74,34 +73,24 @@ def train_student(
         IntegrityError: the checkpoint is damaged.
         PateFedError: a loss or a weight is no longer finite; the error names the epoch and which.
     """
-    check_images(images)
-    check_labels(labels, len(labelled_index), num_classes)
-    _check_index(labelled_index, len(images))
+    _check_inputs(images, labelled_index, labels, num_classes)
     device = resolve_device(device)
-    shape = image_shape(images)
+    tested = partial(_accuracy, images=test_images, labels=test_labels)
     if settings.name in LIGHT:
         student = _head_student(images, labelled_index, labels, num_classes, settings, seed, device, encoder)
-        accuracy = _accuracy(student, test_images, test_labels)
-        student.history[0] = replace(student.history[0], test_accuracy=accuracy)
-        if on_epoch is not None:
-            on_epoch(student.history[0])
-        return student
-    if settings.noise_rate is None and settings.co_teaching:
-        index = np.asarray(labelled_index)
-        rate = estimate_noise_rate(images[index], labels, num_classes=num_classes, seed=seed, device=device)
-        settings = replace(settings, noise_rate=rate)
-    if settings.noise_rate is None and settings.name == "fixmatch":
-        settings = replace(settings, noise_rate=0.0)
-    digest = None if encoder is None else encoder.digest
-    saved = Checkpoint.at(checkpoint, images, labelled_index, labels, settings, seed, digest)
+        return _told(student, tested, on_epoch)
+    settings = _with_noise_rate(settings, images[labelled_index], labels, num_classes, seed, device)
+    saved = Checkpoint.at(
+        checkpoint, images, labelled_index, labels, settings, seed, num_classes=num_classes, encoder=encoder
+    )
     sets = Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
     held = held_out_part(len(labels), settings, seed=seed)
     run = Run(
         settings=settings,
-        image_shape=shape,
+        image_shape=image_shape(images),
         num_classes=num_classes,
         learner_for=partial(_learner, images, num_classes, settings, device, encoder),
-        tested=partial(_accuracy, images=test_images, labels=test_labels),
+        tested=tested,
         held_out=_no_part if held is None else _part(images, labelled_index, labels, held.numpy()),
         on_epoch=on_epoch,
     )
@@ -123,13 +112,32 @@ def _learner(
     shape, pixels = image_shape(images), to_tensor(images, device)
     if settings.name != "fixmatch":
         return Trainer(settings, shape, num_classes, pixels, samples=len(sets.labelled))
-    if settings.network != "small-cnn":
-        encoder = None
-    elif encoder is None:
-        encoder = fit_encoder(images)
-    if encoder is not None:
-        check_images(images[:1], encoder.image_shape)
-    return FixMatch.of_images(settings, shape, num_classes, pixels, encoder)
+    basis = _encoder_of(images, encoder) if settings.network == "small-cnn" else None
+    return FixMatch.of_images(settings, shape, num_classes, pixels, basis)
+
+
+def _encoder_of(images: NDArray[np.uint8], encoder: Encoder | None) -> Encoder:
+    """The study's encoder, if it is of such images, or one fitted to them."""
+    encoder = fit_encoder(images) if encoder is None else encoder
+    check_images(images[:1], encoder.image_shape)
+    return encoder
+
+
+def _with_noise_rate(
+    settings: StudentSettings,
+    images: NDArray[np.uint8],
+    labels: NDArray[np.int64],
+    num_classes: int,
+    seed: int,
+    device: str,
+) -> StudentSettings:
+    """The same with an open β set: estimated from the labelled images, 0 for "fixmatch"."""
+    if settings.noise_rate is not None:
+        return settings
+    if settings.co_teaching:
+        rate = estimate_noise_rate(images, labels, num_classes=num_classes, seed=seed, device=device)
+        return replace(settings, noise_rate=rate)
+    return replace(settings, noise_rate=0.0) if settings.name == "fixmatch" else settings
 
 
 def _head_student(
@@ -142,8 +150,7 @@ def _head_student(
     device: str,
     encoder: Encoder | None,
 ) -> Student:
-    encoder = fit_encoder(images) if encoder is None else encoder
-    check_images(images[:1], encoder.image_shape)
+    encoder = _encoder_of(images, encoder)
     fitted = fit_head_student(
         to_tensor(images, device),
         np.asarray(index),
@@ -173,6 +180,14 @@ def _head_student(
     return student
 
 
+def _told(student: Student, tested: Measure, on_epoch: Callable[[EpochRecord], None] | None) -> Student:
+    """A student of one epoch, measured and told of."""
+    student.history[0] = replace(student.history[0], test_accuracy=tested(student))
+    if on_epoch is not None:
+        on_epoch(student.history[0])
+    return student
+
+
 def _accuracy(
     student: Student, images: NDArray[np.uint8] | None, labels: NDArray[np.int64] | None
 ) -> float | None:
@@ -192,14 +207,18 @@ def _no_part(student: Student) -> None:
     return None
 
 
-def _check_index(index: NDArray[np.int64], count: int) -> None:
+def _check_inputs(
+    images: NDArray[np.uint8], index: NDArray[np.int64], labels: NDArray[np.int64], num_classes: int
+) -> None:
+    check_images(images)
+    check_labels(labels, len(index), num_classes)
     if len(index) == 0:
         raise InputError(
             "a student got 0 labels: at least 1 is meant; ask more queries or lower the threshold"
         )
     if not np.issubdtype(index.dtype, np.integer) or index.ndim != 1:
         raise InputError(f"labelled_index is {index.dtype} {index.shape}: integers (m,) are meant")
-    if index.min() < 0 or index.max() >= count:
+    if index.min() < 0 or index.max() >= len(images):
         raise InputError(
-            f"labelled_index runs from {index.min()} to {index.max()}: 0 to {count - 1} is meant"
+            f"labelled_index runs from {index.min()} to {index.max()}: 0 to {len(images) - 1} is meant"
         )
