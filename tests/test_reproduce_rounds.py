@@ -62,6 +62,14 @@ def test_more_noise_gives_fewer_right_labels() -> None:
     assert found[0] < found[1] < found[2] == 1.0
 
 
+def test_mnist_2017s_gan_is_on_the_improved_gans_network() -> None:
+    found = {
+        (name, paper): mnist2017._settings(name, paper=paper) for name in ("gan", "vat") for paper in (0, 1)
+    }
+    assert [each.network for each in found.values()] == ["dense", "dense", "small-cnn", "deep-cnn"]
+    assert all(each.name == name and each.test_every == each.epochs for (name, _), each in found.items())
+
+
 def test_mnist_2017_in_small(small: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mnist2017, "ENSEMBLES", (4, 250))
     monkeypatch.setattr(mnist2017, "GAMMAS", (0.05, 1.0))
