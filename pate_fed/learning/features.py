@@ -115,7 +115,7 @@ class HistogramFront(FixedFront):
 
     def fit(self, x: Tensor) -> None:
         """Centre and scale from the images `x` (n, C, H, W), n ≥ 1, and the directions, if any."""
-        found = torch.cat([self._measure(part) for part in torch.split(x, BATCH)])
+        found = torch.cat([self.measure(part) for part in torch.split(x, BATCH)])
         self.mean.copy_(found.mean(dim=0))
         centred = found - self.mean
         if self.basis is not None:
@@ -128,10 +128,15 @@ class HistogramFront(FixedFront):
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, C, H, W) in [0, 1] to (n, features), of mean squared length 1 on what was fitted."""
-        centred = self._measure(x) - self.mean
+        return self.turn(self.measure(x))
+
+    def turn(self, measured: Tensor) -> Tensor:
+        """What `measure` gave, (n, p), to (n, features)."""
+        centred = measured - self.mean
         return (centred if self.basis is None else centred @ self.basis) / self.scale
 
-    def _measure(self, x: Tensor) -> Tensor:
+    def measure(self, x: Tensor) -> Tensor:
+        """(n, C, H, W) in [0, 1] to (n, p): whatever the front was fitted to."""
         if self._reduction > 1:
             x = F.avg_pool2d(x, self._reduction)
         found = [oriented_histograms(x, cell) for cell in CELLS]

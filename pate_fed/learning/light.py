@@ -48,7 +48,8 @@ SPREAD_CENTRES, GRAPH_DIRECTIONS = 2000, 80
 FEW, FEW_ALPHAS = 10, (0.95, 0.99)  # a tenth of the images; the second must be better by a standard error
 TURN, SLANT, GROWTH = 0.2, 0.25, 1.15  # radians, pixels a pixel, factor; chosen on MNIST's first 9,000
 PART = 1000  # images at once
-_FEATURES: dict[bytes, Tensor] = {}
+MOST_KEPT = 2**28  # bytes
+_FEATURES: dict[bytes, list[Tensor]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,18 +239,30 @@ def _some(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
     return rows[torch.randperm(len(rows), generator=generator)[:most].to(rows.device)]
 
 
-def shared_features(front: HistogramFront, images: NDArray[np.uint8], device: str) -> Tensor:
-    """What `front` gives for the images; kept, as all teachers on one encoder are asked about the same."""
+def shared_features(front: HistogramFront, images: NDArray[np.uint8], device: str) -> Iterator[Tensor]:
+    """What `front` gives for the images, in parts of up to 1,000.
+
+    Kept, as all teachers are asked about the same pool: what one encoder gives, or where each teacher has a
+    scale of its own what is measured before it. More than 256 MB are measured anew each time.
+    """
     digest = hashlib.sha256(f"{images.shape} {device}".encode())
-    for value in front.state_dict().values():
+    for value in front.state_dict().values() if front.basis is not None else ():
         digest.update(value.cpu().numpy().tobytes())
     digest.update(np.ascontiguousarray(images).tobytes())
     key = digest.digest()
+    of = front if front.basis is not None else front.measure
+
+    def parts() -> Iterator[Tensor]:
+        for start in range(0, len(images), PART):
+            yield of(to_tensor(images[start : start + PART], device))
+
     if key not in _FEATURES:
         _FEATURES.clear()
-        parts = [images[start : start + PART] for start in range(0, len(images), PART)]
-        _FEATURES[key] = torch.cat([front(to_tensor(part, device)) for part in parts])
-    return _FEATURES[key]
+        width = len(front.mean) if front.basis is None else front.basis.shape[1]
+        if 4 * width * len(images) <= MOST_KEPT:
+            _FEATURES[key] = list(parts())
+    for part in _FEATURES.get(key) or parts():
+        yield part if front.basis is not None else front.turn(part)
 
 
 def empty_light(name: str, shape: Shape, num_classes: int, weights: dict[str, Tensor]) -> Classifier:

@@ -57,9 +57,10 @@ class Teacher:
         found = np.empty(len(images), dtype=np.int64)
         front = self._model.front
         with torch.inference_mode():
-            if isinstance(front, HistogramFront) and front.basis is not None and len(images):
-                logits = self._model.logits(shared_features(front, images, self._device))
-                return np.asarray(logits.argmax(dim=1).cpu().numpy(), dtype=np.int64)
+            if isinstance(front, HistogramFront) and len(images):
+                parts = shared_features(front, images, self._device)
+                classes = [self._model.logits(part).argmax(dim=1) for part in parts]
+                return np.asarray(torch.cat(classes).cpu().numpy(), dtype=np.int64)
             for start in range(0, len(images), PREDICT_BATCH):
                 batch = to_tensor(images[start : start + PREDICT_BATCH], self._device)
                 found[start : start + len(batch)] = self._model(batch).argmax(dim=1).cpu().numpy()

@@ -154,11 +154,13 @@ def test_light_teachers_take_any_part(stripes: MakeStripes, name: str, count: in
     assert np.all(teacher.predict(images) == 3)  # labels all of one class
 
 
-def test_teachers_of_one_encoder_share_the_features_of_a_pool(
-    stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("most", "times"), [(light.MOST_KEPT, 1), (0, 2)])
+@pytest.mark.parametrize("name", ["encoder-head", "hog-linear"])
+def test_teachers_share_what_is_measured_of_a_pool(
+    stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch, name: str, most: int, times: int
 ) -> None:
     images, labels = stripes(90)
-    encoder, settings = fit_encoder(images), TeacherSettings(name="encoder-head")
+    encoder, settings = fit_encoder(images), TeacherSettings(name=name)
     teachers = [
         train_teacher(images[part], labels[part], num_classes=4, settings=settings, seed=0, encoder=encoder)
         for part in (slice(30), slice(30, 36))  # the second one knows little
@@ -171,8 +173,9 @@ def test_teachers_of_one_encoder_share_the_features_of_a_pool(
         return true(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(light, "to_tensor", counted)
+    monkeypatch.setattr(light, "MOST_KEPT", most)
     found = [teacher.predict(images[50:]) for teacher in teachers]
-    assert len(calls) == 1  # of one pool the features are made once
+    assert len(calls) == times  # of one pool once, but for those that are too large to keep
     for one, other in zip(found, expected, strict=True):
         assert np.array_equal(one[10:], other)
 
