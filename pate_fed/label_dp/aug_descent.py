@@ -18,12 +18,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.errors import PateFedError
 from pate_fed.label_dp.learners import LearnSettings, train
 from pate_fed.label_dp.public import PublicInputs
 from pate_fed.label_dp.release import NO_LABEL
 from pate_fed.learning.device import seeded
 from pate_fed.learning.fixmatch import Views
+from pate_fed.learning.learner import check_finite, make_optimiser
 from pate_fed.learning.models import Classifier
 
 __all__ = ["DescentSettings", "aug_descent", "clean_chances"]
@@ -61,7 +61,7 @@ def aug_descent(
 
     Raises:
         InputError: there is no label.
-        PateFedError: a loss is no longer finite.
+        PateFedError: a loss is no longer finite; the error names the epoch, the warm-up's counted.
     """
     learn, there = settings.learn, np.flatnonzero(label != NO_LABEL)
     warm = LearnSettings(
@@ -79,7 +79,11 @@ def aug_descent(
 
 
 class _Descent:
-    """The two networks, their optimisers and one epoch of both."""
+    """The two networks, their optimisers and one epoch of both.
+
+    The epoch is not `FixMatch`'s: which labels count as labels changes from epoch to epoch, and each network
+    takes them, and half of its guesses, from the other one, while a `Learner` learns from fixed sets.
+    """
 
     def __init__(
         self,
@@ -98,35 +102,35 @@ class _Descent:
         self.rest = torch.from_numpy(np.setdiff1d(np.arange(len(public)), there)).to(device)
         self.losses: list[list[NDArray[np.float64]]] = [[], []]
         rate = settings.learn.learning_rate
-        self.optimisers: list[torch.optim.Optimizer] = [
-            torch.optim.SGD(network.parameters(), lr=rate, momentum=0.9, weight_decay=5e-4)
-            if settings.learn.sgd
-            else torch.optim.Adam(network.parameters(), lr=rate)
+        self.optimisers = [
+            make_optimiser(network.parameters(), learning_rate=rate, sgd=settings.learn.sgd)
             for network in self.pair
         ]
 
     def run(self) -> list[Classifier]:
         """All epochs after the warm-up; at least one."""
-        epochs = max(1, self.settings.learn.epochs - self.settings.warm_up)
+        epochs, before = max(1, self.settings.learn.epochs - self.settings.warm_up), self.settings.warm_up
         for epoch in range(1, epochs + 1):
-            chances = [self._chances(number) for number in (0, 1)]
+            chances = [self._chances(number, before + epoch - 1) for number in (0, 1)]
             for optimiser in self.optimisers:
                 rate = self.settings.learn.learning_rate * math.cos(1.37 * (epoch - 1) / epochs)
                 optimiser.param_groups[0]["lr"] = rate
             for number in (0, 1):  # each learns from what the other one holds for clean
                 self._epoch(number, chances[1 - number], epoch)
+        for network in self.pair:
+            self._losses(network, before + epochs)
         return [network.eval().requires_grad_(False) for network in self.pair]
 
-    def _chances(self, number: int) -> NDArray[np.float64]:
+    def _chances(self, number: int, epoch: int) -> NDArray[np.float64]:
         """How likely each label is right, by its mean loss of late, and 0 beyond the share that can be."""
-        self.losses[number] = [*self.losses[number], self._losses(self.pair[number])][-_LATE:]
+        self.losses[number] = [*self.losses[number], self._losses(self.pair[number], epoch)][-_LATE:]
         found = clean_chances(np.mean(self.losses[number], axis=0))
         most = math.ceil(self.settings.most_clean * len(found))
         found[np.argsort(-found, kind="stable")[most:]] = 0.0
         return found
 
-    def _losses(self, network: Classifier) -> NDArray[np.float64]:
-        """The loss of every label on a weak view, scaled to 0..1; float64 (m,)."""
+    def _losses(self, network: Classifier, epoch: int) -> NDArray[np.float64]:
+        """The loss of every label on a weak view after `epoch`, scaled to 0..1; float64 (m,)."""
         network.eval()
         with torch.no_grad():
             parts = [
@@ -136,8 +140,7 @@ class _Descent:
                 )
             ]
         found = torch.cat(parts).double().cpu().numpy()
-        if not np.isfinite(found).all():
-            raise PateFedError("AugDescent: a loss is not finite; a lower learning rate may help")
+        check_finite(epoch, {"AugDescent loss of the labels": float(found.mean())})
         return np.asarray((found - found.min()) / max(float(np.ptp(found)), 1e-12))
 
     def _epoch(self, number: int, chances: NDArray[np.float64], epoch: int) -> None:

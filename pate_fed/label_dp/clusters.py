@@ -7,6 +7,7 @@ less sure: `noise_clusters` says how many NoiseCluster can name.
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import TYPE_CHECKING, Protocol
 
@@ -65,7 +66,7 @@ def find_clusterer(name: str) -> Clusterer:
     """One of `CLUSTERERS`, or a user's own as MODULE:FUNCTION.
 
     Raises:
-        InputError: there is no such one.
+        InputError: there is no such one, or it cannot be called as one.
     """
     if name == "light":
         return encoder_clusters
@@ -75,14 +76,31 @@ def find_clusterer(name: str) -> Clusterer:
         from pate_fed.label_dp.scan import scan_clusters
 
         return scan_clusters
+    return _of_a_user(name)
+
+
+def _of_a_user(name: str) -> Clusterer:
+    """MODULE:FUNCTION, which must be callable as a `Clusterer` is."""
     from importlib import import_module
 
     module, _, function = name.partition(":")
     try:
         found: Clusterer = getattr(import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
         raise InputError(
             f"--clusterer {name}: one of {', '.join(CLUSTERERS)} or MODULE:FUNCTION is meant ({error})"
+        ) from error
+    if not callable(found):
+        raise InputError(f"--clusterer {name}: a {type(found).__name__}; a function is meant")
+    try:
+        signature = inspect.signature(found)
+    except ValueError:  # some that are written in C tell nothing about themselves
+        return found
+    try:
+        signature.bind(None, 2, seed=0)
+    except TypeError as error:
+        raise InputError(
+            f"--clusterer {name}: a function (inputs, num_clusters, *, seed) is meant ({error})"
         ) from error
     return found
 

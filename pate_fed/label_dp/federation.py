@@ -19,13 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.label_dp.noise_cluster import NoiseCluster
+from pate_fed.label_dp.noise_cluster import NoiseCluster, name_clusters
 from pate_fed.label_dp.release import PrivateLabels
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.events import RECORD, Cost, hospital_noise
 from pate_fed.privacy.filter import epsilon_of
 from pate_fed.privacy.noise import NoiseSource
-from pate_fed.privacy.totals import noisy_argmax
 
 __all__ = ["FederatedClusters", "shared_epsilon"]
 
@@ -120,17 +119,8 @@ class FederatedClusters:
             raise InputError(
                 f"the sum has the shape {total.shape}: ({self.num_clusters}, {self.num_classes}) is meant"
             )
-        names = noisy_argmax(total, np.zeros_like(total), noise)
-        return PrivateLabels(
-            label=names[clusters],
-            num_classes=self.num_classes,
-            epsilon=self.spent,
-            delta=self.delta,
-            how=(
-                f"noisy majority of {self.num_clusters} clusters, noise of at least {self.honest} "
-                "hospitals, "
-                f"σ={self.sigma_party:.4g} labels each, summed under masks"
-            ),
-            noise=noise.kind,
-            private=noise.private,
+        how = (
+            f"noise of at least {self.honest} hospitals, σ={self.sigma_party:.4g} labels each, summed under "
+            "masks"
         )
+        return name_clusters(clusters, total, noise, epsilon=self.spent, delta=self.delta, how=how)

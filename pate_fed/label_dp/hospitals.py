@@ -39,6 +39,7 @@ Ints = NDArray[np.int64]
 
 BACKENDS = ("inline", "ray")
 _SITE = "PATE_FED_SITE"
+_CLEARLY = 0.9  # of the asked ε: what is spent below that is said
 
 
 class Place(Protocol):
@@ -278,7 +279,19 @@ class Hospitals:
             f"hospitals: {self.answered} of {self.terms.num_clients} answered, {self.terms.least_clients} "
             f"were needed; the coordinator saw {self._sees(self.terms)}"
         )
-        return [first, *(f"left out: {who} ({why})" for who, why in self.left_out)]
+        return [first, *self._unspent(), *(f"left out: {who} ({why})" for who, why in self.left_out)]
+
+    def _unspent(self) -> list[str]:
+        """One line where the least shares of many hospitals are more noise than the asked ε needs."""
+        terms = self.terms
+        if terms is None or terms.spent >= _CLEARLY * terms.epsilon:
+            return []
+        return [
+            f"more noise than asked for: of ε {terms.epsilon:g} only {terms.spent:.3g} is spent, since each "
+            f"of {terms.num_clients} hospitals adds at least {terms.sigma_party:.3g} labels to every count, "
+            "and that costs accuracy; fewer hospitals in one sum would use all of it, or --epsilon "
+            f"{terms.spent:.3g} choose clusters that suit the noise"
+        ]
 
     @staticmethod
     def _sees(terms: LabelTerms) -> str:

@@ -21,6 +21,7 @@ from pate_fed.label_dp.denoise import denoise, equation8, estimated_accuracy
 from pate_fed.label_dp.hospitals import Hospitals
 from pate_fed.label_dp.learners import LearnSettings, ldp_normal, ldp_ssl
 from pate_fed.label_dp.names import METHODS
+from pate_fed.label_dp.networks import nearest_centre
 from pate_fed.label_dp.noise_cluster import NoiseCluster
 from pate_fed.label_dp.pate_fm import plan_pate_fm
 from pate_fed.label_dp.public import PublicInputs
@@ -60,7 +61,7 @@ class MethodSettings:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Outcome:
-    """What a method gave: `classify` gives classes of images, `networks` what can be exported, if any.
+    """What a method gave: `classify` gives classes of images, `networks` what can be exported.
 
     `facts` are figures about the method for people; those whose name ends with "_measured" were taken with
     the true labels at hand, and are not to be published.
@@ -162,7 +163,7 @@ class _Run:
             labels = mechanism.release(clusters, self.truth, self.noise)
             self.facts["sigma"] = mechanism.sigma
         self.facts["clusters"] = count
-        return cluster_outcome(public, clusters, labels, count, self.facts)
+        return self._learnt(labels, [named_centres(public, clusters, labels, count)])
 
     def lp_2st(self) -> Outcome:
         """Half of the labels teach a prior for the response on the other half; each is answered once."""
@@ -266,25 +267,14 @@ def clusters_to_name(public: PublicInputs, settings: MethodSettings, epsilon: fl
     return public.clusters(settings.clusterer, count), count
 
 
-def cluster_outcome(
-    public: PublicInputs,
-    clusters: Ints,
-    labels: PrivateLabels,
-    num_clusters: int,
-    facts: Facts,
-) -> Outcome:
+def named_centres(
+    public: PublicInputs, clusters: Ints, labels: PrivateLabels, num_clusters: int
+) -> Classifier:
     """Named clusters as a classifier: an image has the class of the cluster of the nearest mean features."""
-    centres = public.centres(clusters, num_clusters)
-    filled = np.flatnonzero(np.bincount(clusters, minlength=num_clusters))
-    names = np.zeros(num_clusters, dtype=np.int64)
-    names[clusters] = labels.label
-
-    def classify(images: NDArray[np.uint8]) -> Ints:
-        features, near = public.features_of(images), centres[filled]
-        gaps = (near**2).sum(axis=1) - 2 * features @ near.T
-        return np.asarray(names[filled[gaps.argmin(axis=1)]], dtype=np.int64)
-
-    return Outcome(method="", labels=labels, classify=classify, facts=facts)
+    filled, first = np.unique(clusters, return_index=True)
+    centres = public.centres(clusters, num_clusters)[filled]
+    front = public.encoder.front()
+    return nearest_centre(front, centres, labels.label[first], public.num_classes).to(public.device)
 
 
 def check_method(name: str, *, at_hospitals: bool) -> None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pate_fed.errors import InputError
@@ -22,10 +25,11 @@ from pate_fed.learning.models import (
     build_encoder_network,
 )
 
-__all__ = ["NETWORKS", "build_network"]
+__all__ = ["NETWORKS", "build_network", "nearest_centre"]
 
 NETWORKS = ("light", "small-cnn", "deep-cnn", "resnet-18", "vgg-16", "wrn-28-4")
 _SMALL_SIDE = 32  # below, VGG's fifth pooling would leave nothing
+_SURE = 40.0  # logit of the one class of a centre: its probability is 1 in float32
 
 
 def build_network(name: str, shape: Shape, num_classes: int, encoder: Encoder | None = None) -> Classifier:
@@ -50,6 +54,35 @@ def build_network(name: str, shape: Shape, num_classes: int, encoder: Encoder | 
     if name == "vgg-16":
         return _vgg(front, shape, num_classes)
     return Classifier(front, [_WideResNet(shape[2])], nn.Linear(_WideResNet.FEATURES, num_classes))
+
+
+def nearest_centre(
+    front: FixedFront, centres: NDArray[np.float32], classes: NDArray[np.int64], num_classes: int
+) -> Classifier:
+    """A classifier that gives an image the class of the nearest centre, and no other a chance.
+
+    Shapes: `centres` float32 (c, d) of what `front` gives, `classes` int64 (c,).
+    """
+    return Classifier(front, [], _Nearest(centres, classes, num_classes)).eval()
+
+
+class _Nearest(nn.Module):
+    """Features (n, d) to logits (n, K) of the class of the nearest of some centres."""
+
+    centres: Tensor
+    halves: Tensor
+    table: Tensor
+
+    def __init__(self, centres: NDArray[np.float32], classes: NDArray[np.int64], num_classes: int) -> None:
+        super().__init__()
+        near = torch.from_numpy(np.asarray(centres, dtype=np.float32))
+        self.register_buffer("centres", near)
+        self.register_buffer("halves", near.square().sum(dim=1) / 2)  # (c,)
+        self.register_buffer("table", _SURE * torch.eye(num_classes)[torch.from_numpy(classes)])  # (c, K)
+
+    def forward(self, x: Tensor) -> Tensor:
+        nearest = (x @ self.centres.T - self.halves).argmax(dim=1)
+        return self.table[nearest]
 
 
 def _resnet(front: FixedFront, channels: int, num_classes: int) -> Classifier:

@@ -22,7 +22,7 @@ from pate_fed.privacy.gaussian import gaussian_delta
 from pate_fed.privacy.noise import NoiseSource
 from pate_fed.privacy.totals import noisy_argmax
 
-__all__ = ["NoiseCluster", "discrete_delta", "equation5_sigma", "label_counts"]
+__all__ = ["NoiseCluster", "discrete_delta", "equation5_sigma", "label_counts", "name_clusters"]
 
 Ints = NDArray[np.int64]
 
@@ -120,20 +120,34 @@ class NoiseCluster:
             InputError: clusters or labels that are none, or outside their range.
         """
         counts = label_counts(clusters, labels, self.num_clusters, self.num_classes)
-        return self.name_clusters(np.asarray(clusters), self.noisy_counts(counts, noise), noise)
-
-    def name_clusters(self, clusters: Ints, noisy: Ints, noise: NoiseSource) -> PrivateLabels:
-        """Labels from noisy counts, wherever these were added up; ties fall to any class alike."""
-        winner = noisy_argmax(noisy, np.zeros_like(noisy), noise)
-        return PrivateLabels(
-            label=winner[clusters],
-            num_classes=self.num_classes,
+        return name_clusters(
+            np.asarray(clusters),
+            self.noisy_counts(counts, noise),
+            noise,
             epsilon=self.epsilon,
             delta=self.delta,
-            how=f"noisy majority of {self.num_clusters} clusters, σ={self.sigma:.4g} labels",
-            noise=noise.kind,
-            private=noise.private,
+            how=f"σ={self.sigma:.4g} labels",
         )
+
+
+def name_clusters(
+    clusters: Ints, noisy: Ints, noise: NoiseSource, *, epsilon: float, delta: float, how: str
+) -> PrivateLabels:
+    """Labels from noisy counts, wherever these were added up; ties fall to any class alike.
+
+    Shapes: `clusters` int64 (n,), `noisy` int64 (clusters, classes); `how` says what noise is in them, which
+    costs `epsilon` at `delta`.
+    """
+    winner = noisy_argmax(noisy, np.zeros_like(noisy), noise)
+    return PrivateLabels(
+        label=winner[clusters],
+        num_classes=noisy.shape[1],
+        epsilon=epsilon,
+        delta=delta,
+        how=f"noisy majority of {len(noisy)} clusters, {how}",
+        noise=noise.kind,
+        private=noise.private,
+    )
 
 
 def label_counts(clusters: ArrayLike, labels: ArrayLike, num_clusters: int, num_classes: int) -> Ints:

@@ -78,7 +78,7 @@ class PublicInputs:
         self.light = network == "light"
         self._views: Views | None = None
         self._features: Floats | None = None
-        self._clusters: dict[tuple[str, int], NDArray[np.int64]] = {}
+        self._clusters: dict[tuple[int, int], tuple[Clusterer, NDArray[np.int64]]] = {}
         self._shown: dict[int, tuple[NDArray[np.uint8], Floats]] = {}
         self.network()  # an unknown one is refused at once
 
@@ -123,7 +123,6 @@ class PublicInputs:
         Raises:
             InputError: fewer clusters than classes or more than images, or a clusterer that gives none.
         """
-        key = (getattr(clusterer, "__name__", repr(clusterer)), num_clusters)
         if num_clusters < self.num_classes:
             raise InputError(
                 f"--clusters {num_clusters}: must be at least the {self.num_classes} classes, or a class has "
@@ -131,15 +130,17 @@ class PublicInputs:
             )
         if num_clusters > len(self):
             raise InputError(f"--clusters {num_clusters}: must not be more than the {len(self)} records")
+        key = (id(clusterer), num_clusters)  # not by its name: two may have one, as all lambdas do
         if key not in self._clusters:
             self._say(f"{num_clusters} clusters")
+            name = getattr(clusterer, "__name__", repr(clusterer))
             found = np.asarray(clusterer(self, num_clusters, seed=self.seed))
             if found.shape != (len(self),) or found.dtype.kind not in "iu":
-                raise InputError(f"clusterer {key[0]} gave {found.dtype} {found.shape}: int ({len(self)},)")
+                raise InputError(f"clusterer {name} gave {found.dtype} {found.shape}: int ({len(self)},)")
             if found.min() < 0 or found.max() >= num_clusters:
-                raise InputError(f"clusterer {key[0]} gave a cluster outside 0 to {num_clusters - 1}")
-            self._clusters[key] = found.astype(np.int64)
-        return self._clusters[key]
+                raise InputError(f"clusterer {name} gave a cluster outside 0 to {num_clusters - 1}")
+            self._clusters[key] = (clusterer, found.astype(np.int64))  # kept, so that its id stays its own
+        return self._clusters[key][1]
 
     def centres(self, clusters: NDArray[np.int64], num_clusters: int) -> Floats:
         """The mean features of each cluster, float32 (clusters, d)."""

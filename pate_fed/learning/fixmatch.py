@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pate_fed.learning.coteaching import keep_rate, select_small_losses
 from pate_fed.learning.features import Encoder
-from pate_fed.learning.learner import Learner, check_finite
+from pate_fed.learning.learner import Learner, check_finite, make_optimiser
 from pate_fed.learning.losses import masked_mean, response_losses, supervised_losses
 from pate_fed.learning.models import (
     SETTLED_BY,
@@ -84,9 +84,9 @@ class FixMatch(Learner):
 
     `unlabelled_weight` 0 leaves plain supervised learning of weak views; `mixup` is the parameter of the Beta
     law by which labelled inputs and their labels are mixed in pairs (Zhang et al., ICLR 2018), 0 for none.
-    Labels may be classes, int64 (m,), or probabilities, float (m, K). `sgd` takes SGD with Nesterov's
-    momentum 0.9 and weight decay 5e-4 in place of Adam. `kept` below 1 says with what probability a label, a
-    class, is the true one, every other being as likely: the network then learns the true class.
+    Labels may be classes, int64 (m,), or probabilities, float (m, K). For `sgd` see `make_optimiser`. `kept`
+    below 1 says with what probability a label, a class, is the true one, every other being as likely: the
+    network then learns the true class.
     """
 
     def __init__(
@@ -103,18 +103,7 @@ class FixMatch(Learner):
         super().__init__(settings, [network])
         self.network, self.average, self.views = network, self.averages[0], views
         self.unlabelled_weight, self.mixup, self.kept = unlabelled_weight, mixup, kept
-        self._optimiser: torch.optim.Optimizer = torch.optim.Adam(
-            self.weights, lr=settings.learning_rate, fused=True
-        )
-        if sgd:
-            self._optimiser = torch.optim.SGD(
-                self.weights,
-                lr=settings.learning_rate,
-                momentum=0.9,
-                nesterov=True,
-                weight_decay=5e-4,
-                fused=True,
-            )
+        self._optimiser = make_optimiser(self.weights, learning_rate=settings.learning_rate, sgd=sgd)
 
     @property
     def optimisers(self) -> list[torch.optim.Optimizer]:

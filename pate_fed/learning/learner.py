@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from pate_fed.learning.models import Classifier
 from pate_fed.learning.sets import Sets
 from pate_fed.learning.settings import EpochRecord, StudentSettings
 
-__all__ = ["Learner", "check_finite"]
+__all__ = ["Learner", "check_finite", "make_optimiser"]
 
 
 class Learner(ABC):
@@ -85,6 +86,20 @@ class Learner(ABC):
             for mean, network in zip(self.averages, self.networks, strict=True):
                 for kept, now in zip(mean.trunk.buffers(), network.trunk.buffers(), strict=True):
                     kept.copy_(now)
+
+
+def make_optimiser(
+    weights: Iterable[Tensor], *, learning_rate: float, sgd: bool = False
+) -> torch.optim.Optimizer:
+    """Adam or, with `sgd`, SGD with Nesterov's momentum 0.9 and weight decay 5e-4, as FixMatch was published.
+
+    Both are fused: one call a step.
+    """
+    if sgd:
+        return torch.optim.SGD(
+            weights, lr=learning_rate, momentum=0.9, nesterov=True, weight_decay=5e-4, fused=True
+        )
+    return torch.optim.Adam(weights, lr=learning_rate, fused=True)
 
 
 def check_finite(epoch: int, losses: dict[str, float]) -> None:

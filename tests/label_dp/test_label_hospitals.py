@@ -26,7 +26,7 @@ from pate_fed.flower.inline import InlineGrid  # noqa: E402
 from pate_fed.flower.records import from_flower  # noqa: E402
 from pate_fed.label_dp import RandRes, label_counts  # noqa: E402
 from pate_fed.label_dp.hospitals import Hospitals, Simulated  # noqa: E402
-from pate_fed.label_dp.terms import LabelTerms  # noqa: E402
+from pate_fed.label_dp.terms import LabelTerms, label_terms  # noqa: E402
 from pate_fed.privacy import SeededNoise  # noqa: E402
 from pate_fed.protocol import (  # noqa: E402
     LabelReply,
@@ -167,6 +167,32 @@ def test_one_that_cannot_answer_is_left_out_of_the_labels(spoilt: Callable[..., 
     assert hospitals.left_out == (("hospital-2", "refused: the hospital's own data cannot be used"),)
     assert "left out: hospital-2" in hospitals.lines()[1]
     assert hospitals.to_dict()["left_out"][0]["hospital"] == "hospital-2"
+
+
+@pytest.mark.parametrize(("count", "told"), [(250, True), (4, False)])
+def test_many_hospitals_least_noise_is_told_where_it_costs_accuracy(count: int, told: bool) -> None:
+    """250 shares of at least √2 labels are more than ε 1 needs: what is not spent is said."""
+    hospitals = _hospitals()
+    hospitals.terms = label_terms(
+        study="label-dp",
+        num_classes=3,
+        pool_size=600,
+        pool_digest="ab" * 32,
+        num_clients=count,
+        quorum=0.8,
+        epsilon=1.0,
+        delta=1e-5,
+        seed=None,
+        clusters=np.arange(600) % 6,
+        num_clusters=6,
+    )
+    lines = hospitals.lines()
+    assert len(lines) == 1 + told
+    if told:
+        assert hospitals.terms.spent < 0.5
+        assert (
+            f"of ε 1 only {hospitals.terms.spent:.3g} is spent" in lines[1] and "fewer hospitals" in lines[1]
+        )
 
 
 def test_below_the_quorum_no_label_is_released(spoilt: Callable[..., None]) -> None:

@@ -24,6 +24,7 @@ from pate_fed.label_dp import (
     label_counts,
 )
 from pate_fed.label_dp.exact import WORDS, keep_words, uniform_below
+from pate_fed.label_dp.noise_cluster import name_clusters
 from pate_fed.privacy import SeededNoise, SystemNoise
 from pate_fed.privacy.gaussian import gaussian_delta, gaussian_dp_epsilon, pld_epsilon
 from pate_fed.privacy.label_dp import noise_cluster_epsilon, randomized_response_epsilon
@@ -166,11 +167,8 @@ def test_an_observer_learns_no_more_than_epsilon() -> None:
 
 
 def test_ties_fall_to_no_class_in_particular() -> None:
-    mechanism = NoiseCluster(num_clusters=4, num_classes=2, epsilon=1, delta=1e-5)
-    winners = [
-        mechanism.name_clusters(np.arange(4), np.zeros((4, 2), dtype=np.int64), SeededNoise(seed)).label
-        for seed in range(50)
-    ]
+    tied, cost = np.zeros((4, 2), dtype=np.int64), {"epsilon": 1.0, "delta": 1e-5, "how": "no noise"}
+    winners = [name_clusters(np.arange(4), tied, SeededNoise(seed), **cost).label for seed in range(50)]
     assert 60 < np.sum(winners) < 140
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, PateFedError
 from pate_fed.label_dp import RandRes, label_accuracy
-from pate_fed.label_dp.aug_descent import clean_chances
+from pate_fed.label_dp.aug_descent import DescentSettings, _Descent, aug_descent, clean_chances
 from pate_fed.label_dp.clusters import (
     cluster_means,
     encoder_clusters,
@@ -30,6 +30,7 @@ from pate_fed.label_dp.networks import NETWORKS, build_network
 from pate_fed.label_dp.public import PublicInputs
 from pate_fed.label_dp.scan import Scan
 from pate_fed.label_dp.teachers import TeachSettings, queries_of, teach
+from pate_fed.learning.fixmatch import FixMatch
 from pate_fed.privacy import SeededNoise, SystemNoise
 
 QUICK = MethodSettings(
@@ -133,7 +134,6 @@ def test_a_users_clusterer_is_held_to_its_word(public: PublicInputs) -> None:
         (lambda inputs, k, *, seed: np.full(len(inputs), k), "outside 0 to"),
         (lambda inputs, k, *, seed: np.zeros(len(inputs)), "gave float64"),
     ):
-        wrong.__name__ = message
         with pytest.raises(InputError, match=message):
             public.clusters(wrong, 5)
     assert find_clusterer("pate_fed.label_dp.clusters:pixel_clusters") is pixel_clusters
@@ -143,6 +143,18 @@ def test_a_users_clusterer_is_held_to_its_word(public: PublicInputs) -> None:
         public.clusters(encoder_clusters, 3)
     with pytest.raises(InputError, match="more than the 600"):
         public.clusters(encoder_clusters, 601)
+
+
+def test_two_clusterers_of_one_name_are_two(public: PublicInputs) -> None:
+    first = public.clusters(lambda inputs, k, *, seed: np.arange(len(inputs)) % k, 7)
+    second = public.clusters(lambda inputs, k, *, seed: np.arange(len(inputs)) // 3 % k, 7)
+    assert first[:8].tolist() == [0, 1, 2, 3, 4, 5, 6, 0] and second[:4].tolist() == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(("name", "message"), [("os:sep", "a str; a function"), ("os:getcwd", "seed")])
+def test_a_clusterer_that_cannot_be_called_is_refused(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=f"--clusterer {name}: .*{message}"):
+        find_clusterer(name)
 
 
 def test_the_number_of_clusters_follows_from_public_numbers() -> None:
@@ -222,6 +234,55 @@ def test_clean_losses_are_told_from_wrong_ones() -> None:
     chances = clean_chances(losses)
     assert (chances[:300] > 0.5).mean() > 0.98 and (chances[300:] < 0.5).mean() > 0.98
     assert clean_chances(np.full(5, 0.3)).tolist() == [1.0] * 5
+
+
+def test_aug_descent_names_the_epoch_in_which_a_loss_is_lost(
+    public: PublicInputs, truth: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What goes wrong in the very last step is seen too."""
+    settings = DescentSettings(learn=LearnSettings(epochs=3, batch_size=200), warm_up=2)
+    step, steps = torch.optim.Adam.step, iter(range(10**6))
+
+    def breaks(optimiser: torch.optim.Adam, *rest: Any) -> Any:
+        found = step(optimiser, *rest)
+        if next(steps) == last:
+            with torch.no_grad():
+                optimiser.param_groups[0]["params"][-1].fill_(torch.nan)
+        return found
+
+    last = -1
+    monkeypatch.setattr(torch.optim.Adam, "step", breaks)
+    aug_descent(public, truth, settings, seed=0)
+    last, steps = next(steps) - 1, iter(range(10**6))
+    with pytest.raises(PateFedError, match="AugDescent loss of the labels is nan in epoch 3"):
+        aug_descent(public, truth, settings, seed=0)
+
+
+@pytest.mark.parametrize("sgd", [True, False])
+def test_both_learners_take_the_same_steps(public: PublicInputs, truth: np.ndarray, sgd: bool) -> None:
+    learn = LearnSettings(epochs=2, sgd=sgd)
+    pair = [public.network() for _ in range(2)]
+    there = np.arange(600)
+    descent = _Descent(public, pair, there, truth, DescentSettings(learn=learn))
+    alone = FixMatch(learn.student(), public.network(), public.views(), sgd=sgd)
+    for optimiser in descent.optimisers:
+        assert type(optimiser) is type(alone.optimisers[0])
+        assert optimiser.defaults == alone.optimisers[0].defaults and optimiser.defaults["fused"]
+
+
+def test_named_clusters_are_a_network(public: PublicInputs, truth: np.ndarray) -> None:
+    """The nearest of the named centres, one by one: what is exported answers alike, and is sure."""
+    settings = replace(QUICK, num_clusters=9)
+    noise = SeededNoise(0)
+    found = run_method("noise-cluster", public, truth, epsilon=3.0, noise=noise, settings=settings, seed=0)
+    clusters = public.clusters(settings.clusterer, 9)
+    centres = public.centres(clusters, 9)
+    gaps = ((public.features[:, None, :] - centres) ** 2).sum(axis=2)  # (600, 9)
+    named = {int(cluster): int(label) for cluster, label in zip(clusters, found.labels.label, strict=True)}
+    expected = [named[int(cluster)] for cluster in gaps.argmin(axis=1)]
+    assert found.classify(public.images).tolist() == expected
+    shares = public.probabilities(found.networks)
+    assert shares.max(axis=1).min() > 0.999 and shares.argmax(axis=1).tolist() == expected
 
 
 def test_each_teacher_sees_its_own_labels_alone(public: PublicInputs, truth: np.ndarray) -> None:
