@@ -50,13 +50,15 @@ from server.coordinator import Course, Findings
 from server.disk import in_words
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending
+from server.learning import CHECKPOINTS
 from server.release import Desk
 from server.terms import check_against_data, make_terms
 
 __all__ = ["Coordinator"]
 
 INTERRUPTED = 130
-KEPT_TO_GO_ON = ("inflight", "totals", "secure_sum")  # private; of no use once a study has come to its end
+# Private, but for the last; of no use once a study has come to its end.
+KEPT_TO_GO_ON = ("inflight", "totals", "secure_sum", CHECKPOINTS)
 
 
 class Coordinator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,9 @@ from server.terms import public_encoder
 if TYPE_CHECKING:
     from pate_fed.learning import Forest, Student
 
-__all__ = ["Learner"]
+__all__ = ["CHECKPOINTS", "Learner"]
+
+CHECKPOINTS = "learning"  # the folder in the run directory
 
 Ints = NDArray[np.int64]
 
@@ -99,14 +102,18 @@ class Learner:
         study, dataset = self._study, self._dataset
         pool, truth = dataset.num_queries, dataset.public_labels[index]
         with self._progress.phase(_name(number), study.student.total_epochs) as bar:
+            done = 0
 
             def on_epoch(record: EpochRecord) -> None:
+                nonlocal done
                 if number is None:
                     self._log.write(Epoch.of(record))
-                bar.advance()
+                bar.advance(record.epoch - done)  # several at first, where a killed run goes on
+                done = record.epoch
                 if self._stop.is_set():
                     raise Stopped
 
+            checkpoint = self._checkpoint(index, label)
             student = train_student(
                 dataset.public_images[:pool],
                 labelled_index=index,
@@ -120,10 +127,31 @@ class Learner:
                 on_epoch=on_epoch,
                 true_labels=truth if (truth >= 0).all() else None,
                 encoder=public_encoder(study, dataset),
+                checkpoint=checkpoint,
+                least_noise=self._least_noise(),
             )
             if len(student.history) < study.student.total_epochs:
                 bar.advance(0, "ended early: no more of the held-out labels were met")
         return student
+
+    def _checkpoint(self, index: Ints, label: Ints) -> Path:
+        """Where a coordinator that is started again finds how far the student of these labels has come."""
+        folder = self._path.parent / CHECKPOINTS
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder / f"{hashlib.sha256(index.tobytes() + label.tobytes()).hexdigest()[:16]}.pt"
+
+    def _least_noise(self) -> float:
+        """The share of labels that the noise alone turns; 0 for Laplace noise, of which it is not known."""
+        from pate_fed.learning import least_noise_rate
+
+        study = self._study
+        if study.aggregation.aggregator == "lnmax" or study.aggregation.sigma2 is None:
+            return 0.0
+        return least_noise_rate(
+            sigma2=study.aggregation.sigma2,
+            num_teachers=study.parties.num_teachers,
+            num_classes=self._dataset.num_classes,
+        )
 
     def _seed(self, number: int | None) -> int:
         return self._study.seed_for("student", *([] if number is None else [number]))

@@ -64,10 +64,10 @@ def test_every_file_gives_the_students_own_answer(
     assert np.allclose(shares, expected, atol=2e-6)
     assert main(["predict", str(folder / name), *paths]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [
+    assert all(
         f"class {row.argmax()}, probability {row.max():.3f}" in line
         for row, line in zip(expected, lines, strict=True)
-    ]
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ __all__ = [
     "JITTER",
     "KernelHead",
     "Ridge",
-    "calibrate",
     "fit_ridge",
     "gaussian_kernel",
     "head_scores",
@@ -96,21 +95,6 @@ def fit_ridge(features: Tensor, targets: Tensor, *, strengths: Sequence[float] =
     right = x.T @ left if wide else vectors * values.sqrt()  # (p, r): xᵀ·left
     weights = right @ (turned / (values + strength)[:, None])
     return Ridge(weights, bias - centre @ weights, strength, left_out)
-
-
-def calibrate(scores: Tensor, labels: Tensor) -> tuple[float, float]:
-    """Sharpness s and noise share b that make left-out `scores` most likely under partly wrong `labels`.
-
-    The model is (1 - b)·softmax(s·scores) + b/K: wrong labels fall on every class alike.
-    Shapes: (n, K) and int64 (n,).
-    """
-    best = (-float("inf"), 1.0, 0.0)
-    for sharpness in torch.logspace(0, 2, 33).tolist():
-        right = (sharpness * scores).softmax(dim=1).gather(1, labels[:, None]).squeeze(1)
-        for share in torch.arange(0.0, 0.9, 0.03).tolist():
-            likely = float(((1 - share) * right + share / scores.shape[1]).clamp(min=1e-12).log().mean())
-            best = max(best, (likely, sharpness, share))
-    return best[1], best[2]
 
 
 def vote_with_heads(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pate_fed.errors import InputError
+from pate_fed.learning.calibration import SCORES, calibrate
 from pate_fed.learning.features import WHITENING, Encoder, HistogramFront, reduction
 from pate_fed.learning.graph import Graph, held_out_scores
 from pate_fed.learning.heads import (
@@ -26,7 +27,6 @@ from pate_fed.learning.heads import (
     STRENGTHS,
     TEACHER_RIDGE,
     KernelHead,
-    calibrate,
     fit_ridge,
     gaussian_kernel,
 )
@@ -173,7 +173,7 @@ def fit_head_student(
             centres=_some(features, SPREAD_CENTRES, generator),
         )
         left_out = left_out[chosen]
-    sharpness, share = calibrate(left_out, truth)
+    sharpness, share = calibrate(left_out[None], truth, within=SCORES)
     assert isinstance(model.output, KernelHead)
     model.output.sharpness.fill_(sharpness)
     loss = float(nn.functional.cross_entropy(sharpness * left_out, truth))

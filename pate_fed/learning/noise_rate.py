@@ -32,22 +32,19 @@ def estimate_noise_rate(
     num_classes: int,
     seed: int,
     device: str = "cpu",
-    sigma2: float | None = None,
-    num_teachers: int | None = None,
+    least: float = 0.0,
 ) -> float:
     """β̂, the share of released labels that are wrong: those contradicted by a classifier of the other half.
 
-    With `sigma2` and `num_teachers` it is at least `least_noise_rate`. Too few labels give the default β.
+    It is at least `least`, which `least_noise_rate` gives, and at most 0.6. Too few labels give
+    the default β.
     Shapes: the labelled images uint8 (m, H, W, C) and their released labels int64 (m,).
 
     Raises:
         InputError: images or labels are not that.
     """
-    floor = 0.0
-    if sigma2 is not None and num_teachers is not None:
-        floor = least_noise_rate(sigma2=sigma2, num_teachers=num_teachers, num_classes=num_classes)
     if len(labels) < 2 * FEWEST_A_CLASS * num_classes:
-        return min(max(StudentSettings.DEFAULT_NOISE_RATE, floor), MOST)
+        return min(max(StudentSettings.DEFAULT_NOISE_RATE, least), MOST)
     order = np.random.default_rng(seed).permutation(len(labels))
     halves = order[: len(order) // 2], order[len(order) // 2 :]
     contradicted = 0
@@ -61,7 +58,7 @@ def estimate_noise_rate(
             device=device,
         )
         contradicted += int(np.sum(classifier.predict(images[other]) != labels[other]))
-    return min(max(contradicted / len(labels), floor), MOST)
+    return min(max(contradicted / len(labels), least), MOST)
 
 
 def least_noise_rate(*, sigma2: float, num_teachers: int, num_classes: int) -> float:

@@ -185,6 +185,7 @@ class EpochRecord:
     `kept_share` is the part of the labelled samples whose supervised loss was used; `disagreements` the
     labelled samples (duplicates counted) on which the two discriminators disagreed, None with one of them;
     `disputed_wrong_share` the share of wrong labels within these, where the true labels are known.
+    `noise_rate` is the β and `removal` the τ that it learns with, None where it needs none.
     `held_out_share` is the part of the labels held out for an early stop that is met, None where none are.
     """
 
@@ -198,6 +199,8 @@ class EpochRecord:
     stage: int = 1
     test_accuracy: float | None = None
     held_out_share: float | None = None
+    noise_rate: float | None = None
+    removal: float | None = None
 
 
 def _choice(key: str, value: object, allowed: Collection[str]) -> None:

@@ -76,9 +76,8 @@ def _run_stage(run: Run, saved: Checkpoint, sets: Sets, stage: int) -> tuple[Stu
         stop.see(met, learner)
         last = epoch == settings.stage_epochs or stop.over
         accuracy = run.tested(student) if last or epoch % settings.test_every == 0 else None
-        # Epochs are counted through, losses and rates by the stage's own epoch.
-        whole = {"epoch": len(history) + 1, "stage": stage}
-        history.append(replace(record, test_accuracy=accuracy, held_out_share=met, **whole))
+        history.append(_counted(record, settings, epoch=len(history) + 1, stage=stage))
+        history[-1] = replace(history[-1], test_accuracy=accuracy, held_out_share=met)
         saved.write(stage, epoch, learner, stop)
         if run.on_epoch is not None:
             run.on_epoch(history[-1])
@@ -88,3 +87,14 @@ def _run_stage(run: Run, saved: Checkpoint, sets: Sets, stage: int) -> tuple[Stu
         learner.table.cpu().numpy() if settings.by_disagreement and learner.table is not None else None
     )
     return student, learner.table
+
+
+def _counted(record: EpochRecord, settings: StudentSettings, *, epoch: int, stage: int) -> EpochRecord:
+    """The record with its place among all epochs (losses and rates went by the stage's own), β and τ."""
+    return replace(
+        record,
+        epoch=epoch,
+        stage=stage,
+        noise_rate=settings.beta if settings.co_teaching else None,
+        removal=settings.tau if settings.stages > 1 else None,
+    )

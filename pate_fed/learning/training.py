@@ -52,6 +52,7 @@ def train_student(
     true_labels: NDArray[np.int64] | None = None,
     checkpoint: Path | None = None,
     encoder: Encoder | None = None,
+    least_noise: float = 0.0,
 ) -> Student:
     """Train a student on public images, some of which have released, partly wrong labels.
 
@@ -59,6 +60,10 @@ def train_student(
     `EpochRecord`; nothing is chosen by them. The same seed, data, device and number of threads give the same
     student. Without unlabelled images the labelled ones serve as such; a class without a label is not learnt;
     labels all of one class give a student of that class.
+
+    Where β is estimated it is at least `least_noise`, which `least_noise_rate` knows from the noise.
+    Probabilities are calibrated where labels are held out: those of "encoder-head" always, others' with
+    `patience`. Without they are the networks' own, and too sure.
 
     With `checkpoint` the state is written there after each epoch; a later call with the same arguments goes
     on from it, to the student that an undisturbed run would have given. The file is removed at the end.
@@ -79,7 +84,10 @@ def train_student(
     if settings.name in LIGHT:
         student = _head_student(images, labelled_index, labels, num_classes, settings, seed, device, encoder)
         return _told(student, tested, on_epoch)
-    settings = _with_noise_rate(settings, images[labelled_index], labels, num_classes, seed, device)
+    estimate = partial(
+        estimate_noise_rate, num_classes=num_classes, seed=seed, device=device, least=least_noise
+    )
+    settings = _with_noise_rate(settings, partial(estimate, images[labelled_index], labels))
     saved = Checkpoint.at(
         checkpoint, images, labelled_index, labels, settings, seed, num_classes=num_classes, encoder=encoder
     )
@@ -96,6 +104,8 @@ def train_student(
     )
     with seeded(seed, device):
         student = run_stages(run, saved, sets if held is None else sets.without(held.to(device)))
+    if held is not None:
+        student.calibrate(images[labelled_index[held.numpy()]], labels[held.numpy()])
     saved.remove()
     return student
 
@@ -123,20 +133,12 @@ def _encoder_of(images: NDArray[np.uint8], encoder: Encoder | None) -> Encoder:
     return encoder
 
 
-def _with_noise_rate(
-    settings: StudentSettings,
-    images: NDArray[np.uint8],
-    labels: NDArray[np.int64],
-    num_classes: int,
-    seed: int,
-    device: str,
-) -> StudentSettings:
-    """The same with an open β set: estimated from the labelled images, 0 for "fixmatch"."""
+def _with_noise_rate(settings: StudentSettings, estimate: Callable[[], float]) -> StudentSettings:
+    """The same with an open β set: estimated, or 0 for "fixmatch"."""
     if settings.noise_rate is not None:
         return settings
     if settings.co_teaching:
-        rate = estimate_noise_rate(images, labels, num_classes=num_classes, seed=seed, device=device)
-        return replace(settings, noise_rate=rate)
+        return replace(settings, noise_rate=estimate())
     return replace(settings, noise_rate=0.0) if settings.name == "fixmatch" else settings
 
 

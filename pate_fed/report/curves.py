@@ -60,7 +60,7 @@ def _of(kind: str, series: Series) -> Series:
 def _kind(name: str, points: Sequence[tuple[int, float]]) -> str:
     if "loss" in name:
         return "loss"
-    if name == "stage":
+    if name in ("stage", "noise_rate", "removal"):
         return "nothing to show"
     if name == "kept_share" and all(value == 1 for _, value in points):
         return "nothing to show"  # a student that keeps every label

@@ -324,7 +324,7 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
         ("Budget", f"ε = {study.budget:,.6g}" if study.budget is not None else "none was set; ε is reported"),
         ("Stop", f"at {study.labels:,} labels or {study.max_queries:,} queries"),
         ("Questions", _questions(study)),
-        ("Student", study.student),
+        ("Student", _student(result)),
         (
             "Ran on",
             {"ray": "Flower's simulation engine", "inline": "one process"}.get(study.backend, study.backend),
@@ -332,6 +332,14 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
         ("Seed", "none" if study.seed is None else f"{study.seed} (repeatable, not private)"),
     ]
     return [(name, value) for name, value in terms if value]
+
+
+def _student(result: RunResult) -> str:
+    """Its name, and what it takes to be wrong of its labels, where it estimates that."""
+    values = result.epochs[-1].values if result.epochs else {}
+    shares = (("β", values.get("noise_rate")), ("τ", values.get("removal")))
+    found = [f"{name} = {share:.2f}" for name, share in shares if share is not None]
+    return ", ".join([result.study.student, *found]) if result.study.student else ""
 
 
 def _questions(study: StudyFacts) -> str:

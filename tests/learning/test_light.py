@@ -25,9 +25,10 @@ from pate_fed.learning import (
     train_student,
     train_teacher,
 )
+from pate_fed.learning.calibration import SCORES, calibrate
 from pate_fed.learning.features import histogram_size, oriented_histograms
 from pate_fed.learning.graph import Graph, held_out_scores
-from pate_fed.learning.heads import calibrate, fit_ridge, gaussian_kernel, vote_with_heads
+from pate_fed.learning.heads import fit_ridge, gaussian_kernel, vote_with_heads
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.light import deformed_copies, fit_head_student, moved_copies
 
@@ -91,7 +92,7 @@ def test_calibration_finds_the_noise_and_the_sharpness() -> None:
     labels = truth.sample()
     random = torch.from_numpy(rng.random(4000) < 0.3)
     labels = torch.where(random, torch.from_numpy(rng.integers(0, 5, 4000)), labels)
-    sharpness, share = calibrate(scores, labels)
+    sharpness, share = calibrate(scores[None], labels, within=SCORES)
     assert sharpness == pytest.approx(4, rel=0.25) and share == pytest.approx(0.3, abs=0.06)
 
 

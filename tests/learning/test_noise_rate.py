@@ -37,7 +37,7 @@ def test_few_labels_give_the_default(stripes: MakeStripes) -> None:
 def test_the_noise_sets_a_floor(stripes: MakeStripes) -> None:
     images, labels = stripes(31)
     floor = least_noise_rate(sigma2=100.0, num_teachers=100, num_classes=4)
-    found = estimate_noise_rate(images, labels, num_classes=4, seed=0, sigma2=100.0, num_teachers=100)
+    found = estimate_noise_rate(images, labels, num_classes=4, seed=0, least=floor)
     assert found == pytest.approx(floor) and floor > StudentSettings.DEFAULT_NOISE_RATE
 
 

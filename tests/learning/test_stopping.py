@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,12 @@ def _student(
         seed=0,
         **given,  # type: ignore[arg-type]
     )
+
+
+def _answers(student: Student, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """As its networks are, before they were calibrated."""
+    student.sharpness = 1.0
+    return student.predict_proba(images)
 
 
 class Scores:
@@ -100,7 +107,7 @@ def test_the_best_epochs_weights_answer(
     monkeypatch.setattr(training, "_accuracy", scores)
     student = _student(images, labels, replace(PATIENT, name=name))
     assert [record.held_out_share for record in student.history] == [0.5, 0.7, 0.7, 0.6]
-    found = student.predict_proba(images)
+    found = _answers(student, images)
     assert [np.array_equal(found, each) for each in scores.answers] == [False, True, False, False]
 
 
@@ -111,7 +118,7 @@ def test_the_best_weights_answer_where_no_stage_ends_early(
     scores = Scores([0.5, 0.7, 0.6], images)
     monkeypatch.setattr(training, "_accuracy", scores)
     student = _student(images, labels, replace(PATIENT, epochs=3))
-    assert np.array_equal(student.predict_proba(images), scores.answers[1])
+    assert np.array_equal(_answers(student, images), scores.answers[1])
 
 
 def test_each_stage_ends_by_itself(stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +128,7 @@ def test_each_stage_ends_by_itself(stripes: MakeStripes, monkeypatch: pytest.Mon
     student = _student(images, labels, replace(PATIENT, name="pate++", noise_rate=0.2))
     assert [record.stage for record in student.history] == [1] * 3 + [2] * 6
     assert [record.epoch for record in student.history] == list(range(1, 10))
-    assert np.array_equal(student.predict_proba(images), scores.answers[6])
+    assert np.array_equal(_answers(student, images), scores.answers[6])
     assert student.counts is not None and len(student.counts) <= 45
 
 
@@ -150,3 +157,32 @@ def test_a_stopped_run_goes_on_to_the_same_student(
 def test_without_patience_nothing_stops() -> None:
     stop = EarlyStop(None)
     assert not stop.over and stop.state() == {"best": -1.0, "since": 0, "kept": []}
+
+
+def test_held_out_labels_calibrate(stripes: MakeStripes, tmp_path: Path) -> None:
+    """Half of the labels fall at random: networks that learn them by heart are far too sure."""
+    images, truth = stripes(400)
+    rng = np.random.default_rng(0)
+    labels = np.where(rng.random(400) < 0.5, truth, rng.integers(0, 4, 400))
+    settings = StudentSettings(
+        name="supervised", epochs=25, batch_size=50, dropout=0.0, input_noise=0.0, patience=25, held_out=0.3
+    )
+    student = _student(images, labels, settings)
+    fresh, right = stripes(400, seed=7)
+
+    def unlikely() -> float:
+        shares = student.predict_proba(fresh)[np.arange(400), right]
+        return float(-np.log(shares + 1e-9).mean())
+
+    calibrated, sharpness = unlikely(), student.sharpness
+    student.save(tmp_path / "student.pt")
+    loaded = Student.load(tmp_path / "student.pt")
+    assert loaded.sharpness == sharpness != 1.0
+    assert np.allclose(loaded.predict_proba(fresh), student.predict_proba(fresh))
+    student.export(tmp_path / "student.ts")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls TorchScript old
+        found = torch.jit.load(str(tmp_path / "student.ts"))(torch.from_numpy(fresh[:9]))
+    assert np.allclose(found.numpy(), student.predict_proba(fresh[:9]), atol=1e-5)
+    student.sharpness = 1.0
+    assert calibrated < unlikely()

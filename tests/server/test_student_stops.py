@@ -1,21 +1,26 @@
-"""A student that stops early ends its phase with a word, and its report shows what ended it."""
+"""A student that stops early says so; one that was stopped goes on from its checkpoint."""
 
 from __future__ import annotations
 
 import io
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pate_fed.data import GlyphSettings, load_dataset
-from pate_fed.learning import StudentSettings
+from pate_fed.learning import Student, StudentSettings
 from pate_fed.report import Epoch, Samples, make_progress
 from pate_fed.report.curves import learning_curves
 from pate_fed.study import Data, Study
-from server.learning import Learner
+from server.exchange import Stopped
+from server.learning import CHECKPOINTS, Learner
+
+Ints = NDArray[np.int64]
 
 
 class Log:
@@ -23,11 +28,63 @@ class Log:
 
     def __init__(self) -> None:
         self.epochs: list[Epoch] = []
+        self.at: tuple[int, threading.Event] | None = None  # the epoch that stops the study
 
     def write(self, event: object) -> None:
-        assert not isinstance(event, Samples)
-        assert isinstance(event, Epoch)
-        self.epochs.append(event)
+        if isinstance(event, Epoch):
+            self.epochs.append(event)
+            if self.at is not None and event.epoch == self.at[0]:
+                self.at[1].set()
+        else:
+            assert isinstance(event, Samples)
+
+
+def _learner(folder: Path, student: StudentSettings, log: Log, stop: threading.Event) -> tuple[Learner, Ints]:
+    """A coordinator's learner with its run directory, and the true labels of its pool."""
+    glyph = GlyphSettings(classes=3, private=60, public=120)
+    study = Study(data=Data(glyph=glyph), student=student).resolve()
+    dataset = load_dataset("glyph", glyph=glyph, cache_dir=folder.parent)
+    folder.mkdir(exist_ok=True)
+    learner = Learner(
+        study,
+        dataset,
+        log=log,  # type: ignore[arg-type]
+        progress=make_progress(False, io.StringIO()),
+        stop=stop,
+        path=folder / "student.pt",
+    )
+    return learner, np.asarray(dataset.public_labels)
+
+
+def test_a_coordinator_that_died_while_learning_goes_on_where_it_was(tmp_path: Path) -> None:
+    settings = StudentSettings(epochs=3, noise_rate=0.2)  # of each of pate++'s two stages
+    index = np.arange(60)
+    whole, first, second = Log(), Log(), Log()
+    learner, truth = _learner(tmp_path / "whole", settings, whole, threading.Event())
+    expected = learner.learn(index, truth[index])
+    stop = threading.Event()
+    first.at = (4, stop)
+    learner, _ = _learner(tmp_path / "other", settings, first, stop)
+    with pytest.raises(Stopped):
+        learner.learn(index, truth[index])
+    learner, _ = _learner(tmp_path / "other", settings, second, threading.Event())
+    found = learner.learn(index, truth[index])
+    assert [each.epoch for each in first.epochs + second.epochs] == [1, 2, 3, 4, 5, 6]
+    assert isinstance(found, Student) and isinstance(expected, Student)
+    assert found.history == expected.history
+    assert not list((tmp_path / "other" / CHECKPOINTS).iterdir())
+    assert {each.values["noise_rate"] for each in second.epochs} == {0.2}
+
+
+def test_the_noise_rate_is_at_least_what_the_noise_turns(tmp_path: Path) -> None:
+    """Twelve labels tell nothing, so β would be 0.2; two teachers under much noise turn more."""
+    log = Log()
+    learner, truth = _learner(tmp_path / "run", StudentSettings(epochs=1), log, threading.Event())
+    loud = replace(learner._study.aggregation, sigma2=1000.0)
+    learner._study = replace(learner._study, aggregation=loud)
+    learner.learn(np.arange(12), truth[:12])
+    rates = {each.values[name] for each in log.epochs for name in ("noise_rate", "removal")}
+    assert len(rates) == 1 and rates.pop() == pytest.approx(0.57, abs=0.05)
 
 
 @pytest.mark.parametrize("patience", [1, None])
