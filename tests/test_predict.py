@@ -103,7 +103,7 @@ def test_mistakes_are_named(
 def test_reproduce_is_wired_and_names_what_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _REPRODUCTIONS == reproduction.REPRODUCTIONS
+    assert tuple(_REPRODUCTIONS) == reproduction.REPRODUCTIONS
     assert main(["reproduce", "pate", "--out", str(tmp_path)]) == 2
     assert "pate++-fashion-mnist" in capsys.readouterr().err
     seen: list[reproduction.Reproduction] = []

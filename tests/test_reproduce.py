@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import math
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,6 +54,18 @@ def test_the_tables_are_the_papers() -> None:
         for t in (1, 2, 3)
     ]
     assert sizes == [8, 6, 5]  # β 0.2 and τ 0.318 are already in table I
+
+
+def test_the_tables_students_are_the_papers_or_the_quick_ones() -> None:
+    def settings(*, paper: bool) -> StudentSettings:
+        plan = Reproduction(data_dir=None, out_dir=Path(), paper=paper)
+        return tables._student_settings(plan, "pate+", 0.2)
+
+    scale = attrgetter("network", "epochs", "learning_rate")
+    assert scale(settings(paper=True)) == ("deep-cnn", 400, 0.01)
+    assert scale(settings(paper=False)) == (StudentSettings().network, 20, 6e-3)
+    for each in (settings(paper=True), settings(paper=False)):
+        assert (each.name, each.noise_rate, each.ema_decay, each.dropout) == ("pate+", 0.2, 0.0, 0.0)
 
 
 @pytest.fixture
@@ -166,11 +180,14 @@ def _easy(classes: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_mnist_from_votes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = _easy(10, 260)
-    data = SimpleNamespace(public_images=images, public_labels=labels)
+    data = SimpleNamespace(
+        private_images=images, private_labels=labels, public_images=images, public_labels=labels
+    )
     monkeypatch.setattr(mnist, "load_dataset", lambda name, data_dir: data)
     monkeypatch.setattr(mnist, "TRAINED", 200)
     monkeypatch.setattr(mnist, "LABELS", (60, 20))
-    monkeypatch.setattr(mnist, "STUDENTS", ("encoder-head",))
+    monkeypatch.setattr(mnist, "SLOW_STUDENTS", ("gan",))
+    monkeypatch.setattr(mnist, "EPOCHS", 1)
     totals = np.full((200, 10), 2)
     totals[np.arange(200), labels[:200]] += 230
     np.save(tmp_path / "votes.npy", totals)
@@ -178,13 +195,14 @@ def test_mnist_from_votes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     lines = reproduce("pate++-mnist-votes", plan)
     with (tmp_path / "mnist-votes-runs.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["labels"], row["seed"]) for row in rows] == [
-        ("60", "0"),
-        ("20", "0"),
-        ("60", "1"),
-        ("20", "1"),
+    assert [(row["student"], row["labels"], row["seed"]) for row in rows] == [
+        (student, labels, seed)
+        for student in ("encoder-head", "gan")
+        for seed in ("0", "1")
+        for labels in ("60", "20")
     ]
-    for row in rows:
+    assert (tmp_path / "mnist-votes.png").read_bytes().startswith(b"\x89PNG")
+    for row in rows[:4]:
         assert 0 < float(row["epsilon_do_not_publish"]) < float(row["epsilon_data_independent"])
         assert int(row["asked"]) >= int(row["labels"]) and float(row["accuracy"]) > 0.3
     assert any("do not publish" in line for line in lines)
@@ -193,6 +211,38 @@ def test_mnist_from_votes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (tmp_path / "mnist-votes-runs.csv").read_bytes() == before
     with pytest.raises(InputError, match="mnist_250_teachers"):
         reproduce("pate++-mnist-votes", Reproduction(data_dir=tmp_path, out_dir=tmp_path))
+
+
+def test_mnists_slow_students_come_after_the_quick_one_seed_by_seed() -> None:
+    tasks = list(mnist._tasks(2))
+    assert len(tasks) == len(set(tasks)) == 2 * 2 * 5
+    assert {student for student, *_ in tasks[:4]} == {"encoder-head"}
+    assert [seed for *_, seed in tasks] == [0, 0, 1, 1] + 8 * [0] + 8 * [1]
+    assert {student for student, *_ in tasks[4:12]} == {"co-teaching", "gan", "pate+", "pate++"}
+
+
+def test_mnists_picture_has_every_student_and_the_papers_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: dict[int, Any] = {}
+    true = mnist.draw_panels
+
+    def keep(path: Path, titles: Any, draw: Any) -> None:
+        true(path, titles, lambda panels: (draw(panels), drawn.update(enumerate(panels))))
+
+    monkeypatch.setattr(mnist, "draw_panels", keep)
+    facts = {"asked": 1, "labels_wrong": 0.0, "epsilon_do_not_publish": 1.0, "epsilon_data_independent": 2.0}
+    students = (*mnist.QUICK_STUDENTS, *mnist.SLOW_STUDENTS)
+    runs = [
+        mnist.MnistRun(student=student, labels=labels, seed=0, accuracy=0.9, **facts)  # type: ignore[arg-type]
+        for student in students
+        for labels in mnist.LABELS
+    ]
+    mnist._draw(tmp_path / "a.png", runs)
+    for axes in drawn.values():
+        assert [text.get_text() for text in axes.get_xticklabels()] == list(students)
+    heights = [{float(line.get_ydata()[0]) for line in axes.lines} for axes in drawn.values()]
+    assert 98.5 in heights[0] and 98.5 not in heights[1] and 90.0 in heights[1]
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 4.05])

@@ -19,6 +19,20 @@ from pate_fed.reproduce.threshold import reproduce_threshold
 
 __all__ = ["REPRODUCTIONS", "Reproduction", "proposition2_epsilon", "proposition2_sigma", "reproduce"]
 
+# What each takes of the options that not all of them take.
+_OPTIONS: dict[str, frozenset[str]] = {
+    "pate++-fashion-mnist": frozenset({"--paper", "--seeds", "--tables", "--totals"}),
+    "pate++-mnist-votes": frozenset({"--seeds", "--totals"}),
+    "fashion-mnist-frontier": frozenset({"--seeds"}),
+    "fashion-mnist-threshold": frozenset({"--seeds", "--totals"}),
+    "interactive-gnmax": frozenset({"--seeds", "--totals"}),
+    "scalable-glyph": frozenset(),
+    "pate-2017-mnist": frozenset({"--paper", "--seeds"}),
+    "pate-2017-questions": frozenset({"--seeds", "--totals"}),
+    "pate-2017-adult": frozenset({"--seeds"}),
+    "pate-2017-diabetes": frozenset({"--seeds"}),
+    "label-dp-fashion-mnist": frozenset({"--paper", "--seeds"}),
+}
 _MAKERS: dict[str, Callable[[Reproduction, Callable[[str], None]], list[str]]] = {
     "pate++-fashion-mnist": reproduce_tables,
     "pate++-mnist-votes": reproduce_mnist,
@@ -41,10 +55,15 @@ def reproduce(
     """Make the figures of `name`, write them as text, CSV and picture, and give the text's lines.
 
     Raises:
-        InputError: no such reproduction, or the data or the folder is not there.
+        InputError: no such reproduction, an option that it does not take, the data or the folder is not
+            there, or what the folder holds was made from something else.
     """
     if name not in _MAKERS:
         raise InputError(f"reproduce is {name!r}: one of {', '.join(REPRODUCTIONS)} is meant")
+    for option in plan.chosen():
+        if option not in _OPTIONS[name]:
+            takers = ", ".join(each for each in REPRODUCTIONS if option in _OPTIONS[each])
+            raise InputError(f"{name} takes no {option}; these do: {takers}")
     try:
         plan.out_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:

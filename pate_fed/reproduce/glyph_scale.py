@@ -33,6 +33,7 @@ from pate_fed.privacy import (
     mechanism_epsilon_do_not_publish,
 )
 from pate_fed.privacy.gnmax import gnmax_rdp
+from pate_fed.reproduce.measures import least_noise
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import write_rows
@@ -104,15 +105,10 @@ def simulated_totals(totals: Ints, *, teachers: int, seed: int, queries: int | N
 def noise_for(kind: str, *, queries: int, epsilon: float) -> float:
     """The least σ of GNMax or scale of LNMax, to a tenth of a vote, at which queries cost at most ε."""
 
-    def cost(tenths: int) -> float:
-        one = _mechanism(kind, 1, CLASSES, tenths / 10).cost_asked(RECORD)
-        return epsilon_of(one * queries, DELTA)
+    def cost(noise: float) -> float:
+        return epsilon_of(_mechanism(kind, 1, CLASSES, noise).cost_asked(RECORD) * queries, DELTA)
 
-    low, high = 1, 10_000_000
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if cost(middle) <= epsilon else (middle, high)
-    return high / 10
+    return least_noise(cost, epsilon=epsilon, above=0.1, most=1e6)
 
 
 def _mechanism(kind: str, teachers: int, classes: int, noise: float) -> GNMax | LNMax:

@@ -32,10 +32,11 @@ from pate_fed.privacy import (
     epsilon_of,
     total_cost,
 )
+from pate_fed.reproduce.measures import accuracy_of, mean_and_sd
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.plan import Reproduction
-from pate_fed.reproduce.rows import append_row, read_rows
-from pate_fed.reproduce.votes import TRAINED, ensemble_totals, read_totals
+from pate_fed.reproduce.rows import append_row, bind_rows, read_rows
+from pate_fed.reproduce.votes import TRAINED, ensemble_totals, inputs_of, read_totals
 
 __all__ = ["InteractiveRun", "reproduce_interactive"]
 
@@ -94,18 +95,20 @@ def reproduce_interactive(plan: Reproduction, say: Callable[[str], None]) -> lis
     """Train what is missing, write interactive-gnmax.txt, .csv and .png, and give the text's lines.
 
     Raises:
-        InputError: the images or the votes are not there.
+        InputError: the images or the votes are not there, or the rows there were made from others.
     """
     path = plan.out_dir / f"{NAME}-runs.csv"
+    loaded = {name: _load(plan, name, say) for name in BUDGETS}
+    inputs: dict[str, str] = {}
+    for name, (dataset, totals) in loaded.items():
+        inputs |= inputs_of(plan, dataset, {f"{name} totals": totals}, name=name)
+    bind_rows(path, inputs)
     runs = read_rows(path, InteractiveRun)
     done = {(run.dataset, run.kind, run.student, run.budget, run.seed) for run in runs}
-    loaded: dict[str, tuple[Dataset, Ints]] = {}
     for name, student, budget, seed in _tasks(plan.seeds):
         wanted = [kind for kind in KINDS if (name, kind, student, budget, seed) not in done]
         if not wanted:
             continue
-        if name not in loaded:
-            loaded[name] = _load(plan, name, say)
         for run in _study(plan, *loaded[name], name, student, budget, seed):
             if run.kind in wanted:
                 runs.append(run)
@@ -133,9 +136,9 @@ def _load(plan: Reproduction, name: str, say: Callable[[str], None]) -> tuple[Da
         path = None if plan.data_dir is None else plan.data_dir / "pate_votes" / "mnist_250_teachers.npy"
         if path is None:
             raise InputError("--data-dir: give the folder that holds pate_votes/mnist_250_teachers.npy")
-        return dataset, read_totals(path)[:TRAINED]
+        return dataset, read_totals(path, rows=TRAINED, classes=dataset.num_classes)
     kept = plan.totals or plan.out_dir / f"totals-{name}-250.npz"
-    return dataset, ensemble_totals(dataset, path=kept, count=250, device=plan.device, say=say)[:TRAINED]
+    return dataset, ensemble_totals(dataset, path=kept, count=250, device=plan.device, say=say)
 
 
 def _study(
@@ -219,18 +222,13 @@ def _cells(runs: list[InteractiveRun]) -> Iterator[tuple[str, str, str, float, l
                         yield *key, some
 
 
-def _spread(some: list[InteractiveRun]) -> tuple[float, float]:
-    shares = [100 * run.accuracy for run in some]
-    return float(np.mean(shares)), float(np.std(shares, ddof=1)) if len(shares) > 1 else float("nan")
-
-
 def _lines(runs: list[InteractiveRun]) -> Iterator[str]:
     yield (
         f"{'data':<14} {'student':<13} {'kind':<34} {'budget':>6} {'ε':>5} {'asked':>6} {'labels':>6}"
         f" {'free':>5} {'wrong, %':>8} {'student, %':>10} {'± sd':>5} {'seeds':>5}"
     )
     for name, student, kind, budget, some in _cells(runs):
-        mean, sd = _spread(some)
+        mean, sd = accuracy_of(some)
         figures = (np.mean([getattr(run, key) for run in some]) for key in ("epsilon", "asked", "answered"))
         epsilon, asked, answered = figures
         confirmed = np.mean([run.confirmed for run in some])
@@ -266,13 +264,13 @@ def _verdicts(runs: list[InteractiveRun]) -> Iterator[str]:
 
 
 def _verdict(kind: str, name: str, student: str, pairs: list[tuple[InteractiveRun, InteractiveRun]]) -> str:
-    gains = [100 * (one.accuracy - other.accuracy) for one, other in pairs]
+    gain, sd = mean_and_sd([100 * (one.accuracy - other.accuracy) for one, other in pairs])
     ours, theirs = (np.mean([pair[each].epsilon for pair in pairs]) for each in (0, 1))
     saved = 100 * (1 - ours / theirs)
-    error = np.std(gains, ddof=1) / len(gains) ** 0.5 if len(gains) > 1 else float("nan")
+    error = sd / len(pairs) ** 0.5
     return (
         f"{name}, {student}: {kind}, ε {saved:.0f} % lower than Confident at {pairs[0][1].budget:g}: "
-        f"student {np.mean(gains):+.1f} ± {error:.1f} points (mean ± standard error of {len(gains)} pairs)"
+        f"student {gain:+.1f} ± {error:.1f} points (mean ± standard error of {len(pairs)} pairs)"
     )
 
 
@@ -287,7 +285,7 @@ def _draw(path: Path, runs: list[InteractiveRun]) -> None:
                     cells.sort(key=lambda cell: cell[3])
                     if not cells:
                         continue
-                    means, sds = zip(*(_spread(cell[4]) for cell in cells), strict=True)
+                    means, sds = zip(*(accuracy_of(cell[4]) for cell in cells), strict=True)
                     spent = [float(np.mean([run.epsilon for run in cell[4]])) for cell in cells]
                     bars = {"yerr": np.nan_to_num(sds), "capsize": 2, "marker": "o", "markersize": 4}
                     each.errorbar(

@@ -27,10 +27,11 @@ from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import RECORD, LNMax, SeededNoise, epsilon_of
 from pate_fed.privacy.lnmax import lnmax_log_moments, moments_epsilon
+from pate_fed.reproduce.measures import accuracy_of, train_and_test
 from pate_fed.reproduce.pictures import draw_panels
 from pate_fed.reproduce.plan import Reproduction
-from pate_fed.reproduce.rows import append_row, read_rows, write_rows
-from pate_fed.reproduce.votes import TRAINED, ensemble_totals, read_totals
+from pate_fed.reproduce.rows import append_row, bind_rows, read_rows, write_rows
+from pate_fed.reproduce.votes import TRAINED, ensemble_totals, inputs_of, read_totals
 
 __all__ = ["MnistStudent", "gaps", "noisy_accuracy", "reproduce_mnist_2017"]
 
@@ -45,6 +46,8 @@ PAPER = {100: (2.04, 98.0), 1000: (8.03, 98.1)}
 SOURCES = ("authors", "ours")
 STUDENTS = ("encoder-head", "vat", "gan")  # the quick ones first; the last is the paper's
 _FOLDER = "pate_votes"
+_PLACES = "mnist_250_teachers_100_indices_used_by_student.npy"
+_NOISY = "mnist_250_student_labels_lap_20.npy"
 
 Ints = NDArray[np.int64]
 
@@ -68,10 +71,10 @@ def reproduce_mnist_2017(plan: Reproduction, say: Callable[[str], None]) -> list
     """Train what is missing, write pate-2017-mnist-*.txt, .csv and .png, and give the text's lines.
 
     Raises:
-        InputError: the images or the votes are not there.
+        InputError: the images or the votes are not there, or the rows there were made from others.
     """
     dataset = load_dataset("mnist", data_dir=plan.data_dir)
-    theirs = read_totals(_published(plan, "mnist_250_teachers.npy"))[:TRAINED]
+    theirs = read_totals(_published(plan, "mnist_250_teachers.npy"), rows=TRAINED, classes=10)
     ours = {
         count: ensemble_totals(
             dataset, path=plan.out_dir / f"totals-mnist-{count}.npz", count=count, device=plan.device, say=say
@@ -80,8 +83,11 @@ def reproduce_mnist_2017(plan: Reproduction, say: Callable[[str], None]) -> list
     }
     ensembles = [(f"{count} of ours", ours[count]) for count in ENSEMBLES] + [("250 of the authors", theirs)]
     truth = dataset.public_labels[:TRAINED]
-    figures = list(_ensembles(plan, ensembles, truth))
     path = plan.file(f"{NAME}-runs", "csv")
+    named = {f"totals of {name}": totals for name, totals in ensembles}
+    named |= {file: np.load(_published(plan, file)) for file in (_PLACES, _NOISY)}
+    bind_rows(path, inputs_of(plan, dataset, named))
+    figures = list(_ensembles(plan, ensembles, truth))
     runs = read_rows(path, MnistStudent)
     done = {(run.student, run.source, run.labels, run.seed) for run in runs}
     for student, seed, labels, source in _tasks(plan.seeds):
@@ -182,19 +188,17 @@ def _train(
     labels: int,
     seed: int,
 ) -> MnistStudent:
-    from pate_fed.learning import train_student
-
     index, label = _labels(plan, totals, source, labels, seed)
-    trained = train_student(
-        dataset.public_images[:TRAINED],
-        labelled_index=index,
-        labels=label,
-        num_classes=totals.shape[1],
+    _, accuracy = train_and_test(
+        dataset,
+        index,
+        label,
+        classes=totals.shape[1],
         settings=_settings(student, paper=plan.paper),
         seed=seed,
         device=plan.device,
+        tested=slice(TRAINED, None),
     )
-    right = trained.predict(dataset.public_images[TRAINED:]) == dataset.public_labels[TRAINED:]
     mechanism = LNMax(num_teachers=250, num_classes=10, scale=SCALE)
     return MnistStudent(
         student=student,
@@ -205,7 +209,7 @@ def _train(
         epsilon_scale_10_do_not_publish=_moments(totals[index], 10.0),
         epsilon_scale_20_do_not_publish=_moments(totals[index], SCALE),
         epsilon_data_independent=epsilon_of(mechanism.cost_asked(RECORD) * labels, DELTA),
-        accuracy=float(right.mean()),
+        accuracy=accuracy,
     )
 
 
@@ -236,10 +240,8 @@ def _labels(plan: Reproduction, totals: Ints, source: str, labels: int, seed: in
         return index, mechanism.release(totals[index], SeededNoise(seed)).label
     index = np.arange(labels, dtype=np.int64)
     if labels == 100:
-        index = np.load(_published(plan, "mnist_250_teachers_100_indices_used_by_student.npy")).astype(
-            np.int64
-        )
-    every = np.load(_published(plan, "mnist_250_student_labels_lap_20.npy"))
+        index = np.load(_published(plan, _PLACES)).astype(np.int64)
+    every = np.load(_published(plan, _NOISY))
     return index, every[index].astype(np.int64)
 
 
@@ -266,8 +268,7 @@ def _figure_4(runs: list[MnistStudent]) -> Iterator[str]:
 
 
 def _row(student: str, source: str, labels: int, some: list[MnistStudent]) -> str:
-    shares = [100 * run.accuracy for run in some]
-    spread = float(np.std(shares, ddof=1)) if len(shares) > 1 else float("nan")
+    mean, spread = accuracy_of(some)
     paper = PAPER.get(labels)
     published = ("-", "-") if paper is None else (f"{paper[1]:.1f}", f"{paper[0]:.2f}")
     ten, twenty = (
@@ -276,7 +277,7 @@ def _row(student: str, source: str, labels: int, some: list[MnistStudent]) -> st
     )
     wrong = 100 * np.mean([run.labels_wrong for run in some])
     return (
-        f"{student:<13} {source:<11} {labels:>6} {published[0]:>9} {np.mean(shares):>8.1f} {spread:>5.1f}"
+        f"{student:<13} {source:<11} {labels:>6} {published[0]:>9} {mean:>8.1f} {spread:>5.1f}"
         f" {len(some):>6} {wrong:>9.1f} {published[1]:>9} {ten:>8.2f} {twenty:>8.2f}"
         f" {some[0].epsilon_data_independent:>6.2f}"
     )

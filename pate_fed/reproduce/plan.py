@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from pate_fed.errors import InputError
@@ -14,24 +15,33 @@ __all__ = ["Reproduction"]
 class Reproduction:
     """How it is done: `paper` takes the paper's networks and 400 epochs, else the small ones and 20.
 
-    `tables` are those of PATE++ to fill, of 1, 2 and 3; `totals` names a .npz or .npy with ready totals
-    (9000, 10); `data_dir` None stands for the environment's PATE_FED_DATA.
+    `tables` are those of PATE++ to fill, of 1, 2 and 3, None all; `totals` names a .npz or .npy with ready
+    totals (9000, 10); `data_dir` None stands for the environment's PATE_FED_DATA.
 
     Raises:
-        InputError: no seeds at all.
+        InputError: no seeds at all, or `totals` is no file.
     """
 
     data_dir: Path | None
     out_dir: Path
     paper: bool = False
     seeds: int = 5
-    tables: tuple[int, ...] = (1, 2, 3)
+    tables: tuple[int, ...] | None = None
     device: str = "cpu"
     totals: Path | None = None
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise InputError(f"seeds is {self.seeds}: a whole number of at least 1 is meant")
+        if self.totals is not None and not self.totals.is_file():
+            raise InputError(f"--totals {self.totals}: no such file; a .npz or .npy with totals is meant")
+
+    def chosen(self) -> Iterator[str]:
+        """Those options that not every command takes and that are not left as they are."""
+        for entry in fields(self):
+            if entry.name in ("paper", "seeds", "tables", "totals"):
+                if getattr(self, entry.name) != entry.default:
+                    yield f"--{entry.name}"
 
     def file(self, name: str, kind: str) -> Path:
         """A file of the output, apart for each scale."""

@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset, load_dataset, partition
 from pate_fed.learning import STRATEGIES, StudentSettings, choose_order
 from pate_fed.privacy import RECORD, GNMax, SeededNoise, epsilon_of
+from pate_fed.reproduce.measures import accuracy_of
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.plan import Reproduction
-from pate_fed.reproduce.rows import append_row, read_rows
-from pate_fed.reproduce.votes import TRAINED, ensemble_totals
+from pate_fed.reproduce.rows import append_row, bind_rows, read_rows
+from pate_fed.reproduce.votes import TRAINED, ensemble_totals, inputs_of
 
 __all__ = ["Asked", "Distilled", "reproduce_questions"]
 
@@ -66,7 +67,7 @@ def reproduce_questions(plan: Reproduction, say: Callable[[str], None]) -> list[
     """Train what is missing, write pate-2017-questions.txt, .csv and .png, and give the text's lines.
 
     Raises:
-        InputError: the images are not there.
+        InputError: the images are not there, or the rows there were made from other images or totals.
     """
     dataset = load_dataset("fashion-mnist", data_dir=plan.data_dir)
     asked, distilled = _strategies(plan, dataset, say), _distillation(plan, dataset, say)
@@ -78,6 +79,9 @@ def reproduce_questions(plan: Reproduction, say: Callable[[str], None]) -> list[
 
 def _strategies(plan: Reproduction, dataset: Dataset, say: Callable[[str], None]) -> list[Asked]:
     path = plan.out_dir / f"{NAME}-asked.csv"
+    kept = plan.totals or plan.out_dir / "totals-fashion-mnist-250.npz"
+    totals = ensemble_totals(dataset, path=kept, count=250, device=plan.device, say=say)
+    bind_rows(path, inputs_of(plan, dataset, {"totals": totals}))
     runs = read_rows(path, Asked)
     done = {(run.strategy, run.labels, run.seed) for run in runs}
     todo = [
@@ -87,13 +91,10 @@ def _strategies(plan: Reproduction, dataset: Dataset, say: Callable[[str], None]
         for strategy in STRATEGIES
         if (strategy, labels, seed) not in done
     ]
-    if todo:
-        kept = plan.totals or plan.out_dir / "totals-fashion-mnist-250.npz"
-        totals = ensemble_totals(dataset, path=kept, count=250, device=plan.device, say=say)
-        for strategy, labels, seed in todo:
-            runs.append(_ask(plan, dataset, totals, strategy, labels, seed))
-            append_row(path, runs[-1])
-            say(f"{strategy}, {labels} labels, seed {seed}: {100 * runs[-1].accuracy:.1f} %")
+    for strategy, labels, seed in todo:
+        runs.append(_ask(plan, dataset, totals, strategy, labels, seed))
+        append_row(path, runs[-1])
+        say(f"{strategy}, {labels} labels, seed {seed}: {100 * runs[-1].accuracy:.1f} %")
     return [run for run in runs if run.seed < plan.seeds]
 
 
@@ -151,6 +152,7 @@ def _supervised(plan: Reproduction, dataset: Dataset, index: Ints, label: Ints, 
 
 def _distillation(plan: Reproduction, dataset: Dataset, say: Callable[[str], None]) -> list[Distilled]:
     path = plan.out_dir / f"{NAME}-distilled-not-private.csv"
+    bind_rows(path, inputs_of(plan, dataset, {}))
     runs = read_rows(path, Distilled)
     done = {(run.target, run.samples, run.seed) for run in runs}
     names = [PLURALITY, *(f"T = {each:g}" for each in TEMPERATURES)]
@@ -197,11 +199,6 @@ def _distil(dataset: Dataset, index: Ints, targets: Floats) -> Floats:
     return fit_soft(dataset.public_images[:TRAINED], index, targets, asked=dataset.public_images)
 
 
-def _mean(runs: list[Any]) -> tuple[float, float]:
-    shares = [100 * run.accuracy for run in runs]
-    return float(np.mean(shares)), float(np.std(shares, ddof=1)) if len(shares) > 1 else float("nan")
-
-
 def _strategy_lines(runs: list[Asked]) -> Iterator[str]:
     yield (
         f"{'strategy':<16} {'labels':>6} {'ε':>5} {'wrong, %':>9} {'student, %':>10} {'± sd':>5} {'gain':>5}"
@@ -212,11 +209,11 @@ def _strategy_lines(runs: list[Asked]) -> Iterator[str]:
         for strategy in STRATEGIES:
             some = [run for run in runs if (run.strategy, run.labels) == (strategy, labels)]
             if some:
-                mean, sd = _mean(some)
+                mean, sd = accuracy_of(some)
                 wrong = 100 * np.mean([run.labels_wrong for run in some])
                 yield (
                     f"{strategy:<16} {labels:>6} {some[0].epsilon:>5.2f} {wrong:>9.1f} {mean:>10.1f}"
-                    f" {sd:>5.1f} {mean - _mean(base)[0]:>+5.1f} {len(some):>5}"
+                    f" {sd:>5.1f} {mean - accuracy_of(base)[0]:>+5.1f} {len(some):>5}"
                 )
     yield "published, on SVHN: least confident +4 to +10 points, binary experts +1.5 to +2.5"
     yield f"ε is data-independent, at δ {DELTA:g}; not private: seeded noise, on public data"
@@ -229,7 +226,7 @@ def _distilled_lines(runs: list[Distilled]) -> Iterator[str]:
         cells = []
         for samples in SAMPLES:
             some = [run for run in runs if (run.target, run.samples) == (target, samples)]
-            cells.append("{:>6.1f} ± {:>3.1f}".format(*_mean(some)) if some else "-")
+            cells.append("{:>6.1f} ± {:>3.1f}".format(*accuracy_of(some)) if some else "-")
         yield f"{target:<16} " + " ".join(f"{each:>12}" for each in cells)
 
 
@@ -252,7 +249,7 @@ def _draw(plan: Reproduction, asked: list[Asked], distilled: list[Distilled]) ->
 
 def _line(axes: Any, cells: dict[int, list[Any]], label: str, colour: str) -> None:
     cells = {count: some for count, some in cells.items() if some}
-    means = [_mean(some) for some in cells.values()]
+    means = [accuracy_of(some) for some in cells.values()]
     axes.errorbar(
         list(cells),
         [mean for mean, _ in means],

@@ -1,18 +1,23 @@
-"""Rows of a CSV file that are frozen dataclasses: appended one by one, so that a stopped call can go on."""
+"""Rows of a CSV file that are frozen dataclasses: appended one by one, so that a stopped call can go on.
+
+Beside the rows lies NAME-inputs.json with the digests of what they were made from: a call with other inputs
+is refused instead of showing rows that are not its own.
+"""
 
 from __future__ import annotations
 
 import csv
+import json
 import os
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pate_fed.errors import InputError
 
-__all__ = ["append_row", "read_rows", "write_rows"]
+__all__ = ["append_row", "bind_rows", "read_rows", "write_rows"]
 
 Row = TypeVar("Row")
 
@@ -48,6 +53,42 @@ def append_row(path: Path, row: Any) -> None:
         writer.writerow(asdict(row))
         file.flush()
         os.fsync(file.fileno())
+
+
+def bind_rows(path: Path, inputs: Mapping[str, str]) -> None:
+    """Hold the rows at `path` to `inputs`, what they are made from by name; call it before a row is shown.
+
+    Where there are no rows yet, or rows of before inputs were kept, these are kept from now on.
+
+    Raises:
+        InputError: the rows were made from something else, or what was kept cannot be read.
+    """
+    beside = path.with_name(f"{path.stem}-inputs.json")
+    known = _inputs(beside) if path.exists() else {}
+    for name, value in inputs.items():
+        if known.get(name, value) != value:
+            raise InputError(
+                f"{path}: its rows were made from other {name} ({known[name][:12]}, this call's are "
+                f"{value[:12]}); give another --out, or the same {name} again"
+            )
+    if not inputs.keys() <= known.keys():
+        whole = beside.with_suffix(".tmp")
+        whole.write_text(
+            json.dumps({**known, **inputs}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+        whole.replace(beside)
+
+
+def _inputs(path: Path) -> dict[str, str]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as what rows were made from; give another --out") from error
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise InputError(f"{path}: is not what rows were made from; give another --out")
+    return found
 
 
 def write_rows(path: Path, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.learning import StudentSettings
+from pate_fed.reproduce.measures import mean_and_sd, train_and_test
 from pate_fed.reproduce.plan import Reproduction
-from pate_fed.reproduce.rows import append_row, read_rows, write_rows
-from pate_fed.reproduce.votes import TRAINED, teachers_totals
+from pate_fed.reproduce.rows import append_row, bind_rows, read_rows, write_rows
+from pate_fed.reproduce.votes import TRAINED, inputs_of, teachers_totals
 
 __all__ = ["PAPER", "proposition2_epsilon", "proposition2_sigma", "reproduce_tables"]
 
@@ -99,7 +100,8 @@ def reproduce_tables(plan: Reproduction, say: Callable[[str], None]) -> list[str
     `out_dir` gets tables-quick.txt, .csv and .png, runs-quick.csv and totals-quick.npz, or -paper's.
 
     Raises:
-        InputError: the data or the folder is not there, or a file there is not this command's.
+        InputError: the data or the folder is not there, or a file there is not this command's or was made
+            from other data or totals.
     """
     dataset = load_dataset("fashion-mnist", data_dir=plan.data_dir)
     totals = teachers_totals(
@@ -110,6 +112,7 @@ def reproduce_tables(plan: Reproduction, say: Callable[[str], None]) -> list[str
         say=say,
     )
     path, wanted = plan.file("runs", "csv"), list(_tasks(plan))
+    bind_rows(path, inputs_of(plan, dataset, {"totals": totals}))
     runs = read_rows(path, Run)
     done = {_task(run) for run in runs}
     todo = [task for task in wanted if task not in done]
@@ -143,7 +146,7 @@ def _tasks(plan: Reproduction) -> Iterator[Task]:
         3: [cell for cell in PAPER if cell[3] not in (None, TAU)],
     }
     for seed in range(plan.seeds):
-        for table in plan.tables:
+        for table in plan.tables or (1, 2, 3):
             for epsilon, student, beta, tau in of_table[table]:
                 yield epsilon, student, beta, tau, seed
 
@@ -201,22 +204,20 @@ def _fit(
     counts: dict[tuple[float, float, int], NDArray[np.float32]],
 ) -> float:
     """Train one stage, keep a PATE+'s counts, and test it."""
-    from pate_fed.learning import train_student
-
     epsilon, student, beta, _, task_seed = task
-    trained = train_student(
-        dataset.public_images[:TRAINED],
-        labelled_index=index,
-        labels=label,
-        num_classes=CLASSES,
+    trained, accuracy = train_and_test(
+        dataset,
+        index,
+        label,
+        classes=CLASSES,
         settings=_student_settings(plan, "pate+" if student == "pate++" else student, beta),
         seed=seed,
         device=plan.device,
+        tested=slice(TRAINED, None),
     )
     if trained.counts is not None and beta is not None and seed == task_seed:
         counts[epsilon, beta, seed] = trained.counts
-    right = trained.predict(dataset.public_images[TRAINED:]) == dataset.public_labels[TRAINED:]
-    return float(right.mean())
+    return accuracy
 
 
 def _removed(counts: NDArray[np.float32], tau: float) -> NDArray[np.bool_]:
@@ -254,8 +255,7 @@ def _summary(runs: list[Run]) -> Iterator[tuple[Cell, float, float, float, int]]
     for cell, published in PAPER.items():
         found = [100 * r.accuracy for r in runs if _task(r)[:4] == cell]
         if found:
-            spread = float(np.std(found, ddof=1)) if len(found) > 1 else math.nan
-            yield cell, published, float(np.mean(found)), spread, len(found)
+            yield cell, published, *mean_and_sd(found), len(found)
 
 
 def _lines(runs: list[Run]) -> list[str]:

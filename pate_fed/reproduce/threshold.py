@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import InputError
+from pate_fed.reproduce.measures import accuracy_of, least_noise, train_and_test
 from pate_fed.reproduce.plan import Reproduction
-from pate_fed.reproduce.rows import append_row, read_rows
-from pate_fed.reproduce.votes import TRAINED, teachers_totals
+from pate_fed.reproduce.rows import append_row, bind_rows, read_rows
+from pate_fed.reproduce.votes import TRAINED, inputs_of, teachers_totals
 
 __all__ = ["SETTINGS", "ThresholdRun", "reproduce_threshold"]
 
@@ -60,12 +61,13 @@ def reproduce_threshold(plan: Reproduction, say: Callable[[str], None]) -> list[
     """Train what is missing, write threshold.txt, and give its lines.
 
     Raises:
-        InputError: the data is not there.
+        InputError: the data is not there, or the rows there were made from other data or totals.
     """
     dataset = load_dataset("fashion-mnist", data_dir=plan.data_dir)
     kept = plan.totals or plan.out_dir / f"totals-{TEACHER}.npz"
     totals = teachers_totals(dataset, path=kept, teacher=TEACHER, device=plan.device, say=say)
     path = plan.out_dir / "threshold-runs.csv"
+    bind_rows(path, inputs_of(plan, dataset, {"totals": totals}))
     runs = read_rows(path, ThresholdRun)
     done = {((run.threshold, run.sigma1, run.labels), run.seed) for run in runs}
     for seed in range(plan.seeds):
@@ -87,23 +89,22 @@ def affordable_sigma2(*, asked: int, answered: int, sigma1: float | None, teache
     """
     from pate_fed.privacy import RECORD, ConfidentGNMax, GNMax, epsilon_of
 
-    def cost(tenths: int) -> float:
+    def cost(sigma2: float) -> float:
         if sigma1 is None:
-            mechanism = GNMax(num_teachers=teachers, num_classes=10, sigma=tenths / 10)
+            mechanism = GNMax(num_teachers=teachers, num_classes=10, sigma=sigma2)
             return epsilon_of(mechanism.cost_asked(RECORD) * answered, DELTA)
         confident = ConfidentGNMax(
-            num_teachers=teachers, num_classes=10, threshold=0, sigma1=sigma1, sigma2=tenths / 10
+            num_teachers=teachers, num_classes=10, threshold=0, sigma1=sigma1, sigma2=sigma2
         )
         looks = confident.cost_asked(RECORD) * asked
         return epsilon_of(looks + confident.cost_answered(RECORD) * answered, DELTA)
 
-    low, high = 10, 100_000
-    if cost(high) > EPSILON:
-        raise InputError(f"{asked} looks at σ1 {sigma1} cost more than ε {EPSILON:g} before any label")
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if cost(middle) <= EPSILON else (middle, high)
-    return high / 10
+    try:
+        return least_noise(cost, epsilon=EPSILON)
+    except InputError as error:
+        raise InputError(
+            f"{asked} looks at σ1 {sigma1} cost more than ε {EPSILON:g} before any label"
+        ) from error
 
 
 def _run(
@@ -113,7 +114,7 @@ def _run(
     setting: tuple[float | None, float | None, int],
     seed: int,
 ) -> ThresholdRun:
-    from pate_fed.learning import StudentSettings, train_student
+    from pate_fed.learning import StudentSettings
     from pate_fed.privacy import GNMax, SeededNoise
 
     threshold, sigma1, labels = setting
@@ -128,17 +129,16 @@ def _run(
     sigma2 = affordable_sigma2(asked=asked, answered=len(index), sigma1=sigma1, teachers=teachers)
     mechanism = GNMax(num_teachers=teachers, num_classes=totals.shape[1], sigma=sigma2)
     label = mechanism.release(totals[index], noise).label
-    student = train_student(
-        dataset.public_images[:ASKED_OF],
-        labelled_index=index,
-        labels=label,
-        num_classes=totals.shape[1],
+    _, accuracy = train_and_test(
+        dataset,
+        index,
+        label,
+        classes=totals.shape[1],
         settings=StudentSettings(name=STUDENT),
         seed=seed,
         device=plan.device,
+        tested=slice(ASKED_OF, TRAINED),
     )
-    tested = slice(ASKED_OF, TRAINED)
-    right = student.predict(dataset.public_images[tested]) == dataset.public_labels[tested]
     return ThresholdRun(
         threshold=threshold,
         sigma1=sigma1,
@@ -150,7 +150,7 @@ def _run(
         agreement=float(totals[index].max(axis=1).mean() / teachers),
         agreement_pool=float(top.mean() / teachers),
         rarest=float(np.bincount(label, minlength=totals.shape[1]).min() * totals.shape[1] / len(label)),
-        accuracy=float(right.mean()),
+        accuracy=accuracy,
     )
 
 
@@ -163,7 +163,7 @@ def _lines(runs: list[ThresholdRun]) -> Iterator[str]:
         some = [run for run in runs if (run.threshold, run.sigma1, run.labels) == (threshold, sigma1, labels)]
         if not some:
             continue
-        shares = [100 * run.accuracy for run in some]
+        accuracy, sd = accuracy_of(some)
 
         def mean(name: str, some: list[ThresholdRun] = some) -> float:
             return float(np.mean([getattr(run, name) for run in some]))
@@ -172,8 +172,7 @@ def _lines(runs: list[ThresholdRun]) -> Iterator[str]:
             f"{'-' if threshold is None else format(threshold, 'g'):>5} "
             f"{'-' if sigma1 is None else format(sigma1, 'g'):>5} {labels:>6} {mean('asked'):>6.0f} "
             f"{mean('sigma2'):>6.1f} {100 * mean('labels_wrong'):>9.1f} {100 * mean('agreement'):>10.1f} "
-            f"{100 * mean('rarest'):>10.0f} {np.mean(shares):>11.1f} "
-            f"{np.std(shares, ddof=1) if len(shares) > 1 else float('nan'):>5.1f} {len(some):>6}"
+            f"{100 * mean('rarest'):>10.0f} {accuracy:>11.1f} {sd:>5.1f} {len(some):>6}"
         )
     if runs:
         pool = 100 * np.mean([run.agreement_pool for run in runs])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data import Dataset, partition
+from pate_fed.data import Dataset, partition, pool_digest
 from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings, resolve_device
+from pate_fed.reproduce.plan import Reproduction
 
-__all__ = ["TEACHERS", "TRAINED", "ensemble_totals", "read_totals", "teachers_totals"]
+__all__ = ["TEACHERS", "TRAINED", "ensemble_totals", "inputs_of", "read_totals", "teachers_totals"]
 
 TEACHERS, TRAINED = 250, 9000
 AT_ONCE = 25  # light teachers of 240 records in one batch
@@ -28,11 +30,11 @@ def teachers_totals(
     Raises:
         InputError: what lies at `path` are no totals.
     """
+    asked, classes = dataset.public_images[:TRAINED], int(dataset.private_labels.max()) + 1
     if path.exists():
-        return read_totals(path)
+        return read_totals(path, rows=len(asked), classes=classes)
     parts = partition(dataset.private_labels, num_parties=TEACHERS, scheme="iid", seed=0)
-    asked = dataset.public_images[:TRAINED]
-    totals = np.zeros((len(asked), int(dataset.private_labels.max()) + 1), dtype=np.int64)
+    totals = np.zeros((len(asked), classes), dtype=np.int64)
     votes = _light(dataset, parts, device) if teacher == "encoder-head" else None
     if teacher == "small-cnn" and resolve_device(device) != "cpu":
         votes = _many(dataset, parts, device)
@@ -54,10 +56,11 @@ def ensemble_totals(
     Raises:
         InputError: what lies at `path` are no totals.
     """
+    asked, classes = dataset.public_images[:TRAINED], int(dataset.private_labels.max()) + 1
     if path.exists():
-        return read_totals(path)
+        return read_totals(path, rows=len(asked), classes=classes)
     parts = partition(dataset.private_labels, num_parties=count, scheme="iid", seed=0)
-    totals = np.zeros((len(dataset.public_images[:TRAINED]), int(dataset.private_labels.max()) + 1), np.int64)
+    totals = np.zeros((len(asked), classes), dtype=np.int64)
     for number, said in enumerate(_plain(dataset, parts, device)):
         totals[np.arange(len(totals)), said] += 1
         _count(say, number + 1, count)
@@ -71,20 +74,65 @@ def _count(say: Callable[[str], None], number: int, count: int) -> None:
         say(f"teacher {number} of {count}")
 
 
-def read_totals(path: Path) -> NDArray[np.int64]:
-    """Totals from an .npz with one array `totals` or an .npy, as int64.
+def read_totals(path: Path, *, rows: int | None = None, classes: int | None = None) -> NDArray[np.int64]:
+    """Totals from an .npz with one array `totals` or an .npy, the first `rows` of them: int64 (n, classes).
 
     Raises:
-        InputError: there are none.
+        InputError: there are none, too few of them, or they are not one vote of each teacher on each input.
     """
     try:
         kept = np.load(path, allow_pickle=False)
-        if isinstance(kept, np.ndarray):
-            return np.asarray(kept, dtype=np.int64)
-        with kept:
-            return np.asarray(kept["totals"], dtype=np.int64)
+        if not isinstance(kept, np.ndarray):
+            with kept:
+                kept = kept["totals"]
     except Exception as error:  # numpy raises what its readers meet first
         raise InputError(f"{path}: holds no totals") from error
+    found = np.asarray(kept)
+    wrong = _fault(found, rows, classes)
+    if wrong:
+        raise InputError(f"{path}: {wrong}; totals are the teachers' votes for each class, a row an input")
+    return found[:rows].astype(np.int64)
+
+
+def _fault(totals: NDArray[np.generic], rows: int | None, classes: int | None) -> str:
+    """What keeps an array from being totals, in words; nothing where it is."""
+    if totals.ndim != 2 or 0 in totals.shape:
+        return f"an array with shape {totals.shape}, where (inputs, classes) is meant"
+    if totals.dtype.kind not in "iuf" or not np.isfinite(totals).all() or (totals % 1).any():
+        return f"entries ({totals.dtype}) that are not whole numbers"
+    if totals.min() < 0:
+        return f"an entry of {totals.min()}, where no number of votes is negative"
+    sums = totals.sum(axis=1)
+    if sums.min() != sums.max():
+        return f"rows of {sums.min():g} to {sums.max():g} votes, where all have the same number"
+    if rows is not None and len(totals) < rows:
+        return f"{len(totals):,} rows, where at least {rows:,} are meant"
+    if classes is not None and totals.shape[1] != classes:
+        return f"{totals.shape[1]} columns, where the data set has {classes} classes"
+    return ""
+
+
+def inputs_of(
+    plan: Reproduction, dataset: Dataset, totals: Mapping[str, NDArray[np.int64]], *, name: str = ""
+) -> dict[str, str]:
+    """What rows are made from, for `bind_rows`: the scale, and digests of the data set and of all totals.
+
+    `name` tells data sets apart where a command takes several.
+    """
+    pixels = "".join(pool_digest(each) for each in (dataset.private_images, dataset.public_images))
+    answers = "".join(_digest(each) for each in (dataset.private_labels, dataset.public_labels))
+    before = f"{name} " if name else ""
+    return {
+        "scale": "paper" if plan.paper else "quick",
+        f"{before}images": sha256(pixels.encode()).hexdigest(),
+        f"{before}labels": sha256(answers.encode()).hexdigest(),
+        **{key: _digest(each) for key, each in totals.items()},
+    }
+
+
+def _digest(numbers: NDArray[np.int64]) -> str:
+    whole = np.ascontiguousarray(numbers, dtype="<i8")
+    return sha256(f"{whole.shape}\n".encode() + whole.tobytes()).hexdigest()
 
 
 def _one(dataset: Dataset, part: NDArray[np.int64], number: int, name: str, device: str) -> NDArray[np.int64]:
