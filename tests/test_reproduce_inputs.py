@@ -19,6 +19,7 @@ from pate_fed.reproduce import (
     frontier,
     glyph_scale,
     interactive,
+    label_dp,
     measures,
     mnist,
     mnist2017,
@@ -135,7 +136,7 @@ def test_rows_are_only_shown_to_calls_with_their_inputs(
     assert beside.read_bytes() == kept
     other = _data(2)
     monkeypatch.setattr(room, "load_dataset", lambda name, data_dir: other)
-    with pytest.raises(InputError, match=r"other .*(images|labels) .*--out"):
+    with pytest.raises(InputError, match=r"other (.* )?(images|labels|data).*--out"):
         reproduce(name, plan("a.npy"))
     assert path.read_bytes() == before and beside.read_bytes() == kept
 
@@ -148,6 +149,51 @@ def test_the_frontiers_totals_may_not_change_under_its_rows(small: Path) -> None
     np.savez(kept, totals=np.roll(totals, 1, axis=1))
     with pytest.raises(InputError, match="totals of encoder-head"):
         reproduce("fashion-mnist-frontier", plan)
+
+
+@pytest.mark.parametrize("name", ["fashion-mnist-frontier", "pate-2017-questions", "pate-2017-mnist"])
+def test_kept_totals_are_not_taken_for_other_data(
+    name: str, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Reproduction(data_dir=small, out_dir=small / "out", seeds=1)
+    reproduce(name, plan)
+    for path in plan.out_dir.iterdir():
+        if path.suffix != ".npz":
+            path.unlink()
+    other = _data(2)
+    monkeypatch.setattr(ROWS[name][0], "load_dataset", lambda name, data_dir: other)
+    with pytest.raises(InputError, match=r"totals-.*\.npz: totals of teachers of other data"):
+        reproduce(name, plan)
+    kept = next(plan.out_dir.glob("totals-*.npz"))
+    np.savez(kept, totals=votes.read_totals(kept))  # as an earlier version left it
+    assert len(votes.read_totals(kept, data="0" * 64)) == 200
+
+
+def test_private_labels_rows_are_bound_too(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(bench: object, task: label_dp.Task) -> label_dp.LabelRun:
+        dataset, method, epsilon, seed = task
+        shares = {"labels_right": 0.5, "accuracy": 0.5, "kept": 1, "kept_right": 0.5, "equation8": 0.5}
+        return label_dp.LabelRun(
+            dataset=dataset,
+            method=method,
+            epsilon=epsilon,
+            seed=seed,
+            seconds=0.0,
+            **shares,  # type: ignore[arg-type]
+        )
+
+    data = {"fashion-mnist": _data(1), "mnist": _data(2)}
+    monkeypatch.setattr(label_dp, "load_dataset", lambda name, data_dir: data[name])
+    monkeypatch.setattr(
+        label_dp._Bench, "__init__", lambda bench, name, plan, say: setattr(bench, "name", name)
+    )
+    monkeypatch.setattr(label_dp._Bench, "run", made)
+    plan = Reproduction(data_dir=None, out_dir=small / "out", seeds=1)
+    lines = reproduce("label-dp-fashion-mnist", plan)
+    assert reproduce("label-dp-fashion-mnist", plan) == lines
+    data["mnist"] = _data(3)
+    with pytest.raises(InputError, match="other mnist images"):
+        reproduce("label-dp-fashion-mnist", plan)
 
 
 def test_a_command_line_with_other_totals_is_refused(small: Path, capsys: pytest.CaptureFixture[str]) -> None:

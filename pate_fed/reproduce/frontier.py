@@ -27,7 +27,7 @@ from pate_fed.reproduce.measures import accuracy_of, least_noise, train_and_test
 from pate_fed.reproduce.pictures import draw_panels
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import append_row, bind_rows, read_rows
-from pate_fed.reproduce.votes import TRAINED, inputs_of, read_totals, teachers_totals
+from pate_fed.reproduce.votes import TRAINED, inputs_of, teachers_totals
 
 __all__ = ["LABELS", "FrontierRun", "reproduce_frontier", "sigma_for"]
 
@@ -92,18 +92,20 @@ def reproduce_frontier(plan: Reproduction, say: Callable[[str], None]) -> list[s
     dataset = load_dataset("fashion-mnist", data_dir=plan.data_dir)
     path = plan.out_dir / "frontier-runs.csv"
     kept = {teacher: plan.out_dir / f"totals-{teacher}.npz" for teacher in TEACHERS}
-    known = {f"totals of {each}": read_totals(kept[each]) for each in TEACHERS if kept[each].exists()}
+
+    def totals_of(teacher: str) -> NDArray[np.int64]:
+        return teachers_totals(dataset, path=kept[teacher], teacher=teacher, device=plan.device, say=say)
+
+    known = {f"totals of {each}": totals_of(each) for each in TEACHERS if kept[each].exists()}
     bind_rows(path, inputs_of(plan, dataset, known))
     runs = read_rows(path, FrontierRun)
     done = {(run.teacher, run.student, run.epsilon, run.seed) for run in runs}
     for teacher, student, epsilon, seed in _tasks(plan.seeds):
         if (teacher, student, epsilon, seed) not in done:
-            totals = teachers_totals(
-                dataset, path=kept[teacher], teacher=teacher, device=plan.device, say=say
-            )
             if f"totals of {teacher}" not in known:
-                known[f"totals of {teacher}"] = totals
+                known[f"totals of {teacher}"] = totals_of(teacher)
                 bind_rows(path, inputs_of(plan, dataset, known))
+            totals = known[f"totals of {teacher}"]
             runs.append(_train(plan, dataset, totals, (teacher, student, epsilon, seed)))
             append_row(path, runs[-1])
             say(f"{teacher}, {student}, ε {epsilon:g}, seed {seed}: {100 * runs[-1].accuracy:.1f} %")

@@ -25,7 +25,8 @@ from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import InputError
 from pate_fed.label_dp import RandRes
 from pate_fed.reproduce.plan import Reproduction
-from pate_fed.reproduce.rows import append_row, read_rows
+from pate_fed.reproduce.rows import append_row, bind_rows, read_rows
+from pate_fed.reproduce.votes import inputs_of
 
 if TYPE_CHECKING:
     from pate_fed.label_dp.methods import MethodSettings, Students
@@ -103,9 +104,13 @@ def reproduce_label_dp(plan: Reproduction, say: Say) -> list[str]:
     """Run what is missing, write label-dp-quick.txt and .png or -paper's, and give the text's lines.
 
     Raises:
-        InputError: the data is not there, or a file in the folder is not this command's.
+        InputError: the data is not there, or a file in the folder is not this command's or of other data.
     """
     path = plan.file("label-dp-runs", "csv")
+    inputs: dict[str, str] = {}
+    for name in DATASETS:
+        inputs |= inputs_of(plan, load_dataset(name, data_dir=plan.data_dir), {}, name=name)
+    bind_rows(path, inputs)
     runs = read_rows(path, LabelRun)
     done = {(run.dataset, run.method, run.epsilon, run.seed) for run in runs}
     wanted = list(_tasks(plan.seeds))

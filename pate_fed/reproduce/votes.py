@@ -28,11 +28,11 @@ def teachers_totals(
     """Votes of all teachers on the first public images, int64 (9000, classes); kept at `path`.
 
     Raises:
-        InputError: what lies at `path` are no totals.
+        InputError: what lies at `path` are no totals, or totals of other data.
     """
     asked, classes = dataset.public_images[:TRAINED], int(dataset.private_labels.max()) + 1
     if path.exists():
-        return read_totals(path, rows=len(asked), classes=classes)
+        return read_totals(path, rows=len(asked), classes=classes, data=_data_digest(dataset))
     parts = partition(dataset.private_labels, num_parties=TEACHERS, scheme="iid", seed=0)
     totals = np.zeros((len(asked), classes), dtype=np.int64)
     votes = _light(dataset, parts, device) if teacher == "encoder-head" else None
@@ -42,7 +42,7 @@ def teachers_totals(
         said = next(votes) if votes else _one(dataset, part, number, teacher, device)
         totals[np.arange(len(asked)), said] += 1
         _count(say, number + 1, len(parts))
-    np.savez_compressed(path, totals=totals.astype(np.uint8))
+    np.savez_compressed(path, totals=totals.astype(np.uint16), data=np.array(_data_digest(dataset)))
     return totals
 
 
@@ -54,17 +54,17 @@ def ensemble_totals(
     Without moved copies of the records a head is a little worse and learns many times as fast.
 
     Raises:
-        InputError: what lies at `path` are no totals.
+        InputError: what lies at `path` are no totals, or totals of other data.
     """
     asked, classes = dataset.public_images[:TRAINED], int(dataset.private_labels.max()) + 1
     if path.exists():
-        return read_totals(path, rows=len(asked), classes=classes)
+        return read_totals(path, rows=len(asked), classes=classes, data=_data_digest(dataset))
     parts = partition(dataset.private_labels, num_parties=count, scheme="iid", seed=0)
     totals = np.zeros((len(asked), classes), dtype=np.int64)
     for number, said in enumerate(_plain(dataset, parts, device)):
         totals[np.arange(len(totals)), said] += 1
         _count(say, number + 1, count)
-    np.savez_compressed(path, totals=totals.astype(np.uint16))
+    np.savez_compressed(path, totals=totals.astype(np.uint16), data=np.array(_data_digest(dataset)))
     return totals
 
 
@@ -74,19 +74,28 @@ def _count(say: Callable[[str], None], number: int, count: int) -> None:
         say(f"teacher {number} of {count}")
 
 
-def read_totals(path: Path, *, rows: int | None = None, classes: int | None = None) -> NDArray[np.int64]:
-    """Totals from an .npz with one array `totals` or an .npy, the first `rows` of them: int64 (n, classes).
+def read_totals(
+    path: Path, *, rows: int | None = None, classes: int | None = None, data: str | None = None
+) -> NDArray[np.int64]:
+    """Totals from an .npz with an array `totals` or an .npy, the first `rows` of them: int64 (n, classes).
+
+    `data` is the digest of the data set that they must be of, where the .npz names one.
 
     Raises:
-        InputError: there are none, too few of them, or they are not one vote of each teacher on each input.
+        InputError: there are none, too few of them, they are not one vote of each teacher on each input, or
+            they are of other data.
     """
+    made_from = None
     try:
         kept = np.load(path, allow_pickle=False)
         if not isinstance(kept, np.ndarray):
             with kept:
+                made_from = str(kept["data"]) if "data" in kept else None
                 kept = kept["totals"]
     except Exception as error:  # numpy raises what its readers meet first
         raise InputError(f"{path}: holds no totals") from error
+    if None not in (data, made_from) and data != made_from:
+        raise InputError(f"{path}: totals of teachers of other data; remove it, or give another --out")
     found = np.asarray(kept)
     wrong = _fault(found, rows, classes)
     if wrong:
@@ -119,15 +128,25 @@ def inputs_of(
 
     `name` tells data sets apart where a command takes several.
     """
-    pixels = "".join(pool_digest(each) for each in (dataset.private_images, dataset.public_images))
-    answers = "".join(_digest(each) for each in (dataset.private_labels, dataset.public_labels))
     before = f"{name} " if name else ""
+    images, labels = _data_digests(dataset)
     return {
         "scale": "paper" if plan.paper else "quick",
-        f"{before}images": sha256(pixels.encode()).hexdigest(),
-        f"{before}labels": sha256(answers.encode()).hexdigest(),
+        f"{before}images": images,
+        f"{before}labels": labels,
         **{key: _digest(each) for key, each in totals.items()},
     }
+
+
+def _data_digests(dataset: Dataset) -> tuple[str, str]:
+    """Of all images, and of all labels."""
+    pixels = "".join(pool_digest(each) for each in (dataset.private_images, dataset.public_images))
+    answers = "".join(_digest(each) for each in (dataset.private_labels, dataset.public_labels))
+    return sha256(pixels.encode()).hexdigest(), sha256(answers.encode()).hexdigest()
+
+
+def _data_digest(dataset: Dataset) -> str:
+    return sha256("".join(_data_digests(dataset)).encode()).hexdigest()
 
 
 def _digest(numbers: NDArray[np.int64]) -> str:
