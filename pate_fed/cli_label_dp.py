@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pate_fed.label_dp.hospitals import Hospitals, Place
     from pate_fed.label_dp.methods import Outcome
     from pate_fed.label_dp.public import PublicInputs
+    from pate_fed.label_dp.records import Records
     from pate_fed.label_dp.terms import LabelTerms
 
 __all__ = ["add_label_dp_command"]
@@ -32,28 +33,27 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
     made.add_argument("--epsilon", type=float, required=True, help="budget of one record's label")
     made.add_argument("--delta", type=float, default=1e-5, help="δ, where a method has one (default 1e-5)")
     made.add_argument("--advise", action="store_true", help="say which method suits; touches no data")
-    made.add_argument("--classes", type=int, metavar="K", help="classes of --advise or of --dataset files")
+    made.add_argument(
+        "--classes", type=int, metavar="K", help="classes of --advise; --dataset files needs it"
+    )
     made.add_argument("--records", type=int, metavar="N", help="records of --advise; else take the first N")
     made.add_argument("--abundant-compute", action="store_true", help="--advise: teachers are cheap")
     made.add_argument(
         "--method",
-        default="randres+denoise-ssl",
         metavar="NAME",
         help="how labels are made private, and learnt from (default randres+denoise-ssl; a wrong name lists "
         "all)",
     )
-    made.add_argument("--dataset", default="fashion-mnist", metavar="NAME", help=", ".join(_SETS))
+    made.add_argument("--dataset", metavar="NAME", help=f"{', '.join(_SETS)} (default fashion-mnist)")
     made.add_argument("--data-dir", metavar="DIR", help="folder of the data files (else PATE_FED_DATA)")
     made.add_argument("--download", action="store_true", help="let torchvision fetch the data set")
     for name in ("images", "labels", "test-images", "test-labels"):
         made.add_argument(f"--{name}", metavar="FILE", help="--dataset files: a .npy or .npz")
-    made.add_argument("--network", default="light", metavar="NAME", help="light (default) or one on images")
-    made.add_argument(
-        "--clusterer", default="light", metavar="NAME", help="light, pca, scan or MODULE:FUNCTION"
-    )
+    made.add_argument("--network", metavar="NAME", help="light (default) or one on images")
+    made.add_argument("--clusterer", metavar="NAME", help="light (default), pca, scan or MODULE:FUNCTION")
     made.add_argument("--clusters", type=int, metavar="N", help="clusters (default: what suits the method)")
-    made.add_argument("--teachers", type=int, default=250, help="PATE-FM's teachers (default 250)")
-    made.add_argument("--epochs", type=int, default=5, help="passes over the records (default 5)")
+    made.add_argument("--teachers", type=int, help="PATE-FM's teachers (default 250)")
+    made.add_argument("--epochs", type=int, help="passes over the records (default 5)")
     made.add_argument("--hospitals", type=int, metavar="N", help="labels at N hospitals, which trust nobody")
     made.add_argument("--quorum", type=float, help="--hospitals: least share that must answer (default 0.8)")
     made.add_argument(
@@ -65,7 +65,7 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
     apart = made.add_argument_group("hospitals with processes of their own, python -m pate_fed.client")
     apart.add_argument("--init", metavar="DIR", help="make this study's keys in a new folder, and stop there")
     add_address_options(apart)
-    made.add_argument("--device", default="cpu", metavar="NAME", help="cpu (default), cuda or auto")
+    made.add_argument("--device", metavar="NAME", help="cpu (default), cuda or auto")
     made.add_argument("--seed", type=int, help="seeded noise, which protects nobody: for simulation")
     made.add_argument("--out", metavar="DIR", help="metrics.json, labels.npz and student.ts go there")
     made.add_argument("--format", choices=("text", "json"), default="text")
@@ -73,7 +73,10 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _label_dp(arguments: argparse.Namespace) -> int:
+    from pate_fed.label_dp.options import settle_options
+
     try:
+        settle_options(arguments)
         return _advise(arguments) if arguments.advise else _learn(arguments)
     except InputError as error:
         name, _, rest = str(error).partition("=")
@@ -98,28 +101,26 @@ def _advise(arguments: argparse.Namespace) -> int:
 
 
 def _learn(arguments: argparse.Namespace) -> int:
-
-    from pate_fed.label_dp import RandRes, check_every_class
+    from pate_fed.label_dp import RandRes
     from pate_fed.label_dp.clusters import find_clusterer
     from pate_fed.label_dp.learners import LearnSettings
     from pate_fed.label_dp.methods import MethodSettings, check_method, run_method
     from pate_fed.label_dp.public import PublicInputs
+    from pate_fed.label_dp.records import load_records
     from pate_fed.label_dp.teachers import TeachSettings
     from pate_fed.privacy import noise_from_seed
 
     check_method(arguments.method, at_hospitals=arguments.hospitals is not None)
-    apart = _are_apart(arguments)
-    images, labels, tests, classes = _data(arguments, apart=apart)
-    if labels is not None:
-        check_every_class(labels, classes)
-    RandRes(num_classes=classes, epsilon=arguments.epsilon)  # ε is refused before the work, not after
+    clusterer = find_clusterer(arguments.clusterer)
+    records = load_records(arguments, apart=_are_apart(arguments))
+    RandRes(num_classes=records.num_classes, epsilon=arguments.epsilon)  # ε is refused before the work
     out = None if arguments.out is None else _folder(Path(arguments.out))
     noise, seed = noise_from_seed(arguments.seed), arguments.seed or 0
-    hospitals = _hospitals(arguments, images, labels, classes, out)
+    hospitals = _hospitals(arguments, records, out)
     started = time.monotonic()
     public = PublicInputs(
-        images,
-        num_classes=classes,
+        records.images,
+        num_classes=records.num_classes,
         network=arguments.network,
         device=arguments.device,
         seed=seed,
@@ -129,7 +130,7 @@ def _learn(arguments: argparse.Namespace) -> int:
     settings = MethodSettings(
         delta=arguments.delta,
         learn=LearnSettings(epochs=arguments.epochs),
-        clusterer=find_clusterer(arguments.clusterer),
+        clusterer=clusterer,
         num_clusters=arguments.clusters,
         teach=TeachSettings(num_teachers=arguments.teachers),
         hospitals=hospitals,
@@ -139,21 +140,30 @@ def _learn(arguments: argparse.Namespace) -> int:
     outcome = run_method(
         arguments.method,
         public,
-        labels,
+        records.labels,
         epsilon=arguments.epsilon,
         noise=noise,
         settings=settings,
         seed=seed,
     )
-    right = None if tests is None else float((outcome.classify(tests[0]) == tests[1]).mean())
-    figures = _figures(arguments, outcome, right, time.monotonic() - started)
+    figures = _figures(arguments, outcome, time.monotonic() - started)
     if hospitals is not None:
         figures["hospitals"] = hospitals.to_dict()
     if out is not None:
-        _write(out, public, outcome, figures)
+        _write(out, public, outcome, figures)  # ε is spent: nothing that comes after may lose what it bought
+    right = _test_accuracy(outcome, records)
+    figures["accuracy"] = {"test": right}
+    if out is not None:
+        _write_figures(out, figures)
     lines = _lines(outcome, right, out, [] if hospitals is None else hospitals.lines())
     print(json.dumps(figures) if arguments.format == "json" else "\n".join(lines))
     return 0
+
+
+def _test_accuracy(outcome: Outcome, records: Records) -> float | None:
+    if records.test_images is None or records.test_labels is None:
+        return None
+    return float((outcome.classify(records.test_images) == records.test_labels).mean())
 
 
 def _init(arguments: argparse.Namespace, terms: LabelTerms) -> int:
@@ -169,9 +179,7 @@ def _init(arguments: argparse.Namespace, terms: LabelTerms) -> int:
     return 0
 
 
-def _hospitals(
-    arguments: argparse.Namespace, images: Any, labels: Any, classes: int, out: Path | None
-) -> Hospitals | None:
+def _hospitals(arguments: argparse.Namespace, records: Records, out: Path | None) -> Hospitals | None:
     """Those that have the labels; None where one place has all."""
     if arguments.hospitals is None:
         for name in ("quorum", "backend", "policy"):
@@ -182,13 +190,13 @@ def _hospitals(
     from pate_fed.label_dp.hospitals import Hospitals
     from pate_fed.report import make_progress
 
-    if not 1 <= arguments.hospitals <= len(images):
-        raise InputError(f"--hospitals {arguments.hospitals}: 1 to {len(images)} (records) is meant")
+    if not 1 <= arguments.hospitals <= len(records.images):
+        raise InputError(f"--hospitals {arguments.hospitals}: 1 to {len(records.images)} (records) is meant")
     found = Hospitals(
-        place=_place(arguments, labels, out),
-        pool_size=len(images),
-        pool_digest=pool_digest(images),
-        num_classes=classes,
+        place=_place(arguments, records.labels, out),
+        pool_size=len(records.images),
+        pool_digest=pool_digest(records.images),
+        num_classes=records.num_classes,
         quorum=0.8 if arguments.quorum is None else arguments.quorum,
         seed=arguments.seed,
         progress=make_progress(quiet=False),
@@ -241,64 +249,6 @@ def _are_apart(arguments: argparse.Namespace) -> bool:
     return True
 
 
-def _data(arguments: argparse.Namespace, *, apart: bool) -> tuple[Any, Any, tuple[Any, Any] | None, int]:
-    """Images, private labels (None where hospitals have them), a test part if any, the number of classes."""
-    import numpy as np
-
-    if arguments.dataset == "files":
-        images = _pictures(arguments.images, "--images")
-        labels = None if apart else _vector(arguments.labels, "--labels")
-        if labels is not None and len(images) != len(labels):
-            raise InputError(f"--labels {arguments.labels}: {len(labels)} labels for {len(images)} images")
-        classes = arguments.classes
-        if classes is None:
-            if labels is None:
-                raise InputError("give --classes K: no labels are here that would tell how many there are")
-            classes = int(labels.max()) + 1
-        tests = None
-        if arguments.test_images is not None:
-            tests = (
-                _pictures(arguments.test_images, "--test-images"),
-                _vector(arguments.test_labels, "--test-labels"),
-            )
-        return images, labels, tests, classes
-    from pate_fed.data import load_dataset
-
-    found = load_dataset(
-        arguments.dataset,
-        data_dir=None if arguments.data_dir is None else Path(arguments.data_dir),
-        download=arguments.download,
-    )
-    count = len(found.private_labels) if arguments.records is None else arguments.records
-    if not 1 <= count <= len(found.private_labels):
-        raise InputError(f"--records {count}: 1 to {len(found.private_labels)} is meant")
-    images, labels = np.asarray(found.private_images)[:count], np.asarray(found.private_labels)[:count]
-    tests = np.asarray(found.public_images), found.public_labels
-    return images, None if apart else labels, tests, found.num_classes
-
-
-def _pictures(given: str | None, option: str) -> Any:
-    from pate_fed.predict import read_pictures
-
-    if given is None:
-        raise InputError(f"--dataset files needs {option} FILE")
-    return read_pictures(Path(given))
-
-
-def _vector(given: str | None, option: str) -> Any:
-    import numpy as np
-
-    if given is None:
-        raise InputError(f"--dataset files needs {option} FILE")
-    try:
-        found = np.load(given, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{option} {given}: a .npy of whole numbers is meant ({error})") from error
-    if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
-        raise InputError(f"{option} {given}: a .npy of whole numbers (n,) is meant")
-    return found.astype(np.int64)
-
-
 def _folder(out: Path) -> Path:
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -309,9 +259,7 @@ def _folder(out: Path) -> Path:
     return out
 
 
-def _figures(
-    arguments: argparse.Namespace, outcome: Outcome, right: float | None, seconds: float
-) -> dict[str, Any]:
+def _figures(arguments: argparse.Namespace, outcome: Outcome, seconds: float) -> dict[str, Any]:
     labels = outcome.labels
     return {
         "status": "success",
@@ -320,7 +268,7 @@ def _figures(
         "records": len(labels.label),
         "num_classes": labels.num_classes,
         "seed": arguments.seed,
-        "accuracy": {"test": right},
+        "accuracy": {"test": None},
         "privacy": {
             "epsilon": labels.epsilon,
             "delta": labels.delta,
@@ -342,10 +290,13 @@ def _write(out: Path, public: PublicInputs, outcome: Outcome, figures: dict[str,
     import numpy as np
 
     np.savez(out / "labels.npz", label=outcome.labels.label)
-    if outcome.networks:
-        from pate_fed.learning.export import write_torchscript
+    _write_figures(out, figures)
+    from pate_fed.learning.export import write_torchscript
 
-        write_torchscript(outcome.networks, public.shape, out / "student.ts")
+    write_torchscript(outcome.networks, public.shape, out / "student.ts")
+
+
+def _write_figures(out: Path, figures: dict[str, Any]) -> None:
     (out / "metrics.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,11 @@ def _command(records: Path, *more: str) -> list[str]:
     for option, part in (("", "train"), ("test-", "test")):
         for kind in ("images", "labels"):
             files += [f"--{option}{kind}", str(records / f"{part}-{kind}.npy")]
-    return ["label-dp", *files, "--epochs", "8", "--clusters", "6", "--teachers", "4", *more]
+    method = more[more.index("--method") + 1] if "--method" in more else "randres+denoise-ssl"
+    small = [] if method == "noise-cluster" else ["--epochs", "8"]
+    small += ["--clusters", "6"] if "noise-cluster" in method or "denoise" in method else []
+    small += ["--teachers", "4"] if method.startswith("pate-fm") else []
+    return ["label-dp", *files, "--classes", "3", *small, *more]
 
 
 @pytest.mark.parametrize("method", ["randres+denoise-ssl", "noise-cluster", "lp-1st"])
@@ -136,7 +141,7 @@ def test_hospitals_policies_end_a_study_below_its_quorum(
         (None, ["--epsilon", "1", "--method", "pate-fm", "--teachers", "1"], "--teachers 1"),
         (lambda labels: labels - 1, ["--epsilon", "1"], "outside the classes"),
         (lambda labels: labels * 0, ["--epsilon", "1", "--classes", "3"], "one class"),
-        (lambda labels: labels * 2, ["--epsilon", "1"], "class 1 has no records"),
+        (lambda labels: labels * 2, ["--epsilon", "1", "--classes", "5"], "class 1 has no records"),
         (lambda labels: labels[:-1], ["--epsilon", "1"], "239 labels for 240 images"),
         (lambda labels: labels / 2, ["--epsilon", "1"], "whole numbers (n,)"),
     ],
@@ -150,6 +155,93 @@ def test_bad_input_ends_with_2_and_a_sentence(
     assert main(_command(records, *more)) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("error: ") and message in error
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("labels", lambda labels: labels[:-1], "--test-labels: 59 labels for 60 images"),
+        ("labels", lambda labels: labels + 1, "--test-labels: a label is outside the classes: 0 to 2"),
+        ("images", lambda images: images[:, :-1], "--test-images are 15×16×1 pixels and channels: 16×16×1"),
+        ("images", lambda images: images[:-1], "--test-labels: 60 labels for 59 images"),
+    ],
+)
+def test_a_test_part_that_does_not_fit_is_refused_before_labels_are_asked(
+    records: Path,
+    part: str,
+    change: Callable[[np.ndarray], np.ndarray],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def spent(*_: object) -> None:
+        raise AssertionError("labels were privatised")
+
+    monkeypatch.setattr("pate_fed.label_dp.RandRes.release", spent)
+    path = records / f"test-{part}.npy"
+    np.save(path, change(np.load(path)))
+    assert main(_command(records, "--epsilon", "1", "--method", "lp-1st")) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ") and message in error
+
+
+def test_what_was_released_outlives_a_failed_test(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pate_fed.label_dp.public import PublicInputs
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(PublicInputs, "probabilities", broken)
+    command = ["--epsilon", "3", "--method", "lp-1st", "--seed", "1", "--epochs", "1"]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        main(_command(records, *command, "--out", str(records / "out")))
+    assert np.load(records / "out" / "labels.npz")["label"].shape == (240,)
+    figures = json.loads((records / "out" / "metrics.json").read_text())
+    assert figures["privacy"]["epsilon"] == 3 and figures["accuracy"]["test"] is None
+    assert (records / "out" / "student.ts").exists()
+
+
+FILES = ["--dataset", "files", "--images", "i.npy", "--labels", "l.npy"]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ([*FILES, "--test-labels", "t.npy"], "--test-labels t.npy: give --test-images FILE too"),
+        ([*FILES, "--records", "10"], "--records 10: goes with --advise or a named data set"),
+        ([*FILES, "--records", "0"], "--records 0: goes with --advise or a named data set"),
+        ([*FILES, "--data-dir", "d"], "--data-dir d: goes with a named data set"),
+        ([*FILES, "--download"], "--download: goes with a named data set"),
+        (["--classes", "10"], "--classes 10: goes with --advise or --dataset files; fashion-mnist says"),
+        (["--images", "i.npy"], "--images i.npy: goes with --dataset files"),
+        (["--test-labels", "t.npy"], "--test-labels t.npy: goes with --dataset files"),
+        (["--abundant-compute"], "--abundant-compute: goes with --advise"),
+        (["--teachers", "9"], "--teachers 9: goes with --method pate-fm"),
+        (["--method", "lp-1st", "--clusters", "9"], "--clusters 9: goes with --method noise-cluster or"),
+        (["--method", "alibi", "--clusterer", "pca"], "--clusterer pca: goes with --method noise-cluster or"),
+        (["--method", "noise-cluster", "--epochs", "9"], "--epochs 9: does not go with"),
+        (["--method", "noise-cluster", "--network", "light"], "--network light: does not go with"),
+        (["--advise", "--out", "o"], "--out o: does not go with --advise"),
+        (["--advise", "--method", "alibi"], "--method alibi: does not go with --advise"),
+        (["--advise", "--seed", "0"], "--seed 0: does not go with --advise"),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    more: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["label-dp", "--epsilon", "1", *more]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ") and message in error
+
+
+def test_private_labels_do_not_tell_how_many_classes_there_are(
+    records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = _command(records, "--epsilon", "1")
+    place = command.index("--classes")
+    assert main(command[:place] + command[place + 2 :]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "give --classes K too" in error and "must not tell it" in error
 
 
 @pytest.mark.parametrize(
@@ -191,7 +283,8 @@ def test_keys_are_made_for_the_very_terms(
 
     monkeypatch.chdir(records)
     command = ["label-dp", "--dataset", "files", "--images", "train-images.npy", "--classes", "3"]
-    command += ["--hospitals", "4", "--method", method, "--clusters", "6", "--epsilon", "2"]
+    command += ["--hospitals", "4", "--method", method, "--epsilon", "2"]
+    command += ["--clusters", "6"] if method == "noise-cluster" else []
     assert main([*command, "--init", "keys", "--address", "localhost:9999"]) == 0
     assert "--tls-dir keys" in capsys.readouterr().out
     terms = read_terms(Authority(records / "keys").study["terms"])

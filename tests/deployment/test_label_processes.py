@@ -30,7 +30,8 @@ def _write_records(folder: Path) -> np.ndarray:
 
 
 def _command(method: str, *more: str) -> list[str]:
-    records = ["--dataset", "files", "--images", "images.npy", "--classes", "3", "--clusters", "6"]
+    records = ["--dataset", "files", "--images", "images.npy", "--classes", "3"]
+    records += ["--clusters", "6"] if method == "noise-cluster" else []
     return ["label-dp", *records, "--epsilon", "3", "--method", method, "--hospitals", "4", *more]
 
 
