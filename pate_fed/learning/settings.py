@@ -84,8 +84,9 @@ class StudentSettings:
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
     None takes τ = β. It trains twice, `epochs` each time; None is 10 epochs in all.
     With `patience` a share `held_out` of the labels does not teach. A stage ends after so many epochs in
-    which no more of them were met than in the best one before; that one's weights answer. Where the share is
-    fewer than 10 labels, all labels teach, for all epochs; "encoder-head" and "forest" have none.
+    which no more of them were met than in the best one before; the last one not worse than it by a standard
+    error answers. Where the share is fewer than 10 labels, all labels teach, for all epochs; "encoder-head"
+    and "forest" have none.
     "vat" is one network that small steps in the pixels must not sway (virtual adversarial training).
     "fixmatch" is one network: in place of "small-cnn" a hidden layer on the encoder. All labels teach it, or
     those of small loss where `noise_rate` is given.

@@ -34,6 +34,7 @@ class Run:
     learner_for: Callable[[Sets], Learner]
     tested: Measure
     held_out: Measure
+    held_out_count: int
     on_epoch: Callable[[EpochRecord], None] | None
 
     def student_of(self, learner: Learner, history: list[EpochRecord]) -> Student:
@@ -66,7 +67,7 @@ def run_stages(run: Run, saved: Checkpoint, sets: Sets) -> Student:
 def _run_stage(run: Run, saved: Checkpoint, sets: Sets, stage: int) -> tuple[Student, Tensor | None]:
     """One student from scratch, and how often each of its labelled samples was suspected."""
     settings, history = run.settings, saved.history
-    learner, stop = run.learner_for(sets), EarlyStop(settings.patience)
+    learner, stop = run.learner_for(sets), EarlyStop(settings.patience, count=run.held_out_count)
     student = run.student_of(learner, history)
     epoch = saved.restore(learner, stop)
     while epoch < settings.stage_epochs and not stop.over:

@@ -34,14 +34,15 @@ def held_out_part(count: int, settings: StudentSettings, *, seed: int) -> Tensor
 
 
 class EarlyStop:
-    """The best epoch of a stage so far, its weights, and whether the stage should end.
+    """When a stage should end, and whose weights answer.
 
-    An epoch is better if more of the held-out labels are met than in every epoch before. Without `patience`
-    nothing is kept and no stage ends early.
+    A stage is over after `patience` epochs in which no more of the `count` held-out labels were met than ever
+    before. The last epoch answers that is not worse than the best by more than a standard error: with a few
+    dozen labels the best one is best by chance. Without `patience` nothing is kept and no stage ends early.
     """
 
-    def __init__(self, patience: int | None) -> None:
-        self._patience = patience
+    def __init__(self, patience: int | None, *, count: int) -> None:
+        self._patience, self._count = patience, count
         self._best, self._since = -1.0, 0
         self._kept: list[dict[str, Tensor]] = []
 
@@ -57,10 +58,11 @@ class EarlyStop:
         self._since += 1
         if accuracy > self._best:
             self._best, self._since = accuracy, 0
+        if accuracy >= self._best - (self._best * (1 - self._best) / self._count) ** 0.5:
             self._kept = [_copied(module) for module in learner.answering]
 
     def put_back(self, learner: Learner) -> None:
-        """Give `learner` the weights of the best epoch to answer with."""
+        """Give `learner` the weights of the epoch that answers."""
         for module, values in zip(learner.answering, self._kept, strict=bool(self._kept)):
             module.load_state_dict(values)
 

@@ -99,6 +99,7 @@ def train_student(
         num_classes=num_classes,
         learner_for=partial(_learner, images, num_classes, settings, device, encoder),
         tested=tested,
+        held_out_count=0 if held is None else int(held.sum()),
         held_out=_no_part if held is None else _part(images, labelled_index, labels, held.numpy()),
         on_epoch=on_epoch,
     )

@@ -99,23 +99,23 @@ def test_held_out_labels_do_not_teach(stripes: MakeStripes, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("name", ["gan", "vat", "fixmatch"])
-def test_the_best_epochs_weights_answer(
+def test_the_last_epoch_as_good_as_the_best_answers(
     stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     images, labels = stripes(60)
-    scores = Scores([0.5, 0.7, 0.7, 0.6], images)
+    scores = Scores([0.5, 0.9, 0.85, 0.4], images)  # of 15 labels: 0.85 is as good as 0.9
     monkeypatch.setattr(training, "_accuracy", scores)
     student = _student(images, labels, replace(PATIENT, name=name))
-    assert [record.held_out_share for record in student.history] == [0.5, 0.7, 0.7, 0.6]
+    assert [record.held_out_share for record in student.history] == [0.5, 0.9, 0.85, 0.4]
     found = _answers(student, images)
-    assert [np.array_equal(found, each) for each in scores.answers] == [False, True, False, False]
+    assert [np.array_equal(found, each) for each in scores.answers] == [False, False, True, False]
 
 
 def test_the_best_weights_answer_where_no_stage_ends_early(
     stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images, labels = stripes(60)
-    scores = Scores([0.5, 0.7, 0.6], images)
+    scores = Scores([0.5, 0.9, 0.4], images)
     monkeypatch.setattr(training, "_accuracy", scores)
     student = _student(images, labels, replace(PATIENT, epochs=3))
     assert np.array_equal(_answers(student, images), scores.answers[1])
@@ -128,7 +128,7 @@ def test_each_stage_ends_by_itself(stripes: MakeStripes, monkeypatch: pytest.Mon
     student = _student(images, labels, replace(PATIENT, name="pate++", noise_rate=0.2))
     assert [record.stage for record in student.history] == [1] * 3 + [2] * 6
     assert [record.epoch for record in student.history] == list(range(1, 10))
-    assert np.array_equal(_answers(student, images), scores.answers[6])
+    assert np.array_equal(_answers(student, images), scores.answers[8])  # 0.3 again, the last one
     assert student.counts is not None and len(student.counts) <= 45
 
 
@@ -155,15 +155,15 @@ def test_a_stopped_run_goes_on_to_the_same_student(
 
 
 def test_without_patience_nothing_stops() -> None:
-    stop = EarlyStop(None)
+    stop = EarlyStop(None, count=0)
     assert not stop.over and stop.state() == {"best": -1.0, "since": 0, "kept": []}
 
 
 def test_held_out_labels_calibrate(stripes: MakeStripes, tmp_path: Path) -> None:
-    """Half of the labels fall at random: networks that learn them by heart are far too sure."""
+    """A fifth of the labels falls at random: networks that learn them by heart are far too sure."""
     images, truth = stripes(400)
     rng = np.random.default_rng(0)
-    labels = np.where(rng.random(400) < 0.5, truth, rng.integers(0, 4, 400))
+    labels = np.where(rng.random(400) < 0.8, truth, rng.integers(0, 4, 400))
     settings = StudentSettings(
         name="supervised", epochs=25, batch_size=50, dropout=0.0, input_noise=0.0, patience=25, held_out=0.3
     )
