@@ -261,4 +261,6 @@ def _line(axes: Any, cells: dict[int, list[Any]], label: str, colour: str) -> No
         label=label,
     )
     axes.set_xscale("log")
+    axes.set_xticks(list(cells), [f"{count:,}" for count in cells], minor=False)
+    axes.set_xticks([], minor=True)
     axes.legend(fontsize=8)
