@@ -213,6 +213,18 @@ class Hospitals:
         clusters, count = clusters_to_name(public, settings, epsilon)
         return self._terms_of(epsilon=epsilon, delta=settings.delta, clusters=clusters, num_clusters=count)
 
+    def spendable(self, epsilon: float, delta: float) -> float:
+        """How much of ε counts under masks spend; clearly less only where least shares of noise are more.
+
+        The number of clusters has no part in it.
+
+        Raises:
+            InputError: too few hospitals, or a budget out of range.
+        """
+        clusters = np.zeros(self.pool_size, dtype=np.int64)
+        terms = self._terms_of(epsilon=epsilon, delta=delta, clusters=clusters, num_clusters=self.num_classes)
+        return terms.spent if terms.spent < _CLEARLY * epsilon else epsilon
+
     def respond(self, epsilon: float) -> PrivateLabels:
         """Labels after randomised response at each hospital, -1 where one is left out.
 
@@ -289,8 +301,7 @@ class Hospitals:
         return [
             f"more noise than asked for: of ε {terms.epsilon:g} only {terms.spent:.3g} is spent, since each "
             f"of {terms.num_clients} hospitals adds at least {terms.sigma_party:.3g} labels to every count, "
-            "and that costs accuracy; fewer hospitals in one sum would use all of it, or --epsilon "
-            f"{terms.spent:.3g} choose clusters that suit the noise"
+            "and that costs accuracy; fewer hospitals in one sum would spend more of it"
         ]
 
     @staticmethod

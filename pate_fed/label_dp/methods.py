@@ -261,9 +261,11 @@ class _Run:
 
 def clusters_to_name(public: PublicInputs, settings: MethodSettings, epsilon: float) -> tuple[Ints, int]:
     """NoiseCluster's clusters of the inputs, int64 (n,), and their number; no label has a part in them."""
-    count = settings.num_clusters or noise_clusters(
-        len(public), public.num_classes, epsilon=epsilon, delta=settings.delta
-    )
+    count = settings.num_clusters
+    if count is None:
+        if settings.hospitals is not None:
+            epsilon = settings.hospitals.spendable(epsilon, settings.delta)
+        count = noise_clusters(len(public), public.num_classes, epsilon=epsilon, delta=settings.delta)
     return public.clusters(settings.clusterer, count), count
 
 

@@ -24,7 +24,7 @@ from pate_fed.label_dp.clusters import (
 from pate_fed.label_dp.denoise import denoise, equation8, estimated_accuracy
 from pate_fed.label_dp.hospitals import Hospitals, Simulated
 from pate_fed.label_dp.learners import LearnSettings, ldp_normal, train
-from pate_fed.label_dp.methods import MethodSettings, run_method
+from pate_fed.label_dp.methods import MethodSettings, clusters_to_name, run_method
 from pate_fed.label_dp.names import METHODS
 from pate_fed.label_dp.networks import NETWORKS, build_network
 from pate_fed.label_dp.public import PublicInputs
@@ -314,6 +314,20 @@ def test_labels_at_hospitals(public: PublicInputs, truth: np.ndarray) -> None:
     assert not summed.labels.private and summed.facts["sigma"] == seeded.hospitals.sigma  # type: ignore[union-attr]
     with pytest.raises(InputError, match="only randres"):
         run_method("pate-fm", public, truth, epsilon=1, noise=SeededNoise(0), settings=there, seed=0)
+
+
+def test_many_hospitals_get_clusters_that_suit_their_noise(public: PublicInputs) -> None:
+    """80 least shares of noise are more than ε 2 needs: fewer clusters, as for the ε that is spent."""
+
+    def clusters(count: int, epsilon: float) -> int:
+        parts = tuple(np.array_split(np.arange(600), count))
+        place = Simulated(parts=parts, labels=np.zeros(600, dtype=np.int64))
+        there = Hospitals(place=place, pool_size=600, pool_digest="ab" * 32, num_classes=4)
+        return clusters_to_name(public, MethodSettings(hospitals=there), epsilon)[1]
+
+    alone = noise_clusters(600, 4, epsilon=2.0, delta=1e-5)
+    assert clusters(4, 2.0) == alone > clusters(80, 2.0)
+    assert clusters(80, 2.0) == clusters(80, 0.52) >= 4
 
 
 def test_an_unknown_method_is_named(public: PublicInputs, truth: np.ndarray) -> None:
