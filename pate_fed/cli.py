@@ -35,7 +35,7 @@ _REPRODUCTIONS = {
     "pate-2017-questions": "an hour or more",
     "pate-2017-adult": "minutes",
     "pate-2017-diabetes": "minutes",
-    "label-dp-fashion-mnist": "an hour or two with --seeds 1, many with 5",
+    "label-dp-fashion-mnist": "an hour with --seeds 1, three with 5",
 }
 
 
