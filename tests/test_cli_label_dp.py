@@ -89,6 +89,7 @@ def test_labels_at_hospitals_from_the_command_line(records: Path, capsys: pytest
     assert figures["hospitals"]["left_out"] == [] and figures["hospitals"]["colluders"] == 1
 
 
+@pytest.mark.slow  # studies on Ray are among the default tests, and take the same way
 def test_ray_gives_the_same_labels_from_hospitals(records: Path) -> None:
     more = ["--epsilon", "3", "--method", "noise-cluster", "--hospitals", "4", "--seed", "3"]
     command = _command(records, *more, "--out", str(records / "inline"))
