@@ -14,7 +14,7 @@ from pate_fed.data import Dataset
 from pate_fed.learning import TABLE_STUDENTS
 from pate_fed.learning.settings import EpochRecord
 from pate_fed.report import Epoch, Progress, RunLog, Samples
-from pate_fed.study import Study
+from pate_fed.study import PROCESSES, Study
 from server.exchange import Stopped
 from server.stages import Said
 from server.terms import public_encoder
@@ -134,8 +134,13 @@ class Learner:
                 bar.advance(0, "ended early: no more of the held-out labels were met")
         return student
 
-    def _checkpoint(self, index: Ints, label: Ints) -> Path:
-        """Where a coordinator that is started again finds how far the student of these labels has come."""
+    def _checkpoint(self, index: Ints, label: Ints) -> Path | None:
+        """Where a coordinator that is started again finds how far the student of these labels has come.
+
+        None for a simulation, which begins anew.
+        """
+        if self._study.engine.backend != PROCESSES:
+            return None
         folder = self._path.parent / CHECKPOINTS
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder / f"{hashlib.sha256(index.tobytes() + label.tobytes()).hexdigest()[:16]}.pt"

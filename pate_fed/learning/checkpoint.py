@@ -83,7 +83,7 @@ class Checkpoint:
                 random=content["random"],
             )
         except (KeyError, TypeError) as error:
-            raise IntegrityError(f"{path}: the checkpoint lacks a part") from error
+            raise IntegrityError(f"{path}: the checkpoint lacks a part; remove it to begin anew") from error
 
     def restore(self, learner: Learner, stopping: EarlyStop) -> int:
         """Put the saved state, if any, into both and torch's generators; the epochs done in the stage."""

@@ -16,7 +16,7 @@ from pate_fed.data import GlyphSettings, load_dataset
 from pate_fed.learning import Student, StudentSettings
 from pate_fed.report import Epoch, Samples, make_progress
 from pate_fed.report.curves import learning_curves
-from pate_fed.study import Data, Study
+from pate_fed.study import PROCESSES, Data, Engine, Study
 from server.exchange import Stopped
 from server.learning import CHECKPOINTS, Learner
 
@@ -39,10 +39,13 @@ class Log:
             assert isinstance(event, Samples)
 
 
-def _learner(folder: Path, student: StudentSettings, log: Log, stop: threading.Event) -> tuple[Learner, Ints]:
+def _learner(
+    folder: Path, student: StudentSettings, log: Log, stop: threading.Event, *, backend: str = PROCESSES
+) -> tuple[Learner, Ints]:
     """A coordinator's learner with its run directory, and the true labels of its pool."""
     glyph = GlyphSettings(classes=3, private=60, public=120)
-    study = Study(data=Data(glyph=glyph), student=student).resolve()
+    engine = Engine(backend=backend)
+    study = Study(data=Data(glyph=glyph), student=student, engine=engine).resolve()
     dataset = load_dataset("glyph", glyph=glyph, cache_dir=folder.parent)
     folder.mkdir(exist_ok=True)
     learner = Learner(
@@ -74,6 +77,15 @@ def test_a_coordinator_that_died_while_learning_goes_on_where_it_was(tmp_path: P
     assert found.history == expected.history
     assert not list((tmp_path / "other" / CHECKPOINTS).iterdir())
     assert {each.values["noise_rate"] for each in second.epochs} == {0.2}
+
+
+def test_a_simulation_keeps_no_checkpoint(tmp_path: Path) -> None:
+    log, stop = Log(), threading.Event()
+    log.at = (1, stop)
+    learner, truth = _learner(tmp_path / "run", StudentSettings(epochs=1), log, stop, backend="inline")
+    with pytest.raises(Stopped):
+        learner.learn(np.arange(12), truth[:12])
+    assert not (tmp_path / "run" / CHECKPOINTS).exists()
 
 
 def test_the_noise_rate_is_at_least_what_the_noise_turns(tmp_path: Path) -> None:
