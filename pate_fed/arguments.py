@@ -12,7 +12,7 @@ from typing import Any, NoReturn, get_args, get_type_hints
 from pate_fed.errors import InputError
 from pate_fed.study import OPTIONS, Option, Study, load_study, study_from_dict
 
-__all__ = ["Parser", "add_study_options", "study_from_arguments"]
+__all__ = ["Parser", "add_study_options", "check_security", "study_from_arguments"]
 
 _TITLES = {
     "parties": "parties",
@@ -155,3 +155,31 @@ def _default(option: Option) -> object:
     section, key = option.key.split(".")
     study = Study()
     return getattr(study if section == "study" else getattr(study, section), key)
+
+
+def check_security(arguments: argparse.Namespace, host: str, *, where: str, keys: str) -> None:
+    """Hold --tls-dir, --insecure and --insecure-anywhere to each other and to `host`.
+
+    `where` names the option that the host came with, `keys` what belongs into --tls-dir.
+
+    Raises:
+        InputError: they contradict each other, or votes would cross a network unprotected.
+    """
+    from pate_fed.flower.processes import is_loopback
+
+    open_ = arguments.insecure or arguments.insecure_anywhere
+    if arguments.tls_dir is not None:
+        if open_:
+            raise InputError("--tls-dir and --insecure: one of the two")
+        return
+    if arguments.insecure_anywhere and not arguments.insecure:
+        raise InputError(
+            "--insecure-anywhere: say it twice, as votes are then open to the network: --insecure too"
+        )
+    if not open_:
+        raise InputError(f"give --tls-dir with {keys}, or --insecure on one machine only")
+    if not is_loopback(host) and not arguments.insecure_anywhere:
+        raise InputError(
+            f"--insecure with {where}: votes would cross the network unprotected; use --tls-dir, or add "
+            "--insecure-anywhere to say that you mean it"
+        )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pate_fed import __version__
-from pate_fed.arguments import Parser
+from pate_fed.arguments import Parser, check_security
 from pate_fed.connection import Connection
 from pate_fed.errors import InputError, PateFedError, PolicyError
 from pate_fed.launch import INTERRUPTED, terminating
@@ -81,7 +81,7 @@ class _Hospital:
         if port is None:
             raise InputError(f"--server {address}: HOST:PORT is meant, as the coordinator shows it")
         self._address = address
-        _check_security(arguments, host)
+        check_security(arguments, host, where=f"--server {arguments.server}", keys="this hospital's identity")
         _check_files(arguments)
         self._arguments, self._name = arguments, arguments.hospital
         self._state = private_folder(Path(arguments.state_dir or f"hospital-{self._name}"))
@@ -285,27 +285,6 @@ def _check_files(arguments: argparse.Namespace) -> None:
             raise InputError(f"{option} {path}: there is no such file or folder")
     if arguments.teachers is not None and arguments.teachers < 1:
         raise InputError(f"--teachers {arguments.teachers}: a whole number of at least 1 is meant")
-
-
-def _check_security(arguments: argparse.Namespace, host: str) -> None:
-    from pate_fed.flower.processes import is_loopback
-
-    open_ = arguments.insecure or arguments.insecure_anywhere
-    if arguments.tls_dir is not None:
-        if open_:
-            raise InputError("--tls-dir and --insecure: one of the two")
-        return
-    if arguments.insecure_anywhere and not arguments.insecure:
-        raise InputError(
-            "--insecure-anywhere: say it twice, as votes are then open to the network: --insecure too"
-        )
-    if not open_:
-        raise InputError("give --tls-dir with this hospital's identity, or --insecure on one machine only")
-    if not is_loopback(host) and not arguments.insecure_anywhere:
-        raise InputError(
-            f"--insecure with --server {arguments.server}: votes would cross the network unprotected; use "
-            "--tls-dir, or add --insecure-anywhere to say that you mean it"
-        )
 
 
 def _parser() -> Parser:

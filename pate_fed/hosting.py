@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pate_fed.arguments import check_security
 from pate_fed.errors import InputError, PateFedError
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def open_host(arguments: argparse.Namespace, *, quiet: bool) -> Host:
     authority = None if arguments.tls_dir is None else _authority(Path(arguments.tls_dir))
     address = arguments.address or (authority.study["address"] if authority else "127.0.0.1")
     host, port = split_address(address, option="--address")
-    _check_security(arguments, host)
+    check_security(arguments, host, where=f"--address {host}", keys="the keys of `pate-fed study init`")
     if port is None:
         port = free_port(host)
     check_port(host, port, option="--address")
@@ -160,26 +161,3 @@ def _authority(folder: Path) -> Authority:
     for warning in found.check_server():
         print(f"warning: {warning}", file=sys.stderr)
     return found
-
-
-def _check_security(arguments: argparse.Namespace, host: str) -> None:
-    from pate_fed.flower.processes import is_loopback
-
-    open_ = arguments.insecure or arguments.insecure_anywhere
-    if arguments.tls_dir is not None:
-        if open_:
-            raise InputError("--tls-dir and --insecure: one of the two")
-        return
-    if arguments.insecure_anywhere and not arguments.insecure:
-        raise InputError(
-            "--insecure-anywhere: say it twice, as votes are then open to the network: --insecure too"
-        )
-    if not open_:
-        raise InputError(
-            "give --tls-dir with the keys of `pate-fed study init`, or --insecure on one machine only"
-        )
-    if not is_loopback(host) and not arguments.insecure_anywhere:
-        raise InputError(
-            f"--insecure with --address {host}: votes would cross the network unprotected; use --tls-dir, or "
-            "add --insecure-anywhere to say that you mean it"
-        )

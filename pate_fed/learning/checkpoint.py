@@ -68,7 +68,8 @@ class Checkpoint:
         content = read_model(path, "checkpoint")
         if content.get("run") != run:
             raise InputError(
-                f"{path}: is from a run with other images, labels, settings, encoder or another seed"
+                f"{path}: is from a run with other images, labels, settings, encoder or another seed; "
+                "remove it to begin anew"
             )
         try:
             return cls(
