@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from pate_fed.arguments import Parser
 from pate_fed.cli_hospitals import add_hospital_commands
 from pate_fed.cli_label_dp import add_label_dp_command
 from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.launch import INTERRUPTED, terminating
 
 if TYPE_CHECKING:
     from pate_fed.privacy import Plan
@@ -44,13 +46,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parser().parse_all(argv)
         run: Callable[[argparse.Namespace], int] = arguments.run
-        return run(arguments)
+        with terminating(threading.Event()):
+            return run(arguments)
     except PateFedError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader left, as `| head` does
         return 0

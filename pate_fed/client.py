@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from pate_fed import __version__
 from pate_fed.arguments import Parser, check_security
 from pate_fed.connection import Connection
 from pate_fed.errors import InputError, PateFedError, PolicyError
-from pate_fed.launch import INTERRUPTED, terminating
+from pate_fed.launch import INTERRUPTED, raise_if, terminating
 from pate_fed.protocol import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal
 from pate_fed.secure_sum import SumRefusal, read_reply
 from pate_fed.secure_sum.messages import MaskedVector, SumRefused
@@ -46,12 +47,12 @@ _SITE_FILE = "hospital.json"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
-    name = "-"
+    name, asked = "-", threading.Event()
     try:
         arguments = _parser().parse_all(argv)
         name = arguments.hospital
-        with terminating():
-            return _Hospital(arguments).run()
+        with terminating(asked):
+            return _Hospital(arguments, asked).run()
     except PateFedError as error:
         print(f"error: {error}", file=sys.stderr)
         print(f"FAILED  hospital={name} {_WORDS.get(error.exit_code, 'fault')}", flush=True)
@@ -62,9 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Hospital:
-    """One hospital's process: a SuperNode, and the requests it brings."""
+    """One hospital's process: a SuperNode, and the requests it brings, until `asked` to end."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace, asked: threading.Event) -> None:
         from pate_fed.flower import prepare_environment
         from pate_fed.flower.processes import private_folder, split_address
 
@@ -83,7 +84,7 @@ class _Hospital:
         self._address = address
         check_security(arguments, host, where=f"--server {arguments.server}", keys="this hospital's identity")
         _check_files(arguments)
-        self._arguments, self._name = arguments, arguments.hospital
+        self._arguments, self._name, self._asked = arguments, arguments.hospital, asked
         self._state = private_folder(Path(arguments.state_dir or f"hospital-{self._name}"))
         self._queries = self._sent = 0
 
@@ -110,6 +111,7 @@ class _Hospital:
 
     def _serve(self, connection: Connection) -> int:
         while True:
+            raise_if(self._asked)
             connection.watch()
             done = self._answer(connection.node)
             if done is None:

@@ -36,12 +36,12 @@ Hospitals connect with python -m pate_fed.client. Exit codes: 0 success, 1 fault
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
     started = time.perf_counter()
-    as_json = False
+    as_json, stop = False, threading.Event()
     try:
         arguments = _parser().parse_all(argv)
         as_json = arguments.format == "json"
-        with terminating():
-            return _Launch(arguments).run(started)
+        with terminating(stop):
+            return _Launch(arguments, stop).run(started)
     except PateFedError as error:
         print(f"error: {error}", file=sys.stderr)
         print(nothing_spent("failed", as_json=as_json))
@@ -54,11 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 class _Launch:
     """One study, from its file to its outcome."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self._arguments = arguments
+    def __init__(self, arguments: argparse.Namespace, stop: threading.Event) -> None:
+        self._arguments, self._stop = arguments, stop
         self._study = _study(arguments)
         self._host = open_host(arguments, quiet=arguments.quiet)
-        self._stop = threading.Event()
         given = arguments.run_dir
         self._resume = given is not None and unfinished_run(Path(given), self._study)
         self._run_dir = Path(given) if self._resume else fresh_run_dir(given, self._study)

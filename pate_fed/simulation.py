@@ -16,7 +16,14 @@ from typing import Any
 from pate_fed import __version__
 from pate_fed.arguments import Parser, add_study_options, study_from_arguments
 from pate_fed.errors import PateFedError
-from pate_fed.launch import INTERRUPTED, fresh_run_dir, interruptible, nothing_spent, simulated_disks
+from pate_fed.launch import (
+    INTERRUPTED,
+    fresh_run_dir,
+    interruptible,
+    nothing_spent,
+    simulated_disks,
+    terminating,
+)
 from pate_fed.study import Study
 
 __all__ = ["main"]
@@ -34,11 +41,12 @@ student.pt, student.ts, report.html, log.jsonl and metrics.json in --run-dir. Ex
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
     started = time.perf_counter()
-    as_json = False
+    as_json, stop = False, threading.Event()
     try:
         arguments = _parser().parse_all(argv)
         as_json = arguments.format == "json"
-        return _simulate(study_from_arguments(arguments), arguments, started)
+        with terminating(stop):
+            return _simulate(study_from_arguments(arguments), arguments, started, stop)
     except PateFedError as error:
         print(f"error: {error}", file=sys.stderr)
         print(nothing_spent("failed", as_json=as_json))
@@ -48,12 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _simulate(study: Study, arguments: argparse.Namespace, started: float) -> int:
+def _simulate(study: Study, arguments: argparse.Namespace, started: float, stop: threading.Event) -> int:
     from pate_fed.flower import prepare_environment
 
     prepare_environment()
     run_dir = fresh_run_dir(arguments.run_dir, study)
-    stop = threading.Event()
     if study.seed is not None:
         print("warning: with --seed the noise can be repeated, so it protects nobody", file=sys.stderr)
     # The coordinator is named, as Flower names apps: pate_fed imports neither party.

@@ -22,7 +22,7 @@ from pate_fed.errors import InputError
 from pate_fed.label_dp.randres import RandRes
 from pate_fed.label_dp.release import PrivateLabels
 from pate_fed.label_dp.terms import LabelTerms, few_hospitals, label_terms
-from pate_fed.launch import interruptible, simulated_disks
+from pate_fed.launch import interruptible, raise_if, simulated_disks
 from pate_fed.privacy.noise import noise_from_seed
 from pate_fed.secrecy import LEAST_PARTIES
 from pate_fed.sections import PROCESSES
@@ -351,5 +351,4 @@ def _stopping(stop: threading.Event) -> Iterator[None]:
         try:
             yield
         finally:
-            if stop.is_set():
-                raise KeyboardInterrupt
+            raise_if(stop)
