@@ -9,7 +9,7 @@ from clients.journal import Journal
 from pate_fed.errors import InputError
 from pate_fed.protocol import Refusal, RefusalReply
 
-__all__ = ["House", "write_private"]
+__all__ = ["House", "sync_folder", "write_private"]
 
 
 class House:
@@ -39,3 +39,13 @@ def write_private(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Have the system keep the names in a folder: a new file without its name is lost in a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -55,7 +55,12 @@ class LabelSite:
         """Why this hospital does not take part, with a sentence for its own log; or None."""
         if self.terms_digest not in (None, terms.digest):
             return Refusal.TERMS, "this hospital was admitted to another study"
-        return None if self.policy is None else self.policy.objection(terms)
+        if self.policy is None:
+            return None
+        # A day's limit holds too: what answers about labels is one request.
+        return self.policy.objection(terms) or self.policy.refuses_more(
+            answered=0, today=0, asked=terms.max_queries
+        )
 
     def demands(self, terms: LabelTerms) -> Demands:
         """What it demands of those with whom it sums its counts."""
@@ -104,6 +109,8 @@ def read_label_site(node_config: Mapping[str, object]) -> LabelSite:
 def read_own_labels(path: Path, *, pool_size: int, num_classes: int) -> tuple[Ints, Ints]:
     """A hospital's records: their places among the public inputs and their classes, int64 (n,) each.
 
+    They are in the order of the places: places leave the house, and the file's own order may tell classes.
+
     Raises:
         InputError: no such table, a record twice or outside the inputs, or a label outside the classes. The
             message shows no label.
@@ -117,7 +124,7 @@ def read_own_labels(path: Path, *, pool_size: int, num_classes: int) -> tuple[In
         sound = False
     if not sound:
         raise InputError(f"{path}: a table of whole numbers with the columns {HEADER} is meant")
-    index, label = table.T.copy()
+    index, label = table[np.argsort(table[:, 0], kind="stable")].T
     if index.min() < 0 or index.max() >= pool_size or len(np.unique(index)) != len(index):
         raise InputError(
             f"{path}: every index must be there once, and be from 0 to {pool_size - 1}, as there are so many "

@@ -12,7 +12,7 @@ import io
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.house import House, write_private
+from clients.house import House, sync_folder, write_private
 from clients.journal import Journal
 from clients.label_site import LabelSite, read_own_labels
 from clients.masked import SUM_FOLDER, MaskedStep, enrol, refusal_for
@@ -45,7 +45,9 @@ class LabelHospital(House):
 
     def __init__(self, site: LabelSite) -> None:
         self._site, self._folder = site, site.state_dir / FOLDER
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self._folder.exists():
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sync_folder(site.state_dir)
         super().__init__(site.party, Journal(site.state_dir, answered=f"{FOLDER}/answered"))
 
     def answer(self, request: LabelRequest) -> LabelReply | RefusalReply:
@@ -60,7 +62,7 @@ class LabelHospital(House):
         with self.journal.turn():
             agreed = self._agreed()
             if agreed is not None and not terms.same_answer(agreed):
-                return self.refuse(Refusal.ANSWERED)
+                return self._bound()
             try:
                 return self._counted(terms, request) if terms.secure_sum else self._responded(terms)
             except InputError as error:
@@ -74,6 +76,9 @@ class LabelHospital(House):
         terms, question = self._agreed(), request.question
         if terms is None or not terms.secure_sum or request.terms_digest != terms.digest:
             return self.refuse(Refusal.TERMS)
+        reason = self._unwelcome(terms)  # the policy may be another one than when the hospital enrolled
+        if reason is not None:
+            return self.refuse(reason)
         if len(question.index) and not _asks_all(question, terms.num_clusters):
             return self.refuse(Refusal.MALFORMED)
         step = MaskedStep(
@@ -86,11 +91,27 @@ class LabelHospital(House):
         )
         return SumReply(party=self._site.party, step=step.answer(request))
 
-    def _objection(self, terms: LabelTerms, clusters: Ints) -> Refusal | None:
+    def _unwelcome(self, terms: LabelTerms) -> Refusal | None:
         found = self._site.objection(terms)
-        if found is not None:
-            reason, sentence = found
-            self.journal.note("policy", reason=reason.name, sentence=f"{reason.value}: {sentence}")
+        if found is None:
+            return None
+        reason, sentence = found
+        self.journal.note("policy", reason=reason.name, sentence=f"{reason.value}: {sentence}")
+        return reason
+
+    def _bound(self) -> RefusalReply:
+        """No to other terms than the first; its own people are told where those are."""
+        self.journal.note(
+            "policy",
+            reason=Refusal.ANSWERED.name,
+            sentence=f"{Refusal.ANSWERED.value}; they and the answer are in {self._folder}: without it this "
+            "hospital would answer anew, and what both answers cost would add up",
+        )
+        return self.refuse(Refusal.ANSWERED)
+
+    def _objection(self, terms: LabelTerms, clusters: Ints) -> Refusal | None:
+        reason = self._unwelcome(terms)
+        if reason is not None:
             return reason
         if not terms.secure_sum:
             return Refusal.MALFORMED if clusters.size else None
@@ -105,10 +126,10 @@ class LabelHospital(House):
         """The labels after randomised response: drawn once, on the disk before they leave."""
         path = self._folder / RESPONSE
         if not path.exists():
+            self._agree(terms)
             index, true = self._own_labels(terms)
             response = RandRes(num_classes=terms.num_classes, epsilon=terms.epsilon)
             label = response.release(true, self._site.noise(terms)).label
-            self._agree(terms)
             self._keep(RESPONSE, np.stack([index, label]))
         index, label = np.load(path, allow_pickle=False)
         self.journal.note("labelled", mechanism=terms.mechanism, epsilon=terms.epsilon, delta=0)
@@ -116,10 +137,10 @@ class LabelHospital(House):
 
     def _counted(self, terms: LabelTerms, request: LabelRequest) -> LabelReply:
         """Ready for the counts: the clusters are kept, and this hospital has enrolled."""
-        self._own_labels(terms)  # what is wrong with them is said now, not in the middle of a sum
         enrolment = enrol(self._store(terms), terms, request.enrol, party=self._site.party)
         self._keep(CLUSTERS, request.clusters)
         self._agree(terms)
+        self._own_labels(terms)  # what is wrong with them is said now, not in the middle of a sum
         return LabelReply(
             party=self._site.party,
             terms_digest=terms.digest,
@@ -149,6 +170,11 @@ class LabelHospital(House):
         return LabelTerms.from_json(path.read_text(encoding="utf-8")) if path.exists() else None
 
     def _agree(self, terms: LabelTerms) -> None:
+        """Bind this hospital to the terms before it looks at a label.
+
+        Whether labels can be used under terms tells something about them: asked under 2, 3, 4 classes, which
+        is the largest. So there is one such answer.
+        """
         if not (self._folder / TERMS).exists():
             write_private(self._folder / TERMS, terms.to_json().encode())
 

@@ -32,7 +32,8 @@ class Policy:
     """What a hospital allows; None and empty lists allow everything.
 
     `studies` are names or digests of terms, `pools` digests, `classes` names. ε are at the study's own δ, and
-    the most that the study can cost. `seeded_noise` allows rehearsals that protect nobody.
+    the most that the study can cost; where one is limited, so is δ, by `delta`: the coordinator names it, and
+    at a large one any ε is small. `seeded_noise` allows rehearsals that protect nobody.
 
     In a secure summation `least_hospitals` is also the smallest roster and sum. `every_signature` wants
     all hospitals of a sum to sign who is in it. `trusted` are fingerprints by name, compared over the
@@ -48,6 +49,7 @@ class Policy:
     secure_sum: bool = False
     epsilon_public: float | None = None
     epsilon_coordinator: float | None = None
+    delta: float = 1e-3
     seeded_noise: bool = False
     every_signature: bool = False
     trusted: Mapping[str, str] = field(default_factory=dict)
@@ -146,6 +148,8 @@ class Policy:
     def _cost(self, terms: Agreement) -> tuple[Refusal, str] | None:
         if self.epsilon_public is None and self.epsilon_coordinator is None:
             return None
+        if terms.delta > self.delta:
+            return Refusal.POLICY_DELTA, f"δ is {terms.delta:g}, {self.delta:g} is allowed"
         # What leaves about labels is noisy for everyone alike.
         public, coordinator = (terms.spent,) * 2 if isinstance(terms, LabelTerms) else worst_epsilon(terms)
         for reason, most, cost in (

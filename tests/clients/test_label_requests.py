@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +41,7 @@ RECORDS, CLASSES, HOSPITALS, CLUSTERS = 600, 4, 5, 6
 POOL = "ab" * 32
 LABEL = np.random.default_rng(1).integers(0, CLASSES, RECORDS)
 CLUSTER = (LABEL + (np.arange(RECORDS) % 5 == 0)) % CLASSES
-PARTS = tuple(np.array_split(np.random.default_rng(2).permutation(RECORDS), HOSPITALS))
+PARTS = tuple(np.sort(part) for part in np.array_split(np.random.default_rng(2).permutation(RECORDS), 5))
 NOTHING = np.empty(0, dtype=np.int64)
 
 
@@ -190,6 +191,62 @@ def test_counts_are_never_asked_for_twice_or_in_part(disks: Path) -> None:
     assert made.ask(np.arange(CLUSTERS), batch=2)[1] == ["BATCH_REPEATED"] * HOSPITALS
 
 
+def test_the_order_of_the_file_stays_in_the_house(disks: Path) -> None:
+    """A file that is sorted by class would tell every label by the order of its places alone."""
+    part = PARTS[0]
+    by_class = part[np.argsort(LABEL[part], kind="stable")]
+    rows = "\n".join(f"{index},{LABEL[index]}" for index in by_class)
+    (disks / "hospital-0" / "labels.csv").write_text(f"index,label\n{rows}\n")
+    reply = _ask(0, _terms(epsilon=0.1))
+    assert reply.index.tolist() == part.tolist() != by_class.tolist()
+    kept, _ = np.load(disks / "hospital-0" / "labels" / "response.npy")
+    assert kept.tolist() == reply.index.tolist()
+
+
+@pytest.mark.parametrize("summed", [False, True])
+def test_labels_are_looked_at_under_the_first_terms_only(disks: Path, summed: bool) -> None:
+    """Which numbers of classes a hospital's labels fit would tell the largest of them."""
+
+    def ask(classes: int, size: int = RECORDS) -> str:
+        terms = replace(_terms(CLUSTER if summed else None), num_classes=classes, pool_size=size)
+        if not summed:
+            return _code(_ask(0, terms))
+        clusters = CLUSTER[:size]
+        terms = replace(terms, clusters_digest=clusters_digest(clusters))
+        enrol = CoordinatorSum(Identity.generate(), study=terms.digest).enrol_request().to_bytes()
+        return _code(_ask(0, terms, clusters, enrol))
+
+    assert ask(CLASSES - 1) == "DATA"
+    assert ask(CLASSES) == ask(2) == ask(CLASSES - 1, size=10) == "ANSWERED"
+    said = (disks / "hospital-0" / "log.jsonl").read_text()
+    assert str(disks / "hospital-0" / "labels") in said  # its own people are told what to do about it
+    (disks / "hospital-0" / "labels.csv").write_text("index,label\n0,1\n")
+    assert ask(CLASSES - 1).startswith("no refusal") or summed  # the very terms, and labels that fit
+
+
+@pytest.mark.parametrize("summed", [False, True])
+def test_terms_and_responses_outlive_a_power_cut(
+    disks: Path, summed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until its folder is synced, a file that was renamed may be gone after one: drawn anew, ε doubles."""
+    synced: list[str] = []
+    sync = os.fsync
+
+    def watch(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        sync(handle)
+
+    monkeypatch.setattr("clients.house.os.fsync", watch)
+    terms = _terms(CLUSTER if summed else None)
+    enrol = CoordinatorSum(Identity.generate(), study=terms.digest).enrol_request().to_bytes()
+    _ask(0, terms, CLUSTER if summed else NOTHING, enrol if summed else b"")
+    own = str(disks / "hospital-0" / "labels")
+    last = "terms.json" if summed else "response.npy"
+    written = [path.removesuffix(".part") for path in synced]
+    assert own in written[written.index(f"{own}/{last}") :]
+    assert str(disks / "hospital-0") in written  # where the folder itself is named
+
+
 # Refusals.
 
 
@@ -209,6 +266,8 @@ def _policy(folder: Path, number: int, text: str) -> None:
         ('studies = ["other"]', {}, "POLICY_STUDY"),
         ('classes = ["cat"]', {}, "POLICY_CLASSES"),
         ("most_queries = 0", {}, "POLICY_QUERIES"),
+        ("most_queries_a_day = 0", {}, "POLICY_DAY"),
+        ("most_queries_a_day = 1", {}, ""),
         ("", {"seed": 3}, "POLICY_SEED"),
         ("seeded_noise = true", {"seed": 3}, ""),
     ],
@@ -229,6 +288,35 @@ def test_a_policys_epsilon_holds_for_counts_too(disks: Path) -> None:
     low = _terms(CLUSTER, epsilon=0.8)
     enrol = CoordinatorSum(Identity.generate(), study=low.digest).enrol_request().to_bytes()
     assert _ask(0, low, CLUSTER, enrol).enrolment
+
+
+def test_a_limit_on_epsilon_holds_at_a_delta_that_is_one(disks: Path) -> None:
+    """The coordinator names δ: at 0.9 hardly any noise is left, and ε is said to be small."""
+    _policy(disks, 0, "epsilon_public = 0.9")
+    for delta, code in ((0.9, "POLICY_DELTA"), (1e-3, "no refusal: LabelReply")):
+        terms = label_terms(
+            study="label-dp",
+            num_classes=CLASSES,
+            pool_size=RECORDS,
+            pool_digest=POOL,
+            num_clients=HOSPITALS,
+            quorum=0.8,
+            epsilon=0.8,
+            delta=delta,
+            seed=None,
+            clusters=CLUSTER,
+            num_clusters=CLUSTERS,
+        )
+        enrol = CoordinatorSum(Identity.generate(), study=terms.digest).enrol_request().to_bytes()
+        assert _code(_ask(0, terms, CLUSTER, enrol)) == code
+
+
+def test_a_policy_that_changed_holds_before_the_counts_leave(disks: Path) -> None:
+    made = _Sum()
+    for number in range(HOSPITALS):
+        _policy(disks, number, "epsilon_public = 0.5")
+    assert made.ask(np.arange(CLUSTERS))[1] == ["POLICY_PUBLIC"] * HOSPITALS
+    assert not any((disks / "hospital-0" / "labels" / "answered").iterdir())
 
 
 def _changed(terms: LabelTerms, **changes: Any) -> str:

@@ -75,6 +75,8 @@ def test_a_policy_that_fits_objects_to_nothing() -> None:
         (Policy(), {"seed": 3}, Refusal.POLICY_SEED),
         (Policy(most_queries=59), {}, Refusal.POLICY_QUERIES),
         (Policy(epsilon_public=0.5), {}, Refusal.POLICY_PUBLIC),
+        (Policy(epsilon_public=100.0), {"delta": 0.5}, Refusal.POLICY_DELTA),
+        (Policy(epsilon_coordinator=100.0, delta=1e-6), {}, Refusal.POLICY_DELTA),
         (Policy(epsilon_coordinator=100.0), {}, Refusal.POLICY_COORDINATOR),
         (Policy(epsilon_coordinator=100.0), {"secure_sum": True}, Refusal.POLICY_COORDINATOR),
     ],

@@ -72,7 +72,7 @@ def test_hospitals_answer_once_and_the_same_again(rehearsal: Any) -> None:
         )
     assert server.wait() == 4, server.text
     assert [party.wait(60) for party in rehearsal.parties[-4:]] == [4] * 4
-    assert "answered about its labels before, under other terms" in server.text
+    assert "asked about its labels before, under other terms" in server.text
     assert not (folder / "more" / "labels.npz").exists()
 
 
