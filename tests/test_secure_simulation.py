@@ -387,6 +387,7 @@ def test_a_new_run_makes_new_keys(study: Study, masked: tuple[int, Path, Seen]) 
     shutil.rmtree(again.folder)
 
 
+@pytest.mark.slow  # plain votes go over Ray by default (test_simulation), masked ones in one process
 def test_on_ray_as_in_one_process(config: Path, masked: tuple[int, Path, Seen], tmp_path: Path) -> None:
     """Every message there meets a process that knows nothing but its party's disk."""
     command = [sys.executable, "-m", "pate_fed.simulation", "--config", str(config)]
