@@ -23,7 +23,7 @@ def test_accuracy_curve(result: RunResult) -> Figure | None:
     return _curves(
         "The student's test accuracy",
         {"test accuracy": points},
-        caption="On public images that were never asked about; shown, never used to choose.",
+        caption=f"On public {result.study.inputs} that were never asked about; shown, never used to choose.",
         y_label="right",
         share=True,
     )
@@ -36,20 +36,23 @@ def learning_curves(result: RunResult) -> list[Figure]:
         for name, value in epoch.values.items():
             series.setdefault(name, []).append((epoch.epoch, value))
     losses, shares, counts = (_of(kind, series) for kind in ("loss", "share", "count"))
+    told = " ".join(text for start, text in _SHARES.items() if any(name.startswith(start) for name in shares))
     figures = [
         _curves("The student's losses", losses, caption=_LOSSES, y_label="loss"),
-        _curves("The labels that it learns from", shares, caption=_SHARES, y_label="share", share=True),
+        _curves("The labels that it learns from", shares, caption=told, y_label="share", share=True),
         _curves("The labels in dispute", counts, caption=_COUNTS, y_label="labels"),
     ]
     return [figure for figure in figures if figure]
 
 
 _LOSSES = "Supervised parts learn from released labels, unsupervised ones from all public images."
-_SHARES = (
-    "Kept: the share of the labelled images in a pass over the data; the rest look wrong and are passed over."
-    " Disputed wrong: the share of wrong labels among those on which the two networks disagree, where the "
-    "truth is known. Held out: the share that the student meets of the labels that do not teach it."
-)
+_SHARES = {
+    "kept": "Kept: the share of the labelled images in a pass over the data; the rest look wrong and are "
+    "passed over.",
+    "disputed": "Disputed wrong: the share of wrong labels among those on which the two networks disagree, "
+    "where the truth is known.",
+    "held": "Held out: the share that the student meets of the labels that do not teach it.",
+}
 _COUNTS = "Labelled images a pass over the data on which the two networks disagree."
 
 
@@ -69,8 +72,8 @@ def _kind(name: str, points: Sequence[tuple[int, float]]) -> str:
 
 def _curves(title: str, series: Series, *, caption: str, y_label: str, share: bool = False) -> Figure | None:
     series = {name: points for name, points in series.items() if points}
-    if not series:
-        return None
+    if max(map(len, series.values()), default=0) < 2:
+        return None  # one pass alone is no curve
     show: Callable[[float], str] = (lambda value: f"{value:.2%}") if share else _decimal
     epochs = sorted({epoch for points in series.values() for epoch, _ in points})
     chart = _epoch_chart(series, epochs, y_label, share=share)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from pate_fed.report.metrics import round_up, short
-from pate_fed.report.result import RunResult
+from pate_fed.report.result import RunResult, StudyFacts
 from pate_fed.report.svg import WIDTH, Canvas, Chart, Scale, compact, nice_ticks
 
 __all__ = [
@@ -47,7 +47,7 @@ def epsilon_curve(result: RunResult) -> Figure | None:
     fixed, top = result.outcome.privacy.student, points[-1][2]
     shown = fixed is not None and fixed <= 4 * top
     chart = Chart(
-        nice_ticks(0, points[-1][0]),
+        _whole(nice_ticks(0, points[-1][0])),
         nice_ticks(0, max(top, fixed or 0) * 1.08 if shown else top),
         x_range=(0, points[-1][0]),
         x_label="queries asked",
@@ -107,15 +107,18 @@ def accuracy_bars(result: RunResult, *, publishable: bool) -> Figure | None:
         canvas.rect(x(0), y, x(value) - x(0), 28, "fill " + ("c1" if name == "student" else "soft"))
         canvas.text(x(value) + 7, y + 19, f"{value:.1%}", "t strong")
     text = ", ".join(f"{name} {value:.1%}" for name, value, _ in known)
-    caption = (
-        "Labels count answered queries only: the threshold passes over hard images, so they look easier."
-    )
+    notes = []
+    if result.study.threshold is not None and accuracy.labels is not None:
+        notes.append(
+            f"Labels count answered queries only: the threshold passes over hard {result.study.inputs}, so "
+            "they look easier."
+        )
     if any(private for _, _, private in known):
-        caption += " ◆ computed from private votes: for the analyst, do not publish."
+        notes.append("◆ computed from private votes: for the analyst, do not publish.")
     return Figure(
         title="Accuracy",
         picture=canvas.svg(f"Share of right answers: {text}."),
-        caption=caption,
+        caption=" ".join(notes),
         header=("who", "right"),
         rows=tuple((name, f"{value:.2%}") for name, value, _ in known),
     )
@@ -129,8 +132,8 @@ def top_vote_histogram(result: RunResult) -> Figure | None:
     edges, answered, refused = found.top_edges, found.top_answered, found.top_refused
     stacked = [left + right for left, right in zip(answered, refused, strict=True)]
     chart = Chart(
-        nice_ticks(0, edges[-1]),
-        nice_ticks(0, max(stacked), most=5),
+        _whole(nice_ticks(0, edges[-1])),
+        _whole(nice_ticks(0, max(stacked), most=5)),
         x_range=(-0.5, edges[-1] - 0.5),  # votes are whole: a bar stands around its number
         x_label="votes for the winner",
         y_label="queries",
@@ -151,12 +154,29 @@ def top_vote_histogram(result: RunResult) -> Figure | None:
             f"Histogram of the winner's votes over {sum(stacked):,} queries: {sum(answered):,} answered, "
             f"{sum(refused):,} refused."
         ),
-        caption="Noise is added before the threshold is asked, so the two kinds overlap around it.",
+        caption=_how_asked(result.study),
         legend=(("c1", f"answered ({sum(answered):,})"), ("c2", f"refused ({sum(refused):,})")),
         header=("winner's votes", "answered", "refused"),
         rows=tuple((_votes(low, high), f"{yes:,}", f"{no:,}") for low, high, yes, no in rows if yes or no),
         private=True,
     )
+
+
+def _how_asked(study: StudyFacts) -> str:
+    if study.coordinator == "hospital-noise":
+        # All that anyone has are noisy totals, so nothing is drawn again for the threshold.
+        text = "With the hospitals' noise in them; the last bar counts all above it too."
+        return text + (
+            "" if study.threshold is None else " Once there are labels enough, the rest is refused."
+        )
+    if study.threshold is None:
+        return "Every query is answered: this mechanism has no threshold."
+    return "Noise is added before the threshold is asked, so the two kinds overlap around it."
+
+
+def _whole(ticks: Sequence[float]) -> list[float]:
+    """Those of an axis that counts."""
+    return [tick for tick in ticks if tick == int(tick)]
 
 
 def _votes(low: int, high: int) -> str:
@@ -174,7 +194,7 @@ def confusion_matrix(result: RunResult) -> Figure | None:
     names = [_cut(result.study.class_name(place)) for place in range(size)]
     longest = max(map(len, names)) if few else 0
     left = 26.0 + 7.2 * longest
-    cell = min((WIDTH - left - 8) / size, 40.0)
+    cell = min((WIDTH - left - 8) / size, 40.0 if size > 4 else 84.0)
     flat = longest * 7.2 <= cell - 4
     canvas = Canvas(26 + cell * size + (22 if flat or not few else 10 + 5.6 * longest))
     left += (WIDTH - 8 - left - cell * size) / 2
@@ -234,7 +254,8 @@ def _frame(canvas: Canvas, left: float, side: float, names: Sequence[str], *, fl
         else:
             canvas.text(x + 4, side + 20, name, anchor="end", turn=-45)
     canvas.text(left + side / 2, canvas.height - 3, "released label", "t label", anchor="middle")
-    canvas.text(12, 8 + side / 2, "truth", "t label", anchor="middle", turn=-90)
+    beside = left - 14 - 7.2 * max(map(len, names), default=0)
+    canvas.text(max(12.0, beside), 8 + side / 2, "truth", "t label", anchor="middle", turn=-90)
 
 
 def _cut(name: str) -> str:

@@ -50,7 +50,9 @@ class StudyFacts:
     it protects anyone. `coordinator` is "plain", "secure-sum" or "hospital-noise"; `coordinator_sees` says it
     in words; `colluders` is how many hospitals may tell it their noise, `sigma_party` each one's share of it,
     in votes. `protects` names unit and adjacency in words. With `rounds` above 1 a student of the labels so
-    far has a part in later questions; `strategy` chose them.
+    far has a part in later questions; `strategy` chose them. `partition` is None where hospitals bring
+    records of their own; `inputs` is what they and the pool hold, in the plural, and `test_size` how many of
+    the pool are never asked about and test the student.
     """
 
     name: str
@@ -61,12 +63,14 @@ class StudyFacts:
     num_classes: int
     class_names: tuple[str, ...] = ()
     seed: int | None = None
-    partition: str = "iid"
+    partition: str | None = "iid"
     teacher: str = ""
     student: str = ""
     backend: str = ""
     pool_size: int | None = None
     pool_digest: str = ""
+    inputs: str = "images"
+    test_size: int | None = None
     aggregator: str
     threshold: float | None = None
     sigma1: float | None = None

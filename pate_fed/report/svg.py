@@ -137,11 +137,11 @@ class Chart(Canvas):
             place + (-5 if far else 5),
             self.top + 10,
             text,
-            "t mark-t",
+            "t mark-t halo",
             anchor="end" if far else "start",
         )
 
     def mark_y(self, value: float, text: str) -> None:
         """A dashed horizontal line with its name above."""
         self.line(self.left, self.y(value), self.right, self.y(value), "mark")
-        self.text(self.left + 5, self.y(value) - 5, text, "t mark-t")
+        self.text(self.left + 5, self.y(value) - 5, text, "t mark-t halo")

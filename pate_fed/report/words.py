@@ -76,7 +76,9 @@ def duration(seconds: float | None) -> str:
 
 
 def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    if count != 1:
+        noun = noun.removesuffix("y") + "ies" if noun.endswith("y") else noun + "s"
+    return f"{count:,} {noun}"
 
 
 def _protects(study: StudyFacts) -> str:
@@ -128,7 +130,7 @@ def _why_large(result: RunResult) -> str:
             f"({noise}), and little noise hides little of one {study.unit}. "
         )
     else:
-        answers = _plural(result.queries_answered, "answered query").replace("querys", "queries")
+        answers = _plural(result.queries_answered, "answered query")
         why += f"The reason: {answers} with {noise} add up. "
     return (
         why + "More teachers, more noise or fewer labels bring it down; pate-fed plan computes by how much."
@@ -197,9 +199,7 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
             details,
             "danger" if bad else "",
         ),
-        KeyFigure(
-            "student's accuracy", "-" if student is None else f"{student:.1%}", ("on public test images",)
-        ),
+        KeyFigure("student's accuracy", "-" if student is None else f"{student:.1%}", (_tested_on(study),)),
         KeyFigure("labels released", f"{answered:,}", (share,)),
         KeyFigure(
             "hospitals",
@@ -207,6 +207,14 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
             (_plural(study.num_teachers, "teacher"), f"quorum {study.least_clients:,}"),
         ),
     ]
+
+
+def _tested_on(study: StudyFacts) -> str:
+    if study.test_size is None:
+        return f"on public test {study.inputs}"
+    if not study.test_size:
+        return f"no public {study.inputs} are kept to test it"
+    return f"on {study.test_size:,} public test {study.inputs}"
 
 
 def guarantees(result: RunResult) -> list[Guarantee]:
@@ -236,7 +244,7 @@ def _public(result: RunResult) -> Guarantee:
 
 
 def _fixed_by(study: StudyFacts) -> str:
-    caps = f"at most {study.max_queries:,} queries and {_plural(study.labels, 'label')}"
+    caps = f"at most {_plural(study.max_queries, 'query')} and {_plural(study.labels, 'label')}"
     return caps if study.budget is None else f"the budget and {caps}"
 
 
@@ -260,8 +268,8 @@ def _coordinator(result: RunResult) -> Guarantee:
         ),
         "hospital-noise": (
             "Exact totals, one hospital's own votes. " + _AT_HOME,
-            f"noise and masks added at home; the masks hold {_masks_hold(study)}, the noise while at most "
-            f"{_plural(study.colluders, 'hospital')} tell it their own",
+            f"noise and masks added at home; the masks hold {_masks_hold(study)}; up to "
+            f"{_plural(study.colluders, 'hospital')} may tell it their own noise",
         ),
     }.get(study.coordinator, (_AT_HOME, "see the ledger"))
     if epsilon is None:
@@ -292,8 +300,8 @@ def _other_hospitals(result: RunResult) -> Guarantee:
         if not study.colluders:
             bound, kind = "No bound is stated", "none"
         by = (
-            f"the noise of the others: {_plural(study.colluders, 'hospital')} that pool their own shares "
-            "of it are reckoned with"
+            f"the noise of the others: up to {_plural(study.colluders, 'hospital')} may pool their own "
+            "shares of it"
         )
     return Guarantee(
         "The other hospitals",
@@ -313,7 +321,7 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
         ("Public pool", _pool(study)),
         ("Hospitals", f"{study.num_clients:,}, at least {study.least_clients:,} in every batch"),
         ("Teachers a hospital", f"{study.teachers_per_client:,} ({study.teacher})" if study.teacher else ""),
-        ("Private records", study.partition),
+        ("Private records", study.partition or "every hospital's own"),
         ("Mechanism", study.aggregator),
         ("Threshold T", _in_votes(study.threshold, study)),
         ("Threshold noise σ₁", _in_votes(study.sigma1, study)),
@@ -322,16 +330,20 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
         ("Votes reach the coordinator", _ways(study)),
         ("Protected", _protects(study)),
         ("Budget", f"ε = {study.budget:,.6g}" if study.budget is not None else "none was set; ε is reported"),
-        ("Stop", f"at {study.labels:,} labels or {study.max_queries:,} queries"),
+        ("Stop", f"at {_plural(study.labels, 'label')} or {_plural(study.max_queries, 'query')}"),
         ("Questions", _questions(study)),
         ("Student", _student(result)),
-        (
-            "Ran on",
-            {"ray": "Flower's simulation engine", "inline": "one process"}.get(study.backend, study.backend),
-        ),
+        ("Ran on", _ENGINES.get(study.backend, study.backend)),
         ("Seed", "none" if study.seed is None else f"{study.seed} (repeatable, not private)"),
     ]
     return [(name, value) for name, value in terms if value]
+
+
+_ENGINES = {
+    "ray": "Flower's simulation engine",
+    "inline": "one process",
+    "grpc": "a process for each hospital, over gRPC",
+}
 
 
 def _student(result: RunResult) -> str:
@@ -361,7 +373,7 @@ def _ways(study: StudyFacts) -> str:
 
 
 def _pool(study: StudyFacts) -> str:
-    size = f"{study.pool_size:,} images" if study.pool_size is not None else ""
+    size = f"{study.pool_size:,} {study.inputs}" if study.pool_size is not None else ""
     digest = f"SHA-256 {study.pool_digest[:12]}…" if study.pool_digest else ""
     return ", ".join(part for part in (size, digest) if part)
 

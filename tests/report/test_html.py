@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,6 +25,7 @@ from pate_fed.report import (
     render_report,
     write_report,
 )
+from pate_fed.report.plots import top_vote_histogram
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = (
@@ -223,7 +225,9 @@ def test_each_kind_of_coordinator_is_described(run_result: RunResult, kind: str)
     assert ("ε = 2.500, δ = 1e-5" in words) is (epsilon is not None)
 
 
-@pytest.mark.parametrize(("colluders", "bound"), [(25, "25 hospitals that pool"), (0, "No bound is stated")])
+@pytest.mark.parametrize(
+    ("colluders", "bound"), [(25, "up to 25 hospitals may pool"), (0, "No bound is stated")]
+)
 def test_how_many_may_pool_what_they_know_is_said(run_result: RunResult, colluders: int, bound: str) -> None:
     study = replace(
         run_result.study, coordinator="hospital-noise", colluders=colluders, sigma_party=3.0237, seed=None
@@ -232,7 +236,7 @@ def test_how_many_may_pool_what_they_know_is_said(run_result: RunResult, collude
     assert (
         "while at most 199 hospitals pool what they know with it (149 where it breaks the protocol)" in page
     )
-    assert f"while at most {colluders} hospitals tell it their own" in page
+    assert f"up to {colluders} hospitals may tell it their own noise" in page
     assert "σ = 3.024 votes of every hospital; counted on are the" in page
     assert bound in page
 
@@ -346,3 +350,42 @@ def test_spending_is_drawn_along_the_batches(run_result: RunResult) -> None:
     words = Page(render_report(replace(run_result, spending=along))).words
     assert "0.433" in words
     assert "0.433" not in after_batches
+
+
+def test_hospitals_own_tables_are_no_images_dealt_out(run_result: RunResult) -> None:
+    study = replace(
+        run_result.study, inputs="rows", partition=None, test_size=19, backend="grpc", labels=1, max_queries=1
+    )
+    words = Page(render_report(replace(run_result, study=study))).words
+    assert "10,000 rows" in words and "on 19 public test rows" in words
+    assert "every hospital's own" in words and "a process for each hospital" in words
+    assert "at 1 label or 1 query" in words
+    assert "iid" not in words and "images are kept" not in words and "hard images" not in words
+
+
+def test_without_a_threshold_nothing_is_said_of_one(run_result: RunResult) -> None:
+    words = Page(render_report(replace(run_result, study=replace(run_result.study, threshold=None)))).words
+    assert "this mechanism has no threshold" in words
+    assert "the threshold passes over" not in words and "the threshold is asked" not in words
+
+
+def test_hospitals_noise_is_in_the_totals_already(run_result: RunResult) -> None:
+    study = replace(run_result.study, coordinator="hospital-noise", colluders=1, sigma_party=3.0)
+    words = Page(render_report(replace(run_result, study=study))).words
+    assert "With the hospitals' noise in them" in words and "so the two kinds overlap" not in words
+    assert "up to 1 hospital may tell it their own noise" in words
+
+
+def test_one_pass_draws_no_curve(run_result: RunResult) -> None:
+    headings = Page(render_report(replace(run_result, epochs=run_result.epochs[:1]))).headings
+    assert "The student's losses" not in headings and "The student's test accuracy" not in headings
+
+
+def test_counts_have_whole_ticks(run_result: RunResult) -> None:
+    found = Evaluation(
+        confusion=((1, 0), (0, 0)), top_edges=(0, 1, 2), top_answered=(0, 1), top_refused=(0, 0)
+    )
+    figure = top_vote_histogram(replace(run_result, evaluation=found))
+    assert figure is not None
+    ticks = re.findall(r">([0-9.]+)</text>", figure.picture)
+    assert ticks and all("." not in tick for tick in ticks)
