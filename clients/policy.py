@@ -16,6 +16,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from pate_fed.errors import InputError
+from pate_fed.label_dp.release import shown_epsilon
 from pate_fed.label_dp.terms import LabelTerms
 from pate_fed.protocol import Refusal, Terms
 from pate_fed.secrecy import LEAST_PARTIES
@@ -158,7 +159,7 @@ class Policy:
         ):
             # Not "cost > most": whatever cannot be compared is refused.
             if most is not None and not (cost is not None and cost <= most):
-                shown = "without a bound" if cost is None else f"{cost:.4g}"
+                shown = "without a bound" if cost is None else shown_epsilon(cost)
                 return reason, f"ε at δ={terms.delta:g} may be {shown}, {most:g} is allowed"
         return None
 

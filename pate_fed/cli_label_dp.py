@@ -301,6 +301,8 @@ def _write_figures(out: Path, figures: dict[str, Any]) -> None:
 
 
 def _lines(outcome: Outcome, right: float | None, out: Path | None, more: list[str]) -> list[str]:
+    from pate_fed.label_dp.release import shown_epsilon
+
     def shown(value: float | int | None) -> str:
         return "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -316,7 +318,7 @@ def _lines(outcome: Outcome, right: float | None, out: Path | None, more: list[s
     tail = f" report={out / 'metrics.json'}" if out is not None else ""
     accuracy = "null" if right is None else f"{right:.4f}"
     lines.append(
-        f"SUCCESS  ε={labels.epsilon:.4g} δ={labels.delta:g} unit=label "
+        f"SUCCESS  ε={shown_epsilon(labels.epsilon)} δ={labels.delta:g} unit=label "
         f"labels={int((labels.label >= 0).sum())} accuracy={accuracy}{tail}"
     )
     return lines

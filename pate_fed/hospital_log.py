@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.errors import InputError
+from pate_fed.label_dp.release import shown_epsilon
 from pate_fed.protocol import Refusal
 
 __all__ = ["log_lines"]
@@ -52,7 +53,7 @@ def _words(event: dict[str, Any]) -> str:
     if kind == "voted":
         return f"{when}  voted on {event['queries']} queries"
     if kind == "labelled":
-        what = f"{event['mechanism']}, ε={event['epsilon']:.4g} δ={event['delta']:g}"
+        what = f"{event['mechanism']}, ε={shown_epsilon(event['epsilon'])} δ={event['delta']:g}"
         return f"{when}  answered about its labels ({what})"
     if kind == "refused":
         reason = Refusal.__members__.get(str(event["reason"]))

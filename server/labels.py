@@ -1,7 +1,8 @@
 """The coordinator of a study of private labels: labels after randomised response, or masked noisy counts.
 
 What comes back is noisy already, so nothing that is kept here need be secret; who fails is left out, and
-below the quorum nothing is released.
+below the quorum nothing is released. A coordinator that dies asks nobody for a second answer: responses come
+again as they were, and of counts see `server.kept_counts`.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
-from pate_fed.errors import IntegrityError, PateFedError
-from pate_fed.label_dp.release import NO_LABEL
+from pate_fed.errors import BudgetError, IntegrityError, PateFedError
+from pate_fed.label_dp.release import NO_LABEL, shown_epsilon
 from pate_fed.label_dp.terms import LabelTerms
 from pate_fed.launch import INTERRUPTED
 from pate_fed.protocol import (
@@ -28,10 +30,12 @@ from pate_fed.protocol import (
     LabelReply,
     LabelRequest,
     Record,
+    RefusalReply,
     VoteRequest,
 )
 from pate_fed.report import Progress
 from server.exchange import CONNECT_S, Answer, Stopped, exchange, wait_for_nodes, window_for
+from server.kept_counts import KeptCounts
 from server.masked import ROUNDS, MaskedRounds
 from server.rounds import Member, admit_party, expect, name_of, require_quorum
 
@@ -58,7 +62,10 @@ class Collected:
 
 
 class LabelCoordinator:
-    """Asks each hospital once, over one Grid. `clusters` int64 (pool_size,) where counts are asked for."""
+    """Asks each hospital once, over one Grid. `clusters` int64 (pool_size,) where counts are asked for.
+
+    `folder` is where a coordinator of counts keeps what another process goes on from; None: nowhere.
+    """
 
     def __init__(
         self,
@@ -69,6 +76,7 @@ class LabelCoordinator:
         progress: Progress,
         stop: threading.Event,
         timeout_s: float = _ANSWER_S,
+        folder: Path | None = None,
     ) -> None:
         self._terms, self._clusters = terms, _NO_CLUSTERS if clusters is None else clusters
         self._progress, self._stop, self._timeout_s = progress, stop, timeout_s
@@ -76,6 +84,8 @@ class LabelCoordinator:
         self._names: Mapping[int, str] | None = None
         self._identities: Mapping[str, bytes] | None = None
         self._masked: MaskedRounds | None = None
+        self._kept = None if folder is None or not terms.secure_sum else KeptCounts(folder, terms)
+        self._spent = False
         self._found = Collected(label=np.full(terms.pool_size, NO_LABEL, dtype=np.int64))
         self._error: BaseException | None = None
         self._served = False
@@ -85,20 +95,31 @@ class LabelCoordinator:
         """Names the terms that hospitals are asked to agree to."""
         return self._terms.digest
 
+    @property
+    def needs_hospitals(self) -> bool:
+        """Whether hospitals will be asked anything: not where one before this had counts, or lost them.
+
+        Raises:
+            IntegrityError: what it kept is damaged.
+        """
+        return self._kept is None or not (self._kept.summed or self._kept.lost)
+
     def know(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
         """Whose key each node has, and who signs secure sums with which; others are left out from then on."""
         self._names, self._identities = names, sum_identities
 
     def verdict(self) -> EndRequest:
-        """How the study ended, for the hospitals: nothing that is not released."""
+        """How the study ended, for the hospitals, and what they may have spent on it at most."""
         error = self._error
         status, code = "success", 0
         if isinstance(error, Stopped):
             status, code = "aborted", INTERRUPTED
         elif error is not None:
             status, code = "failed", error.exit_code if isinstance(error, PateFedError) else 1
-        spent = f"ε={self._terms.spent:.4g} δ={self._terms.delta:g} unit=label"
-        return EndRequest(status=status, exit_code=code, summary=spent)
+        return EndRequest(status=status, exit_code=code, summary=f"{self._cost()} unit=label")
+
+    def _cost(self) -> str:
+        return f"ε={shown_epsilon(self._terms.spent)} δ={self._terms.delta:g}" if self._spent else "ε=0 δ=0"
 
     def run(self, start: Callable[[ServerApp], None]) -> Collected:
         """Hand the ServerApp to `start`, which returns when its main has; what came.
@@ -106,6 +127,7 @@ class LabelCoordinator:
         Raises:
             QuorumError: too few hospitals answered.
             IntegrityError: what was revealed of the sum does not fit.
+            BudgetError: a coordinator before this one lost counts that hospitals give once.
             Stopped: the user asked to stop.
         """
         app = ServerApp()
@@ -126,9 +148,17 @@ class LabelCoordinator:
         return self._found
 
     def _collect(self, grid: Grid) -> None:
+        if not self.needs_hospitals and self._kept is not None:
+            self._take_kept(self._kept)
+            return
         nodes = wait_for_nodes(grid, count=self._terms.num_clients, timeout_s=CONNECT_S, stop=self._stop)
         if self._terms.secure_sum:
-            self._masked = MaskedRounds(self._terms, expected=self._identities, message_type=COUNTS)
+            self._masked = MaskedRounds(
+                self._terms,
+                expected=self._identities,
+                message_type=COUNTS,
+                state=None if self._kept is None else self._kept.state,
+            )
         members, reasons = dict[int, Member](), Counter[str]()
         request = LabelRequest(
             terms=self._terms.to_json(),
@@ -137,6 +167,8 @@ class LabelCoordinator:
         )
         name = "labels from hospitals" if self._masked is None else "hospitals that take part"
         for answer in self._ask(grid, name, LABELS, dict.fromkeys(nodes, request.to_record())):
+            # What a hospital has sent and we have not heard counts too.
+            self._spent |= self._masked is None and not isinstance(answer.reply, RefusalReply)
             try:
                 members[answer.node] = self._take(answer.node, expect(answer, LabelReply), members)
             except IntegrityError as error:
@@ -171,10 +203,25 @@ class LabelCoordinator:
             raise IntegrityError("sent labels of inputs that are another hospital's")
         found[index] = label
 
+    def _take_kept(self, kept: KeptCounts) -> None:
+        self._spent = True
+        if kept.lost:
+            raise BudgetError(
+                "a coordinator before this one asked hospitals for their counts and ended before their sum "
+                f"was there; {self._lost()}"
+            )
+        self._found.totals, self._found.hospitals = kept.read()
+
+    def _lost(self) -> str:
+        return (
+            f"{self._cost()} counts as spent at every hospital that was asked (its own log says whether it "
+            "answered), and none of them answers about these labels again"
+        )
+
     def _sum(self, grid: Grid, masked: MaskedRounds, members: Mapping[int, Member]) -> None:
         question = VoteRequest(
             terms_digest=self._terms.digest,
-            batch=0,
+            batch=0 if self._kept is None else self._kept.next_batch,
             purpose=RELEASE,
             index=np.arange(self._terms.num_clusters, dtype=np.int64),
         )
@@ -185,7 +232,16 @@ class LabelCoordinator:
                     bar.advance()
                     yield answer
 
-            totals, hospitals = masked.collect(members, question, ask=ask, trouble=self._leave_out)
+            try:
+                totals, hospitals = masked.collect(members, question, ask=ask, trouble=self._leave_out)
+            except (PateFedError, Stopped) as error:
+                self._spent = masked.spent
+                if masked.spent and isinstance(error, PateFedError):
+                    raise type(error)(f"{error}; {self._lost()}") from error
+                raise
+        self._spent = True
+        if self._kept is not None:
+            self._kept.keep(totals, hospitals)
         self._found.totals, self._found.hospitals = totals, hospitals
 
     def _ask(self, grid: Grid, name: str, message_type: str, sent: Mapping[int, Record]) -> Iterator[Answer]:

@@ -11,7 +11,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.label_dp.randres import RandRes
-from pate_fed.label_dp.release import PrivateLabels
+from pate_fed.label_dp.release import PrivateLabels, shown_epsilon
 from pate_fed.label_dp.terms import LabelTerms, few_hospitals, label_terms
 from pate_fed.launch import interruptible, raise_if, simulated_disks
 from pate_fed.privacy.noise import noise_from_seed
@@ -40,6 +40,7 @@ Ints = NDArray[np.int64]
 BACKENDS = ("inline", "ray")
 _SITE = "PATE_FED_SITE"
 _CLEARLY = 0.9  # of the asked ε: what is spent below that is said
+_TELL_S = 20.0  # hospitals that are only told how a study ended have so long to connect again
 
 
 class Place(Protocol):
@@ -55,6 +56,10 @@ class Place(Protocol):
 
     def check(self) -> None:
         """Refuse, before any work, what cannot come to a good end."""
+
+    @property
+    def kept(self) -> Path | None:
+        """Where a coordinator keeps what another process goes on from; None where hospitals end with it."""
 
     def run(self, server_app: Any, coordinator: Any, stop: threading.Event) -> None:
         """Run the coordinator's app with all hospitals, until its main has ended."""
@@ -84,6 +89,10 @@ class Simulated:
     def count(self) -> int:
         """How many hospitals there are."""
         return len(self.parts)
+
+    @property
+    def kept(self) -> None:
+        """Nothing: these hospitals' disks are gone with the run."""
 
     def check(self) -> None:
         """Read the policy.
@@ -131,7 +140,8 @@ class Simulated:
 class Separate:
     """Hospitals with processes of their own, `python -m pate_fed.client`, that connect to `host`.
 
-    `folder` holds the SuperLink's state. Without a host only terms can be made.
+    `folder` holds the SuperLink's state, and beside it lies what a coordinator goes on from. Without a host
+    only terms can be made.
     """
 
     count: int
@@ -142,6 +152,11 @@ class Separate:
     def backend(self) -> str:
         """The engine's name."""
         return PROCESSES
+
+    @property
+    def kept(self) -> Path:
+        """Keys, roster and sum of counts under masks."""
+        return self.folder.with_name("secure_sum")
 
     def check(self) -> None:
         """Nothing to check: the host was."""
@@ -157,8 +172,11 @@ class Separate:
         from pate_fed.flower.compat import quiet_flower
 
         self.host.require_terms(coordinator.terms_digest)
+        host = self.host
+        if not coordinator.needs_hospitals:  # those that still wait are told how it ended
+            host = replace(host, wait_s=min(host.wait_s, _TELL_S))
         with quiet_flower():
-            self.host.serve(server_app, coordinator, folder=self.folder, hospitals=self.count, stop=stop)
+            host.serve(server_app, coordinator, folder=self.folder, hospitals=self.count, stop=stop)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -299,9 +317,9 @@ class Hospitals:
         if terms is None or terms.spent >= _CLEARLY * terms.epsilon:
             return []
         return [
-            f"more noise than asked for: of ε {terms.epsilon:g} only {terms.spent:.3g} is spent, since each "
-            f"of {terms.num_clients} hospitals adds at least {terms.sigma_party:.3g} labels to every count, "
-            "and that costs accuracy; fewer hospitals in one sum would spend more of it"
+            f"more noise than asked for: of ε {terms.epsilon:g} only {shown_epsilon(terms.spent)} is spent, "
+            f"since each of {terms.num_clients} hospitals adds at least {terms.sigma_party:.3g} labels to "
+            "every count, and that costs accuracy; fewer hospitals in one sum would spend more of it"
         ]
 
     @staticmethod
@@ -335,6 +353,7 @@ class Hospitals:
             backend=self.place.backend,
             progress=self.progress or make_progress(quiet=True),
             stop=stop,
+            folder=self.place.kept,
         )
         with _stopping(stop):
             found = coordinator.run(lambda app: self.place.run(app, coordinator, stop))
@@ -347,7 +366,7 @@ def _stopping(stop: threading.Event) -> Iterator[None]:
     """Ctrl-C stops the study first, so that the engine ends in order; then it is heard as always."""
     with ExitStack() as opened:
         if threading.current_thread() is threading.main_thread():
-            opened.enter_context(interruptible(stop, kept="nothing was released"))
+            opened.enter_context(interruptible(stop, kept="labels or counts that have come count as spent"))
         try:
             yield
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,7 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 from pate_fed.errors import InputError
 from pate_fed.privacy.checks import check_count
 
-__all__ = ["NO_LABEL", "PrivateLabels", "check_every_class", "check_labels", "label_accuracy"]
+__all__ = [
+    "NO_LABEL",
+    "PrivateLabels",
+    "check_every_class",
+    "check_labels",
+    "label_accuracy",
+    "shown_epsilon",
+]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -39,7 +47,14 @@ class PrivateLabels:
     def words(self) -> str:
         """ε, δ, the unit and the adjacency in one sentence."""
         kind = "" if self.private else f"; {self.noise}"
-        return f"ε={self.epsilon:.4g} δ={self.delta:g}, one record's label replaced ({self.how}{kind})"
+        cost = f"ε={shown_epsilon(self.epsilon)} δ={self.delta:g}"
+        return f"{cost}, one record's label replaced ({self.how}{kind})"
+
+
+def shown_epsilon(epsilon: float) -> str:
+    """ε for people, in four digits, rounded up, never down."""
+    up = Context(prec=4, rounding=ROUND_CEILING).create_decimal(Decimal(repr(float(epsilon))))
+    return f"{float(up):.4g}"
 
 
 def check_labels(labels: ArrayLike, num_classes: int) -> Ints:

@@ -117,3 +117,48 @@ def test_admitted_hospitals_count_under_masks_over_tls(
     # The keys are for this study alone.
     assert main([*command[:-1], "other", "--epsilon", "2"]) == 2
     assert "not the one that keys was made for" in capsys.readouterr().err
+
+
+# The coordinator as it is, but it kills itself when a call has returned.
+DYING = (
+    "-c",
+    "import importlib, os, signal, sys\n"
+    "module, owner, name = sys.argv[1].split(':')\n"
+    "owner = getattr(importlib.import_module(module), owner)\n"
+    "whole = getattr(owner, name)\n"
+    "def dying(*arguments, **named):\n"
+    "    whole(*arguments, **named)\n"
+    "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    "setattr(owner, name, dying)\n"
+    "from pate_fed.cli import main\n"
+    "sys.exit(main(sys.argv[2:]))\n",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "moment",
+    ["server.masked:MaskedRounds:close", "server.kept_counts:KeptCounts:keep"],
+    ids=["roster", "sum"],
+)
+def test_a_coordinator_killed_amid_a_count_goes_on(rehearsal: Any, moment: str) -> None:
+    truth, folder = _write_records(rehearsal.folder), rehearsal.folder
+    command = _command("noise-cluster", "--address", rehearsal.address, "--insecure", "--out", "out")
+    dying = rehearsal.start("dying", *DYING, moment, *command)
+    hospitals = [
+        rehearsal.start(
+            name,
+            *("-m", "pate_fed.client", "--hospital", name, "--data", f"{name}.csv", "--insecure"),
+            *("--server", rehearsal.address),
+        )
+        for name in NAMES
+    ]
+    assert dying.wait() == -9, dying.text
+    server = rehearsal.start("server", *CLI, *command)
+    assert server.wait() == 0, server.text
+    assert [party.wait(60) for party in hospitals] == [0] * 4, hospitals[0].text
+    assert (np.load(folder / "out" / "labels.npz")["label"] == truth).mean() > 0.9
+    for name in NAMES:
+        log = (folder / f"hospital-{name}" / "log.jsonl").read_text()
+        assert log.count('"labelled"') == 1
+    assert "hospitals: 4 of 4 answered" in server.text

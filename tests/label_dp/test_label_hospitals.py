@@ -26,6 +26,7 @@ from pate_fed.flower.inline import InlineGrid  # noqa: E402
 from pate_fed.flower.records import from_flower  # noqa: E402
 from pate_fed.label_dp import RandRes, label_counts  # noqa: E402
 from pate_fed.label_dp.hospitals import Hospitals, Simulated  # noqa: E402
+from pate_fed.label_dp.release import shown_epsilon  # noqa: E402
 from pate_fed.label_dp.terms import LabelTerms, label_terms  # noqa: E402
 from pate_fed.privacy import SeededNoise  # noqa: E402
 from pate_fed.protocol import (  # noqa: E402
@@ -191,7 +192,8 @@ def test_many_hospitals_least_noise_is_told_where_it_costs_accuracy(count: int, 
     if told:
         assert hospitals.terms.spent < 0.5
         assert (
-            f"of ε 1 only {hospitals.terms.spent:.3g} is spent" in lines[1] and "fewer hospitals" in lines[1]
+            f"of ε 1 only {shown_epsilon(hospitals.terms.spent)} is spent" in lines[1]
+            and "fewer hospitals" in lines[1]
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal, getcontext
 
 import numpy as np
@@ -25,6 +26,7 @@ from pate_fed.label_dp import (
 )
 from pate_fed.label_dp.exact import WORDS, keep_words, uniform_below
 from pate_fed.label_dp.noise_cluster import name_clusters
+from pate_fed.label_dp.release import shown_epsilon
 from pate_fed.privacy import SeededNoise, SystemNoise
 from pate_fed.privacy.gaussian import gaussian_delta, gaussian_dp_epsilon, pld_epsilon
 from pate_fed.privacy.label_dp import noise_cluster_epsilon, randomized_response_epsilon
@@ -264,6 +266,18 @@ def test_the_response_with_a_prior_has_that_law() -> None:
 def test_bad_input_is_named(make: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "shown"),
+    [(3.0, "3"), (0.1, "0.1"), (0.99991, "1"), (0.99981, "0.9999"), (1.00001, "1.001"), (1e-9, "1e-09")],
+)
+def test_what_is_shown_of_an_epsilon_is_never_less(epsilon: float, shown: str) -> None:
+    assert shown_epsilon(epsilon) == shown and float(shown) >= epsilon
+    labels = NoiseCluster(num_clusters=2, num_classes=2, epsilon=1.0, delta=1e-5).release(
+        [0, 1], [0, 1], SeededNoise(0)
+    )
+    assert f"ε={shown} δ=1e-05" in replace(labels, epsilon=epsilon).words()
 
 
 def test_the_room_needs_no_torch() -> None:

@@ -1,0 +1,205 @@
+"""A coordinator of label counts that dies at any moment: another goes on, and no hospital answers twice."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from pate_fed.errors import BudgetError, IntegrityError, QuorumError  # noqa: E402
+from pate_fed.label_dp import PrivateLabels, label_counts  # noqa: E402
+from pate_fed.label_dp.hospitals import Hospitals, Simulated  # noqa: E402
+from pate_fed.report import make_progress  # noqa: E402
+from pate_fed.secure_sum import read_reply  # noqa: E402
+from pate_fed.secure_sum.messages import BatchShares, MaskedVector  # noqa: E402
+from server.kept_counts import KeptCounts  # noqa: E402
+from server.labels import LabelCoordinator  # noqa: E402
+from server.masked import MaskedRounds  # noqa: E402
+
+RECORDS, CLASSES, HOSPITALS, CLUSTERS = 600, 4, 5, 6
+LABEL = np.random.default_rng(1).integers(0, CLASSES, RECORDS)
+CLUSTER = (LABEL + (np.arange(RECORDS) % 5 == 0)) % CLASSES
+PARTS = tuple(np.sort(part) for part in np.array_split(np.random.default_rng(2).permutation(RECORDS), 5))
+
+
+class Killed(BaseException):
+    """No handler of the program may take it for a fault that it can tell about."""
+
+
+class World:
+    """Hospitals' disks, and a coordinator's folder, which outlive every coordinator."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.disks, self.kept = folder / "disks", folder / "out" / "secure_sum"
+        self.disks.mkdir()
+
+        @contextmanager
+        def outliving() -> Iterator[Path]:
+            yield self.disks
+
+        patch.setattr("pate_fed.label_dp.hospitals.simulated_disks", outliving)
+        patch.setattr(Simulated, "kept", property(lambda place: self.kept))
+        place = Simulated(parts=PARTS, labels=LABEL)
+        self.hospitals = Hospitals(
+            place=place, pool_size=RECORDS, pool_digest="ab" * 32, num_classes=CLASSES, quorum=0.8
+        )
+
+    def run(self, epsilon: float = 1.0) -> PrivateLabels:
+        return self.hospitals.count(CLUSTER, CLUSTERS, epsilon=epsilon, delta=1e-5)
+
+    def counted(self) -> list[int]:
+        """How often each hospital counted its labels for somebody, by its own log."""
+        logs = [(self.disks / f"hospital-{n}" / "log.jsonl").read_text().splitlines() for n in range(5)]
+        return [sum(json.loads(line)["event"] == "labelled" for line in log) for log in logs]
+
+    @property
+    def own(self) -> Path:
+        [folder] = self.kept.iterdir()
+        return folder
+
+
+@contextmanager
+def _dying(owner: type, name: str, when: Callable[[Any], bool], *, after: bool = True) -> Iterator[None]:
+    """Kill the coordinator before or after the first call of `owner.name` that `when` picks."""
+    whole = getattr(owner, name)
+
+    def dying(self: Any, *arguments: Any, **named: Any) -> Any:
+        if when(arguments) and not after:
+            raise Killed
+        result = whole(self, *arguments, **named)
+        if when(arguments):
+            raise Killed
+        return result
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(owner, name, dying)
+        yield
+
+
+def _of(kind: type) -> Callable[[Any], bool]:
+    return lambda arguments: isinstance(read_reply(arguments[1].reply.step), kind)
+
+
+def _always(arguments: Any) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "when"),
+    [
+        (MaskedRounds, "admit", _always),
+        (MaskedRounds, "close", _always),
+        (MaskedRounds, "_take", _of(BatchShares)),
+    ],
+    ids=["enrolled", "roster", "opened"],
+)
+def test_before_counts_were_asked_for_another_goes_on(
+    owner: type, name: str, when: Callable[[Any], bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    with _dying(owner, name, when):
+        world.run()
+    assert sum(world.counted()) == 0
+    found = world.run()
+    assert world.counted() == [1] * HOSPITALS and (found.label == LABEL).mean() > 0.7
+    assert world.hospitals.answered == HOSPITALS and world.hospitals.left_out == ()
+
+
+def test_a_sum_that_is_there_is_taken_again_and_nobody_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    with _dying(KeptCounts, "keep", _always):
+        world.run()
+    again = [world.run().label for _ in range(2)]
+    np.testing.assert_array_equal(*again)
+    assert world.counted() == [1] * HOSPITALS and world.hospitals.answered == HOSPITALS
+    with np.load(world.own / "counts.npz") as held:
+        exact = label_counts(CLUSTER, LABEL, CLUSTERS, CLASSES)
+        assert held["totals"].any() and (held["totals"] != exact).any()  # noisy: that is why it may lie here
+    assert {oct(path.stat().st_mode)[-3:] for path in world.own.iterdir()} == {"600"}
+    assert oct(world.own.stat().st_mode)[-3:] == "700"
+    (world.own / "counts.npz").write_bytes(b"")
+    with pytest.raises(IntegrityError, match="kept counts are damaged"):
+        world.run()
+    np.savez(world.own / "counts.npz", totals=np.zeros((2, 2), dtype=np.int64), hospitals=5)
+    with pytest.raises(IntegrityError, match="of another study"):
+        world.run()
+
+
+@pytest.mark.parametrize("after_vectors", [True, False])
+def test_counts_that_were_asked_for_and_lost_are_told_and_not_asked_for_again(
+    after_vectors: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    if after_vectors:
+        with _dying(KeptCounts, "keep", _always, after=False):
+            world.run()
+    else:
+        with _dying(MaskedRounds, "_take", _of(MaskedVector)):
+            world.run()
+    before = world.counted()
+    assert before == [1] * HOSPITALS
+    for _ in range(2):
+        with pytest.raises(BudgetError, match="before their sum was there; ε=1 δ=1e-05 counts as spent"):
+            world.run()
+    assert world.counted() == before
+    # Not under a smaller ε either: hospitals hold on to the terms that they know.
+    with pytest.raises(QuorumError, match="asked about its labels before"):
+        world.run(epsilon=0.5)
+    assert world.counted() == before
+
+
+def _coordinator(world: World, *, counts: bool) -> LabelCoordinator:
+    given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5 if counts else 0.0}
+    given |= {"clusters": CLUSTER, "num_clusters": CLUSTERS} if counts else {}
+    return LabelCoordinator(
+        world.hospitals._terms_of(**given),
+        clusters=CLUSTER if counts else None,
+        backend="inline",
+        progress=make_progress(True),
+        stop=threading.Event(),
+        folder=world.kept if counts else None,
+    )
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_hospitals_are_told_of_no_cost_where_nothing_can_have_left(
+    counts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    policy = tmp_path / "policy.toml"
+    policy.write_text("epsilon_public = 0.1")
+    place = Simulated(parts=PARTS, labels=LABEL, policy=policy)
+    made = _coordinator(world, counts=counts)
+    with pytest.raises(QuorumError, match="0 of 5"):
+        made.run(lambda app: place.run(app, made, threading.Event()))
+    assert made.verdict().summary == "ε=0 δ=0 unit=label"
+
+
+def test_a_sum_that_fails_says_what_it_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, take = World(tmp_path, monkeypatch), MaskedRounds._take
+
+    def deaf(self: Any, batch: Any, answer: Any, member: Any) -> None:
+        if isinstance(read_reply(answer.reply.step), MaskedVector) and member.party in (
+            "hospital-1",
+            "hospital-2",
+        ):
+            raise IntegrityError("was not heard")
+        take(self, batch, answer, member)
+
+    monkeypatch.setattr(MaskedRounds, "_take", deaf)
+    made = _coordinator(world, counts=True)
+    with pytest.raises(QuorumError, match=r"3 of 5 hospitals sent .*; ε=1 δ=1e-05 counts as spent at every"):
+        made.run(lambda app: world.hospitals.place.run(app, made, threading.Event()))
+    assert made.verdict().summary.startswith("ε=1 ") and world.counted() == [1] * HOSPITALS
