@@ -125,14 +125,16 @@ class LabelHospital(House):
     def _responded(self, terms: LabelTerms) -> LabelReply:
         """The labels after randomised response: drawn once, on the disk before they leave."""
         path = self._folder / RESPONSE
-        if not path.exists():
+        if path.exists():
+            self._note_cost(terms, again=True)
+        else:
             self._agree(terms)
             index, true = self._own_labels(terms)
             response = RandRes(num_classes=terms.num_classes, epsilon=terms.epsilon)
             label = response.release(true, self._site.noise(terms)).label
+            self._note_cost(terms, again=False)
             self._keep(RESPONSE, np.stack([index, label]))
         index, label = np.load(path, allow_pickle=False)
-        self.journal.note("labelled", mechanism=terms.mechanism, epsilon=terms.epsilon, delta=0)
         return LabelReply(party=self._site.party, terms_digest=terms.digest, index=index, label=label)
 
     def _counted(self, terms: LabelTerms, request: LabelRequest) -> LabelReply:
@@ -153,8 +155,18 @@ class LabelHospital(House):
         """This hospital's labels in each cluster, int64 (clusters, classes); see `MaskedStep`: once."""
         index, label = self._own_labels(terms)
         clusters = np.load(self._folder / CLUSTERS, allow_pickle=False)
-        self.journal.note("labelled", mechanism=terms.mechanism, epsilon=terms.spent, delta=terms.delta)
+        self._note_cost(terms, again=False)
         return label_counts(clusters[index], label, terms.num_clusters, terms.num_classes)
+
+    def _note_cost(self, terms: LabelTerms, *, again: bool) -> None:
+        """What an answer costs; one that is given again costs nothing more."""
+        self.journal.note(
+            "labelled again" if again else "labelled",
+            mechanism=terms.mechanism,
+            epsilon=terms.spent,
+            delta=terms.delta,
+            terms=terms.digest,
+        )
 
     def _own_labels(self, terms: LabelTerms) -> tuple[Ints, Ints]:
         return read_own_labels(self._site.labels, pool_size=terms.pool_size, num_classes=terms.num_classes)

@@ -93,17 +93,29 @@ def _data(arguments: argparse.Namespace) -> int:
 
 
 def _ledger_show(arguments: argparse.Namespace) -> int:
+    from pate_fed.label_dp.verify import is_label_run, verify_labels
     from pate_fed.privacy import describe
 
+    if is_label_run(Path(arguments.run_dir)):
+        print("\n".join(verify_labels(Path(arguments.run_dir)).lines()))
+        return 0
     for line in describe(_ledger_path(arguments.run_dir)):
         print(line)
     return 0
 
 
 def _ledger_verify(arguments: argparse.Namespace) -> int:
-    from pate_fed.privacy import verify
+    from pate_fed.label_dp.verify import LabelReport, is_label_run, verify_labels
+    from pate_fed.privacy import LedgerReport, verify
 
-    report = verify(_ledger_path(arguments.run_dir), public_key=arguments.public_key, head=arguments.head)
+    report: LabelReport | LedgerReport
+    if is_label_run(Path(arguments.run_dir)):
+        for name in ("public_key", "head"):
+            if (value := getattr(arguments, name)) is not None:
+                raise InputError(f"--{name.replace('_', '-')} {value}: goes with a ledger; labels have terms")
+        report = verify_labels(Path(arguments.run_dir))
+    else:
+        report = verify(_ledger_path(arguments.run_dir), public_key=arguments.public_key, head=arguments.head)
     if arguments.format == "json":
         print(json.dumps(report.to_dict()))
     else:

@@ -52,9 +52,10 @@ def _words(event: dict[str, Any]) -> str:
         return f"{when}  sent {event['bytes']} bytes ({event['message_type']})"
     if kind == "voted":
         return f"{when}  voted on {event['queries']} queries"
-    if kind == "labelled":
+    if kind in ("labelled", "labelled again"):
         what = f"{event['mechanism']}, ε={shown_epsilon(event['epsilon'])} δ={event['delta']:g}"
-        return f"{when}  answered about its labels ({what})"
+        same = "" if kind == "labelled" else ", the same answer again: at no further cost"
+        return f"{when}  answered about its labels ({what}{same})"
     if kind == "refused":
         reason = Refusal.__members__.get(str(event["reason"]))
         return f"{when}  refused: {event['reason'] if reason is None else reason.value}"

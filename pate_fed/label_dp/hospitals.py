@@ -6,6 +6,7 @@ What one sends is noisy, and masked where it is summed.
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import shutil
 import threading
@@ -299,6 +300,7 @@ class Hospitals:
             "sigma_party": terms.sigma_party,
             "colluders": terms.colluders if terms.secure_sum else None,
             "terms_digest": terms.digest,
+            "terms": json.loads(terms.to_json()),
         }
 
     def lines(self) -> list[str]:

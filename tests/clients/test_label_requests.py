@@ -22,6 +22,7 @@ import clients.app  # noqa: E402
 from pate_fed.errors import IntegrityError  # noqa: E402
 from pate_fed.flower.inline import InlineGrid  # noqa: E402
 from pate_fed.flower.records import from_flower, to_flower  # noqa: E402
+from pate_fed.hospital_log import log_lines  # noqa: E402
 from pate_fed.label_dp import RandRes, label_counts  # noqa: E402
 from pate_fed.label_dp.terms import LabelTerms, clusters_digest, label_terms  # noqa: E402
 from pate_fed.protocol import (  # noqa: E402
@@ -112,6 +113,11 @@ def test_a_repeated_request_gets_the_same_response(disks: Path) -> None:
     modes = {stat.S_IMODE(path.stat().st_mode) for path in own.iterdir() if path.is_file()}
     assert modes == {0o600} and (own / "response.npy").exists()
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
+    said = [json.loads(line) for line in (disks / "hospital-1" / "log.jsonl").read_text().splitlines()]
+    costs = [(event["event"], event["terms"]) for event in said if "mechanism" in event]
+    digest = first.terms_digest
+    assert costs == [("labelled", digest), *(("labelled again", d) for d in (digest, other.terms_digest))]
+    assert "at no further cost" in list(log_lines(disks / "hospital-1", as_json=False))[-3]
     # Not even where the file of true labels changes: the answer stands.
     _spoil(disks, 1)
     np.testing.assert_array_equal(first.label, _ask(1, _terms(epsilon=0.5)).label)
