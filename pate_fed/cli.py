@@ -221,9 +221,9 @@ def _report(arguments: argparse.Namespace) -> int:
 def _predict(arguments: argparse.Namespace) -> int:
     from pate_fed.predict import predict_files
 
-    pictures = [Path(name) for name in arguments.images]
+    files = [Path(name) for name in arguments.files]
     for line in predict_files(
-        Path(arguments.student), pictures, output=arguments.format, device=arguments.device
+        Path(arguments.student), files, output=arguments.format, device=arguments.device
     ):
         print(line)
     return 0
@@ -258,9 +258,13 @@ def _parser() -> Parser:
     add_hospital_commands(commands)
     add_label_dp_command(commands)
     _add_reproduce(commands)
-    predict = commands.add_parser("predict", help="a student's classes for images in files")
-    predict.add_argument("student", metavar="STUDENT", help="student.pt, or an exported student.ts")
-    predict.add_argument("images", metavar="IMAGES", nargs="+", help="pictures, .npy, .npz or idx files")
+    predict = commands.add_parser("predict", help="a student's classes for images or rows in files")
+    predict.add_argument(
+        "student", metavar="STUDENT", help="student.pt, an exported student.ts, or a table's student.npz"
+    )
+    predict.add_argument(
+        "files", metavar="FILE", nargs="+", help="pictures, .npy, .npz or idx files; a table: .csv or .npz"
+    )
     predict.add_argument("--format", choices=("text", "json"), default="text")
     predict.add_argument("--device", default="cpu", metavar="NAME", help="cpu (default), cuda or auto")
     predict.set_defaults(run=_predict)

@@ -1,16 +1,18 @@
-"""`pate-fed predict`: a student's classes and probabilities for images in files."""
+"""`pate-fed predict`: a student's classes and probabilities for images, or for a table's rows, in files."""
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.data.pictures import PICTURE_SUFFIXES, read_picture
 from pate_fed.errors import InputError, IntegrityError
 
 __all__ = ["predict_files", "read_pictures"]
@@ -18,36 +20,49 @@ __all__ = ["predict_files", "read_pictures"]
 BATCH = 500
 
 
-def predict_files(
-    student: Path, pictures: Sequence[Path], *, output: str = "text", device: str = "cpu"
-) -> Iterator[str]:
-    """One line an image: its file, its number in the file, the class and its probability; or a JSON object.
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """A student: how it reads a file, its class probabilities for what was read, its classes' names."""
 
-    `student` is a student.pt, which is read without running code, or a TorchScript file, which is a program:
-    take one only from those you trust.
+    read: Callable[[Path], NDArray[Any]]
+    shares: Callable[[NDArray[Any], Path], NDArray[np.float32]]
+    names: tuple[str, ...] = ()
+
+
+def predict_files(
+    student: Path, files: Sequence[Path], *, output: str = "text", device: str = "cpu"
+) -> Iterator[str]:
+    """One line an image or row: its file, its number in the file, class and probability; or a JSON object.
+
+    `student` is a student.pt or a table's student.npz, which are read without running code, or a TorchScript
+    file, which is a program: take one only from those you trust.
 
     Raises:
-        InputError: a file is not there, or holds no images that fit the student.
+        InputError: a file is not there, or holds nothing that fits the student.
         IntegrityError: the student is damaged.
     """
-    predict = _torchscript(student) if student.suffix == ".ts" else _checkpoint(student, device)
-    for path in pictures:
-        images = read_pictures(path)
-        for start in range(0, len(images), BATCH):
-            shares = predict(images[start : start + BATCH], path)
+    model = _student(student, device)
+    kind = "row" if student.suffix == ".npz" else "image"
+    for path in files:
+        inputs = model.read(path)
+        for start in range(0, len(inputs), BATCH):
+            shares = model.shares(inputs[start : start + BATCH], path)
             for number, row in enumerate(shares, start=start):
                 label = int(row.argmax())
+                name = {"name": model.names[label]} if model.names else {}
                 if output == "json":
-                    found = {"file": str(path), "image": number, "class": label}
+                    found = {"file": str(path), kind: number, "class": label, **name}
                     yield json.dumps(found | {"probabilities": [round(float(p), 6) for p in row]})
                 else:
-                    yield f"{path}[{number}]: class {label}, probability {row[label]:.3f}"
+                    shown = name.get("name", label)
+                    yield f"{path}[{number}]: class {shown}, probability {row[label]:.3f}"
 
 
-def read_pictures(path: Path) -> NDArray[np.uint8]:
-    """Images of a .npy, a .npz (its array `images`, or its only one), an idx file or a picture file.
+def read_pictures(path: Path, channels: int | None = None) -> NDArray[np.uint8]:
+    """Images of a .npy, a .npz (its array `images` or `x`, or its only one), an idx file or a picture file.
 
-    Shapes: uint8 (n, height, width, channels); an array without channels gets one.
+    Shapes: uint8 (n, height, width, channels); an array without channels gets one. A picture file is made
+    grey or coloured where `channels` says which.
 
     Raises:
         InputError: there is no such file, or no such images in it.
@@ -57,12 +72,17 @@ def read_pictures(path: Path) -> NDArray[np.uint8]:
     names = "".join(path.suffixes).lower()
     if names.endswith((".npy", ".npz")):
         images = _array(path)
+    elif names.endswith(PICTURE_SUFFIXES):
+        images = read_picture(path, channels)[None]
     elif "idx" in path.name or names.endswith(("ubyte", "ubyte.gz")):
         from pate_fed.data.idx import read_images
 
         images = read_images(path)
     else:
-        images = _picture(path)
+        try:
+            images = read_picture(path, channels)[None]
+        except InputError as error:
+            raise InputError(f"{path}: not a picture, .npy, .npz or idx file") from error
     if images.ndim == 3:
         images = images[..., None]
     if images.dtype != np.uint8 or images.ndim != 4:
@@ -79,9 +99,11 @@ def _array(path: Path) -> NDArray[Any]:
             return found
         with found:
             names = found.files
-            name = "images" if "images" in names else names[0]
-            if len(names) > 1 and name != "images":
-                raise InputError(f"{path}: holds {', '.join(names)}; one array, or one named images is meant")
+            name = next((each for each in ("images", "x") if each in names), names[0])
+            if len(names) > 1 and name not in ("images", "x"):
+                raise InputError(
+                    f"{path}: holds {', '.join(names)}; one array, or one named images or x is meant"
+                )
             return np.asarray(found[name])
     except InputError:
         raise
@@ -89,34 +111,49 @@ def _array(path: Path) -> NDArray[Any]:
         raise InputError(f"{path}: holds no array of images") from error
 
 
-def _picture(path: Path) -> NDArray[np.uint8]:
-    """One grey or colour picture as (1, height, width, 1 or 3)."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(path) as picture:
-            grey = picture.mode in ("1", "L", "LA", "I", "I;16")
-            found = np.asarray(picture.convert("L" if grey else "RGB"), dtype=np.uint8)
-    except (UnidentifiedImageError, OSError, ValueError) as error:
-        raise InputError(f"{path}: not a picture, .npy, .npz or idx file") from error
-    return found[None, :, :, None] if found.ndim == 2 else found[None]
+def _student(path: Path, device: str) -> _Reader:
+    if path.suffix == ".npz":
+        return _forest(path)
+    return _torchscript(path) if path.suffix == ".ts" else _checkpoint(path, device)
 
 
-def _checkpoint(path: Path, device: str) -> Any:
+def _forest(path: Path) -> _Reader:
+    """A table's student; what the columns mean is in the study.toml that its run left beside it."""
+    from pate_fed.data import Kind, Schema, read_pool
+    from pate_fed.learning import Forest
+    from pate_fed.study import load_study
+
+    forest = Forest.load(path)
+    beside = path.with_name("study.toml")
+    table = load_study(beside).get("data", {}).get("table") if beside.is_file() else None
+    if table is None:
+        raise InputError(
+            f"{beside}: no study of a table; keep it beside {path.name}: it says what the columns mean"
+        )
+    schema = Schema.from_toml(table)
+    if (schema.num_features, len(schema.classes)) != (len(forest.fill), forest.num_classes):
+        raise InputError(f"{beside}: its [data.table] is not that of {path.name}")
+    kind = Kind(classes=schema.classes, schema=schema)
+    return _Reader(
+        lambda file: read_pool(file, kind).inputs, lambda rows, _: forest.predict_proba(rows), schema.classes
+    )
+
+
+def _checkpoint(path: Path, device: str) -> _Reader:
     from pate_fed.learning import Student
 
     student = Student.load(path, device=device)
 
-    def predict(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
+    def shares(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
         try:
             return student.predict_proba(images)
         except InputError as error:
             raise InputError(f"{source}: {error}") from error
 
-    return predict
+    return _Reader(lambda file: read_pictures(file, student.image_shape[2]), shares)
 
 
-def _torchscript(path: Path) -> Any:
+def _torchscript(path: Path) -> _Reader:
     import torch
 
     if not path.is_file():
@@ -128,7 +165,7 @@ def _torchscript(path: Path) -> Any:
         except (RuntimeError, ValueError) as error:
             raise IntegrityError(f"{path}: not a TorchScript file, or damaged") from error
 
-    def predict(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
+    def shares(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
         try:
             with torch.inference_mode():
                 return np.asarray(model(torch.from_numpy(np.array(images))).numpy(), dtype=np.float32)
@@ -137,4 +174,4 @@ def _torchscript(path: Path) -> Any:
                 f"{source}: images {images.shape[1:]} do not fit the student of {path}"
             ) from error
 
-    return predict
+    return _Reader(read_pictures, shares)

@@ -13,7 +13,7 @@ from PIL import Image
 
 from pate_fed import reproduce as reproduction
 from pate_fed.cli import _REPRODUCTIONS, main
-from pate_fed.learning import Student, StudentSettings, train_student
+from pate_fed.learning import Student, StudentSettings, train_forest, train_student
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,9 @@ def test_every_file_gives_the_students_own_answer(
         (["student.pt", "broken.npz"], 2, "no array"),
         (["broken.ts", "three.npy"], 6, "TorchScript"),
         (["student.ts", "colour.png"], 2, "do not fit"),
+        (["student.pt", "deep.png"], 2, "more than 8 bits"),
+        (["student.pt", "torn.bmp"], 2, "torn.bmp"),
+        (["two.npz", "three.npy"], 6, "no forest"),
     ],
 )
 def test_mistakes_are_named(
@@ -95,9 +98,44 @@ def test_mistakes_are_named(
     (folder / "broken.npz").write_bytes(b"PK")
     (folder / "broken.ts").write_bytes(b"PK")
     Image.fromarray(np.zeros((12, 12, 3), dtype=np.uint8)).save(folder / "colour.png")
+    Image.fromarray(np.full((12, 12), 4000, dtype=np.uint16)).save(folder / "deep.png")
+    (folder / "torn.bmp").write_bytes(b"BM" + bytes(40))
     assert main(["predict", *(str(folder / file) for file in files)]) == code
     err = capsys.readouterr().err
     assert words in err and "Traceback" not in err
+
+
+def test_a_grey_student_reads_colour_files_as_its_hospitals_did(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Image.open(folder / "one-0.png") as grey:
+        grey.convert("RGB").save(folder / "as-rgb.png")
+    student = str(folder / "student.pt")
+    assert main(["predict", student, str(folder / "one-0.png"), str(folder / "as-rgb.png")]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.split("[0]")[1] == second.split("[0]")[1]
+
+
+def test_a_tables_student_answers_about_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = np.linspace(0, 1, 40)[:, None]
+    forest = train_forest(rows, (rows[:, 0] > 0.5).astype(np.int64), num_classes=2, trees=5, seed=0)
+    forest.save(tmp_path / "student.npz")
+    (tmp_path / "new.csv").write_text("age,dose,outcome\n1,0.1,\n2,0.9,ill\n", encoding="utf-8")
+    command = ["predict", str(tmp_path / "student.npz"), str(tmp_path / "new.csv")]
+    assert main(command) == 2
+    assert "study.toml" in capsys.readouterr().err
+    table = '[data]\ndataset = "table"\n[data.table]\nlabel = "outcome"\nclasses = ["well", "ill"]\n'
+    study = tmp_path / "study.toml"
+    study.write_text(table + 'columns = {dose = "number"}\n', encoding="utf-8")
+    assert main(command) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert "new.csv[0]: class well, probability" in first and "new.csv[1]: class ill" in second
+    assert main([*command, "--format", "json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["row"], each["class"], each["name"]) for each in found] == [(0, 0, "well"), (1, 1, "ill")]
+    study.write_text(table + 'columns = {dose = "number", age = "number"}\n', encoding="utf-8")
+    assert main(command) == 2
+    assert "not that of student.npz" in capsys.readouterr().err
 
 
 def test_reproduce_is_wired_and_names_what_there_is(

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from pate_fed.data.dataset import Dataset, pool_digest
 from pate_fed.data.idx import read_images, read_labels
+from pate_fed.data.pictures import PICTURE_SUFFIXES, read_picture
 from pate_fed.data.schema import UNLABELLED, Rows, Schema, read_table
 from pate_fed.errors import InputError
 
 __all__ = ["Kind", "dataset_from_files", "read_pool", "read_records"]
-
-_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm", ".tif", ".tiff")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,24 +163,16 @@ def _read_idx(path: Path, kind: Kind) -> Rows:
 
 def _read_folder(path: Path, kind: Kind) -> Rows:
     """One folder a class, named as in the study, with image files; a pool may have images without a class."""
-    from PIL import Image
-
     found: list[tuple[Path, int]] = [(each, UNLABELLED) for each in _images_in(path)]
     for folder in sorted(each for each in path.iterdir() if each.is_dir()):
         if folder.name not in kind.classes:
             raise InputError(f"{folder}: no class of the study: {', '.join(kind.classes)}")
         found += [(each, kind.classes.index(folder.name)) for each in _images_in(folder)]
     if not found:
-        raise InputError(f"{path}: holds no image files ({', '.join(_SUFFIXES)})")
+        raise InputError(f"{path}: holds no image files ({', '.join(PICTURE_SUFFIXES)})")
     pictures: list[NDArray[np.uint8]] = []
     for file, _ in found:
-        try:
-            with Image.open(file) as image:
-                channels = kind.shape[2] if kind.shape else (1 if image.mode in ("1", "L", "I;16") else 3)
-                picture = np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype=np.uint8)
-        except OSError as error:
-            raise InputError(f"{file}: not an image that can be read ({error})") from error
-        pictures.append(picture.reshape(*picture.shape[:2], channels))
+        pictures.append(read_picture(file, kind.shape[2] if kind.shape else None))
         if pictures[-1].shape != (kind.shape or pictures[0].shape):
             wanted = kind.shape or pictures[0].shape
             raise InputError(f"{file}: an image of {pictures[-1].shape}, but the study's are {wanted}")
@@ -189,7 +180,7 @@ def _read_folder(path: Path, kind: Kind) -> Rows:
 
 
 def _images_in(folder: Path) -> list[Path]:
-    return sorted(each for each in folder.iterdir() if each.suffix.lower() in _SUFFIXES)
+    return sorted(each for each in folder.iterdir() if each.suffix.lower() in PICTURE_SUFFIXES)
 
 
 def _own_patients(inputs: NDArray[Any], labels: NDArray[np.int64]) -> Rows:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -180,13 +180,33 @@ def _places(path: Path, header: list[str], schema: Schema, *, labelled: bool) ->
         needed += [schema.label] + ([schema.patient] if schema.patient else [])
     for name in needed:
         if name not in header:
-            near = get_close_matches(name, header, n=1)
-            hint = f"; there is {near[0]!r}" if near else ""
-            raise InputError(f"{path} row 1: the study's column {name!r} is missing{hint}")
+            raise InputError(
+                f"{path} row 1: the study's column {name!r} is missing{_why_missing(name, header)}"
+            )
     for name in {*needed, schema.label}:
         if header.count(name) > 1:
             raise InputError(f"{path} row 1: the column {name!r} is there twice")
     return {name: place for place, name in enumerate(header)}
+
+
+def _why_missing(name: str, header: list[str]) -> str:
+    """What the header looks like instead: another separator, a line before it, or another spelling."""
+    if not any(header):
+        return "; the file begins with an empty row, and a header is meant"
+    line = "".join(header)
+    other = next((mark for mark in (";", "\t", "|") if mark in line), None)
+    if len(header) == 1 and other is not None:
+        return f"; values are separated by {other!r}, and commas are meant"
+    if line.lower().startswith("sep="):
+        return "; the header must be the first row, without a line sep= before it"
+    return _meant(name, header, "there is {}")
+
+
+def _meant(text: str, known: Iterable[str], words: str) -> str:
+    """The nearest known name, whatever its case; nothing where none is near."""
+    spelt = {each.lower(): each for each in known}
+    near = get_close_matches(text.lower(), spelt, n=1)
+    return f"; {words.format(repr(spelt[near[0]]))}" if near else ""
 
 
 def _values(values: tuple[str, ...]) -> Mapping[str, int]:
@@ -198,8 +218,7 @@ def _encode(entry: tuple[str, int, Mapping[str, int]], cells: list[str], where: 
     text = cells[place].strip()
     if values:
         if text not in values and text not in MISSING:
-            near = get_close_matches(text, values, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = _meant(text, values, "did you mean {}?")
             raise InputError(f"{where} {name}: {_shown(text)} is none of {', '.join(values)}{hint}")
         chosen = values.get(text)
         return [float(number == chosen) for number in range(len(values))]
@@ -219,7 +238,10 @@ def _label(text: str, classes: Mapping[str, int], where: str, *, labelled: bool)
         return classes[text]
     if text in MISSING and not labelled:
         return UNLABELLED
-    raise InputError(f"{where}: {_shown(text)} is none of the classes {', '.join(classes)}")
+    if text in MISSING:
+        raise InputError(f"{where}: the label is missing; one of {', '.join(classes)} is meant in every row")
+    hint = _meant(text, classes, "did you mean {}?")
+    raise InputError(f"{where}: {_shown(text)} is none of the classes {', '.join(classes)}{hint}")
 
 
 def _shown(text: str) -> str:

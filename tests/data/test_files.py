@@ -56,6 +56,30 @@ def test_a_folder_by_class(tmp_path: Path) -> None:
         read_records(tmp_path, IMAGES)
 
 
+@pytest.mark.parametrize("picture", [np.full((6, 5), 4000, np.uint16), np.full((6, 5), 4.0, np.float32)])
+def test_more_than_8_bits_are_not_clipped(picture: np.ndarray, tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    Image.fromarray(picture).save(tmp_path / "cat" / "0.tif")
+    with pytest.raises(InputError, match=r"0\.tif: an image of mode .* more than 8 bits"):
+        read_records(tmp_path, IMAGES)
+
+
+@pytest.mark.parametrize("suffix", ["bmp", "pgm", "tif", "png", "jpg"])
+def test_damaged_pictures_are_named(suffix: str, tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    file = tmp_path / "cat" / f"0.{suffix}"
+    Image.fromarray(_pictures(1)[0]).save(file)
+    whole, rng = file.read_bytes(), np.random.default_rng(0)
+    for _ in range(60):
+        torn = np.frombuffer(whole, dtype=np.uint8).copy()
+        torn[rng.integers(0, min(len(torn), 60), 4)] = rng.integers(0, 256, 4)
+        file.write_bytes(torn.tobytes())
+        try:
+            read_records(tmp_path, Kind(classes=("cat", "dog"), shape=(6, 5, 1)))
+        except InputError as error:
+            assert f"0.{suffix}" in str(error)
+
+
 def test_a_folder_of_idx_files(tmp_path: Path) -> None:
     images, labels = _pictures(3), np.array([1, 0, 1], dtype=np.uint8)
     header = struct.pack(">HBB3I", 0, 8, 3, 3, 6, 5)
