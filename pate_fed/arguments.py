@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_type_hints
@@ -12,7 +14,7 @@ from typing import Any, NoReturn, get_args, get_type_hints
 from pate_fed.errors import InputError
 from pate_fed.study import OPTIONS, Option, Study, load_study, study_from_dict
 
-__all__ = ["Parser", "add_study_options", "check_security", "study_from_arguments"]
+__all__ = ["Parser", "add_study_options", "check_security", "print_lines", "study_from_arguments"]
 
 _TITLES = {
     "parties": "parties",
@@ -26,6 +28,17 @@ _TITLES = {
     "engine": "this machine",
     "study": "the study",
 }
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """A text's lines as they are; on a terminal they are broken between words, not wherever it ends."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for line in lines:
+        if width and len(line) > width:
+            line = textwrap.fill(
+                line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            )
+        print(line, flush=True)
 
 
 class Parser(argparse.ArgumentParser):

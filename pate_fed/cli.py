@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pate_fed import __version__
-from pate_fed.arguments import Parser
+from pate_fed.arguments import Parser, print_lines
 from pate_fed.cli_hospitals import add_hospital_commands
 from pate_fed.cli_label_dp import add_label_dp_command
 from pate_fed.errors import InputError, IntegrityError, PateFedError
@@ -96,11 +96,9 @@ def _ledger_show(arguments: argparse.Namespace) -> int:
     from pate_fed.label_dp.verify import is_label_run, verify_labels
     from pate_fed.privacy import describe
 
-    if is_label_run(Path(arguments.run_dir)):
-        print("\n".join(verify_labels(Path(arguments.run_dir)).lines()))
-        return 0
-    for line in describe(_ledger_path(arguments.run_dir)):
-        print(line)
+    run_dir = Path(arguments.run_dir)
+    labels = is_label_run(run_dir)
+    print_lines(verify_labels(run_dir).lines() if labels else describe(_ledger_path(arguments.run_dir)))
     return 0
 
 
@@ -119,8 +117,7 @@ def _ledger_verify(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print(json.dumps(report.to_dict()))
     else:
-        for line in report.lines():
-            print(line)
+        print_lines(report.lines())
     return 0
 
 
@@ -143,8 +140,10 @@ def _plan(arguments: argparse.Namespace) -> int:
         from pate_fed.report.plan import draw_plan
 
         draw_plan(made.to_dict(), Path(arguments.picture))
-    lines = [json.dumps(made.to_dict())] if arguments.format == "json" else made.lines()
-    print("\n".join(lines))
+    if arguments.format == "json":
+        print(json.dumps(made.to_dict()))
+    else:
+        print_lines(made.lines())
     return 0
 
 
@@ -203,8 +202,7 @@ def _audit(arguments: argparse.Namespace) -> int:
         confidence=arguments.confidence,
         shrink=arguments.shrink,
     )
-    for result in found:
-        print(result.line())
+    print_lines(result.line() for result in found)
     return 0 if all(result.passed for result in found) else IntegrityError.exit_code
 
 

@@ -150,7 +150,9 @@ class Coordinator:
     def verdict(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
         released, epsilon = int((self._found.label >= 0).sum()), round_up(self._privacy.student, digits=3)
-        summary = f"ε={'-' if epsilon is None else f'{epsilon:g}'} δ={self._terms.delta:g} labels={released}"
+        summary = (
+            f"ε={'-' if epsilon is None else f'{epsilon:.3f}'} δ={self._terms.delta:g} labels={released}"
+        )
         return EndRequest(status=self._status(), exit_code=self._exit_code(), summary=summary)
 
     def conclude(self, *, as_json: bool) -> int:

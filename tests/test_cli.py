@@ -97,6 +97,19 @@ def test_plan_gives_the_same_as_text_json_and_picture(
     assert picture.stat().st_size > 10_000
 
 
+def test_on_a_terminal_lines_end_between_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--epsilon", "2"]) == 0
+    plain = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(["plan", "--epsilon", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, plain.splitlines())) > 100 and max(map(len, shown.splitlines())) <= 60
+    assert shown.split() == plain.split()
+
+
 def test_plan_for_whole_hospitals_affords_less(capsys: pytest.CaptureFixture[str]) -> None:
     labels = []
     for options in ([], ["--unit", "hospital", "--hospitals", "12"]):

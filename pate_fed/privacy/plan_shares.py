@@ -38,8 +38,8 @@ class SharesOffer:
         public, own = (epsilon_text(bound, digits=2) for bound in (self.epsilon, self.epsilon_coordinator))
         return [
             "noise at the hospitals instead (--secure-sum --noise-at hospitals): every query asked is paid "
-            f"in full, so {self.asked} queries at sigma2={self.sigma2:g} cost ε={public}, and "
-            f"ε={own} against the coordinator, which is unbounded otherwise",
+            f"in full, so {self.asked} queries at sigma2={self.sigma2:g} cost ε={public}, also against the "
+            f"coordinator, which is unbounded otherwise; ε={own} against it where all {self.hospitals} vote",
             f"the budget affords {self.affordable} such queries; each of {self.hospitals} hospitals adds "
             f"sigma={self.sigma_party:.3g}, {self.honest} are counted on, {self.colluders} may tell theirs",
         ]

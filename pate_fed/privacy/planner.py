@@ -73,11 +73,11 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """What the best offer for one ε gives."""
+    """What the best offer for one ε gives; `right_share` is None where there is no label."""
 
     epsilon: float
     labels: int
-    right_share: float
+    right_share: float | None
     effective_labels: float
     mechanism: str
 
@@ -129,9 +129,9 @@ class Plan:
             text += self.hospital_noise.lines()
         text += [f"{'ε':>6}  {'labels':>6}  {'right':>5}  {'worth':>6}  mechanism"]
         for at in self.curve:
+            right = "    -" if at.right_share is None else f"{100 * at.right_share:4.0f}%"
             text.append(
-                f"{at.epsilon:6.2f}  {at.labels:6d}  {100 * at.right_share:4.0f}%  {at.effective_labels:6.0f}"
-                f"  {at.mechanism}"
+                f"{at.epsilon:6.2f}  {at.labels:6d}  {right}  {at.effective_labels:6.0f}  {at.mechanism}"
             )
         return text + list(self.advice)
 
@@ -246,6 +246,9 @@ def _advice(
     labels = best.answered if best else 0
     if labels >= _ENOUGH:
         return
+    if best and best.asked >= search.pool:
+        yield f"the pool is the limit, not the budget: {_count(search.pool, 'query')} give {labels} labels"
+        return
     who = f"{_count(num_hospitals, 'hospital')}, " if num_hospitals else ""
     yield (
         f"{who}{_count(num_teachers, 'teacher')}: ε={epsilon:g} buys {_count(labels, 'label')}, too few to "
@@ -261,9 +264,10 @@ def _advice(
     who = f"{25 * num_teachers} teachers"
     if num_hospitals:
         who += f" ({25 * num_teachers // num_hospitals} a hospital)"
+    right = "" if more.right_share is None else f", {100 * more.right_share:.0f} % right"
     yield (
         f"with {who} on smaller disjoint parts that agree as much, the same budget "
-        f"buys {_count(more.labels, 'label')} at record level, {100 * more.right_share:.0f} % right"
+        f"buys {_count(more.labels, 'label')} at record level{right}"
     )
     if agreement is not None:
         clean = [_clean_labels(search, agreement, n, epsilon) for n in (num_teachers, 25 * num_teachers)]
@@ -314,7 +318,7 @@ class _Search:
         return CurvePoint(
             epsilon=epsilon,
             labels=best.answered if best else 0,
-            right_share=best.right_share if best else 0.0,
+            right_share=best.right_share if best else None,
             effective_labels=best.effective_labels if best else 0.0,
             mechanism=best.mechanism if best else "none",
         )

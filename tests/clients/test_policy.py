@@ -87,6 +87,15 @@ def test_each_limit_has_its_own_reason(policy: Policy, terms: dict[str, object],
     assert reason.value.startswith("refused by the hospital's policy: ")
 
 
+def test_a_cost_a_hair_above_what_is_allowed_is_shown_above_it() -> None:
+    public = worst_epsilon(TERMS)[0]
+    assert public is not None
+    found = Policy(epsilon_public=public * (1 - 1e-9)).objection(TERMS)
+    assert found is not None
+    shown = float(found[1].split(" may be ")[1].split(",")[0])
+    assert public <= shown <= public + 1e-4
+
+
 def test_noise_at_the_hospitals_bounds_the_coordinator() -> None:
     noisy = replace(TERMS, secure_sum=True, noise_at="hospitals", sigma_party=8.0, colluders=1)
     public, coordinator = worst_epsilon(noisy)

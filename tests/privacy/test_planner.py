@@ -184,12 +184,15 @@ def test_where_nothing_fits_it_says_so() -> None:
     assert made.best is None and made.with_threshold is None and made.without_threshold is None
     assert any("not one useful label" in line for line in made.lines())
     assert "1 hospital, 1 teacher:" in made.advice[0] and "0 labels" in made.advice[0]
-    assert all(point.labels == 0 for point in made.curve[:3])
+    assert all(point.labels == 0 and point.right_share is None for point in made.curve[:3])
+    assert any(line.split()[1:3] == ["0", "-"] for line in made.lines())
 
 
 def test_the_pool_is_a_limit() -> None:
     made = plan(**{**TERMS, "num_teachers": 5000}, max_queries=300)
     assert made.best and made.best.asked <= 300 and made.best.right_share > 0.9
+    small = plan(**{**TERMS, "epsilon": 50.0}, max_queries=20)
+    assert len(small.advice) == 1 and "the pool is the limit, not the budget" in small.advice[0]
 
 
 def test_a_plan_can_be_written_down(usual: Plan) -> None:
@@ -229,6 +232,7 @@ def test_noise_at_the_hospitals_is_priced_beside_the_best_offer(usual: Plan) -> 
     assert shares.epsilon_coordinator < shares.epsilon
     text = "\n".join(usual.lines())
     assert "--noise-at hospitals" in text and f"affords {shares.affordable} such queries" in text
+    assert "against it where all 250 vote" in text  # fewer may, so it is no promise
 
 
 def test_what_the_budget_affords_with_shares_fits_it(usual: Plan) -> None:
