@@ -58,18 +58,23 @@ def histogram_size(shape: Shape, cell: int) -> int:
 
 
 def oriented_histograms(x: Tensor, cell: int) -> Tensor:
-    """Images (n, C, H, W) in [0, 1] to (n, 24·(⌈H/cell⌉ - 1)·(⌈W/cell⌉ - 1)); colours count by their mean."""
-    grey = x.mean(dim=1, keepdim=True).clamp(min=0).sqrt()
+    """Images (n, C, H, W) in [0, 1] to (n, 24·(⌈H/cell⌉ - 1)·(⌈W/cell⌉ - 1)); colours count by their mean.
+
+    Finite gradients everywhere, 0 where an image is black or flat, so that a generator learns through it.
+    """
+    grey = _root(x.mean(dim=1, keepdim=True).clamp(min=0))
     more = [-int(side) % cell for side in grey.shape[2:]]  # cells at the edge are whole ones
     grey = F.pad(grey, (more[1] // 2, more[1] - more[1] // 2, more[0] // 2, more[0] - more[0] // 2))
     padded = F.pad(grey, (1, 1, 1, 1), mode="replicate")  # (n, 1, H + 2, W + 2)
     across = padded[:, :, 1:-1, 2:] - padded[:, :, 1:-1, :-2]  # (n, 1, H, W)
     down = padded[:, :, 2:, 1:-1] - padded[:, :, :-2, 1:-1]
-    size = (across.square() + down.square()).sqrt()
-    turn = torch.remainder(torch.atan2(down, across), torch.pi) * (BINS / torch.pi)  # 0 to BINS, a circle
+    steepness = across.square() + down.square()
+    size, flat = _root(steepness), steepness == 0
+    angle = torch.atan2(torch.where(flat, 0.0, down), torch.where(flat, 1.0, across))
+    turn = torch.remainder(angle, torch.pi) * (BINS / torch.pi)  # 0 to BINS, a circle
     cells = []
-    for angle in range(BINS):  # each pixel counts for the two nearest orientations
-        away = (turn - angle).abs()
+    for orientation in range(BINS):  # each pixel counts for the two nearest
+        away = (turn - orientation).abs()
         near = (1 - torch.minimum(away, BINS - away)).clamp(min=0)
         cells.append(F.avg_pool2d(size * near, cell) * cell**2)
     histogram = torch.cat(cells, dim=1)  # (n, BINS, ⌈H/cell⌉, ⌈W/cell⌉)
@@ -82,6 +87,11 @@ def oriented_histograms(x: Tensor, cell: int) -> Tensor:
         for column in (0, 1)
     ]
     return torch.cat(corners, dim=1).clamp(max=CLIP).flatten(1)
+
+
+def _root(x: Tensor) -> Tensor:
+    """Square root with slope 0 where `x` is 0."""
+    return torch.where(x > 0, torch.where(x > 0, x, 1.0).sqrt(), 0.0)
 
 
 def smoothed_pixels(x: Tensor) -> Tensor:

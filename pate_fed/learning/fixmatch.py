@@ -125,7 +125,7 @@ class FixMatch(Learner):
             network = network.to(pixels.device)
         else:
             noise = {"dropout": settings.dropout, "input_noise": settings.input_noise}
-            network = build_discriminator(settings.network, shape, num_classes, **noise).to(pixels.device)
+            network = build_discriminator(settings.built_on, shape, num_classes, **noise).to(pixels.device)
             network.front.fit(pixels)
             network.settle(network.front(pixels[:SETTLED_BY]))
         return cls(settings, network, ImageViews(pixels, network.front))

@@ -29,6 +29,7 @@ __all__ = [
     "GaussianNoise",
     "build_classifier",
     "build_discriminator",
+    "build_encoder_discriminator",
     "build_encoder_network",
 ]
 
@@ -257,6 +258,37 @@ def build_encoder_network(front: FixedFront, features: int, num_classes: int) ->
     """One hidden layer on the `features` that a fitted front gives: quick, and hard to lead astray."""
     trunk: Layers = [nn.Linear(features, 256), nn.ReLU(), nn.Dropout(0.2)]  # (n, 256)
     return Classifier(front, trunk, nn.Linear(256, num_classes))
+
+
+def build_encoder_discriminator(
+    front: FixedFront,
+    features: int,
+    num_classes: int,
+    *,
+    dropout: float | None = None,
+    input_noise: float | None = None,
+) -> Classifier:
+    """The same as a discriminator: normalised weights, by default half of the hidden units dropped, no noise.
+
+    A generator is taught through the front, too.
+    """
+    trunk = [
+        _Scaled(features**0.5),  # from vectors of length 1 to numbers of mean square 1
+        GaussianNoise(input_noise or 0.0),
+        weight_norm(_drawn(nn.Linear(features, 256))),
+        nn.LeakyReLU(0.2),
+        Dropout(0.5 if dropout is None else dropout),
+    ]  # (n, 256)
+    return Classifier(front, trunk, weight_norm(_drawn(nn.Linear(256, num_classes), 1.0)))
+
+
+class _Scaled(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * x
 
 
 def _small(

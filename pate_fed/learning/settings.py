@@ -35,7 +35,7 @@ STUDENTS: tuple[str, ...] = (
 )
 TABLE_TEACHERS: tuple[str, ...] = ("random-forest", "gradient-boosting")
 TABLE_STUDENTS: tuple[str, ...] = ("forest",)
-NETWORKS: tuple[str, ...] = ("small-cnn", "deep-cnn", "dense", "nin-cnn", "nin-cnn-wide")
+NETWORKS: tuple[str, ...] = ("encoder", "small-cnn", "deep-cnn", "dense", "nin-cnn", "nin-cnn-wide")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +77,10 @@ class StudentSettings:
     `ramp_epochs` is the 15 in R(e) = 1 - β·min(e/15, 1). `learning_rate` holds for the first half of the
     run, then falls linearly to a tenth. Predictions use weights averaged with `ema_decay` a step (0: the last
     ones).
-    `network` is "small-cnn" or "deep-cnn" as teachers have them, or of the improved GAN: "dense" is its one
-    for MNIST, "nin-cnn" and "nin-cnn-wide" those for SVHN and CIFAR-10, with a generator of deconvolutions.
+    `network` is "encoder", a hidden layer on the study's public encoder; "small-cnn" or "deep-cnn" as
+    teachers have them; or of the improved GAN: "dense" is its one for MNIST, "nin-cnn" and "nin-cnn-wide"
+    those for SVHN and CIFAR-10, with a generator of deconvolutions. None is "encoder" for "fixmatch" and
+    "small-cnn" for others.
     `dropout` is the share of features that a discriminator drops, `input_noise` the deviation of the noise
     on its input; None takes the network's own.
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
@@ -88,8 +90,7 @@ class StudentSettings:
     error answers. Where the share is fewer than 10 labels, all labels teach, for all epochs; "encoder-head"
     and "forest" have none.
     "vat" is one network that small steps in the pixels must not sway (virtual adversarial training).
-    "fixmatch" is one network: in place of "small-cnn" a hidden layer on the encoder. All labels teach it, or
-    those of small loss where `noise_rate` is given.
+    "fixmatch" is one network. All labels teach it, or those of small loss where `noise_rate` is given.
     "encoder-head" fits a head on features of the public inputs in closed form; the other values are not used.
     "forest", for tables, uses `trees` alone.
 
@@ -98,7 +99,7 @@ class StudentSettings:
     """
 
     name: str = "pate++"
-    network: str = "small-cnn"
+    network: str | None = None
     epochs: int | None = None
     batch_size: int = 100
     learning_rate: float = 3e-3
@@ -119,7 +120,8 @@ class StudentSettings:
 
     def __post_init__(self) -> None:
         _choice("name", self.name, (*STUDENTS, *TABLE_STUDENTS))
-        _choice("network", self.network, NETWORKS)
+        if self.network is not None:
+            _choice("network", self.network, NETWORKS)
         for key in ("batch_size", "ramp_epochs", "test_every", "trees"):
             _whole(key, getattr(self, key))
         for key in ("epochs", "patience"):
@@ -137,6 +139,11 @@ class StudentSettings:
         _number("count_decay", self.count_decay, least=0.0, below=1.0)
         if self.removal is not None:
             _number("removal", self.removal, least=0.0, below=1.0)
+
+    @property
+    def built_on(self) -> str:
+        """The network that it is made of."""
+        return self.network or ("encoder" if self.name == "fixmatch" else "small-cnn")
 
     @property
     def beta(self) -> float:

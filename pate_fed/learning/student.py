@@ -24,6 +24,7 @@ from pate_fed.learning.models import (
     Classifier,
     Shape,
     build_discriminator,
+    build_encoder_discriminator,
     build_encoder_network,
 )
 from pate_fed.learning.settings import LIGHT, EpochRecord, StudentSettings
@@ -167,7 +168,7 @@ class Student:
             rows, columns, channels = content["image_shape"]
             shape, classes, weights = (rows, columns, channels), content["num_classes"], content["weights"]
             with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten at once
-                generator = build_generator(settings.network, shape) if "generator" in weights else None
+                generator = build_generator(settings.built_on, shape) if "generator" in weights else None
                 networks = [
                     empty_light(settings.name, shape, classes, weights[name])
                     if settings.name in LIGHT
@@ -201,5 +202,6 @@ def _empty_network(
     """The network that `weights` are of, to be filled from them."""
     basis = weights.get("front.basis")
     if basis is None:
-        return build_discriminator(settings.network, shape, classes)
-    return build_encoder_network(HistogramFront(shape, basis.shape[1]), basis.shape[1], classes)
+        return build_discriminator(settings.built_on, shape, classes)
+    build = build_encoder_network if settings.name == "fixmatch" else build_encoder_discriminator
+    return build(HistogramFront(shape, basis.shape[1]), basis.shape[1], classes)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pate_fed.learning.cleansing import decayed, suspects
 from pate_fed.learning.coteaching import exchange, keep_rate
+from pate_fed.learning.features import Encoder
 from pate_fed.learning.generators import build_generator
 from pate_fed.learning.learner import Learner, check_finite
 from pate_fed.learning.losses import (
@@ -17,7 +18,7 @@ from pate_fed.learning.losses import (
     supervised_losses,
     unsupervised_loss,
 )
-from pate_fed.learning.models import Shape, build_discriminator
+from pate_fed.learning.models import Classifier, Shape, build_discriminator, build_encoder_discriminator
 from pate_fed.learning.sets import Sets, batches
 from pate_fed.learning.settings import EpochRecord, StudentSettings
 from pate_fed.learning.vat import virtual_adversarial_loss
@@ -28,28 +29,35 @@ BETA1, BETA2 = 0.5, 0.999  # Adam, as in the improved-GAN recipe
 
 
 class Trainer(Learner):
-    """One or two discriminators and a generator."""
+    """One or two discriminators, on the `encoder` where there is one, and a generator."""
 
     table: Tensor
 
     def __init__(
-        self, settings: StudentSettings, shape: Shape, num_classes: int, pixels: Tensor, *, samples: int
+        self,
+        settings: StudentSettings,
+        shape: Shape,
+        num_classes: int,
+        pixels: Tensor,
+        *,
+        samples: int,
+        encoder: Encoder | None = None,
     ) -> None:
         device = pixels.device
-        noise = {"dropout": settings.dropout, "input_noise": settings.input_noise}
         networks = [
-            build_discriminator(settings.network, shape, num_classes, **noise).to(device)
+            _discriminator(settings, shape, num_classes, encoder).to(device)
             for _ in range(2 if settings.co_teaching else 1)
         ]
         self.front = networks[0].front
-        self.front.fit(pixels)
+        if encoder is None:
+            self.front.fit(pixels)
         for network in networks:
             network.front.load_state_dict(self.front.state_dict())
         # Nothing in a front is trained, so all public inputs go through it once.
         self.inputs = self.front(pixels)
         for network in networks:
             network.settle(self.inputs)
-        generator = build_generator(settings.network, shape).to(device) if settings.generates else None
+        generator = build_generator(settings.built_on, shape).to(device) if settings.generates else None
         super().__init__(settings, networks, generator)
         # Steps in the pixels go through the front again and again.
         self.pixels = pixels if settings.name == "vat" else None
@@ -164,6 +172,15 @@ class Trainer(Learner):
             disputed_wrong_share=wrong / disagreements if truth_known and disagreements else None,
             test_accuracy=None,
         )
+
+
+def _discriminator(
+    settings: StudentSettings, shape: Shape, num_classes: int, encoder: Encoder | None
+) -> Classifier:
+    noise = {"dropout": settings.dropout, "input_noise": settings.input_noise}
+    if encoder is None:
+        return build_discriminator(settings.built_on, shape, num_classes, **noise)
+    return build_encoder_discriminator(encoder.front(), encoder.basis.shape[1], num_classes, **noise)
 
 
 def _adam(weights: Iterable[Tensor], settings: StudentSettings) -> torch.optim.Optimizer:

@@ -67,8 +67,9 @@ def train_student(
 
     With `checkpoint` the state is written there after each epoch; a later call with the same arguments goes
     on from it, to the student that an undisturbed run would have given. The file is removed at the end.
-    "encoder-head" and "fixmatch" use the study's `encoder`, or fit one to `images`. The former is fitted at
-    once, in closed form: it has no epochs that could be stopped or gone on from, and writes no checkpoint.
+    "encoder-head" and networks on the encoder use the study's `encoder`, or fit one to `images`. The former
+    is fitted at once, in closed form: it has no epochs that could be stopped or gone on from, and writes no
+    checkpoint.
 
     Shapes: images uint8 (n, H, W, C), labelled_index int64 (m,) into them, labels int64 (m,), m ≥ 1.
 
@@ -88,6 +89,7 @@ def train_student(
         estimate_noise_rate, num_classes=num_classes, seed=seed, device=device, least=least_noise
     )
     settings = _with_noise_rate(settings, partial(estimate, images[labelled_index], labels))
+    encoder = _encoder_of(images, encoder) if settings.built_on == "encoder" else None
     saved = Checkpoint.at(
         checkpoint, images, labelled_index, labels, settings, seed, num_classes=num_classes, encoder=encoder
     )
@@ -119,12 +121,11 @@ def _learner(
     encoder: Encoder | None,
     sets: Sets,
 ) -> Learner:
-    """A stage's networks before their first epoch; that of "fixmatch" is on the encoder unless named."""
+    """A stage's networks before their first epoch."""
     shape, pixels = image_shape(images), to_tensor(images, device)
-    if settings.name != "fixmatch":
-        return Trainer(settings, shape, num_classes, pixels, samples=len(sets.labelled))
-    basis = _encoder_of(images, encoder) if settings.network == "small-cnn" else None
-    return FixMatch.of_images(settings, shape, num_classes, pixels, basis)
+    if settings.name == "fixmatch":
+        return FixMatch.of_images(settings, shape, num_classes, pixels, encoder)
+    return Trainer(settings, shape, num_classes, pixels, samples=len(sets.labelled), encoder=encoder)
 
 
 def _encoder_of(images: NDArray[np.uint8], encoder: Encoder | None) -> Encoder:
