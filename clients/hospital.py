@@ -149,7 +149,8 @@ class Hospital(House):
         answered = self.journal.answered()
         if request.purpose == RELEASE and answered + len(request.index) > self._terms().max_queries:
             return Refusal.CAPS
-        return self._site.enough(
+        # The policy may be another one than when the hospital agreed, if it was started again.
+        return self._site.objection(self._terms()) or self._site.enough(
             answered=answered,
             today=self.journal.answered(since=time.time() - DAY_S),
             asked=len(request.index),

@@ -165,15 +165,17 @@ class LabelCoordinator:
             clusters=self._clusters,
             enrol=b"" if self._masked is None else self._masked.enrol_request,
         )
+        self._spent = self._masked is None  # what hospitals send counts, whether or not it is heard
+        refused = True
         name = "labels from hospitals" if self._masked is None else "hospitals that take part"
         for answer in self._ask(grid, name, LABELS, dict.fromkeys(nodes, request.to_record())):
-            # What a hospital has sent and we have not heard counts too.
-            self._spent |= self._masked is None and not isinstance(answer.reply, RefusalReply)
+            refused &= isinstance(answer.reply, RefusalReply)
             try:
                 members[answer.node] = self._take(answer.node, expect(answer, LabelReply), members)
             except IntegrityError as error:
                 reasons[str(error)] += 1
                 self._leave_out(name_of(answer, {}), str(error))
+        self._spent &= not refused
         require_quorum(len(members), self._terms, "answered about their labels", reasons)
         self._found.hospitals = len(members)
         if self._masked is not None:

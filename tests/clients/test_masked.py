@@ -160,7 +160,26 @@ def test_a_policy_for_more_hospitals_refuses_the_study(federation: Federation, t
     _with_policy(federation, 0, "least_hospitals = 5\n", tmp_path)  # four are enough for the terms
     assert _code(federation.teach(0)) == "POLICY_HOSPITALS"
     question = federation.question([0, 1])
-    assert _code(federation.send(0, question, federation.open(question).opening)) == "ROSTER_SMALL"
+    assert _code(federation.send(0, question, federation.open(question).opening)) == "POLICY_HOSPITALS"
+
+
+@pytest.mark.parametrize("study", [PLAIN, MASKED], ids=["plain", "masked"])
+def test_a_policy_that_changed_holds_for_the_next_batch(study: Study, tmp_path: Path) -> None:
+    federation = Federation(study, tmp_path)
+    question = federation.question([0, 1])
+    if study is MASKED:
+        federation.close()
+        opening = federation.open(question).opening
+    for text, code in (
+        ("epsilon_public = 0.01\n", "POLICY_PUBLIC"),
+        ("most_queries_a_day = 1\n", "POLICY_DAY"),
+    ):
+        _with_policy(federation, 0, text, tmp_path)
+        if study is MASKED:
+            assert _code(federation.send(0, question, opening)) == code
+        else:
+            assert _code(federation.hospitals[0].vote(question)) == code
+    assert federation.hospitals[0].journal.answered() == 0
 
 
 def _code(reply: Any) -> str:

@@ -22,6 +22,7 @@ from pate_fed.label_dp.hospitals import Hospitals, Simulated  # noqa: E402
 from pate_fed.report import make_progress  # noqa: E402
 from pate_fed.secure_sum import read_reply  # noqa: E402
 from pate_fed.secure_sum.messages import BatchShares, MaskedVector  # noqa: E402
+from server.exchange import Stopped  # noqa: E402
 from server.kept_counts import KeptCounts  # noqa: E402
 from server.labels import LabelCoordinator  # noqa: E402
 from server.masked import MaskedRounds  # noqa: E402
@@ -203,3 +204,19 @@ def test_a_sum_that_fails_says_what_it_cost(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(QuorumError, match=r"3 of 5 hospitals sent .*; ε=1 δ=1e-05 counts as spent at every"):
         made.run(lambda app: world.hospitals.place.run(app, made, threading.Event()))
     assert made.verdict().summary.startswith("ε=1 ") and world.counted() == [1] * HOSPITALS
+
+
+def test_what_was_sent_and_not_heard_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped while hospitals answer: their labels are on the way."""
+    world, whole = World(tmp_path, monkeypatch), LabelCoordinator._exchange
+
+    def stopped(*arguments: Any) -> Iterator[Any]:
+        list(whole(*arguments))
+        raise Stopped
+        yield
+
+    monkeypatch.setattr(LabelCoordinator, "_exchange", stopped)
+    made = _coordinator(world, counts=False)
+    with pytest.raises(Stopped):
+        made.run(lambda app: world.hospitals.place.run(app, made, threading.Event()))
+    assert (made.verdict().status, made.verdict().summary) == ("aborted", "ε=1 δ=0 unit=label")
