@@ -33,8 +33,8 @@ class Roster:
         self._authority, self._link, self._say = authority, link, say
         self.names: dict[int, str] = {}
         self.sum_identities: dict[str, bytes] = {}
-        self._nodes: dict[str, int] = {}
-        self._skipped: set[str] = set()
+        self._nodes: dict[str, tuple[int, bytes]] = {}  # each one's node, and the key that it was let in with
+        self._skipped: set[int] = set()  # serial numbers of certificates that are not valid
         self._stop = threading.Event()
         self._update()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -54,29 +54,35 @@ class Roster:
 
     def _update(self) -> None:
         now = dict(self._authority.admitted())
-        for name in [held for held in self._nodes if held not in now]:
-            node = self._nodes.pop(name)
-            self.names.pop(node, None)
-            self.sum_identities.pop(name, None)
-            self._link.unregister(node)
-            self._say(f"{name} is revoked: shut out")
+        for name, (node, key) in list(self._nodes.items()):
+            # Between two looks a name may have been revoked and admitted with another key.
+            if name not in now or _public(now[name]) != key:
+                del self._nodes[name]
+                self.names.pop(node, None)
+                self.sum_identities.pop(name, None)
+                self._link.unregister(node)
+                self._say(f"{name} is revoked: shut out")
         for name, certificate in now.items():
-            if name not in self._nodes and name not in self._skipped:
+            if name not in self._nodes and certificate.serial_number not in self._skipped:
                 self._admit(name, certificate)
 
     def _admit(self, name: str, certificate: Certificate) -> None:
         try:
             require_valid(certificate, f"{name}'s")
         except InputError as error:
-            self._skipped.add(name)
+            self._skipped.add(certificate.serial_number)
             print(f"warning: {error}; it cannot connect", file=sys.stderr)
             return
         if days_left(certificate) < WARN_DAYS:
             print(f"warning: {name}'s certificate expires in {days_left(certificate)} days", file=sys.stderr)
-        public = certificate.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
+        public = _public(certificate)
         node = self._link.register(public, name)
-        self._nodes[name] = node
+        self._nodes[name] = node, public
         self.names[node] = name
         self.sum_identities[name] = sum_identity_of(certificate)
+
+
+def _public(certificate: Certificate) -> bytes:
+    return certificate.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )

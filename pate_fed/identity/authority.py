@@ -148,6 +148,8 @@ class Authority:
     def admitted(self) -> Iterator[tuple[str, Certificate]]:
         """Names and certificates of all hospitals that are admitted, by name; some may have expired.
 
+        What was revoked stays so, even where an old copy of its certificate was put back into hospitals/.
+
         Raises:
             IntegrityError: a certificate is not the authority's, or not of that name.
         """
@@ -157,7 +159,19 @@ class Authority:
             require_issued(certificate, ca, f"{path.stem}'s")
             if name_of(certificate) != path.stem:
                 raise IntegrityError(f"{path}: the certificate is of {name_of(certificate)!r}")
-            yield path.stem, certificate
+            if not self._was_revoked(path.stem, certificate):
+                yield path.stem, certificate
+
+    def _was_revoked(self, name: str, certificate: Certificate) -> bool:
+        """Whether this very certificate, or one that was given out after it, is in revoked/."""
+        for path in (self.folder / "revoked").glob(f"{name}-*.crt"):
+            revoked = load_certificate(path)
+            if name_of(revoked) == name and (
+                certificate.serial_number == revoked.serial_number
+                or certificate.not_valid_before_utc < revoked.not_valid_before_utc
+            ):
+                return True
+        return False
 
     def check_server(self) -> list[str]:
         """Make sure that the coordinator's own identity can be used; warnings in words.

@@ -17,6 +17,7 @@ import yaml
 
 from pate_fed import client, health, server
 from pate_fed.arguments import Parser
+from pate_fed.identity import Authority, make_request
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 CONTAINERS = sorted((DEPLOY / "container").glob("*.Containerfile"))
@@ -55,6 +56,7 @@ def test_a_container_file_is_slim_unprivileged_and_runs_a_real_command(path: Pat
     user = words["USER"].split(":")[0]
     assert user.isdigit()
     assert int(user) > 0
+    assert words["RUN"] == f"install -d -o {user} -g {user} -m 0700 /state"  # a volume begins as this folder
     assert json.loads(words["VOLUME"]) == ["/state"]
     _check_command(json.loads(words["ENTRYPOINT"]) + json.loads(words["CMD"]))
     _check_command(json.loads(words["HEALTHCHECK"].partition("CMD")[2]))
@@ -129,6 +131,34 @@ def test_a_manifest_is_whole_and_its_pods_are_locked_down(path: Path) -> None:
     module = "pate_fed.client" if path.stem == "hospital" else "pate_fed.server"
     _check_command(["python", "-m", module, *container["args"]])
     _check_command(container["livenessProbe"]["exec"]["command"])
+
+
+def test_a_cluster_lays_out_the_authority_and_keeps_revocations(tmp_path: Path) -> None:
+    [job] = [each for each in _documents(DEPLOY / "kubernetes/coordinator.yaml") if each["kind"] == "Job"]
+    [keys] = job["spec"]["template"]["spec"]["initContainers"]
+    secret, state = tmp_path / "authority", tmp_path / "state"
+    command = [
+        word.replace("/state", str(state)).replace("/authority/*", f"{secret}/*") for word in keys["command"]
+    ]
+    made = Authority.init(tmp_path / "made", address="coordinator.example:9092", terms="{}", days=9)
+    made.admit(make_request(tmp_path / "north", "north"), days=9)
+    made.admit(make_request(tmp_path / "east", "east"), days=9)
+    secret.mkdir()
+    for file in made.folder.glob("*.*"):
+        (secret / file.name).write_bytes(file.read_bytes())
+    for file in made.folder.glob("hospitals/*.crt"):
+        (secret / f"hospitals-{file.name}").write_bytes(file.read_bytes())
+    subprocess.run(command, check=True)
+    copied = Authority(state / "authority")
+    assert copied.check_server() == [
+        "the authority's certificate expires in 8 days",
+        "the coordinator's certificate expires in 8 days",
+    ]
+    assert copied.ledger_key() is not None
+    assert [name for name, _ in copied.admitted()] == ["east", "north"]
+    copied.revoke("north")
+    subprocess.run(command, check=True)  # the pod starts again, with the same Secret
+    assert [name for name, _ in copied.admitted()] == ["east"]
 
 
 def test_a_hospital_in_kubernetes_takes_no_connection() -> None:

@@ -106,6 +106,20 @@ def test_one_hospital_more_or_less_touches_no_other(authority: Authority, tmp_pa
         authority.revoke("south")
 
 
+def test_an_old_copy_of_a_certificate_does_not_undo_a_revocation(
+    authority: Authority, tmp_path: Path
+) -> None:
+    _admit(authority, tmp_path / "north")
+    _admit(authority, tmp_path / "north-east", "north-east")
+    held = authority.folder / "hospitals" / "north.crt"
+    copy = held.read_bytes()
+    authority.revoke("north")
+    held.write_bytes(copy)  # a folder from a backup, or from a cluster's secret
+    assert [name for name, _ in authority.admitted()] == ["north-east"]
+    authority.admit(tmp_path / "north" / "north.req", days=10)  # admitted again on purpose
+    assert {name for name, _ in authority.admitted()} == {"north", "north-east"}
+
+
 def test_the_same_name_with_another_key_needs_a_revocation_first(
     authority: Authority, tmp_path: Path
 ) -> None:
