@@ -53,12 +53,14 @@ class Collected:
     """What came of a study: `label` int64 (pool_size,), -1 where nobody answered; or `totals`.
 
     `totals` are the noisy counts, int64 (clusters, classes), of `hospitals`; `left_out` tells of the others.
+    `kept` tells that an earlier process had them summed, and nobody was asked now.
     """
 
     label: Ints
     totals: Ints | None = None
     hospitals: int = 0
     left_out: list[tuple[str, str]] = field(default_factory=list)
+    kept: bool = False
 
 
 class LabelCoordinator:
@@ -213,6 +215,7 @@ class LabelCoordinator:
                 f"was there; {self._lost()}"
             )
         self._found.totals, self._found.hospitals = kept.read()
+        self._found.kept = True
 
     def _lost(self) -> str:
         return (

@@ -186,7 +186,7 @@ class Hospitals:
 
     At least the share `quorum` of the hospitals must answer. With a `seed` simulated hospitals' noise is
     seeded and protects nobody. `terms`, `answered` and `left_out` are of the last study: who was left out of
-    it, and why.
+    it, and why; `kept` tells that its counts were there already.
 
     Raises:
         InputError: a share that is none.
@@ -202,6 +202,7 @@ class Hospitals:
     terms: LabelTerms | None = None
     answered: int = 0
     left_out: tuple[tuple[str, str], ...] = ()
+    kept: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.quorum <= 1:
@@ -295,6 +296,7 @@ class Hospitals:
             "answered": self.answered,
             "least": terms.least_clients,
             "left_out": [{"hospital": who, "reason": why} for who, why in self.left_out],
+            "kept": self.kept,
             "backend": self.place.backend,
             "coordinator": {"epsilon": terms.spent, "delta": terms.delta, "sees": self._sees(terms)},
             "sigma_party": terms.sigma_party,
@@ -311,7 +313,13 @@ class Hospitals:
             f"hospitals: {self.answered} of {self.terms.num_clients} answered, {self.terms.least_clients} "
             f"were needed; the coordinator saw {self._sees(self.terms)}"
         )
-        return [first, *self._unspent(), *(f"left out: {who} ({why})" for who, why in self.left_out)]
+        before = [f"their counts were summed before and kept in {self.place.kept}: nobody was asked again"]
+        return [
+            first,
+            *(before if self.kept else []),
+            *self._unspent(),
+            *(f"left out: {who} ({why})" for who, why in self.left_out),
+        ]
 
     def _unspent(self) -> list[str]:
         """One line where the least shares of many hospitals are more noise than the asked ε needs."""
@@ -360,6 +368,7 @@ class Hospitals:
         with _stopping(stop):
             found = coordinator.run(lambda app: self.place.run(app, coordinator, stop))
         self.terms, self.answered, self.left_out = terms, found.hospitals, tuple(found.left_out)
+        self.kept = found.kept
         return found
 
 

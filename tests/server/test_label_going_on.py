@@ -114,6 +114,7 @@ def test_before_counts_were_asked_for_another_goes_on(
     found = world.run()
     assert world.counted() == [1] * HOSPITALS and (found.label == LABEL).mean() > 0.7
     assert world.hospitals.answered == HOSPITALS and world.hospitals.left_out == ()
+    assert not world.hospitals.kept and len(world.hospitals.lines()) == 1
 
 
 def test_a_sum_that_is_there_is_taken_again_and_nobody_asked(
@@ -123,6 +124,7 @@ def test_a_sum_that_is_there_is_taken_again_and_nobody_asked(
     with _dying(KeptCounts, "keep", _always):
         world.run()
     again = [world.run().label for _ in range(2)]
+    assert "nobody was asked again" in world.hospitals.lines()[1] and world.hospitals.to_dict()["kept"]
     np.testing.assert_array_equal(*again)
     assert world.counted() == [1] * HOSPITALS and world.hospitals.answered == HOSPITALS
     with np.load(world.own / "counts.npz") as held:
