@@ -62,6 +62,7 @@ LABELS = "query.labels"
 COUNTS = "query.counts"
 END = "query.end"
 RELEASE = "release"
+_MOST_SAID = 300  # characters in which a coordinator says how a study ended
 EVALUATION = "evaluation"
 
 
@@ -386,12 +387,21 @@ class RefusalReply(_Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndRequest(_Message):
-    """Coordinator to hospital: the study is over; `exit_code` and `summary` are the coordinator's own."""
+    """Coordinator to hospital: the study is over; `exit_code` and `summary` are the coordinator's own.
+
+    Raises:
+        IntegrityError: long texts, or what steers a terminal; a hospital shows them on its own.
+    """
 
     kind: ClassVar[str] = "end"
     status: str
     exit_code: int
     summary: str
+
+    def __post_init__(self) -> None:
+        said = self.status + self.summary
+        if len(said) > _MOST_SAID or not said.isprintable():
+            raise IntegrityError(f"up to {_MOST_SAID} printable characters are meant")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

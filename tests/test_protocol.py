@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol import (
+    EndRequest,
     Refusal,
     RefusalReply,
     TeachReply,
@@ -44,6 +45,14 @@ TERMS = Terms(
     sanitise=False,
     teacher={"name": "small-cnn"},
 )
+
+
+@pytest.mark.parametrize("summary", ["\x1b[2J all is well", "two\nSUCCESS  ε=0", "a" * 301])
+def test_what_a_coordinator_says_at_the_end_cannot_steer_a_terminal(summary: str) -> None:
+    fair = EndRequest(status="success", exit_code=0, summary="ε=1.000 δ=1e-05 labels=3")
+    assert EndRequest.from_record(fair.to_record()) == fair
+    with pytest.raises(IntegrityError, match="printable"):
+        EndRequest.from_record({**fair.to_record(), "summary": summary})
 
 
 def _request(**changes: object) -> VoteRequest:
