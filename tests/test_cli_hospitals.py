@@ -40,6 +40,8 @@ def test_from_a_new_study_to_a_revoked_hospital(
     assert "do not join" in err
     code, out, _ = _run(capsys, *wrong[:-1], fingerprint)
     assert (code, "here.example:9092" in out) == (0, True)
+    assert "what they cost at most: 'breast-cancer': up to " in out
+    assert "against the public, no bound against the coordinator, for one record" in out
     assert _run(capsys, "study", "list", "--dir", "ca")[1] == "north  364 days left\n"
     assert _run(capsys, "study", "revoke", "north", "--dir", "ca")[0] == 0
     assert _run(capsys, "study", "list", "--dir", "ca")[1] == ""

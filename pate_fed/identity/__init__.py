@@ -7,13 +7,14 @@ its certificate, the authority's, the study's terms and the coordinator's addres
 from pate_fed.identity.admission import Admission, Identity
 from pate_fed.identity.authority import Authority
 from pate_fed.identity.keys import check_private, make_request, read_request, sum_fingerprint
-from pate_fed.identity.terms import make_terms_of, read_terms
+from pate_fed.identity.terms import cost_in_words, make_terms_of, read_terms
 
 __all__ = [
     "Admission",
     "Authority",
     "Identity",
     "check_private",
+    "cost_in_words",
     "make_request",
     "make_terms_of",
     "read_request",

@@ -6,11 +6,12 @@ from importlib import import_module
 from pathlib import Path
 
 from pate_fed.errors import IntegrityError
+from pate_fed.label_dp.release import shown_epsilon
 from pate_fed.protocol import Agreed, Terms
 from pate_fed.study import load_study, study_from_dict
 from pate_fed.study_data import load_study_data
 
-__all__ = ["make_terms_of", "read_terms"]
+__all__ = ["cost_in_words", "make_terms_of", "read_terms"]
 
 
 def read_terms(text: str) -> Agreed:
@@ -25,6 +26,31 @@ def read_terms(text: str) -> Agreed:
         from pate_fed.label_dp.terms import LabelTerms
 
         return LabelTerms.from_json(text)
+
+
+def cost_in_words(text: str) -> str:
+    """What a hospital agrees to with these terms, and what that costs at most, before it connects.
+
+    Raises:
+        IntegrityError: they are no terms.
+        InputError: terms that no study has.
+    """
+    from pate_fed.label_dp.terms import LabelTerms
+    from pate_fed.terms_privacy import worst_epsilon
+
+    terms = read_terms(text)
+    if isinstance(terms, LabelTerms):
+        cost = f"ε={shown_epsilon(terms.spent)} δ={terms.delta:g} against the coordinator and the public"
+        return f"{terms.study!r}: private labels by {terms.mechanism}, once: {cost}, for one record's label"
+    if not isinstance(terms, Terms):
+        raise IntegrityError("terms of an unknown kind")
+    public, coordinator = (
+        "no bound" if epsilon is None else f"ε={shown_epsilon(epsilon)}" for epsilon in worst_epsilon(terms)
+    )
+    return (
+        f"{terms.study!r}: up to {terms.max_queries} queries, {terms.labels} labels; at δ={terms.delta:g} "
+        f"{public} against the public, {coordinator} against the coordinator, for one {terms.unit}"
+    )
 
 
 def make_terms_of(config: Path, *, num_hospitals: int | None = None) -> str:
