@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,9 +52,9 @@ def test_the_tables_are_the_papers() -> None:
     assert {cell[:4] for cell in cells} == set(tables.PAPER)
     sizes = [
         sum(1 for _ in tables._tasks(Reproduction(data_dir=Path(), out_dir=Path(), seeds=1, tables=(t,))))
-        for t in (1, 2, 3)
+        for t in (1, 2, 3, 4)
     ]
-    assert sizes == [8, 6, 5]  # β 0.2 and τ 0.318 are already in table I
+    assert sizes == [8, 6, 5, 8]  # β 0.2 and τ 0.318 are already in table I; the fourth is not the paper's
 
 
 def test_the_tables_students_are_the_papers_or_the_quick_ones() -> None:
@@ -64,6 +65,8 @@ def test_the_tables_students_are_the_papers_or_the_quick_ones() -> None:
     scale = attrgetter("network", "epochs", "learning_rate")
     assert scale(settings(paper=True)) == ("deep-cnn", 400, 0.01)
     assert scale(settings(paper=False)) == (StudentSettings().network, 20, 6e-3)
+    ours = tables._student_settings(Reproduction(data_dir=None, out_dir=Path()), "gan on the encoder", None)
+    assert (ours.name, *scale(ours), ours.dropout) == ("gan", "encoder", 20, 6e-3, None)
     for each in (settings(paper=True), settings(paper=False)):
         assert (each.name, each.noise_rate, each.ema_decay, each.dropout) == ("pate+", 0.2, 0.0, 0.0)
 
@@ -84,12 +87,11 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Reproduction:
     monkeypatch.setattr(tables, "CLASSES", 2)
     true = tables.released_labels
     monkeypatch.setattr(tables, "released_labels", lambda *a, **k: true(*a, **k, labels=40))
+    whole = tables._student_settings
     monkeypatch.setattr(
         tables,
         "_student_settings",
-        lambda plan, student, beta: StudentSettings(
-            name=student, noise_rate=beta, epochs=2, batch_size=50, ema_decay=0.0, dropout=0.0
-        ),
+        lambda plan, student, beta: replace(whole(plan, student, beta), epochs=2, batch_size=50),
     )
     return Reproduction(data_dir=tmp_path, out_dir=tmp_path / "out", seeds=2, tables=(1,))
 
@@ -121,6 +123,15 @@ def test_a_stopped_call_goes_on_where_it_was(tiny: Reproduction, monkeypatch: py
         [float(r["accuracy"]) for r in rows if (r["student"], r["epsilon"]) == ("gan", "4.05")]
     )
     assert float(summary[0]["mean"]) == pytest.approx(mean, abs=0.01)
+
+
+def test_the_students_on_an_encoder_have_no_published_figure(tiny: Reproduction) -> None:
+    lines = reproduce("pate++-fashion-mnist", replace(tiny, tables=(4,), seeds=1))
+    rows = [line for line in lines if line.startswith("ε") and " on the encoder" in line.split("(")[0]]
+    assert len(rows) == 8 and all(" - " in row for row in rows)
+    assert sum("cleansing on the encoder" in line for line in lines) <= 2
+    with tiny.file("runs", "csv").open(encoding="utf-8", newline="") as file:
+        assert len(list(csv.DictReader(file))) == 8
 
 
 def test_ready_totals_are_read(tmp_path: Path) -> None:

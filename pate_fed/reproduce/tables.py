@@ -7,6 +7,9 @@ weights, so the discriminators have neither here: with both, one network alone s
 nothing is left for the others to gain. The learning rate and the epochs of `--quick` were chosen on inputs
 7,000 to 8,999, with students of the first 7,000; the last 1,000 were not looked at.
 
+Table 4 is not in the paper: the students of Table I, with the same labels and the same epochs, their networks
+on a public encoder and with their own dropout.
+
 Each trained student is a row of runs-quick.csv or runs-paper.csv as soon as it is done; a call that was
 stopped goes on from there. All PATE++ of one seed share their first stage, which is that seed's PATE+.
 """
@@ -17,6 +20,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +36,7 @@ __all__ = ["PAPER", "proposition2_epsilon", "proposition2_sigma", "reproduce_tab
 
 LABELS, CLASSES, DELTA = 2200, 10, 1e-5
 BETA, TAU = 0.2, 0.318
+ON_ENCODER = " on the encoder"
 SECOND = 1000  # added to the seed for PATE++'s second stage, so that it starts from other weights
 
 # Published test accuracy in %, by ε, student, β and τ (tables I to III); None where a student has none.
@@ -58,6 +63,21 @@ PAPER: dict[tuple[float, str, float | None, float | None], float] = {
 }
 
 
+Cell = tuple[float, str, float | None, float | None]
+Task = tuple[float, str, float | None, float | None, int]  # a cell and its seed
+Counts = dict[tuple[float, str, float, int], NDArray[np.float32]]  # by ε, PATE+, β and seed
+
+
+def _of_table() -> dict[int, list[Cell]]:
+    one = [cell for cell in PAPER if cell[2] in (None, BETA) and cell[3] in (None, TAU)]
+    return {
+        1: one,
+        2: [cell for cell in PAPER if cell not in one and cell[3] is None],
+        3: [cell for cell in PAPER if cell[3] not in (None, TAU)],
+        4: [(epsilon, student + ON_ENCODER, beta, tau) for epsilon, student, beta, tau in one],
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One trained student. Shares in [0, 1]; `removed_wrong` is the share of wrong ones among `removed`."""
@@ -71,10 +91,6 @@ class Run:
     accuracy: float
     removed: int | None = None
     removed_wrong: float | None = None
-
-
-Cell = tuple[float, str, float | None, float | None]
-Task = tuple[float, str, float | None, float | None, int]  # a cell and its seed
 
 
 def proposition2_epsilon(
@@ -116,7 +132,7 @@ def reproduce_tables(plan: Reproduction, say: Callable[[str], None]) -> list[str
     runs = read_rows(path, Run)
     done = {_task(run) for run in runs}
     todo = [task for task in wanted if task not in done]
-    counts: dict[tuple[float, float, int], NDArray[np.float32]] = {}
+    counts: Counts = {}
     for number, task in enumerate(todo, start=1):
         runs.append(_train(plan, dataset, totals, task, counts))
         append_row(path, runs[-1])
@@ -139,12 +155,7 @@ def _task(run: Run) -> Task:
 
 def _tasks(plan: Reproduction) -> Iterator[Task]:
     """ε, student, β, τ and seed of every student that the wanted tables need, seeds outermost."""
-    table_one = [cell for cell in PAPER if cell[2] in (None, BETA) and cell[3] in (None, TAU)]
-    of_table = {
-        1: table_one,
-        2: [cell for cell in PAPER if cell not in table_one and cell[3] is None],
-        3: [cell for cell in PAPER if cell[3] not in (None, TAU)],
-    }
+    of_table = _of_table()
     for seed in range(plan.seeds):
         for table in plan.tables or (1, 2, 3):
             for epsilon, student, beta, tau in of_table[table]:
@@ -168,7 +179,7 @@ def _train(
     dataset: Dataset,
     totals: NDArray[np.int64],
     task: Task,
-    counts: dict[tuple[float, float, int], NDArray[np.float32]],
+    counts: Counts,
 ) -> Run:
     epsilon, student, beta, tau, seed = task
     index, label = released_labels(totals, epsilon=epsilon, seed=seed)
@@ -176,9 +187,10 @@ def _train(
     removed: NDArray[np.bool_] | None = None
     start = seed
     if tau is not None and beta is not None:
-        if (epsilon, beta, seed) not in counts:
+        first = epsilon, _one_stage(student), beta, seed
+        if first not in counts:
             _fit(plan, dataset, task, index, label, seed, counts)
-        removed, start = _removed(counts[epsilon, beta, seed], tau), seed + SECOND
+        removed, start = _removed(counts[first], tau), seed + SECOND
         index, label = index[~removed], label[~removed]
     accuracy = _fit(plan, dataset, task, index, label, start, counts)
     return Run(
@@ -201,7 +213,7 @@ def _fit(
     index: NDArray[np.int64],
     label: NDArray[np.int64],
     seed: int,
-    counts: dict[tuple[float, float, int], NDArray[np.float32]],
+    counts: Counts,
 ) -> float:
     """Train one stage, keep a PATE+'s counts, and test it."""
     epsilon, student, beta, _, task_seed = task
@@ -210,14 +222,19 @@ def _fit(
         index,
         label,
         classes=CLASSES,
-        settings=_student_settings(plan, "pate+" if student == "pate++" else student, beta),
+        settings=_student_settings(plan, _one_stage(student), beta),
         seed=seed,
         device=plan.device,
         tested=slice(TRAINED, None),
     )
     if trained.counts is not None and beta is not None and seed == task_seed:
-        counts[epsilon, beta, seed] = trained.counts
+        counts[epsilon, _one_stage(student), beta, seed] = trained.counts
     return accuracy
+
+
+def _one_stage(student: str) -> str:
+    """The student that is either stage of a PATE++."""
+    return student.replace("pate++", "pate+")
 
 
 def _removed(counts: NDArray[np.float32], tau: float) -> NDArray[np.bool_]:
@@ -231,17 +248,13 @@ def _removed(counts: NDArray[np.float32], tau: float) -> NDArray[np.bool_]:
 
 
 def _student_settings(plan: Reproduction, student: str, beta: float | None) -> StudentSettings:
-    scale: dict[str, object] = {"learning_rate": 6e-3, "epochs": 20}
-    if plan.paper:
-        scale = {"learning_rate": 0.01, "epochs": 400, "network": "deep-cnn"}
-    return StudentSettings(
-        name=student,
-        noise_rate=beta,
-        ema_decay=0.0,
-        dropout=0.0,
-        input_noise=0.15,
-        **scale,  # type: ignore[arg-type]
-    )
+    chosen: dict[str, Any] = {"learning_rate": 6e-3, "epochs": 20, "dropout": 0.0, "input_noise": 0.15}
+    if student.endswith(ON_ENCODER):
+        chosen |= {"network": "encoder", "dropout": None, "input_noise": None}
+    elif plan.paper:
+        chosen |= {"learning_rate": 0.01, "epochs": 400, "network": "deep-cnn"}
+    name = student.removesuffix(ON_ENCODER)
+    return StudentSettings(name=name, noise_rate=beta, ema_decay=0.0, **chosen)
 
 
 def _title(cell: Cell) -> str:
@@ -250,20 +263,23 @@ def _title(cell: Cell) -> str:
     return f"ε {epsilon:g}, {student}" + (f" ({', '.join(options)})" if options else "")
 
 
-def _summary(runs: list[Run]) -> Iterator[tuple[Cell, float, float, float, int]]:
-    """A cell, the paper's %, our mean % and standard deviation, and the seeds, in the paper's order."""
-    for cell, published in PAPER.items():
+def _summary(runs: list[Run]) -> Iterator[tuple[Cell, float | None, float, float, int]]:
+    """A cell, the paper's % if any, our mean % and standard deviation, and the seeds; the paper's order."""
+    for cell in [*PAPER, *_of_table()[4]]:
         found = [100 * r.accuracy for r in runs if _task(r)[:4] == cell]
         if found:
-            yield cell, published, *mean_and_sd(found), len(found)
+            yield cell, PAPER.get(cell), *mean_and_sd(found), len(found)
 
 
 def _lines(runs: list[Run]) -> list[str]:
     from pate_fed.privacy.gaussian import confident_mu, gaussian_dp_epsilon
 
-    lines = [f"{'':<34} {'paper, %':>9} {'ours, %':>9} {'± sd':>6} {'seeds':>6}"]
-    for cell, published, mean, spread, seeds in _summary(runs):
-        lines.append(f"{_title(cell):<34} {published:>9.1f} {mean:>9.1f} {spread:>6.1f} {seeds:>6}")
+    rows = list(_summary(runs))
+    width = max((len(_title(row[0])) for row in rows), default=0)
+    lines = [f"{'':<{width}} {'paper, %':>9} {'ours, %':>9} {'± sd':>6} {'seeds':>6}"]
+    for cell, published, mean, spread, seeds in rows:
+        theirs = "-" if published is None else f"{published:.1f}"
+        lines.append(f"{_title(cell):<{width}} {theirs:>9} {mean:>9.1f} {spread:>6.1f} {seeds:>6}")
     for epsilon in sorted({run.epsilon for run in runs}):
         sigma = proposition2_sigma(answered=LABELS, epsilon=epsilon, delta=DELTA)
         exact = gaussian_dp_epsilon(confident_mu(LABELS, LABELS, sigma1=None, sigma2=sigma), DELTA)
@@ -280,14 +296,16 @@ def _lines(runs: list[Run]) -> list[str]:
 
 def _cleansed(runs: list[Run]) -> Iterator[str]:
     for epsilon in sorted({run.epsilon for run in runs}):
-        found = [r for r in runs if r.epsilon == epsilon and r.tau == TAU and r.removed_wrong is not None]
-        if found:
-            count = np.mean([run.removed or 0 for run in found])
-            right = 100 * np.mean([asdict(run)["removed_wrong"] for run in found])
-            yield (
-                f"cleansing at ε {epsilon:g}, β {BETA:g}, τ {TAU:g}: {right:.1f} % of the {count:.0f} "
-                "removed labels are wrong"
-            )
+        for where in ("", ON_ENCODER):
+            cell = epsilon, f"pate++{where}", BETA, TAU
+            found = [r for r in runs if _task(r)[:4] == cell and r.removed_wrong is not None]
+            if found:
+                count = np.mean([run.removed or 0 for run in found])
+                right = 100 * np.mean([asdict(run)["removed_wrong"] for run in found])
+                yield (
+                    f"cleansing{where} at ε {epsilon:g}, β {BETA:g}, τ {TAU:g}: {right:.1f} % of the "
+                    f"{count:.0f} removed labels are wrong"
+                )
 
 
 def _draw(path: Path, runs: list[Run]) -> None:
@@ -302,9 +320,10 @@ def _draw(path: Path, runs: list[Run]) -> None:
     rows = np.arange(len(cells))[::-1]
     spread = [0.0 if math.isnan(cell[3]) else cell[3] for cell in cells]
     axes.barh(rows, [cell[2] for cell in cells], xerr=spread, color="#9ec1cf", label="ours, ± sd")
-    axes.plot([cell[1] for cell in cells], rows, "D", color="#333333", label="paper")
+    theirs = [math.nan if cell[1] is None else cell[1] for cell in cells]
+    axes.plot(theirs, rows, "D", color="#333333", label="paper")
     axes.set_yticks(rows, [_title(cell[0]) for cell in cells])
-    lowest = min([cell[2] for cell in cells] + [cell[1] for cell in cells], default=70.0)
+    lowest = min([cell[2] for cell in cells] + [each for each in theirs if each > 0], default=70.0)
     axes.set_xlim(left=max(0.0, lowest - 5))
     axes.set_xlabel("accuracy on the last 1,000 test images, %")
     axes.legend(loc="lower left")
