@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.arguments import Parser
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, PateFedError
 from pate_fed.hosting import add_address_options
 
 if TYPE_CHECKING:
@@ -137,15 +140,16 @@ def _learn(arguments: argparse.Namespace) -> int:
     )
     if arguments.init is not None and hospitals is not None:
         return _init(arguments, hospitals.terms_of(arguments.method, public, settings, arguments.epsilon))
-    outcome = run_method(
-        arguments.method,
-        public,
-        records.labels,
-        epsilon=arguments.epsilon,
-        noise=noise,
-        settings=settings,
-        seed=seed,
-    )
+    with _told(arguments, hospitals, out):
+        outcome = run_method(
+            arguments.method,
+            public,
+            records.labels,
+            epsilon=arguments.epsilon,
+            noise=noise,
+            settings=settings,
+            seed=seed,
+        )
     figures = _figures(arguments, outcome, time.monotonic() - started)
     if hospitals is not None:
         figures["hospitals"] = hospitals.to_dict()
@@ -158,6 +162,33 @@ def _learn(arguments: argparse.Namespace) -> int:
     lines = _lines(outcome, right, out, [] if hospitals is None else hospitals.lines())
     print(json.dumps(figures) if arguments.format == "json" else "\n".join(lines))
     return 0
+
+
+@contextmanager
+def _told(arguments: argparse.Namespace, hospitals: Hospitals | None, out: Path | None) -> Iterator[None]:
+    """Where asking hospitals fails: who was left out, and what they may have spent, in metrics.json too."""
+    try:
+        yield
+    except (PateFedError, KeyboardInterrupt) as error:
+        if hospitals is None or hospitals.terms is None:
+            raise
+        for who, why in hospitals.left_out:
+            print(f"left out: {who} ({why})", file=sys.stderr)
+        facts, failed = hospitals.to_dict(), isinstance(error, PateFedError)
+        if out is not None and _cost_before(out) <= facts["coordinator"]["epsilon"]:
+            cost = {**facts["coordinator"], "unit": "label", "adjacency": "replace-one"}
+            status = {"status": "failed" if failed else "aborted", "error": str(error) or "interrupted"}
+            _write_figures(out, {**status, "method": arguments.method, "privacy": cost, "hospitals": facts})
+        raise
+
+
+def _cost_before(out: Path) -> float:
+    """What the directory accounts for already: ε of a run that failed, all of one that released labels."""
+    try:
+        before = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
+        return math.inf if before["status"] == "success" else float(before["privacy"]["epsilon"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0
 
 
 def _test_accuracy(outcome: Outcome, records: Records) -> float | None:

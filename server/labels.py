@@ -93,6 +93,16 @@ class LabelCoordinator:
         self._served = False
 
     @property
+    def found(self) -> Collected:
+        """What came so far, also of a study that failed."""
+        return self._found
+
+    @property
+    def spent(self) -> bool:
+        """Whether anything about labels may have left a hospital."""
+        return self._spent
+
+    @property
     def terms_digest(self) -> str:
         """Names the terms that hospitals are asked to agree to."""
         return self._terms.digest
@@ -178,8 +188,8 @@ class LabelCoordinator:
                 reasons[str(error)] += 1
                 self._leave_out(name_of(answer, {}), str(error))
         self._spent &= not refused
-        require_quorum(len(members), self._terms, "answered about their labels", reasons)
         self._found.hospitals = len(members)
+        require_quorum(len(members), self._terms, "answered about their labels", reasons)
         if self._masked is not None:
             self._masked.close()
             self._sum(grid, self._masked, members)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,6 +115,47 @@ def test_hospitals_policies_end_a_study_below_its_quorum(
     assert "0 of 5 parties answered" in error and "too large an ε against the public" in error
     assert main(_command(records, "--epsilon", "0.5", *more)) == 0
     assert "labels after each one's noise" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("refusing", "spent"), [(5, 0.0), (2, 1.0)])
+def test_a_study_that_failed_leaves_who_was_left_out_and_what_it_may_have_cost(
+    refusing: int,
+    spent: float,
+    records: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from clients.labels import LabelHospital
+    from pate_fed.protocol import Refusal
+
+    answer = LabelHospital.answer
+
+    def some(hospital: LabelHospital, request: Any) -> Any:
+        refuses = int(hospital._site.party[-1]) < refusing
+        return hospital.refuse(Refusal.POLICY_STUDY) if refuses else answer(hospital, request)
+
+    monkeypatch.setattr(LabelHospital, "answer", some)
+    out = records / "out"
+    command = _command(records, "--epsilon", "1", "--method", "lp-1st", "--hospitals", "5", "--out", str(out))
+    assert main(command) == 4
+    said = capsys.readouterr().err.splitlines()
+    assert sum(line.startswith("left out: hospital-") for line in said) == refusing
+    figures = json.loads((out / "metrics.json").read_text())
+    assert (figures["status"], figures["privacy"]["epsilon"]) == ("failed", spent)
+    assert figures["hospitals"]["answered"] == 5 - refusing and "the quorum is 4" in figures["error"]
+    monkeypatch.setattr(LabelHospital, "answer", lambda hospital, _: hospital.refuse(Refusal.POLICY_STUDY))
+    assert main(command) == 4
+    assert json.loads((out / "metrics.json").read_text())["privacy"]["epsilon"] == spent
+    capsys.readouterr()
+    assert main(["ledger", "verify", str(out)]) == 2
+    assert "the study failed, and no label was released" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert main(command) == 0
+    again = json.loads((out / "metrics.json").read_text())
+    assert again["status"] == "success"
+    monkeypatch.setattr(LabelHospital, "answer", some)
+    assert main(command) == 4
+    assert json.loads((out / "metrics.json").read_text()) == again  # what was released stays accounted for
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ class Hospitals:
 
     At least the share `quorum` of the hospitals must answer. With a `seed` simulated hospitals' noise is
     seeded and protects nobody. `terms`, `answered` and `left_out` are of the last study: who was left out of
-    it, and why; `kept` tells that its counts were there already.
+    it, and why; `kept` tells that its counts were there already, `spent` that something may have left them.
 
     Raises:
         InputError: a share that is none.
@@ -203,6 +203,7 @@ class Hospitals:
     answered: int = 0
     left_out: tuple[tuple[str, str], ...] = ()
     kept: bool = False
+    spent: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.quorum <= 1:
@@ -298,7 +299,11 @@ class Hospitals:
             "left_out": [{"hospital": who, "reason": why} for who, why in self.left_out],
             "kept": self.kept,
             "backend": self.place.backend,
-            "coordinator": {"epsilon": terms.spent, "delta": terms.delta, "sees": self._sees(terms)},
+            "coordinator": {
+                "epsilon": terms.spent if self.spent else 0.0,
+                "delta": terms.delta,
+                "sees": self._sees(terms) if self.spent else "nothing",
+            },
             "sigma_party": terms.sigma_party,
             "colluders": terms.colluders if terms.secure_sum else None,
             "terms_digest": terms.digest,
@@ -366,10 +371,11 @@ class Hospitals:
             folder=self.place.kept,
         )
         with _stopping(stop):
-            found = coordinator.run(lambda app: self.place.run(app, coordinator, stop))
-        self.terms, self.answered, self.left_out = terms, found.hospitals, tuple(found.left_out)
-        self.kept = found.kept
-        return found
+            try:
+                return coordinator.run(lambda app: self.place.run(app, coordinator, stop))
+            finally:
+                found, self.terms, self.spent = coordinator.found, terms, coordinator.spent
+                self.answered, self.left_out, self.kept = found.hospitals, tuple(found.left_out), found.kept
 
 
 @contextmanager

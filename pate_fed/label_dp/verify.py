@@ -71,7 +71,7 @@ def verify_labels(run_dir: Path) -> LabelReport:
     """Compute ε again, and hold the directory's figures and labels against the terms.
 
     Raises:
-        InputError: the labels were in one place, where nobody agreed to terms.
+        InputError: the labels were in one place, where nobody agreed to terms, or the study failed.
         IntegrityError: a figure is not what follows from the terms.
     """
     metrics = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
@@ -79,6 +79,8 @@ def verify_labels(run_dir: Path) -> LabelReport:
         raise InputError(
             f"{run_dir}: the labels were in one place; only a study with --hospitals has terms to check"
         )
+    if metrics.get("status") != "success":
+        raise InputError(f"{run_dir}: the study failed, and no label was released ({metrics.get('error')})")
     try:
         hospitals, privacy = metrics["hospitals"], metrics["privacy"]
         terms = LabelTerms.from_json(json.dumps(hospitals["terms"]))
