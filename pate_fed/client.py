@@ -159,7 +159,7 @@ class _Hospital:
         elif refused is Refusal.NO_POOL:
             self._say(f"{self._name}: asked for the public pool")
         elif refused is not None:
-            self._say(f"{self._name}: refused: {refused.value}")
+            self._say(f"{self._name}: {refused.sentence}")
         elif done.message_type == TEACH:
             self._say(f"{self._name}: agreed to the terms, teachers ready ({done.seconds:.1f} s)")
         elif done.message_type == LABELS:

@@ -143,7 +143,10 @@ def run_demo(demo: Demo) -> int:
         raise PateFedError(f"a hospital did not end; see its log in {demo.folder}") from error
     finally:
         _stop([server, *hospitals])
-    print(f"{time.monotonic() - started:.0f} s from nothing; the hospitals' output is in {demo.folder}/*.log")
+    print(
+        f"{time.monotonic() - started:.0f} s from nothing; the run is in {demo.folder / 'run'}, the "
+        f"hospitals' output in {demo.folder}/*.log"
+    )
     if any(own != code for own in ended):
         raise PateFedError(f"the hospitals ended with {ended}, the coordinator with {code}")
     return code

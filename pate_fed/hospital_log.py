@@ -58,7 +58,9 @@ def _words(event: dict[str, Any]) -> str:
         return f"{when}  answered about its labels ({what}{same})"
     if kind == "refused":
         reason = Refusal.__members__.get(str(event["reason"]))
-        return f"{when}  refused: {event['reason'] if reason is None else reason.value}"
+        return f"{when}  " + (f"refused: {event['reason']}" if reason is None else reason.sentence)
+    if kind == "handled":
+        return f"{when}  that took {float(event['seconds']):.1f} s"
     if kind == "taught":
         return f"{when}  trained teacher {int(event['teacher']) + 1}"
     rest = {name: value for name, value in event.items() if name not in ("time", "event")}

@@ -101,6 +101,11 @@ class Refusal(Enum):
         """Whether the hospital's policy is the reason."""
         return self.name.startswith("POLICY")
 
+    @property
+    def sentence(self) -> str:
+        """That the hospital refused, and why."""
+        return self.value if self.is_policy else f"refused: {self.value}"
+
 
 def _digest(*parts: bytes) -> str:
     """SHA-256 over length-prefixed parts, so that no two lists of parts collide."""

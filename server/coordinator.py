@@ -141,7 +141,9 @@ class Course:
         clients, masked = self._terms.num_clients, self._masked
         encoder = encoder_file(self._study, self._dataset)
         with self._timed("teach"), self._progress.phase("teaching", clients) as bar:
-            nodes = wait_for_nodes(grid, count=clients, timeout_s=CONNECT_S, stop=self._stop)
+            # Hospitals with processes of their own were waited for before (--wait).
+            patience = 0.0 if self._study.engine.backend == PROCESSES else CONNECT_S
+            nodes = wait_for_nodes(grid, count=clients, timeout_s=patience, stop=self._stop)
             members = teach(
                 grid,
                 nodes,

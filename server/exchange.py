@@ -58,6 +58,8 @@ def wait_for_nodes(grid: Grid, *, count: int, timeout_s: float, stop: threading.
             break
         _pause(stop)
     if not nodes:
+        if not timeout_s:
+            raise QuorumError(f"none of {count} hospitals is connected; --wait says how long they have")
         raise QuorumError(f"no party connected within {timeout_s:.0f} s")
     return nodes
 

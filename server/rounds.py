@@ -244,7 +244,7 @@ def expect(answer: Answer, kind: type[R]) -> R:
     if answer.reply is None:
         raise IntegrityError(answer.trouble)
     if isinstance(answer.reply, RefusalReply):
-        raise IntegrityError(f"refused: {answer.reply.refusal.value}")
+        raise IntegrityError(answer.reply.refusal.sentence)
     if not isinstance(answer.reply, kind):
         raise IntegrityError("sent a reply to another request")
     return answer.reply

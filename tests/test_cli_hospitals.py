@@ -79,6 +79,7 @@ def test_a_hospitals_log_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[
     journal = Journal(tmp_path)
     journal.note("taught", teacher=0)
     journal.note("voted", queries=30, bytes=480)
+    journal.note("handled", seconds=4.454343)
     journal.note("sent", message_type="query.votes", bytes=1589)
     journal.note("sent", message_type="query.end", bytes=400)
     journal.note("policy", reason="POLICY_DAY", sentence="too many today: 3 more")
@@ -91,7 +92,15 @@ def test_a_hospitals_log_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert lines[-1] == "in all: 30 queries answered, 1 requests refused, 1989 bytes sent, 1 lines cut"
     for line, words in zip(
         lines,
-        ("trained teacher 1", "voted on 30", "1589 bytes", "400 bytes", "3 more", Refusal.POLICY_DAY.value),
+        (
+            "trained teacher 1",
+            "voted on 30",
+            "took 4.5 s",
+            "1589 bytes",
+            "400 bytes",
+            "3 more",
+            Refusal.POLICY_DAY.value,
+        ),
         strict=False,
     ):
         assert words in line

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -108,9 +110,17 @@ def run_on_ray(
             share = gpu_share(device, gpus_per_client, actors=actors)
             resources: dict[str, dict[str, Any]] = {"client_resources": {"num_cpus": 1, "num_gpus": share}}
             started.result()
+            _take_back_sigterm()
             run_simulation(server_app, client_app, num_supernodes=num_nodes, backend_config=resources)
         finally:
             ray.shutdown()
+
+
+def _take_back_sigterm() -> None:
+    """Ray puts a handler of its own before ours, which has the process aborted three seconds after SIGTERM."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)
+        signal.alarm(0)  # where the signal came while Ray was starting
 
 
 def _start_ray(actors: int, folder: Path) -> None:

@@ -226,6 +226,7 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
     if result.left_out:
         parties += f"; {len({left.party for left in result.left_out})} left out at least once"
     public = _epsilon(privacy.student, privacy.student_reason)
+    fixed = privacy.spent is not None and result.queries_asked > 0  # else it is what nothing cost
     rows = [
         ("study", f"{study.name} ({study.dataset}, {study.num_classes} classes)"),
         ("parties", parties),
@@ -233,7 +234,7 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
         ("accuracy", f"teachers {_share(accuracy.teacher_mean)}, ensemble {_share(accuracy.ensemble)}"),
         ("", f"labels {_share(accuracy.labels)}, student {_share(accuracy.student)}"),
         ("ε against the public", f"{public} at δ={short(study.delta)}, {study.unit}, {study.adjacency}"),
-        *([] if privacy.spent is None else [("", f"fixed beforehand; {_epsilon(privacy.spent)} was spent")]),
+        *([("", f"fixed beforehand; {_epsilon(privacy.spent)} was spent")] if fixed else []),
         ("ε against coordinator", f"{_epsilon(privacy.coordinator)}: it sees {study.coordinator_sees}"),
     ]
     if not study.noise_private:

@@ -178,3 +178,11 @@ def test_a_port_already_taken_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert main(["--config", str(tmp_path / "study.toml"), "--insecure", "--address", address]) == 2
     assert address in capsys.readouterr().err
+
+
+def test_where_nobody_comes_the_wait_is_all(rehearsal: Any) -> None:
+    study = rehearsal.write_tables(private=False)
+    (rehearsal.folder / "study.toml").write_text(study, encoding="utf-8")
+    server = rehearsal.server("--insecure", "--wait", "1")
+    assert server.wait(90) == 4, server.text  # it waited two minutes more
+    assert "none of 3 hospitals is connected; --wait" in server.text

@@ -126,6 +126,15 @@ def test_the_summary_of_a_run_without_protection(run_result: RunResult) -> None:
     assert "failed" in stream.getvalue()
 
 
+def test_where_nothing_was_asked_nothing_is_called_fixed_beforehand(run_result: RunResult) -> None:
+    for releases, said in ((run_result.releases, True), ((), False)):
+        stream = io.StringIO()
+        privacy = replace(run_result.outcome.privacy, spent=0.0)
+        outcome = replace(run_result.outcome, privacy=privacy)
+        print_summary(replace(run_result, outcome=outcome, releases=releases), stream)
+        assert ("fixed beforehand" in stream.getvalue()) is said
+
+
 def test_a_counted_phase_shows_only_where_something_is_reported() -> None:
     stream = io.StringIO()
     with counted_phase(make_progress(False, stream), "drawing") as report:

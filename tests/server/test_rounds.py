@@ -181,7 +181,7 @@ def test_below_the_quorum_nothing_is_returned() -> None:
 
     with pytest.raises(QuorumError, match="3 of 5 parties"):
         _Run(refuse).teach()
-    with pytest.raises(QuorumError, match=r"quorum is 4, .* \(2 parties: refused: refused by the hospital's"):
+    with pytest.raises(QuorumError, match=r"quorum is 4, .* \(2 parties: refused by the hospital's"):
         _Run(refuse).vote()
 
 
