@@ -117,7 +117,7 @@ def run_on_ray(
 
 
 def _take_back_sigterm() -> None:
-    """Ray puts a handler of its own before ours, which has the process aborted three seconds after SIGTERM."""
+    """Ray puts a handler of its own before ours, which has SIGTERM abort the process three seconds later."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)
         signal.alarm(0)  # where the signal came while Ray was starting
