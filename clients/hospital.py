@@ -75,7 +75,8 @@ class Hospital(House):
             return self.refuse(Refusal.ENCODER)
         if agreed is None:
             # Before training, so that teachers on disk always belong to terms on disk.
-            write_private(self._site.state_dir / "terms.json", request.terms.encode())
+            path, durable = self._site.state_dir / "terms.json", not self._site.simulated
+            write_private(path, request.terms.encode(), durable=durable)
         try:
             self._train_missing_teachers(encoder)
         except InputError as error:

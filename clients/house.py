@@ -30,16 +30,21 @@ class House:
         return self.refuse(Refusal.DATA)
 
 
-def write_private(path: Path, content: bytes) -> None:
-    """All of it or nothing, for this user alone; on the disk when this returns."""
+def write_private(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """All of it or nothing, for this user alone; on the disk when this returns.
+
+    Not `durable` leaves that to the system: for a simulation, whose folder no power cut outlives.
+    """
     part = path.with_name(path.name + ".part")
     handle = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     part.replace(path)
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:

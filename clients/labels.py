@@ -47,7 +47,8 @@ class LabelHospital(House):
         self._site, self._folder = site, site.state_dir / FOLDER
         if not self._folder.exists():
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            sync_folder(site.state_dir)
+            if not site.simulated:
+                sync_folder(site.state_dir)
         super().__init__(site.party, Journal(site.state_dir, answered=f"{FOLDER}/answered"))
 
     def answer(self, request: LabelRequest) -> LabelReply | RefusalReply:
@@ -188,12 +189,15 @@ class LabelHospital(House):
         is the largest. So there is one such answer.
         """
         if not (self._folder / TERMS).exists():
-            write_private(self._folder / TERMS, terms.to_json().encode())
+            self._write(TERMS, terms.to_json().encode())
 
     def _keep(self, name: str, array: Ints) -> None:
         buffer = io.BytesIO()
         np.save(buffer, array, allow_pickle=False)
-        write_private(self._folder / name, buffer.getvalue())
+        self._write(name, buffer.getvalue())
+
+    def _write(self, name: str, content: bytes) -> None:
+        write_private(self._folder / name, content, durable=not self._site.simulated)
 
 
 def _asks_all(question: VoteRequest, num_clusters: int) -> bool:

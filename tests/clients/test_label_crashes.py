@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,8 @@ class World:
         )
 
     def hospital(self, number: int) -> LabelHospital:
-        """A new process."""
-        return LabelHospital(read_label_site({"partition-id": number}))
+        """A new process; as careful as a real one."""
+        return LabelHospital(replace(read_label_site({"partition-id": number}), simulated=False))
 
     def ask(self, epsilon: float) -> str:
         """The first hospital's response, or why there is none."""

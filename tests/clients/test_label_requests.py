@@ -94,6 +94,17 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The state directory of a hospital that is not simulated."""
+    labels, state = tmp_path / "mine.csv", tmp_path / "north"
+    labels.write_text("index,label\n" + "".join(f"{index},{LABEL[index]}\n" for index in PARTS[0]))
+    site = {"hospital": "north", "data": str(labels), "state_dir": str(state), "policy": None}
+    (tmp_path / "hospital.json").write_text(json.dumps(site))
+    monkeypatch.setenv("PATE_FED_SITE", str(tmp_path / "hospital.json"))
+    return state
+
+
 def _spoil(folder: Path, number: int) -> None:
     (folder / f"hospital-{number}" / "labels.csv").write_text("index,label\n0,99\n")
 
@@ -232,7 +243,7 @@ def test_labels_are_looked_at_under_the_first_terms_only(disks: Path, summed: bo
 
 @pytest.mark.parametrize("summed", [False, True])
 def test_terms_and_responses_outlive_a_power_cut(
-    disks: Path, summed: bool, monkeypatch: pytest.MonkeyPatch
+    real: Path, summed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until its folder is synced, a file that was renamed may be gone after one: drawn anew, ε doubles."""
     synced: list[str] = []
@@ -246,11 +257,10 @@ def test_terms_and_responses_outlive_a_power_cut(
     terms = _terms(CLUSTER if summed else None)
     enrol = CoordinatorSum(Identity.generate(), study=terms.digest).enrol_request().to_bytes()
     _ask(0, terms, CLUSTER if summed else NOTHING, enrol if summed else b"")
-    own = str(disks / "hospital-0" / "labels")
-    last = "terms.json" if summed else "response.npy"
     written = [path.removesuffix(".part") for path in synced]
-    assert own in written[written.index(f"{own}/{last}") :]
-    assert str(disks / "hospital-0") in written  # where the folder itself is named
+    last = "terms.json" if summed else "response.npy"
+    assert str(real / "labels") in written[written.index(f"{real}/labels/{last}") :]
+    assert str(real) in written  # where the folder itself is named
 
 
 # Refusals.
