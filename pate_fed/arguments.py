@@ -16,6 +16,8 @@ from pate_fed.study import OPTIONS, Option, Study, load_study, study_from_dict
 
 __all__ = ["Parser", "add_study_options", "check_security", "print_lines", "study_from_arguments"]
 
+_PLAIN = ("gnmax", "lnmax")  # every query is answered
+_AT_ONCE = ("encoder-head", "forest")  # students without passes over the data
 _TITLES = {
     "parties": "parties",
     "data": "data",
@@ -105,7 +107,8 @@ def study_from_arguments(arguments: argparse.Namespace) -> Study:
     """The resolved study of `--config` and the options, which take precedence.
 
     Raises:
-        InputError: a value that is not what its option wants, or settings that do not go together.
+        InputError: a value that is not what its option wants, settings that do not go together, or an option
+            that would have no effect.
     """
     values = load_study(Path(arguments.config)) if arguments.config else {}
     for option in OPTIONS:
@@ -116,7 +119,26 @@ def study_from_arguments(arguments: argparse.Namespace) -> Study:
         table = values.setdefault(section, {})
         if isinstance(table, dict):
             table[key] = _convert(option, given)
-    return study_from_dict(values).resolve()
+    study = study_from_dict(values).resolve()
+    _refuse_idle(arguments, study)
+    return study
+
+
+def _refuse_idle(arguments: argparse.Namespace, study: Study) -> None:
+    """An option that was typed and would be ignored; a resolved study.toml may name it all the same."""
+    aggregator, student = study.aggregation.aggregator, study.student.name
+    plain = f"--aggregator {aggregator} answers every query and has no threshold"
+    noisy = "with --noise-at hospitals the noise is in the totals already"
+    for flag, dest, idle, why in (
+        ("--threshold", "aggregation__threshold", aggregator in _PLAIN, plain),
+        ("--sigma1", "aggregation__sigma1", aggregator in _PLAIN, plain),
+        ("--sigma1", "aggregation__sigma1", study.secrecy.at_hospitals, noisy),
+        ("--partition", "parties__partition", study.data.from_files, "every party brings its own files"),
+        ("--student-epochs", "student__epochs", student in _AT_ONCE, f"--student {student} learns at once"),
+    ):
+        given = getattr(arguments, dest)
+        if given is not None and idle:
+            raise InputError(f"{flag} {given} would have no effect: {why}; leave it out")
 
 
 def _help(option: Option) -> str:
