@@ -97,6 +97,15 @@ def test_plan_gives_the_same_as_text_json_and_picture(
     assert picture.stat().st_size > 10_000
 
 
+def test_a_picture_is_drawn_where_nothing_is_affordable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "plan.png"
+    assert main(["plan", "--epsilon", "0.1", "--teachers", "3", "--picture", str(picture)]) == 0
+    assert "not one useful label" in capsys.readouterr().out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_on_a_terminal_lines_end_between_words(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

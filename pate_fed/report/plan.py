@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.errors import InputError
+from pate_fed.report.metrics import short
 
 __all__ = ["draw_plan"]
 
@@ -21,29 +22,27 @@ def draw_plan(plan: Mapping[str, Any], path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
-    points = [point for point in plan["curve"] if point["labels"]]
-    epsilons = [point["epsilon"] for point in points]
+    points = plan["curve"]
+    epsilons, labels = [at["epsilon"] for at in points], [at["labels"] for at in points]
+    right = [at["labels"] * (at["right_share"] or 0.0) for at in points]
     figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-    axes.plot(epsilons, [point["labels"] for point in points], marker="o", color="#20639b", label="labels")
-    right = [point["labels"] * point["right_share"] for point in points]
+    axes.plot(epsilons, labels, marker="o", color="#20639b", label="labels")
     axes.fill_between(epsilons, right, color="#20639b", alpha=0.18, label="of them right")
-    axes.axvline(plan["epsilon"], color="#b5484b", linestyle="--", linewidth=1)
-    axes.annotate(
-        "budget",
-        (plan["epsilon"], 0.97),
-        (4, 0),
-        xycoords=("data", "axes fraction"),
-        textcoords="offset points",
-        color="#b5484b",
-        va="top",
+    axes.axvline(plan["epsilon"], color="#b5484b", linestyle="--", linewidth=1, label="budget")
+    axes.set(xlabel=f"ε (data-independent, δ={short(plan['delta'])}, unit: {plan['unit']})", ylabel="labels")
+    axes.set_ylim(0, max(1.0, 1.08 * max(labels)))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=True))
+    axes.set_title(
+        f"{plan['num_teachers']} teachers, {plan['num_classes']} classes: what a budget affords",
+        loc="left",
+        pad=28,
     )
-    axes.set(xlabel=f"ε (data-independent, δ={plan['delta']:g}, unit: {plan['unit']})", ylabel="labels")
-    axes.set_ylim(bottom=0)
-    axes.set_title(f"{plan['num_teachers']} teachers, {plan['num_classes']} classes: what a budget affords")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper left")
+    # Above the plot, where neither curve nor budget can be.
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2)
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
