@@ -57,6 +57,8 @@ def wait_for_nodes(grid: Grid, *, count: int, timeout_s: float, stop: threading.
         if len(nodes) >= count or time.monotonic() >= end:
             break
         _pause(stop)
+    if stop.is_set():  # asked for before there was anything to wait for
+        raise Stopped
     if not nodes:
         if not timeout_s:
             raise QuorumError(f"none of {count} hospitals is connected; --wait says how long they have")

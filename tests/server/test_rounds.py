@@ -217,3 +217,12 @@ def test_a_silent_party_is_late_and_a_stop_is_heard() -> None:
 def test_nobody_connected_is_no_quorum() -> None:
     with pytest.raises(QuorumError, match="no party connected"):
         wait_for_nodes(InlineGrid(ClientApp(), num_nodes=0), count=3, timeout_s=0.1, stop=threading.Event())
+
+
+def test_a_stop_that_came_before_is_no_missing_quorum() -> None:
+    stop, grid = threading.Event(), InlineGrid(ClientApp(), num_nodes=0)
+    with pytest.raises(QuorumError, match="none of 3 hospitals"):
+        wait_for_nodes(grid, count=3, timeout_s=0.0, stop=stop)
+    stop.set()
+    with pytest.raises(Stopped):
+        wait_for_nodes(grid, count=3, timeout_s=0.0, stop=stop)
