@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -134,8 +134,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     try:
         made = _make_plan(arguments)
     except InputError as error:
-        name, _, rest = str(error).partition("=")
-        raise (InputError(f"{_PLAN_OPTIONS[name]} {rest}") if name in _PLAN_OPTIONS else error) from error
+        raise _as_typed(error, _PLAN_OPTIONS) from error
     if arguments.picture:
         from pate_fed.report.plan import draw_plan
 
@@ -157,6 +156,12 @@ _PLAN_OPTIONS = {
     "delta": "--delta",
     "agreement": "--agreement",
 }
+
+
+def _as_typed(error: InputError, options: Mapping[str, str]) -> InputError:
+    """The same about an option rather than a parameter."""
+    name, _, rest = str(error).partition("=")
+    return InputError(f"{options[name]} {rest}") if name in options else error
 
 
 def _make_plan(arguments: argparse.Namespace) -> Plan:
@@ -196,12 +201,16 @@ def _agreement(given: str) -> float | Path:
 def _audit(arguments: argparse.Namespace) -> int:
     from pate_fed.privacy import audit_all, noise_from_seed
 
-    found = audit_all(
-        noise_from_seed(arguments.seed),
-        trials=arguments.trials,
-        confidence=arguments.confidence,
-        shrink=arguments.shrink,
-    )
+    try:
+        found = audit_all(
+            noise_from_seed(arguments.seed),
+            trials=arguments.trials,
+            confidence=arguments.confidence,
+            shrink=arguments.shrink,
+        )
+    except InputError as error:
+        names = ("trials", "confidence", "shrink")
+        raise _as_typed(error, {name: f"--{name}" for name in names}) from error
     print_lines(result.line() for result in found)
     return 0 if all(result.passed for result in found) else IntegrityError.exit_code
 

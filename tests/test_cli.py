@@ -170,6 +170,12 @@ def test_data_shows_glyph(
     assert "glyph" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", [["--trials", "0"], ["--confidence", "2.0"], ["--shrink", "0.0"]])
+def test_audit_names_the_option_that_is_wrong(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", *option]) == 2
+    assert f"error: {' '.join(option)}: must be" in capsys.readouterr().err
+
+
 def test_audit_passes_the_mechanisms_and_catches_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--seed", "1", "--trials", "4000"]) == 0
     assert "FAULT" not in capsys.readouterr().out

@@ -76,7 +76,7 @@ class LedgerReport:
         rows = len(self.chain.entries) + 1
         signed = f"signed by {self.chain.public_key}" if self.chain.public_key else "not signed"
         return [
-            f"{self.path}: intact, {rows} rows, {signed}",
+            f"{self.path}: intact, {_count(rows, 'row')}, {signed}",
             f"{self.asked} queries asked, {self.answered} answered, every released label as it was written",
             *_bounds(self),
             f"last row's hash {self.chain.head}",
@@ -107,7 +107,8 @@ def describe(path: Path) -> list[str]:
         *(f"Mechanism: {_mechanism(mechanism)}" for mechanism in terms.mechanisms),
         f"Noise: {terms.noise}",
         f"Budget: {budget}",
-        f"Spent: {report.asked} queries asked, {report.answered} answered, in {len(chain.entries)} releases",
+        f"Spent: {report.asked} queries asked, {report.answered} answered, in "
+        f"{_count(len(chain.entries), 'release')}",
         *_bounds(report),
         *(_entry_line(entry, chain.entries) for entry in chain.entries),
     ]
@@ -151,7 +152,11 @@ def _bounds(report: LedgerReport) -> list[str]:
 
 def _hospitals(count: int, several: str = "", one: str = "") -> str:
     verb = one if count == 1 else several
-    return f"{count} hospital{'' if count == 1 else 's'}{' ' + verb if verb else ''}"
+    return _count(count, "hospital") + (f" {verb}" if verb else "")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _other(sight: Sight) -> str:
