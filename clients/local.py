@@ -27,7 +27,7 @@ from pate_fed.protocol import Refusal, Terms
 from pate_fed.secure_sum import Demands
 from pate_fed.study import Data, Parties, Study, load_study, study_from_dict
 
-__all__ = ["LocalSettings", "LocalSite", "RehearsingSite", "local_site"]
+__all__ = ["LocalSettings", "LocalSite", "RehearsingSite", "check_records", "local_site"]
 
 PART = "part:"
 POOL_FILE = "pool.npy"
@@ -212,6 +212,20 @@ def local_site(settings: LocalSettings) -> Site:
     )
     agreed = settings.state_dir / TERMS_FILE
     return site.under(Terms.from_json(agreed.read_text(encoding="utf-8"))) if agreed.exists() else site
+
+
+def check_records(path: Path, terms: Terms) -> None:
+    """Read a hospital's records as a study with these terms will, and forget them.
+
+    Raises:
+        InputError: they cannot be used; the error says where and why.
+    """
+    own = read_records(path, _kind(terms))
+    everyone = np.arange(len(own.labels), dtype=np.int64)
+    try:
+        split_by_patient(everyone, own.patients, num_teachers=terms.teachers_per_client, seed=0)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
 
 
 def _rehearsing(settings: LocalSettings) -> Site:

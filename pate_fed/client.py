@@ -23,7 +23,7 @@ from pate_fed.arguments import Parser, check_security
 from pate_fed.connection import Connection
 from pate_fed.errors import InputError, PateFedError, PolicyError
 from pate_fed.launch import INTERRUPTED, raise_if, terminating
-from pate_fed.protocol import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal
+from pate_fed.protocol import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal, Terms
 from pate_fed.secure_sum import SumRefusal, read_reply
 from pate_fed.secure_sum.messages import MaskedVector, SumRefused
 from pate_fed.secure_sum.messages import Reply as SumMessage
@@ -99,6 +99,7 @@ class _Hospital:
 
         with _only_one(self._state), _temporary_files_in(self._state):
             self._write_site()
+            self._check_records()
             # The hospital's side is named, as Flower names apps: pate_fed imports neither party.
             self._clients: Any = importlib.import_module("clients.app")
             self._say(f"{self._name}: connecting to {self._address}")
@@ -212,6 +213,17 @@ class _Hospital:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(site, file)
         os.environ["PATE_FED_SITE"] = str(path.absolute())
+
+    def _check_records(self) -> None:
+        """A mistake in the records is found now, rather than when all have come and are asked to train."""
+        from pate_fed.identity import read_terms
+
+        if self._identity is None or self._arguments.data.startswith(_PART):
+            return  # the terms come with the first request
+        terms = read_terms(self._identity.admission.terms)
+        if isinstance(terms, Terms):
+            local = importlib.import_module("clients.local")
+            local.check_records(Path(self._arguments.data), terms)
 
     def _say(self, text: str) -> None:
         if not self._arguments.quiet:
