@@ -197,6 +197,7 @@ class Hospital(House):
             self._site,
             encoder=encoder,
             taught=lambda number: self.journal.note("taught", teacher=number),
+            anew=lambda count: self.journal.note("records changed", teachers_trained_again=count),
         )
 
     def _count_votes(self, index: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,7 +1,12 @@
-"""A hospital's teachers on its own disk: networks for images, forests for tables; one file a teacher."""
+"""A hospital's teachers on its own disk: networks for images, forests for tables; one file a teacher.
+
+All that vote together learnt from disjoint parts of the very same records, or one record would sway two
+votes: where records have changed since the first teacher was trained, none of them stays.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.house import write_private
 from clients.site import Site
 from pate_fed.learning import TABLE_TEACHERS
 
@@ -17,6 +23,8 @@ if TYPE_CHECKING:
     from pate_fed.learning import Encoder
 
 __all__ = ["count_votes", "teacher_paths", "train_missing"]
+
+_PARTS = "parts.sha256"
 
 
 def teacher_paths(site: Site) -> list[Path]:
@@ -26,22 +34,49 @@ def teacher_paths(site: Site) -> list[Path]:
     return [site.state_dir / f"teacher-{number}.{suffix}" for number in range(teachers)]
 
 
-def train_missing(site: Site, *, encoder: Encoder | None, taught: Callable[[int], None]) -> None:
+def train_missing(
+    site: Site, *, encoder: Encoder | None, taught: Callable[[int], None], anew: Callable[[int], None]
+) -> None:
     """Train the teachers that are not on the disk yet, each on its own part of the hospital's records.
 
-    `encoder` is the study's public one, where its teachers need it.
+    `encoder` is the study's public one, where its teachers need it. `anew` is told how many teachers are
+    trained again because the records have changed.
 
     Raises:
         InputError: the records cannot be learnt from, or the disk cannot be written.
     """
-    parts = zip(teacher_paths(site), site.teacher_parts(), strict=True)
-    missing = [(number, path, part) for number, (path, part) in enumerate(parts) if not path.exists()]
-    if not missing:
+    paths, parts = teacher_paths(site), site.teacher_parts()
+    if all(path.exists() for path in paths):
         return
+    if len(parts) > 1:
+        _keep_apart(site, paths, parts, anew)
+    missing = [
+        (number, path, part)
+        for number, (path, part) in enumerate(zip(paths, parts, strict=True))
+        if not path.exists()
+    ]
     train = _train_forest if _is_table(site) else _network_trainer(site, encoder)
     for number, path, part in missing:
         train(site, number, part, path)
         taught(number)
+
+
+def _keep_apart(
+    site: Site, paths: list[Path], parts: list[NDArray[np.int64]], anew: Callable[[int], None]
+) -> None:
+    """Take away teachers that did not learn from these very parts."""
+    digest, dataset, kept = hashlib.sha256(), site.dataset, site.state_dir / _PARTS
+    for part in parts:
+        for array in (part, dataset.private_images[part], dataset.private_labels[part]):
+            digest.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    if kept.exists() and kept.read_bytes() == digest.digest():
+        return
+    old = [path for path in paths if path.exists()]
+    for path in old:
+        path.unlink()
+    if old:
+        anew(len(old))
+    write_private(kept, digest.digest(), durable=not site.simulated)
 
 
 def _train_forest(site: Site, number: int, part: NDArray[np.int64], path: Path) -> None:

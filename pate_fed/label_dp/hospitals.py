@@ -41,7 +41,7 @@ Ints = NDArray[np.int64]
 BACKENDS = ("inline", "ray")
 _SITE = "PATE_FED_SITE"
 _CLEARLY = 0.9  # of the asked ε: what is spent below that is said
-_TELL_S = 20.0  # hospitals that are only told how a study ended have so long to connect again
+_TELL_S = 90.0  # hospitals that are only told how a study ended have so long to connect again
 
 
 class Place(Protocol):

@@ -21,6 +21,7 @@ import clients.site  # noqa: E402
 from clients.app import app  # noqa: E402
 from clients.hospital import Hospital  # noqa: E402
 from clients.site import SITE_VARIABLE, Site, read_site  # noqa: E402
+from clients.teaching import teacher_paths  # noqa: E402
 from pate_fed.data import GlyphSettings  # noqa: E402
 from pate_fed.errors import InputError  # noqa: E402
 from pate_fed.flower.compat import set_identity, stamp  # noqa: E402
@@ -173,6 +174,27 @@ def test_a_lost_teacher_is_noticed_and_trained_again_alike(taught: Hospital, sit
     assert isinstance(before, VoteReply)
     assert isinstance(after, VoteReply)
     np.testing.assert_array_equal(before.votes, after.votes)
+
+
+def test_teachers_of_other_records_do_not_vote_beside_new_ones(
+    taught: Hospital, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hospital that corrects its records amid training would have one of them in two teachers' parts."""
+    terms, parts = _terms(site), site.teacher_parts()
+    before = [path.read_bytes() for path in teacher_paths(site)]
+    (site.state_dir / "teacher-1.pt").unlink()
+    monkeypatch.setattr(
+        Site, "teacher_parts", lambda _: [np.roll(np.concatenate(parts), 7)[i::3] for i in range(3)]
+    )
+    taught.teach(TeachRequest(terms=terms.to_json()))
+    assert all(path.read_bytes() != old for path, old in zip(teacher_paths(site), before, strict=True))
+    assert '"teachers_trained_again": 2' in (site.state_dir / "log.jsonl").read_text()
+    # Records that a patient was taken from, or a label corrected in, are others too.
+    (site.state_dir / "teacher-2.pt").unlink()
+    changed = replace(site.dataset, private_labels=(site.dataset.private_labels + 1) % 3)
+    monkeypatch.setattr("clients.site._dataset", lambda _: changed)
+    Hospital(site).teach(TeachRequest(terms=terms.to_json()))
+    assert (site.state_dir / "log.jsonl").read_text().count('"teachers_trained_again": 2') == 2
 
 
 def test_what_lies_on_disk_is_private(taught: Hospital, site: Site) -> None:
