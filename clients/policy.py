@@ -65,7 +65,7 @@ class Policy:
         if path is None:
             return cls()
         try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
+            values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except OSError as error:
             raise InputError(f"--policy {path}: cannot be read ({error.strerror})") from error
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

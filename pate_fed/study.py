@@ -171,7 +171,7 @@ def load_study(path: Path) -> dict[str, Any]:
         InputError: the file cannot be read or is not TOML; the error names the file and the place.
     """
     try:
-        return _anchored(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
+        return _anchored(tomllib.loads(path.read_text(encoding="utf-8-sig")), path.parent)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise InputError(f"--config {path}: cannot be read ({reason})") from error

@@ -149,3 +149,8 @@ def test_a_file_as_run_directory_is_refused(tmp_path: Path, capsys: pytest.Captu
 def test_queries_must_be_positive() -> None:
     with pytest.raises(InputError):
         Queries(max_queries=0)
+
+
+def test_a_study_from_an_editor_that_marks_its_text_is_read(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_bytes(b"\xef\xbb\xbf[parties]\r\nnum_clients = 7\r\n")
+    assert load_study(tmp_path / "study.toml") == {"parties": {"num_clients": 7}}

@@ -187,3 +187,8 @@ def test_a_policy_is_read(tmp_path: Path) -> None:
     prints = {"north": " ".join(["abcd"] * 16)}
     assert Policy.load(path) == Policy(every_signature=True, trusted=prints)
     assert Policy.load(None) == Policy()
+
+
+def test_a_policy_from_an_editor_that_marks_its_text_is_read(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_bytes(b"\xef\xbb\xbfmost_queries = 5\r\n")
+    assert Policy.load(tmp_path / "policy.toml") == Policy(most_queries=5)
