@@ -101,7 +101,7 @@ class Authority:
         """Sign a hospital's request; what goes back to it.
 
         Raises:
-            InputError: no request, or a hospital of that name with another key.
+            InputError: no request, a hospital of that name with another key, or a clock that was set back.
             IntegrityError: the request was changed on its way.
         """
         asked = read_request(request)
@@ -119,6 +119,8 @@ class Authority:
             days=days,
             sum_identity=asked.sum_identity,
         )
+        if self._was_revoked(name, certificate):
+            raise InputError(f"{name}: what was revoked is of a later time; is this machine's clock right?")
         held.parent.mkdir(exist_ok=True)
         write_public(held, to_pem(certificate))
         study = self.study

@@ -107,7 +107,7 @@ def test_one_hospital_more_or_less_touches_no_other(authority: Authority, tmp_pa
 
 
 def test_an_old_copy_of_a_certificate_does_not_undo_a_revocation(
-    authority: Authority, tmp_path: Path
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _admit(authority, tmp_path / "north")
     _admit(authority, tmp_path / "north-east", "north-east")
@@ -116,6 +116,11 @@ def test_an_old_copy_of_a_certificate_does_not_undo_a_revocation(
     authority.revoke("north")
     held.write_bytes(copy)  # a folder from a backup, or from a cluster's secret
     assert [name for name, _ in authority.admitted()] == ["north-east"]
+    held.unlink()
+    with monkeypatch.context() as clock:
+        clock.setattr("pate_fed.identity.certificates._EARLY", timedelta(days=2))  # as if a day earlier
+        with pytest.raises(InputError, match="clock right"):
+            authority.admit(tmp_path / "north" / "north.req", days=10)
     authority.admit(tmp_path / "north" / "north.req", days=10)  # admitted again on purpose
     assert {name for name, _ in authority.admitted()} == {"north", "north-east"}
 
