@@ -183,6 +183,11 @@ def _places(path: Path, header: list[str], schema: Schema, *, labelled: bool) ->
             raise InputError(
                 f"{path} row 1: the study's column {name!r} is missing{_why_missing(name, header)}"
             )
+    if not labelled and schema.label not in header:
+        # A pool may be without labels; one with almost that column was meant to have them.
+        others = [name for name in header if name not in {*needed, schema.patient}]
+        if hint := _meant(schema.label, others, "there is {}, which looks like it", cutoff=0.8):
+            raise InputError(f"{path} row 1: the study's label {schema.label!r} is missing{hint}")
     for name in {*needed, schema.label}:
         if header.count(name) > 1:
             raise InputError(f"{path} row 1: the column {name!r} is there twice")
@@ -202,10 +207,10 @@ def _why_missing(name: str, header: list[str]) -> str:
     return _meant(name, header, "there is {}")
 
 
-def _meant(text: str, known: Iterable[str], words: str) -> str:
+def _meant(text: str, known: Iterable[str], words: str, *, cutoff: float = 0.6) -> str:
     """The nearest known name, whatever its case; nothing where none is near."""
     spelt = {each.lower(): each for each in known}
-    near = get_close_matches(text.lower(), spelt, n=1)
+    near = get_close_matches(text.lower(), spelt, n=1, cutoff=cutoff)
     return f"; {words.format(repr(spelt[near[0]]))}" if near else ""
 
 

@@ -71,6 +71,16 @@ def test_a_wrong_table_is_named_by_row_and_column(tmp_path: Path, text: str, wor
         assert word in str(caught.value)
 
 
+@pytest.mark.parametrize(("column", "taken"), [("outcomes", False), ("Outcome", False), ("ward", True)])
+def test_a_pools_label_that_is_misspelt_is_no_missing_label(column: str, taken: bool, tmp_path: Path) -> None:
+    path = _write(tmp_path, f"age,sex,dose,{column}\n1,f,2,ill\n")
+    if taken:
+        assert read_table(path, SCHEMA, labelled=False).labels.tolist() == [-1]
+        return
+    with pytest.raises(InputError, match=f"label 'outcome' is missing; there is '{column}'"):
+        read_table(path, SCHEMA, labelled=False)
+
+
 def test_a_file_that_is_no_text_or_not_there(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_bytes(b"\xff\xfe\x00\x80,\n")
     with pytest.raises(InputError, match="UTF-8"):
