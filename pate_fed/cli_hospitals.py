@@ -147,12 +147,12 @@ def _hospital_log(arguments: argparse.Namespace) -> int:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from pate_fed.demo import make_demo, run_demo
+    from pate_fed.demo import make_demo, run_demo, waiting_demo
 
-    made = make_demo(Path(arguments.folder))
-    print(
-        f"wrote four hospitals' records, a public pool and study.toml to {made.folder}; five terminals there:"
-    )
+    waiting = waiting_demo(Path(arguments.folder)) if arguments.execute else None
+    made = waiting or make_demo(Path(arguments.folder))
+    done = f"found in {made.folder}" if waiting else f"wrote to {made.folder}"
+    print(f"{done}: four hospitals' records, a public pool and study.toml; five terminals there:")
     for line in made.lines():
         print(f"  {line}")
     return run_demo(made) if arguments.execute else 0

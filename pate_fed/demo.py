@@ -20,7 +20,7 @@ import numpy as np
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.processes import free_port
 
-__all__ = ["HOSPITALS", "Demo", "make_demo", "run_demo"]
+__all__ = ["HOSPITALS", "Demo", "make_demo", "run_demo", "waiting_demo"]
 
 HOSPITALS = ("north", "east", "south", "west")
 _POOL = 189  # a third; of these all but a tenth may be asked about
@@ -99,6 +99,21 @@ def make_demo(folder: Path, *, teachers: int = 20, trees: int = 100) -> Demo:
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror})") from error
     _make_identities(folder)
+    return _demo_in(folder)
+
+
+def waiting_demo(folder: Path) -> Demo | None:
+    """A demonstration that was written to the folder and has not been run, if there is one."""
+    needed = (
+        "study.toml",
+        "authority/study.json",
+        *(f"identity-{name}/admission.json" for name in HOSPITALS),
+    )
+    ready = all((folder / name).is_file() for name in needed) and not (folder / "run").exists()
+    return _demo_in(folder) if ready else None
+
+
+def _demo_in(folder: Path) -> Demo:
     server = ("-m", "pate_fed.server", "--config", "study.toml", "--tls-dir", "authority")
     client = ("-m", "pate_fed.client")
     return Demo(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from clients.journal import Journal
+from pate_fed import demo
 from pate_fed.cli import main
 from pate_fed.identity import Authority
 from pate_fed.protocol import Refusal
@@ -106,6 +107,23 @@ def test_a_hospitals_log_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert words in line
     code, out, _ = _run(capsys, "hospital", "log", str(tmp_path), "--format", "json")
     assert json.loads(out.splitlines()[-1])["bytes"] == 1989
+
+
+def test_a_demonstration_that_waits_is_run_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[demo.Demo] = []
+    monkeypatch.setattr(demo, "run_demo", lambda made: seen.append(made) or 0)
+    folder = tmp_path / "demo"
+    command = ("demo", "hospitals", str(folder))
+    assert _run(capsys, *command)[0] == 0
+    key = (folder / "authority" / "ca.key").read_bytes()
+    assert _run(capsys, *command, "--run")[0] == 0  # the README's two lines, one after the other
+    assert [made.folder for made in seen] == [folder]
+    assert (folder / "authority" / "ca.key").read_bytes() == key
+    (folder / "run").mkdir()
+    code, _, err = _run(capsys, *command, "--run")
+    assert code == 2 and "holds a study already" in err
 
 
 @pytest.mark.slow
