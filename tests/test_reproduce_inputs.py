@@ -344,4 +344,5 @@ def test_spreads_are_over_the_sample() -> None:
     assert measures.mean_and_sd([1.0, 3.0]) == (2.0, pytest.approx(2**0.5))
     mean, spread = measures.mean_and_sd([4.0])
     assert mean == 4.0 and math.isnan(spread)
+    assert (measures.shown_sd(spread), measures.shown_sd(0.26)) == ("-", "0.3")
     assert measures.accuracy_of([SimpleNamespace(accuracy=0.5)])[0] == 50.0

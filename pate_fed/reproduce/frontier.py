@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.learning import StudentSettings
-from pate_fed.reproduce.measures import accuracy_of, least_noise, train_and_test
+from pate_fed.reproduce.measures import accuracy_of, least_noise, shown_sd, train_and_test
 from pate_fed.reproduce.pictures import draw_panels
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import append_row, bind_rows, read_rows
@@ -189,7 +189,7 @@ def _lines(runs: list[FrontierRun]) -> Iterator[str]:
             wrong = 100 * np.mean([run.labels_wrong for run in some])
             yield (
                 f"{teacher:<13} {student:<13} {epsilon:>5g} {some[0].labels:>6} {some[0].sigma2:>6.1f} "
-                f"{wrong:>9.1f} {mean:>8.1f} {sd:>5.1f} {len(some):>6}"
+                f"{wrong:>9.1f} {mean:>8.1f} {shown_sd(sd):>5} {len(some):>6}"
             )
     for name, figures in OTHERS.items():
         yield f"{name}: " + ", ".join(f"{value:.1f} % at ε {epsilon:g}" for epsilon, value in figures.items())

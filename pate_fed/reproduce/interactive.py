@@ -32,7 +32,7 @@ from pate_fed.privacy import (
     epsilon_of,
     total_cost,
 )
-from pate_fed.reproduce.measures import accuracy_of, mean_and_sd
+from pate_fed.reproduce.measures import accuracy_of, mean_and_sd, shown_sd
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import append_row, bind_rows, read_rows
@@ -235,7 +235,7 @@ def _lines(runs: list[InteractiveRun]) -> Iterator[str]:
         wrong = 100 * np.mean([run.labels_wrong for run in some])
         yield (
             f"{name:<14} {student:<13} {kind:<34} {budget:>6g} {epsilon:>5.2f} {asked:>6.0f} {answered:>6.0f}"
-            f" {confirmed:>5.0f} {wrong:>8.1f} {mean:>10.1f} {sd:>5.1f} {len(some):>5}"
+            f" {confirmed:>5.0f} {wrong:>8.1f} {mean:>10.1f} {shown_sd(sd):>5} {len(some):>5}"
         )
     yield from _verdicts(runs)
     yield (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pate_fed.learning import StudentSettings
     from pate_fed.learning.student import Student
 
-__all__ = ["accuracy_of", "least_noise", "mean_and_sd", "train_and_test"]
+__all__ = ["accuracy_of", "least_noise", "mean_and_sd", "shown_sd", "train_and_test"]
 
 
 class _Measured(Protocol):
@@ -27,6 +28,11 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
     """Mean and sample standard deviation; of one value alone the deviation is not known: nan."""
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
     return float(np.mean(values)), spread
+
+
+def shown_sd(spread: float) -> str:
+    """A standard deviation to a tenth, "-" where it is not known."""
+    return "-" if math.isnan(spread) else f"{spread:.1f}"
 
 
 def accuracy_of(runs: Iterable[_Measured]) -> tuple[float, float]:

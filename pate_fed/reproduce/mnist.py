@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings
-from pate_fed.reproduce.measures import accuracy_of, train_and_test
+from pate_fed.reproduce.measures import accuracy_of, shown_sd, train_and_test
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import append_row, bind_rows, read_rows, write_rows
@@ -159,7 +159,10 @@ def _lines(runs: list[MnistRun]) -> Iterator[str]:
     for student, labels, mean, spread, seeds, found in _summary(runs):
         published = f"{PAPER[labels][1]:.1f}" if labels in PAPER else ""
         wrong = 100 * np.mean([run.labels_wrong for run in found])
-        yield f"{student:<14} {labels:>6} {published:>9} {mean:>8.1f} {spread:>5.1f} {seeds:>6} {wrong:>9.1f}"
+        yield (
+            f"{student:<14} {labels:>6} {published:>9} {mean:>8.1f} {shown_sd(spread):>5} {seeds:>6} "
+            f"{wrong:>9.1f}"
+        )
     for labels in LABELS:
         some = [run for run in runs if run.labels == labels]
         if some:

@@ -27,7 +27,7 @@ from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import RECORD, LNMax, SeededNoise, epsilon_of
 from pate_fed.privacy.lnmax import lnmax_log_moments, moments_epsilon
-from pate_fed.reproduce.measures import accuracy_of, train_and_test
+from pate_fed.reproduce.measures import accuracy_of, shown_sd, train_and_test
 from pate_fed.reproduce.pictures import draw_panels
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import append_row, bind_rows, read_rows, write_rows
@@ -277,7 +277,7 @@ def _row(student: str, source: str, labels: int, some: list[MnistStudent]) -> st
     )
     wrong = 100 * np.mean([run.labels_wrong for run in some])
     return (
-        f"{student:<13} {source:<11} {labels:>6} {published[0]:>9} {mean:>8.1f} {spread:>5.1f}"
+        f"{student:<13} {source:<11} {labels:>6} {published[0]:>9} {mean:>8.1f} {shown_sd(spread):>5}"
         f" {len(some):>6} {wrong:>9.1f} {published[1]:>9} {ten:>8.2f} {twenty:>8.2f}"
         f" {some[0].epsilon_data_independent:>6.2f}"
     )

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset, load_dataset, partition
 from pate_fed.learning import STRATEGIES, StudentSettings, choose_order
 from pate_fed.privacy import RECORD, GNMax, SeededNoise, epsilon_of
-from pate_fed.reproduce.measures import accuracy_of
+from pate_fed.reproduce.measures import accuracy_of, shown_sd
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import append_row, bind_rows, read_rows
@@ -213,7 +213,7 @@ def _strategy_lines(runs: list[Asked]) -> Iterator[str]:
                 wrong = 100 * np.mean([run.labels_wrong for run in some])
                 yield (
                     f"{strategy:<16} {labels:>6} {some[0].epsilon:>5.2f} {wrong:>9.1f} {mean:>10.1f}"
-                    f" {sd:>5.1f} {mean - accuracy_of(base)[0]:>+5.1f} {len(some):>5}"
+                    f" {shown_sd(sd):>5} {mean - accuracy_of(base)[0]:>+5.1f} {len(some):>5}"
                 )
     yield "published, on SVHN: least confident +4 to +10 points, binary experts +1.5 to +2.5"
     yield f"ε is data-independent, at δ {DELTA:g}; not private: seeded noise, on public data"
@@ -226,7 +226,8 @@ def _distilled_lines(runs: list[Distilled]) -> Iterator[str]:
         cells = []
         for samples in SAMPLES:
             some = [run for run in runs if (run.target, run.samples) == (target, samples)]
-            cells.append("{:>6.1f} ± {:>3.1f}".format(*accuracy_of(some)) if some else "-")
+            mean, sd = accuracy_of(some) if some else (0.0, 0.0)
+            cells.append(f"{mean:>6.1f} ± {shown_sd(sd):>3}" if some else "-")
         yield f"{target:<16} " + " ".join(f"{each:>12}" for each in cells)
 
 

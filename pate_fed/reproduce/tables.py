@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.learning import StudentSettings
-from pate_fed.reproduce.measures import mean_and_sd, train_and_test
+from pate_fed.reproduce.measures import mean_and_sd, shown_sd, train_and_test
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import append_row, bind_rows, read_rows, write_rows
 from pate_fed.reproduce.votes import TRAINED, inputs_of, teachers_totals
@@ -279,7 +279,7 @@ def _lines(runs: list[Run]) -> list[str]:
     lines = [f"{'':<{width}} {'paper, %':>9} {'ours, %':>9} {'± sd':>6} {'seeds':>6}"]
     for cell, published, mean, spread, seeds in rows:
         theirs = "-" if published is None else f"{published:.1f}"
-        lines.append(f"{_title(cell):<{width}} {theirs:>9} {mean:>9.1f} {spread:>6.1f} {seeds:>6}")
+        lines.append(f"{_title(cell):<{width}} {theirs:>9} {mean:>9.1f} {shown_sd(spread):>6} {seeds:>6}")
     for epsilon in sorted({run.epsilon for run in runs}):
         sigma = proposition2_sigma(answered=LABELS, epsilon=epsilon, delta=DELTA)
         exact = gaussian_dp_epsilon(confident_mu(LABELS, LABELS, sigma1=None, sigma2=sigma), DELTA)

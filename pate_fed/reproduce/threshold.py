@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import InputError
-from pate_fed.reproduce.measures import accuracy_of, least_noise, train_and_test
+from pate_fed.reproduce.measures import accuracy_of, least_noise, shown_sd, train_and_test
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import append_row, bind_rows, read_rows
 from pate_fed.reproduce.votes import TRAINED, inputs_of, teachers_totals
@@ -172,7 +172,7 @@ def _lines(runs: list[ThresholdRun]) -> Iterator[str]:
             f"{'-' if threshold is None else format(threshold, 'g'):>5} "
             f"{'-' if sigma1 is None else format(sigma1, 'g'):>5} {labels:>6} {mean('asked'):>6.0f} "
             f"{mean('sigma2'):>6.1f} {100 * mean('labels_wrong'):>9.1f} {100 * mean('agreement'):>10.1f} "
-            f"{100 * mean('rarest'):>10.0f} {accuracy:>11.1f} {sd:>5.1f} {len(some):>6}"
+            f"{100 * mean('rarest'):>10.0f} {accuracy:>11.1f} {shown_sd(sd):>5} {len(some):>6}"
         )
     if runs:
         pool = 100 * np.mean([run.agreement_pool for run in runs])
