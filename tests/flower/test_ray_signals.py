@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import os, signal, sys, time
 from pathlib import Path
@@ -31,6 +33,7 @@ print("ended as it chose")
 """
 
 
+@pytest.mark.slow  # Ray starts once in the default run
 def test_a_termination_signal_does_not_abort(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path)],
