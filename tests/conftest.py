@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+# Before torch is loaded, here and in the processes that tests start: their networks are too small for two
+# threads, which would only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
