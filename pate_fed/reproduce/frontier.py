@@ -228,4 +228,14 @@ def _draw_curves(panels: dict[str, Any], curves: list[Curve]) -> None:
             axes.plot(list(figures), list(figures.values()), mark, color="#333333", markersize=9, label=name)
         axes.set_xlim(0, 6.3)
         axes.set_ylim(max(0.0, lowest - 3), 92)
-        axes.legend(fontsize=7, loc="lower right")
+    _share_legend(list(panels.values()))
+
+
+def _share_legend(panels: list[Any]) -> None:
+    """One legend below all panels, where it hides no point."""
+    named: dict[str, Any] = {}
+    for axes in panels:
+        lines, names = axes.get_legend_handles_labels()
+        named |= dict(zip(names, lines, strict=True))
+    for axes in panels[:1]:
+        axes.figure.legend(named.values(), named.keys(), fontsize=7, ncols=4, loc="outside lower center")

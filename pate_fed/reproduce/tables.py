@@ -326,5 +326,5 @@ def _draw(path: Path, runs: list[Run]) -> None:
     lowest = min([cell[2] for cell in cells] + [each for each in theirs if each > 0], default=70.0)
     axes.set_xlim(left=max(0.0, lowest - 5))
     axes.set_xlabel("accuracy on the last 1,000 test images, %")
-    axes.legend(loc="lower left")
+    figure.legend(loc="outside upper right", ncols=2)  # where it hides no bar
     figure.savefig(path, dpi=120)
