@@ -50,6 +50,8 @@ def self_signed(key: ec.EllipticCurvePrivateKey, name: str, *, days: int) -> Cer
     )
     builder = _builder(subject, subject, key.public_key(), days)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    builder = builder.add_extension(identifier, critical=False)
     return builder.add_extension(usage, critical=True).sign(key, hashes.SHA384())
 
 
@@ -66,6 +68,9 @@ def issue(
     """A certificate for a server at `hosts`, or for a hospital with its identity in secure summation."""
     builder = _builder(_name(name), authority.subject, public, days)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    # Python 3.13 refuses a certificate that does not name its authority's key.
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+    builder = builder.add_extension(issuer, critical=False)
     use = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
     names = [_host(host) for host in hosts]

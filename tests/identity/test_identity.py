@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import ssl
 import stat
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -251,3 +253,18 @@ def test_a_damaged_admission_is_named(tmp_path: Path) -> None:
         Admission.read(tmp_path / "none")
     with pytest.raises(InputError, match="hospital request"):
         Identity.open(tmp_path)
+
+
+def test_certificates_pass_the_strict_check_that_python_3_13_makes_by_default(authority: Authority) -> None:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(authority.folder / "server.crt", authority.folder / "server.key")
+    client = ssl.create_default_context(cafile=str(authority.folder / "ca.crt"))
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    one = client.wrap_bio(back, there, server_hostname="coordinator.example")
+    other = server.wrap_bio(there, back, server_side=True)
+    for side in (one, other, one, other):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    assert one.version() == "TLSv1.3"
+    assert one.getpeercert()
