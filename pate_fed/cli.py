@@ -169,8 +169,10 @@ def _make_plan(arguments: argparse.Namespace) -> Plan:
 
     votes, moved = _agreement(arguments.agreement), arguments.votes_moved
     if moved is None:
-        whole = arguments.unit == "hospital" and arguments.hospitals and arguments.hospitals > 0
-        moved = max(1, -(-arguments.teachers // arguments.hospitals)) if whole else 1
+        # As a study reckons: with one record more a hospital's teachers are all dealt other records.
+        whole = arguments.unit == "hospital" or arguments.adjacency == "add-or-remove-one"
+        known = whole and arguments.hospitals and arguments.hospitals > 0
+        moved = max(1, -(-arguments.teachers // arguments.hospitals)) if known else 1
     return plan(
         num_teachers=arguments.teachers,
         num_classes=arguments.classes,
@@ -314,7 +316,8 @@ def _add_plan(commands: argparse._SubParsersAction[Parser]) -> None:
     plan.add_argument(
         "--votes-moved",
         type=int,
-        help="votes that one protected unit controls (default 1; a hospital: all its teachers)",
+        help="votes that one protected unit controls (default 1; a hospital, or a record that is added or "
+        "removed: all of a hospital's teachers)",
     )
     plan.add_argument(
         "--unit", choices=("record", "hospital"), default="record", help="what is protected (default record)"

@@ -98,8 +98,13 @@ def make_interactive(terms: Terms) -> InteractiveGNMax | None:
 
 
 def _protection(terms: Terms) -> Protection:
-    """What is protected: a record moves one vote, a whole hospital those of all its teachers."""
-    moved = terms.teachers_per_client if terms.unit == "hospital" else 1
+    """What is protected: a replaced record moves one vote, a whole hospital those of all its teachers.
+
+    So does a record that is added or removed: a hospital's records are dealt to its teachers by how many
+    there are (`pate_fed.data.split_by_patient`), so with another number every teacher gets other ones.
+    """
+    dealt_anew = terms.unit == "hospital" or terms.adjacency == "add-or-remove-one"
+    moved = terms.teachers_per_client if dealt_anew else 1
     return Protection(unit=terms.unit, adjacency=terms.adjacency, votes_moved=moved)
 
 

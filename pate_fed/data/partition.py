@@ -60,6 +60,9 @@ def partition(
 def split_among_teachers(indices: ArrayLike, *, num_teachers: int, seed: int) -> list[Indices]:
     """Split one party's records at random among its teachers, in parts of equal size (±1).
 
+    Which teacher gets a record follows from its place and the number of records: one that is replaced is in
+    one part, one that is added or removed may change every part.
+
     Returns:
         One ascending `int64` array a teacher: disjoint, together all of `indices`, none empty.
 
@@ -78,7 +81,9 @@ def split_by_patient(
     """Split one party's records among its teachers so that no patient is in two parts.
 
     Patients are dealt at random, each to the teacher that has the fewest records then. Where every patient
-    has one record this is `split_among_teachers`.
+    has one record this is `split_among_teachers`. The parts follow from which records are one patient's, and
+    from nothing else in them: a record that is replaced by another of the same patient, or a patient's only
+    one by another's only one, is in one part; where patients' numbers of records change, every part may.
 
     Args:
         indices: `(n,)` the party's records.

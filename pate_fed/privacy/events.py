@@ -38,7 +38,8 @@ class Protection:
     """Whose presence is protected: what two neighbouring data sets differ in, and how many votes that moves.
 
     `votes_moved` is the number of teachers that one unit can sway: 1 for a record in one teacher's part, K
-    for a hospital with K teachers, k for a patient present in k parts. Where it is above 1 Gaussian RDP grows
+    for a hospital with K teachers, k for a patient present in k parts, K too for a record whose coming or
+    going deals all of a hospital's records to its K teachers anew. Where it is above 1 Gaussian RDP grows
     by its square and pure ε by itself.
 
     Raises:

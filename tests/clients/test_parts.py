@@ -1,0 +1,81 @@
+"""How many of a hospital's teachers one record can sway, held against what the ledger charges for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pate_fed.data import split_by_patient
+from pate_fed.privacy import Protection
+from pate_fed.protocol import Terms
+from pate_fed.terms_privacy import make_ledger_terms
+
+TEACHERS, RECORDS = 5, 60
+TERMS = Terms(
+    study="s",
+    num_classes=3,
+    image_shape=(8, 8, 1),
+    pool_size=2000,
+    pool_digest="00" * 32,
+    num_clients=10,
+    teachers_per_client=TEACHERS,
+    least_clients=8,
+    aggregator="confident-gnmax",
+    threshold=6.0,
+    sigma1=6.0,
+    sigma2=5.0,
+    labels=200,
+    max_queries=1500,
+    epsilon=None,
+    delta=1e-5,
+    unit="record",
+    adjacency="replace-one",
+    sanitise=False,
+    teacher={},
+)
+
+
+def _charged(adjacency: str, teachers: int = TEACHERS) -> Protection:
+    terms = replace(TERMS, adjacency=adjacency, teachers_per_client=teachers)
+    return make_ledger_terms(terms, noise="n", private=True).protection
+
+
+def _swayed(before: tuple[list[int], list[int]], after: tuple[list[int], list[int]]) -> int:
+    """Teachers whose records differ; a hospital's file is (records, patients), row by row."""
+
+    def parts(records: list[int], patients: list[int]) -> list[list[int]]:
+        dealt = split_by_patient(np.arange(len(records)), np.array(patients), num_teachers=TEACHERS, seed=3)
+        return [sorted(records[row] for row in part) for part in dealt]
+
+    return sum(one != other for one, other in zip(parts(*before), parts(*after), strict=True))
+
+
+RECORDS_OF_ALL = list(range(RECORDS))
+ALONE = list(range(RECORDS))  # every record another patient's
+TOGETHER = [row // 3 for row in range(RECORDS)]  # three records a patient
+
+
+@pytest.mark.parametrize("patients", [ALONE, TOGETHER])
+@pytest.mark.parametrize("row", [0, 17, RECORDS - 1])
+def test_a_replaced_record_sways_one_teacher_and_one_vote_is_charged(patients: list[int], row: int) -> None:
+    other = [-1 if place == row else record for place, record in enumerate(RECORDS_OF_ALL)]
+    assert _swayed((RECORDS_OF_ALL, patients), (other, patients)) == 1
+    assert _charged("replace-one").votes_moved == 1
+
+
+@pytest.mark.parametrize("patients", [ALONE, TOGETHER])
+@pytest.mark.parametrize("row", [0, 17, RECORDS - 1])
+def test_a_record_more_or_less_sways_all_teachers_and_all_are_charged(patients: list[int], row: int) -> None:
+    less = ([*RECORDS_OF_ALL[:row], *RECORDS_OF_ALL[row + 1 :]], [*patients[:row], *patients[row + 1 :]])
+    swayed = _swayed((RECORDS_OF_ALL, patients), less)
+    assert swayed > 1
+    protection = _charged("add-or-remove-one")
+    assert swayed <= protection.votes_moved == TEACHERS
+    assert (protection.l2_squared, protection.votes_vanish) == (2 * TEACHERS**2, False)
+
+
+def test_with_one_teacher_a_record_sways_one_whatever_it_does() -> None:
+    for adjacency in ("replace-one", "add-or-remove-one"):
+        assert _charged(adjacency, teachers=1).votes_moved == 1
