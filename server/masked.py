@@ -123,7 +123,7 @@ class MaskedRounds:
 
         Raises:
             QuorumError: too few parties are left at some step.
-            IntegrityError: what was revealed does not fit, or the totals are none of honest votes.
+            IntegrityError: what was revealed does not fit, or the rows are none of honest votes.
         """
         shape = (len(question.index), self._terms.num_classes)
         each, self.spent = self._votes_each, False
@@ -154,7 +154,8 @@ class MaskedRounds:
         totals = batch.total().reshape(shape)
         voters = len(batch.survivors)
         if each is not None:
-            _check_totals(totals, voters, each)
+            _check_rows(totals, voters, each, modulus=2**sum_range.bits)
+            totals = sum_range.fold(totals)
         self.spent = False
         return totals, voters
 
@@ -185,9 +186,13 @@ class MaskedRounds:
         self._pinned.add(member.party)
 
 
-def _check_totals(totals: NDArray[np.int64], voters: int, each: int) -> None:
-    """Every party votes with all its teachers on every query: a cheap alarm, no proof."""
-    if totals.min() < 0 or (totals.sum(axis=1) != voters * each).any():
+def _check_rows(totals: NDArray[np.int64], voters: int, each: int, *, modulus: int) -> None:
+    """Every party votes with all its teachers on every query: a cheap alarm, no proof.
+
+    The sum of a row says nothing of honest votes, as each honest row has the same. Single totals do: a party
+    that takes votes away from a class would learn from an alarm how many others gave to it, without noise.
+    """
+    if ((totals.sum(axis=1) - voters * each) % modulus).any():
         raise IntegrityError(
             f"the totals of {voters} parties are none of honest votes: some party masked other than its "
             "votes; the batch is void and nothing of it is released"

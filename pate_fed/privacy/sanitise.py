@@ -26,7 +26,7 @@ from pate_fed.privacy.gaussian import confident_rho
 from pate_fed.privacy.moves import Moves
 from pate_fed.privacy.noise import NoiseSource
 from pate_fed.privacy.orders import DEFAULT_ORDERS, check_histograms
-from pate_fed.privacy.smooth import gnmax_local_sensitivity, gnmax_sensitivity, smooth_sensitivity
+from pate_fed.privacy.smooth import gnmax_sensitivity, smooth_sensitivity, summed_curve
 from pate_fed.privacy.threshold import exact_bit_worst_case
 
 __all__ = [
@@ -255,6 +255,8 @@ def sanitised_epsilon(
     if (threshold is None) != (sigma1 is None):
         raise InputError("threshold and sigma1 go together: give both or neither")
     check_count("num_teachers", num_teachers, least=1)
+    if votes.size and votes.max() > num_teachers:
+        raise InputError(f"a class has more votes than the {num_teachers} teachers")
     delta = check_delta(delta)
     check_sanitisable(settings, sigma2=sigma2, num_classes=votes.shape[1], protection=protection)
     cost = float(settings.cost().flat)
@@ -288,7 +290,5 @@ def _private_part(
     pieces = gnmax_sensitivity(float(sigma2), votes.shape[1], float(settings.order))
     moves = Moves(votes, sigma=sigma2, margin=1)
     log_q = moves.log_q(np.zeros(len(votes), dtype=np.int64), moves.every)
-    local = gnmax_local_sensitivity(
-        votes, sigma2, settings.order, num_teachers=num_teachers, integer_noise=True
-    )
+    local = summed_curve(moves, pieces, np.ones(len(votes)), num_teachers)
     return float(pieces.bound(log_q).sum()), smooth_sensitivity(local, settings.beta)

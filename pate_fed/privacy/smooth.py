@@ -25,6 +25,7 @@ __all__ = [
     "gnmax_local_sensitivity",
     "gnmax_sensitivity",
     "smooth_sensitivity",
+    "summed_curve",
     "threshold_local_sensitivity",
 ]
 
@@ -162,10 +163,14 @@ def gnmax_local_sensitivity(
         raise InputError(f"weights have the shape {share.shape}: one of at least 0 for each query is meant")
     pieces = gnmax_sensitivity(float(sigma), votes.shape[1], float(order))
     moves = Moves(votes, sigma=pieces.sigma, margin=1 if integer_noise else 0)
-    return _summed_curve(moves, pieces, share, num_teachers)
+    return summed_curve(moves, pieces, share, num_teachers)
 
 
-def _summed_curve(moves: Moves, pieces: GNMaxSensitivity, share: Floats, num_teachers: int) -> Floats:
+def summed_curve(moves: Moves, pieces: GNMaxSensitivity, share: Floats, num_teachers: int) -> Floats:
+    """The curve of `gnmax_local_sensitivity` from its parts, `share` (queries,) being the weights.
+
+    Shapes: (num_teachers,).
+    """
     start = moves.log_q(np.zeros(moves.queries, dtype=np.int64), moves.every)
     apart = (start > pieces.log_q0).astype(np.int64) - (start < pieces.log_q1)
     # Until it enters [q1, q0], a query's curve follows its own moves; from there on it is the plateau.

@@ -20,11 +20,12 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 def check_totals(totals: ArrayLike, *, num_teachers: int, num_classes: int) -> Ints:
     """The totals as int64 (queries, classes).
 
-    A row may sum to less than `num_teachers`, as hospitals may fail, but not to more.
+    A row may sum to less than `num_teachers`, as hospitals may fail, and to more, where one of them lies
+    under masks: to refuse that would tell it about the others' votes. No count passes `num_teachers`.
 
     Raises:
-        InputError: not rectangular, not whole numbers, another number of classes, a negative count, or a row
-            above `num_teachers`. The message carries no votes.
+        InputError: not rectangular, not whole numbers, another number of classes, or a count that is negative
+            or above `num_teachers`. The message carries no votes.
     """
     try:
         array = np.asarray(totals)
@@ -36,8 +37,7 @@ def check_totals(totals: ArrayLike, *, num_teachers: int, num_classes: int) -> I
         raise InputError(f"totals have the shape {array.shape}, not (queries, {num_classes})")
     if array.size and array.min() < 0:
         raise InputError("totals hold a negative count")
-    # Each entry is checked before the sum, which could otherwise wrap around in 64 bits.
-    if array.size and (array.max() > num_teachers or array.sum(axis=1, dtype=np.int64).max() > num_teachers):
+    if array.size and array.max() > num_teachers:
         raise InputError(f"a query has more votes than the {num_teachers} teachers")
     return array.astype(np.int64, copy=False)
 

@@ -60,13 +60,33 @@ class SumRange:
 
     @property
     def bits(self) -> int:
-        """16 where every sum fits (half the upload), else 32."""
-        return 16 if self.largest - self.smallest < 2**16 else 32
+        """16 where the range is at most half of the circle mod 2^16 (half the upload), else 32."""
+        return 16 if self.largest - self.smallest < 2**15 else 32
 
     def lift(self, residues: Vector) -> NDArray[np.int64]:
         """The integers in the range that have these residues: int64, the same shape."""
         lifted: NDArray[np.int64] = (residues.astype(np.int64) - self.smallest) % 2**self.bits + self.smallest
         return lifted
+
+    def fold(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Lifted sums, those beyond the range brought into it; the same where they lie in it.
+
+        Somebody who masks other than its votes can shift a sum anywhere on the circle mod 2^bits. One up the
+        circle is never more than one up or down the range here, wherever that is, so that a shift makes an
+        honest vote count no more than it does: up to the largest, flat, and down again to the smallest on the
+        far half of the circle.
+
+        Raises:
+            InputError: a range of more than half of the circle.
+        """
+        span, half = self.largest - self.smallest, 2 ** (self.bits - 1)
+        if span >= half:
+            raise InputError(f"a range of {span + 1} integers is more than half of 2^{self.bits}")
+        up = sums - self.smallest
+        folded: NDArray[np.int64] = np.where(
+            up < half, np.minimum(up, span), np.maximum(span - (up - half), 0)
+        )
+        return folded + self.smallest
 
 
 class Masker:

@@ -189,7 +189,7 @@ BAD_TOTALS: dict[str, Any] = {
     "too many classes": [[50, 50, 0, 0]],
     "one class": [[100]],
     "three axes": [[[50, 50, 0]]],
-    "more votes than teachers": [[50, 50, 1]],
+    "more votes than teachers": [[101, 0, 0]],
     "votes that wrap around": [[2**63 - 1, 2**63 - 1, 102]],
     "unsigned beyond 64 bits": np.array([[2**64 - 1, 0, 0]], dtype=np.uint64),
     "beyond any integer": [[2**70, 0, 0]],
@@ -207,6 +207,11 @@ def test_bad_totals_are_refused_before_any_noise_is_drawn(mechanism: Any, totals
 
 def test_rows_below_the_number_of_teachers_are_fine_as_hospitals_may_fail() -> None:
     assert GNMax(**REST, sigma=STILL).release([[3, 9, 0], [0, 0, 0]], SeededNoise(0)).label[0] == 1
+
+
+@pytest.mark.parametrize("mechanism", [*always(), CONFIDENT], ids=lambda m: m.name)
+def test_rows_above_it_tell_of_a_liar_and_are_no_reason_to_stop(mechanism: Any) -> None:
+    assert mechanism.release([[60, 90, 0]], SeededNoise(0)).asked == 1
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from pate_fed.secure_sum import SumRange, threshold_for
 def test_the_sum_is_exact(n: int, length: int, most: int, seed: int, federation: Any, vectors: Any) -> None:
     values = vectors(n, length, most=most, seed=seed)
     summed = SumRange.votes(n * most)
-    assert summed.bits == (16 if n * most < 2**16 else 32)
+    assert summed.bits == (16 if n * most < 2**15 else 32)
     parties = federation(n)
     total = parties.total(values, batch=parties.open(length, summed))
     assert total.dtype == np.int64
@@ -134,8 +134,8 @@ def test_batches_may_overlap(federation: Any, vectors: Any) -> None:
 
 
 def test_the_range_decides_the_modulus() -> None:
-    assert SumRange.votes(65_535).bits == 16
-    assert SumRange.votes(65_536).bits == 32
+    assert SumRange.votes(32_767).bits == 16
+    assert SumRange.votes(32_768).bits == 32
     assert SumRange.noisy().bits == 32
     with pytest.raises(InputError, match="2\\^32"):
         SumRange(smallest=0, largest=2**32)
@@ -149,6 +149,18 @@ def test_lifting_undoes_the_reduction(smallest: int, span: int, data: Any) -> No
     value = data.draw(st.integers(where.smallest, where.largest))
     residue = np.array([value % 2**where.bits], dtype="<u2" if where.bits == 16 else "<u4")
     assert where.lift(residue).tolist() == [value]
+
+
+@pytest.mark.parametrize("largest", [1, 14, 32_767])
+def test_a_sum_that_was_shifted_moves_no_more_than_one_for_a_vote(largest: int) -> None:
+    where = SumRange.votes(largest)
+    circle = np.arange(2**where.bits, dtype=np.int64)
+    folded = where.fold(where.lift(circle.astype("<u2")))
+    np.testing.assert_array_equal(folded[: largest + 1], circle[: largest + 1])
+    assert (folded.min(), folded.max()) == (0, largest)
+    assert np.abs(np.diff(np.append(folded, folded[0]))).max() == 1
+    with pytest.raises(InputError, match="half"):
+        SumRange.noisy().fold(circle)
 
 
 @pytest.mark.parametrize(("n", "least"), [(3, 2), (4, 3), (5, 4), (6, 4), (9, 6), (250, 167), (1000, 667)])
