@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.house import House, write_private
+from clients.house import House
 from clients.journal import Journal
 from clients.masked import SUM_FOLDER, MaskedStep, enrol, is_sound, refusal_for
 from clients.site import Site
 from clients.teaching import count_votes, teacher_paths, train_missing
+from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.protocol import (
     EVALUATION,

@@ -12,10 +12,11 @@ import io
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.house import House, sync_folder, write_private
+from clients.house import House
 from clients.journal import Journal
 from clients.label_site import LabelSite, read_own_labels
 from clients.masked import SUM_FOLDER, MaskedStep, enrol, refusal_for
+from pate_fed.disk import sync_folder, write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.label_dp import RandRes, label_counts
 from pate_fed.label_dp.terms import LabelTerms, clusters_digest

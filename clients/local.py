@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
@@ -21,6 +20,7 @@ from clients.journal import Journal
 from clients.policy import Policy
 from clients.site import Site
 from pate_fed.data import Dataset, Kind, Schema, pool_digest, read_pool, read_records, split_by_patient
+from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import StudentSettings, TeacherSettings
 from pate_fed.protocol import Refusal, Terms
@@ -148,11 +148,7 @@ class LocalSite(_OwnSite):
             raise IntegrityError("the public pool that came is no array") from error
         if not sound:
             raise IntegrityError("the public pool that came is not the one in the terms")
-        part = self.state_dir / (POOL_FILE + ".part")
-        handle = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        part.replace(self.state_dir / POOL_FILE)
+        write_private(self.state_dir / POOL_FILE, content)
 
     @property
     def dataset(self) -> Dataset:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.house import write_private
 from clients.site import Site
+from pate_fed.disk import write_private
 from pate_fed.learning import TABLE_TEACHERS
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
+from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.privacy import Ledger, noise_from_seed, promised_epsilon
 from pate_fed.protocol import EndRequest
@@ -275,13 +275,7 @@ class Coordinator:
         columns: dict[str, NDArray[Any]] = {"index": index, "answered": answered, "label": label}
         if self._terms.aggregator == INTERACTIVE:
             columns["reinforced"] = self._found.reinforced
-        path = self._run_dir / "labels.npz"
-        part = path.with_suffix(".part")
-        with os.fdopen(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
-            np.savez(file, allow_pickle=False, **columns)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        write_arrays(self._run_dir / "labels.npz", **columns)
 
     def _facts(self) -> StudyFacts:
         study, terms = self._study, self._terms

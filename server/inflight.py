@@ -6,12 +6,13 @@ hospital would refuse. Nothing is kept once a batch is on the ledger. With secur
 
 from __future__ import annotations
 
-import os
+import io
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.disk import write_private
 from pate_fed.errors import IntegrityError
 
 __all__ = ["InFlight"]
@@ -35,34 +36,20 @@ class InFlight:
         name = self._folder / _BATCH
         if not name.exists() or name.read_text(encoding="utf-8") != digest:
             self.end()
-            self._write(name, digest.encode())
+            write_private(name, digest.encode())
             return {}
         return {path.stem: _read(path) for path in sorted(self._folder.glob("*.npy"))}
 
     def keep(self, party: str, votes: NDArray[np.int64]) -> None:
         """Keep one party's votes of the batch; on the disk when this returns."""
-        path = self._folder / f"{party}.npy"
-        with os.fdopen(os.open(_part(path), os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
-            np.save(file, votes, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        _part(path).replace(path)
+        content = io.BytesIO()
+        np.save(content, votes, allow_pickle=False)
+        write_private(self._folder / f"{party}.npy", content.getvalue())
 
     def end(self) -> None:
         """Forget the batch."""
         for path in self._folder.glob("*"):
             path.unlink()
-
-    def _write(self, path: Path, content: bytes) -> None:
-        with os.fdopen(os.open(_part(path), os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        _part(path).replace(path)
-
-
-def _part(path: Path) -> Path:
-    return path.with_name(path.name + ".part")
 
 
 def _read(path: Path) -> NDArray[np.int64]:

@@ -6,13 +6,14 @@ its memory: files of mode 0600 in a folder of mode 0700, removed when the study 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pate_fed.disk import write_arrays
 
 __all__ = ["KeptTotals"]
 
@@ -26,13 +27,7 @@ class KeptTotals:
     def keep(self, digest: str, **arrays: NDArray[np.int64]) -> None:
         """Keep a batch's figures before it is charged; on the disk when this returns."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        path = self._folder / f"{digest}.npz"
-        part = path.with_suffix(".part")
-        with os.fdopen(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        write_arrays(self._folder / f"{digest}.npz", **arrays)
 
     def read(self, digests: Sequence[str]) -> list[dict[str, NDArray[np.int64]]] | None:
         """The figures of these batches, in order; None where any is missing or damaged."""

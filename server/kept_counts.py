@@ -7,13 +7,13 @@ for goes on; after its sum, it goes on from that. In between the counts are lost
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.disk import write_arrays
 from pate_fed.errors import IntegrityError
 from pate_fed.label_dp.terms import LabelTerms
 from server.masked_state import MaskedState
@@ -56,12 +56,7 @@ class KeptCounts:
 
     def keep(self, totals: Ints, hospitals: int) -> None:
         """Keep the noisy sum, int64 (clusters, classes), of so many hospitals; on the disk at the end."""
-        part = self._folder / (_COUNTS + ".part")
-        with os.fdopen(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
-            np.savez(file, allow_pickle=False, totals=totals, hospitals=np.int64(hospitals))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self._folder / _COUNTS)
+        write_arrays(self._folder / _COUNTS, totals=totals, hospitals=np.array(hospitals))
 
     def read(self) -> tuple[Ints, int]:
         """The sum that is here, and of how many hospitals.

@@ -7,13 +7,13 @@ answered: it is void, charged, and never opened again.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.disk import write_private
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol import VoteRequest
 from pate_fed.secure_sum import Identity
@@ -44,7 +44,7 @@ class MaskedState:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         path = self._folder / _IDENTITY
         if not path.exists():
-            self._write(path, Identity.generate().to_bytes())
+            write_private(path, Identity.generate().to_bytes())
         return Identity(path.read_bytes())
 
     @property
@@ -55,7 +55,7 @@ class MaskedState:
 
     def keep_roster(self, roster: bytes) -> None:
         """Keep the roster before any hospital sees it."""
-        self._write(self._folder / _ROSTER, roster)
+        write_private(self._folder / _ROSTER, roster)
 
     def begin(self, question: VoteRequest, *, asked: bool) -> None:
         """Note a batch before its first message, and again before the first that asks for votes."""
@@ -65,7 +65,7 @@ class MaskedState:
             "index": question.index.tolist(),
             "asked": asked,
         }
-        self._write(self._folder / _BATCH, json.dumps(note).encode())
+        write_private(self._folder / _BATCH, json.dumps(note).encode())
 
     @property
     def begun(self) -> Begun | None:
@@ -83,11 +83,3 @@ class MaskedState:
             return Begun(int(note["batch"]), str(note["digest"]), index, bool(note["asked"]))
         except (ValueError, KeyError, TypeError) as error:
             raise IntegrityError(f"{path}: the note of the last batch is damaged") from error
-
-    def _write(self, path: Path, content: bytes) -> None:
-        part = path.with_name(path.name + ".part")
-        with os.fdopen(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)

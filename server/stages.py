@@ -8,7 +8,6 @@ pool follows from released labels, so it is public too; it lies in the run direc
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.disk import write_arrays
 from pate_fed.errors import IntegrityError
 from pate_fed.learning import choose_order
 from pate_fed.privacy import Basis, InteractiveGNMax, Ledger, digest_of
@@ -213,9 +213,4 @@ def _load(path: Path) -> Said:
 
 def _save(path: Path, said: Said) -> None:
     """All of it or nothing; on the disk when this returns."""
-    part = path.with_suffix(".part")
-    with os.fdopen(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
-        np.savez_compressed(file, probabilities=said.probabilities, scores=said.scores)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    write_arrays(path, probabilities=said.probabilities, scores=said.scores)

@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from pate_fed.disk import sync_folder
 from pate_fed.errors import InputError
 
 __all__ = ["MANIFEST", "build_once", "cache_root"]
@@ -108,7 +109,7 @@ def _build(final: Path, build: Callable[[Path], dict[str, object]]) -> None:
         for path in (*files, work / MANIFEST):
             _sync(path)
             path.chmod(0o444)
-        _sync(work)
+        sync_folder(work)
         _publish(work, final)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
@@ -123,7 +124,7 @@ def _publish(work: Path, final: Path) -> None:
             raise
         shutil.rmtree(work)  # without a lock another process came first; its copy is as good
     else:
-        _sync(final.parent)
+        sync_folder(final.parent)
 
 
 def _sync(path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pate_fed.learning.files import write_whole
+from pate_fed.disk import write_result
 from pate_fed.learning.models import Classifier, Shape
 
 __all__ = ["write_torchscript"]
@@ -49,4 +49,4 @@ def write_torchscript(
         traced = torch.jit.trace(model, example)  # type: ignore[no-untyped-call]
         buffer = io.BytesIO()
         torch.jit.save(traced, buffer)
-    write_whole(path, buffer.getvalue())
+    write_result(path, buffer.getvalue())

@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning.files import write_whole
 from pate_fed.learning.inputs import check_images, image_shape, to_tensor
 from pate_fed.learning.models import FixedFront, Shape
 from pate_fed.learning.settings import TeacherSettings
@@ -230,7 +230,7 @@ class Encoder:
         Raises:
             InputError: the folder cannot be written to.
         """
-        write_whole(path, self.to_bytes())
+        write_result(path, self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """A .npz of plain arrays; no code is in it and none is run on reading."""

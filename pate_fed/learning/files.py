@@ -3,52 +3,26 @@
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
 
-__all__ = ["read_model", "write_model", "write_whole"]
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write `data` to `path`, mode 0600, whole or not at all: a temporary file beside it, fsync, rename.
-
-    Raises:
-        InputError: the folder cannot be written to.
-    """
-    path = Path(path)
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp sets mode 0600
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except OSError as error:
-        Path(name).unlink(missing_ok=True)
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+__all__ = ["read_model", "write_model"]
 
 
 def write_model(path: Path, kind: str, content: dict[str, Any]) -> None:
-    """Write the model `content` of `kind` to `path` as `write_whole` does.
+    """Write the model `content` of `kind` to `path` as `write_result` does.
 
     Raises:
         InputError: the folder cannot be written to.
     """
     buffer = io.BytesIO()
     torch.save({"kind": kind, "version": 1, **content}, buffer)
-    write_whole(path, buffer.getvalue())
+    write_result(path, buffer.getvalue())
 
 
 def read_model(path: Path, kind: str) -> dict[str, Any]:

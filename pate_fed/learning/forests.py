@@ -6,7 +6,7 @@ predict without scikit-learn. Papernot et al. 2017 (arXiv 1610.05755), appendix 
 
 from __future__ import annotations
 
-import os
+import io
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
 
 __all__ = ["Forest", "train_forest"]
@@ -97,16 +98,9 @@ class Forest:
         Raises:
             InputError: the folder cannot be written to.
         """
-        part = path.with_name(path.name + ".part")
-        try:
-            handle = os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, **{name: getattr(self, name) for name in _FIELDS})
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+        content = io.BytesIO()
+        np.savez(content, **{name: getattr(self, name) for name in _FIELDS})
+        write_result(path, content.getvalue())
 
     @classmethod
     def load(cls, path: Path) -> Forest:

@@ -9,6 +9,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
+from pate_fed.disk import sync_folder
 from pate_fed.errors import InputError, IntegrityError
 
 __all__ = ["SCHEMA", "WriterLock", "connect", "create_file", "disconnect", "insert_row", "read_only"]
@@ -71,7 +72,7 @@ def _create_locked(path: Path, draft: Path, row: dict[str, object]) -> None:
             os.link(draft, path)
         finally:
             draft.unlink()
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except FileExistsError as error:
         raise InputError(f"{path}: already holds a ledger; a study never starts over on one") from error
     except (OSError, sqlite3.Error) as error:
@@ -182,16 +183,6 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", errors="backslashreplace")
-
-
-def _sync_folder(folder: Path) -> None:
-    if sys.platform == "win32":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class WriterLock:

@@ -7,8 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from pate_fed.disk import write_result
 from pate_fed.report import curves, plots, words
-from pate_fed.report.metrics import write_atomically
 from pate_fed.report.png import contact_sheet, data_uri
 from pate_fed.report.result import RunResult
 
@@ -23,7 +23,7 @@ def write_report(result: RunResult, path: Path, publishable: bool = False) -> No
     Raises:
         InputError: the file cannot be written.
     """
-    write_atomically(path, render_report(result, publishable=publishable))
+    write_result(path, render_report(result, publishable=publishable).encode())
 
 
 def render_report(result: RunResult, *, publishable: bool = False) -> str:

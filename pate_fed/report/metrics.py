@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from decimal import ROUND_CEILING, Decimal
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from pate_fed import __version__
-from pate_fed.errors import InputError
+from pate_fed.disk import write_result
 from pate_fed.report.result import PrivacyFigures, RunResult
 
 __all__ = [
@@ -27,7 +25,6 @@ __all__ = [
     "outcome_line",
     "round_up",
     "short",
-    "write_atomically",
     "write_metrics",
 ]
 
@@ -106,28 +103,7 @@ def write_metrics(result: RunResult, path: Path) -> None:
         InputError: the file cannot be written.
     """
     text = json.dumps(make_metrics(result), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_atomically(path, text)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write text beside `path`, sync it to the disk, and rename it over `path`; readable by its owner.
-
-    Raises:
-        InputError: the folder or file cannot be written.
-    """
-    try:
-        file, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with open(file, "w", encoding="utf-8") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+    write_result(path, text.encode())
 
 
 def outcome_line(result: RunResult, report: Path | None = None) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.disk import write_private
 from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum.hospital import HospitalSum
 from pate_fed.secure_sum.keys import Identity
@@ -118,17 +119,7 @@ class SumStore:
 
     def _write(self, name: str, data: bytes) -> None:
         """The whole of it or nothing is there, on the disk when this returns."""
-        path = self._folder / name
-        draft = path.with_name(name + ".part")
-        handle = os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            if self._durable:
-                file.flush()
-                os.fsync(file.fileno())
-        draft.replace(path)
-        if self._durable:
-            _sync_folder(self._folder)
+        write_private(self._folder / name, data, durable=self._durable)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -150,14 +141,6 @@ def _for_people(roster: Mapping[str, str]) -> str:
     """Names and fingerprints, to be compared with the other hospitals over the telephone."""
     width = max(map(len, roster))
     return "".join(f"{name:<{width}}  {print_}\n" for name, print_ in roster.items())
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _try_lock(handle: int) -> bool:

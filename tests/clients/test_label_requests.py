@@ -253,7 +253,7 @@ def test_terms_and_responses_outlive_a_power_cut(
         synced.append(os.readlink(f"/proc/self/fd/{handle}"))
         sync(handle)
 
-    monkeypatch.setattr("clients.house.os.fsync", watch)
+    monkeypatch.setattr("pate_fed.disk.os.fsync", watch)
     terms = _terms(CLUSTER if summed else None)
     enrol = CoordinatorSum(Identity.generate(), study=terms.digest).enrol_request().to_bytes()
     _ask(0, terms, CLUSTER if summed else NOTHING, enrol if summed else b"")

@@ -1,0 +1,84 @@
+"""Files that a power cut finds whole: what is written is on the disk, under its name, or not there at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError
+
+__all__ = ["sync_folder", "write_arrays", "write_private", "write_result"]
+
+
+def write_private(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Write a file for this user alone (mode 0600); on the disk when this returns, whole or not at all.
+
+    Meant for state with one writer at a time: a process that was killed leaves NAME.part, which the next
+    one takes, so that no old copy of a key or a vote stays behind under another name.
+    Not `durable` leaves the disk to the system: for a simulation, whose folder no power cut outlives.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    part = path.with_name(path.name + ".part")
+    handle = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    part.replace(path)
+    if durable:
+        sync_folder(path.parent)
+
+
+def write_arrays(path: Path, **arrays: NDArray[Any]) -> None:
+    """Write arrays as .npz, as `write_private` does.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    content = io.BytesIO()
+    # Not allow_pickle=False: our oldest numpy would take it for an array's name.
+    np.savez(content, **arrays)  # type: ignore[arg-type]
+    write_private(path, content.getvalue())
+
+
+def write_result(path: Path, content: bytes) -> None:
+    """Write what a user asked for (mode 0600), whole or not at all, also where two processes do so at once.
+
+    Raises:
+        InputError: the folder or the file cannot be written.
+    """
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def sync_folder(path: Path) -> None:
+    """Have the system keep the names in a folder: a new file without its name is lost in a power cut."""
+    if sys.platform == "win32":  # opens no folder
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
