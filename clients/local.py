@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 from clients.journal import Journal
 from clients.policy import Policy
 from clients.site import Site
-from pate_fed.data import Dataset, Kind, Schema, pool_digest, read_pool, read_records, split_by_patient
+from pate_fed.data import (
+    Dataset,
+    Kind,
+    Rows,
+    Schema,
+    pool_digest,
+    read_pool,
+    read_records,
+    split_by_patient,
+)
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import StudentSettings, TeacherSettings
@@ -27,7 +36,15 @@ from pate_fed.protocol import Refusal, Terms
 from pate_fed.secure_sum import Demands
 from pate_fed.study import Data, Parties, Study, load_study, study_from_dict
 
-__all__ = ["LocalSettings", "LocalSite", "RehearsingSite", "check_records", "local_site"]
+__all__ = [
+    "LocalSettings",
+    "LocalSite",
+    "RehearsingSite",
+    "check_records",
+    "kind_of",
+    "local_site",
+    "study_of",
+]
 
 PART = "part:"
 POOL_FILE = "pool.npy"
@@ -127,7 +144,7 @@ class LocalSite(_OwnSite):
         Raises:
             IntegrityError: terms that no study of this release has.
         """
-        return replace(self, terms=terms, study=_study_of(terms))
+        return replace(self, terms=terms, study=study_of(terms))
 
     def objection(self, terms: Terms) -> Refusal | None:
         """What only a real hospital minds: the public pool comes once the rest is agreed."""
@@ -210,18 +227,19 @@ def local_site(settings: LocalSettings) -> Site:
     return site.under(Terms.from_json(agreed.read_text(encoding="utf-8"))) if agreed.exists() else site
 
 
-def check_records(path: Path, terms: Terms) -> None:
-    """Read a hospital's records as a study with these terms will, and forget them.
+def check_records(path: Path, kind: Kind, *, teachers: int) -> Rows:
+    """A hospital's records, read as a study of this kind will, and enough for so many teachers.
 
     Raises:
         InputError: they cannot be used; the error says where and why.
     """
-    own = read_records(path, _kind(terms))
+    own = read_records(path, kind)
     everyone = np.arange(len(own.labels), dtype=np.int64)
     try:
-        split_by_patient(everyone, own.patients, num_teachers=terms.teachers_per_client, seed=0)
+        split_by_patient(everyone, own.patients, num_teachers=teachers, seed=0)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
+    return own
 
 
 def _rehearsing(settings: LocalSettings) -> Site:
@@ -244,15 +262,16 @@ def _rehearsing(settings: LocalSettings) -> Site:
     )
 
 
-def _kind(terms: Terms) -> Kind:
+def kind_of(terms: Terms) -> Kind:
+    """What the records of a study with these terms are."""
     schema = None if terms.table is None else Schema.from_toml(terms.table)
     return Kind(classes=terms.classes, schema=schema, shape=terms.image_shape)
 
 
-def _study_of(terms: Terms) -> Study:
+def study_of(terms: Terms) -> Study:
     """As much of the study as a hospital's side needs, from the terms."""
     try:
-        kind = _kind(terms)
+        kind = kind_of(terms)
         dataset = "images" if kind.schema is None else "table"
         student = StudentSettings() if kind.schema is None else StudentSettings(name="forest")
         parties = Parties(num_clients=terms.num_clients, teachers_per_client=terms.teachers_per_client)
@@ -273,7 +292,7 @@ def _study_of(terms: Terms) -> Study:
 @lru_cache(maxsize=1)
 def _dataset(settings: LocalSettings, pool: Path, terms: str) -> Dataset:
     agreed = Terms.from_json(terms)
-    kind = _kind(agreed)
+    kind = kind_of(agreed)
     own = read_records(Path(settings.data), kind)
     public = _stored(pool) if pool.name == POOL_FILE else read_pool(pool, kind).inputs
     return Dataset(

@@ -223,7 +223,8 @@ class _Hospital:
         terms = read_terms(self._identity.admission.terms)
         if isinstance(terms, Terms):
             local = importlib.import_module("clients.local")
-            local.check_records(Path(self._arguments.data), terms)
+            kind, teachers = local.kind_of(terms), terms.teachers_per_client
+            local.check_records(Path(self._arguments.data), kind, teachers=teachers)
 
     def _say(self, text: str) -> None:
         if not self._arguments.quiet:

@@ -16,7 +16,7 @@ from pate_fed.arguments import Parser
 from pate_fed.errors import PateFedError
 from pate_fed.flower.processes import split_address
 
-__all__ = ["main"]
+__all__ = ["hospital_runs", "main"]
 
 _TIMEOUT_S = 3.0
 
@@ -42,7 +42,7 @@ def _listens(address: str) -> bool:
         return False
 
 
-def _runs(state_dir: str) -> bool:
+def hospital_runs(state_dir: str) -> bool:
     """A hospital's process holds the lock of its state directory as long as it lives."""
     try:
         with open(Path(state_dir) / "lock", encoding="utf-8") as lock:
@@ -62,7 +62,7 @@ def _parser() -> Parser:
     coordinator.set_defaults(check=_listens)
     hospital = sides.add_parser("hospital", help="whether this hospital's process runs")
     hospital.add_argument("where", metavar="STATE_DIR")
-    hospital.set_defaults(check=_runs)
+    hospital.set_defaults(check=hospital_runs)
     return parser
 
 

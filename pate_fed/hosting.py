@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pate_fed.arguments import check_security
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.errors import PateFedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,13 +70,8 @@ class Host:
         Raises:
             InputError: the keys were made for other terms.
         """
-        from pate_fed.identity import read_terms
-
-        if self.authority is not None and read_terms(self.authority.study["terms"]).digest != digest:
-            raise InputError(
-                f"the study is not the one that {self.authority.folder} was made for; its hospitals would "
-                "refuse it: make the keys of this study in another folder"
-            )
+        if self.authority is not None:
+            self.authority.require_terms(digest)
 
     def serve(
         self, server_app: Any, hosted: Hosted, *, folder: Path, hospitals: int, stop: threading.Event

@@ -25,6 +25,7 @@ from pate_fed.study import Study, load_study, study_from_dict
 __all__ = [
     "INTERRUPTED",
     "Interrupted",
+    "check_writable",
     "fresh_run_dir",
     "interruptible",
     "nothing_spent",
@@ -134,10 +135,19 @@ def fresh_run_dir(given: str | None, study: Study) -> Path:
     held = [name for name in ("ledger.sqlite", "metrics.json", "study.toml") if (path / name).exists()]
     if held:
         raise InputError(f"--run-dir {path}: already holds a run ({held[0]}); give another directory")
-    existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise InputError(f"--run-dir {path}: {existing} cannot be written; give another directory")
+    check_writable(path, option="--run-dir")
     return path
+
+
+def check_writable(path: Path, *, option: str) -> None:
+    """Make sure that a directory can be written, or made where it is not there yet; nothing is made.
+
+    Raises:
+        InputError: it cannot.
+    """
+    existing = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise InputError(f"{option} {path}: {existing} cannot be written; give another directory")
 
 
 def unfinished_run(path: Path, study: Study) -> bool:

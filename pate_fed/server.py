@@ -26,7 +26,7 @@ from pate_fed.launch import (
 )
 from pate_fed.study import PROCESSES, Study, load_study, study_from_dict
 
-__all__ = ["main"]
+__all__ = ["main", "study_to_run"]
 
 _EPILOG = """\
 Hospitals connect with python -m pate_fed.client. Exit codes: 0 success, 1 fault, 2 wrong input, 3 budget,
@@ -56,7 +56,7 @@ class _Launch:
 
     def __init__(self, arguments: argparse.Namespace, stop: threading.Event) -> None:
         self._arguments, self._stop = arguments, stop
-        self._study = _study(arguments)
+        self._study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_hospitals)
         self._host = open_host(arguments, quiet=arguments.quiet)
         given = arguments.run_dir
         self._resume = given is not None and unfinished_run(Path(given), self._study)
@@ -95,12 +95,17 @@ class _Launch:
         )
 
 
-def _study(arguments: argparse.Namespace) -> Study:
-    values = load_study(Path(arguments.config))
-    if arguments.num_hospitals is not None:
+def study_to_run(config: Path, *, num_hospitals: int | None) -> Study:
+    """The resolved study of a study.toml with separate hospitals, as many as it says or as given.
+
+    Raises:
+        InputError: the file is not there, or what it says is wrong.
+    """
+    values = load_study(config)
+    if num_hospitals is not None:
         parties = values.setdefault("parties", {})
         if isinstance(parties, dict):
-            parties["num_clients"] = arguments.num_hospitals
+            parties["num_clients"] = num_hospitals
     study = study_from_dict(values)
     # Hospitals answer no question whose answer is only for measuring.
     study = replace(

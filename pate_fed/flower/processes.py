@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, PateFedError
 
 __all__ = [
     "Child",
@@ -19,10 +19,40 @@ __all__ = [
     "is_loopback",
     "private_folder",
     "split_address",
+    "version_of",
     "write_secret",
 ]
 
 _GRACE_S = 8.0
+_VERSION_S = 60.0
+
+
+def version_of(command: str, *, home: Path) -> str:
+    """The version that one of Flower's commands tells when it is started as a study starts it.
+
+    Raises:
+        PateFedError: it does not start.
+    """
+    try:
+        done = subprocess.run(
+            [*_started(command), "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_VERSION_S,
+            env=_environment(home),
+            start_new_session=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PateFedError(f"{command} does not start within {_VERSION_S:.0f} s: try again") from error
+    if done.returncode:
+        last = (done.stderr.strip() or "no word").splitlines()[-1]
+        raise PateFedError(f"{command} does not start ({last}): install pate_fed again")
+    return done.stdout.split()[-1] if done.stdout.strip() else "?"
+
+
+def _started(command: str) -> list[str]:
+    return [sys.executable, "-m", "pate_fed.flower.child", command, str(os.getpid())]
 
 
 class Child:
@@ -33,7 +63,7 @@ class Child:
         handle = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pate_fed.flower.child", command, str(os.getpid()), *arguments],
+                [*_started(command), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=handle,
                 stderr=handle,

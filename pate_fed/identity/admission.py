@@ -14,6 +14,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.certificates import (
     days_left,
     fingerprint,
+    load_certificate,
     name_of,
     read_certificate,
     require_issued,
@@ -135,7 +136,8 @@ class Identity:
         """The identity in a folder.
 
         Raises:
-            InputError: the folder holds none.
+            InputError: the folder holds none, or files of it are missing.
+            IntegrityError: its authority is not the admission's.
         """
         if not (folder / KEY_FILE).exists():
             raise InputError(f"{folder}: holds no {KEY_FILE}; make one with `pate-fed hospital request`")
@@ -143,7 +145,14 @@ class Identity:
             raise InputError(
                 f"{folder}: was not admitted yet; take the admission with `pate-fed hospital accept`"
             )
-        return cls(folder, Admission.read(folder / ADMISSION_FILE))
+        found = cls(folder, Admission.read(folder / ADMISSION_FILE))
+        authority = read_certificate(found.admission.authority.encode(), f"{folder}: the admission")
+        if load_certificate(found.ca_path) != authority:
+            raise IntegrityError(
+                f"{found.ca_path}: not the authority of the admission; take the admission again with "
+                "`pate-fed hospital accept`"
+            )
+        return found
 
     def check(self, hospital: str) -> list[str]:
         """Make sure that key, certificate, authority, name and clock go together; warnings in words.

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.admission import Admission, signed_terms
@@ -32,6 +34,7 @@ from pate_fed.identity.certificates import (
     to_pem,
 )
 from pate_fed.identity.keys import check_name, check_private, read_request, write_private, write_public
+from pate_fed.identity.terms import read_terms
 
 __all__ = ["Authority"]
 
@@ -179,18 +182,34 @@ class Authority:
         """Make sure that the coordinator's own identity can be used; warnings in words.
 
         Raises:
-            InputError: a key that others can read, or a certificate that is not valid.
+            InputError: a key that others can read or that is another one's, or a certificate that is not
+                valid.
             IntegrityError: the certificate is not the authority's.
         """
-        check_private(self.folder / "server.key")
         server = load_certificate(self.folder / "server.crt")
         require_issued(server, self.certificate, "the coordinator's")
+        if self._load("server.key").public_key() != server.public_key():
+            raise InputError(
+                f"{self.folder}: server.key is not the key of server.crt; put the right one back"
+            )
         warnings = []
         for whose, certificate in (("the authority's", self.certificate), ("the coordinator's", server)):
             require_valid(certificate, whose)
             if days_left(certificate) < WARN_DAYS:
                 warnings.append(f"{whose} certificate expires in {days_left(certificate)} days")
         return warnings
+
+    def require_terms(self, digest: str) -> None:
+        """Hospitals were admitted to one study; another one under the same keys would be refused by all.
+
+        Raises:
+            InputError: the keys were made for other terms.
+        """
+        if read_terms(self.study["terms"]).digest != digest:
+            raise InputError(
+                f"the study is not the one that {self.folder} was made for; its hospitals would refuse it: "
+                "make the keys of this study in another folder"
+            )
 
     @property
     def fingerprint(self) -> str:
@@ -203,19 +222,24 @@ class Authority:
         Raises:
             InputError: others can read it, or it is no such key.
         """
-        path = self.folder / "ledger.key"
-        check_private(path)
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
+        key = self._load("ledger.key")
         if not isinstance(key, Ed25519PrivateKey):
-            raise InputError(f"{path}: not a key of `pate-fed study init`")
+            raise InputError(f"{self.folder / 'ledger.key'}: not a key of `pate-fed study init`")
         return key
 
     def _key(self) -> ec.EllipticCurvePrivateKey:
-        check_private(self.folder / "ca.key")
-        key = serialization.load_pem_private_key((self.folder / "ca.key").read_bytes(), None)
+        key = self._load("ca.key")
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise InputError(f"{self.folder / 'ca.key'}: not a key of `pate-fed study init`")
         return key
+
+    def _load(self, name: str) -> PrivateKeyTypes:
+        path = self.folder / name
+        check_private(path)
+        try:
+            return serialization.load_pem_private_key(path.read_bytes(), None)
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            raise InputError(f"{path}: not a key of `pate-fed study init`") from error
 
 
 def _pem(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:

@@ -19,6 +19,7 @@ __all__ = [
     "days_left",
     "fingerprint",
     "issue",
+    "issued_at",
     "load_certificate",
     "name_of",
     "read_certificate",
@@ -154,6 +155,11 @@ def require_valid(certificate: Certificate, whose: str) -> None:
         raise InputError(
             f"{whose} certificate is valid from {start} on: is this machine's clock ({now.date()}) right?"
         )
+
+
+def issued_at(certificate: Certificate) -> datetime:
+    """When it was made, by the clock of the study's authority."""
+    return certificate.not_valid_before_utc + _EARLY
 
 
 def days_left(certificate: Certificate) -> int:
