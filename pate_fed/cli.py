@@ -16,6 +16,7 @@ from pate_fed import __version__
 from pate_fed.arguments import Parser, print_lines
 from pate_fed.cli_hospitals import add_hospital_commands
 from pate_fed.cli_label_dp import add_label_dp_command
+from pate_fed.doctor import add_doctor_command
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.launch import INTERRUPTED, terminating
 
@@ -265,6 +266,7 @@ def _parser() -> Parser:
     _add_audit(commands)
     _add_ledger(commands)
     add_hospital_commands(commands)
+    add_doctor_command(commands)
     add_label_dp_command(commands)
     _add_reproduce(commands)
     predict = commands.add_parser("predict", help="a student's classes for images or rows in files")
