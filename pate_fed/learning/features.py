@@ -37,6 +37,7 @@ __all__ = [
 
 CELLS, BINS = (3, 5), 6  # measured on Fashion-MNIST: both sizes together are worth a point over 4 alone
 CLIP, FLOOR = 0.3, 0.1  # of a normalised value; the energy below which a block counts as flat
+FLAT = 1e-30  # steepness below which there is no direction; 8-bit pixels differ by far more
 PIXELS = 0.7  # weight of the smoothed pixels
 USUAL = 32  # pixels of the shorter side; larger images are first averaged down to about so many
 DIMENSIONS, WHITENING = 120, 0.2  # 80 to 150 and 0 to 0.3 are alike
@@ -69,7 +70,8 @@ def oriented_histograms(x: Tensor, cell: int) -> Tensor:
     across = padded[:, :, 1:-1, 2:] - padded[:, :, 1:-1, :-2]  # (n, 1, H, W)
     down = padded[:, :, 2:, 1:-1] - padded[:, :, :-2, 1:-1]
     steepness = across.square() + down.square()
-    size, flat = _root(steepness), steepness == 0
+    flat = steepness < FLAT
+    size = _root(torch.where(flat, 0.0, steepness))
     angle = torch.atan2(torch.where(flat, 0.0, down), torch.where(flat, 1.0, across))
     turn = torch.remainder(angle, torch.pi) * (BINS / torch.pi)  # 0 to BINS, a circle
     cells = []

@@ -42,6 +42,17 @@ def test_flat_and_black_places_have_a_finite_slope(image: str) -> None:
         assert not x.grad.any()
 
 
+@pytest.mark.parametrize("cell", [3, 5])
+def test_the_slope_is_finite_at_pixels_of_every_size(cell: int) -> None:
+    """Generators end in a sigmoid, which comes as near to black as a float can: there 1/steepness is none."""
+    stream = torch.Generator().manual_seed(1)
+    size = 10.0 ** (-48 * torch.rand(200, 1, 1, 1, generator=stream, dtype=torch.float64))
+    spread = torch.rand(200, 1, 12, 12, generator=stream, dtype=torch.float64)
+    x = (size * spread).float().requires_grad_(True)
+    oriented_histograms(x, cell).sum().backward()  # type: ignore[no-untyped-call]
+    assert x.grad is not None and bool(torch.isfinite(x.grad * x.detach()).all())
+
+
 @pytest.mark.parametrize("name", ["supervised", "gan", "co-teaching", "pate+", "pate++", "vat"])
 def test_every_student_learns_on_the_encoder(stripes: MakeStripes, tmp_path: Path, name: str) -> None:
     images, truth = stripes(200)
