@@ -13,6 +13,7 @@ from clients.journal import Journal
 from clients.masked import SUM_FOLDER, MaskedStep, enrol, is_sound, refusal_for
 from clients.site import Site
 from clients.teaching import count_votes, teacher_paths, train_missing
+from pate_fed.data import repeated_inputs
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.protocol import (
@@ -143,9 +144,12 @@ class Hospital(House):
             return Refusal.TERMS
         if request.purpose == EVALUATION and (not self._site.simulated or self._terms().adds_noise):
             return Refusal.POLICY
-        pool = len(self._site.dataset.public_images)
+        dataset = self._site.dataset
+        pool = len(dataset.public_images)
         if request.purpose not in (RELEASE, EVALUATION) or not _is_batch(request.index, pool):
             return Refusal.MALFORMED
+        if request.purpose == RELEASE and repeated_inputs(dataset)[request.index].any():
+            return Refusal.REPEATED  # the same input has another place in the pool, and is asked about there
         if self.journal.claimed(request.content_digest):
             return None  # counted already; whether it may be answered is another question
         answered = self.journal.answered()

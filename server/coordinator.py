@@ -18,7 +18,7 @@ import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from pate_fed.data import Dataset
+from pate_fed.data import Dataset, repeated_inputs
 from pate_fed.errors import InputError
 from pate_fed.privacy import Ledger
 from pate_fed.protocol import EVALUATION, RELEASE, Record, TeachRequest, Terms, VoteRequest
@@ -118,6 +118,7 @@ class Course:
             pool=dataset.num_queries,
             against=make_interactive(terms),
             learn=self._learn_of_pool,
+            repeated=repeated_inputs(dataset)[: dataset.num_queries],
         )
         self.found = self._found_before()
 
@@ -242,7 +243,9 @@ class Course:
         self._log.write(Release(batch=batch, asked=asked, answered=answered, epsilon=epsilon))
 
     def _batch_size(self) -> int:
-        return min(self._study.queries.batch_size, self._dataset.num_queries - self._desk.asked)
+        repeated = int(repeated_inputs(self._dataset)[: self._dataset.num_queries].sum())
+        left = self._dataset.num_queries - repeated - self._desk.asked
+        return min(self._study.queries.batch_size, left)
 
     def _keep(
         self,

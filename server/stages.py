@@ -24,6 +24,7 @@ from pate_fed.study import Queries
 __all__ = ["Said", "Stage", "Stages"]
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
 
 _FEW = 50  # queries that are always worth a batch of their own
@@ -58,7 +59,8 @@ class Stages:
     """Where a study with rounds stands. `learn` gives what is said by whoever learnt from some labels.
 
     Its arguments are the round, an index into the public pool and labels, int64 (m,) each. `against` is the
-    mechanism of rounds in which the student is the reference, None where it only chooses.
+    mechanism of rounds in which the student is the reference, None where it only chooses. `repeated` says
+    which of the pool's inputs are the same as an earlier one, bool (pool,): these are not asked about.
     """
 
     def __init__(
@@ -70,10 +72,12 @@ class Stages:
         pool: int,
         against: InteractiveGNMax | None,
         learn: Callable[[int, Ints, Ints], Said],
+        repeated: Bools | None = None,
     ) -> None:
         self._queries, self._ledger, self._folder = queries, ledger, folder
         self._pool, self._against, self._learn = pool, against, learn
         self._rounds = queries.rounds or 1
+        self._repeated = np.zeros(pool, dtype=np.bool_) if repeated is None else repeated
         self._stages: dict[int, Stage] = {}
 
     @property
@@ -110,13 +114,13 @@ class Stages:
         return min(most)
 
     def choose(self, size: int) -> Ints:
-        """The next `size` queries, places in the public pool; each is asked once in a study."""
+        """The next `size` queries, places in the public pool; each input is asked about once in a study."""
         stage, strategy = self.current(), self._queries.strategy
         done, _, _ = self._ledger.released()
         order = np.arange(self._pool, dtype=np.int64)
         if stage.said is not None:
             order = choose_order(strategy, stage.said.scores[: self._pool])
-        chosen: Ints = order[~np.isin(order, done)][:size]
+        chosen: Ints = order[~np.isin(order, done) & ~self._repeated[order]][:size]
         return chosen
 
     def predictions(self, index: Ints) -> Floats | None:

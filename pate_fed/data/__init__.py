@@ -5,7 +5,7 @@ of files in the user's cache, so that many processes share one copy. Importing t
 nothing heavier.
 """
 
-from pate_fed.data.dataset import DATASETS, Dataset, load_dataset, pool_digest
+from pate_fed.data.dataset import DATASETS, Dataset, load_dataset, pool_digest, repeated_inputs
 from pate_fed.data.files import Kind, dataset_from_files, read_pool, read_records
 from pate_fed.data.partition import partition, split_among_teachers, split_by_patient
 from pate_fed.data.preview import contact_sheet
@@ -26,6 +26,7 @@ __all__ = [
     "pool_digest",
     "read_pool",
     "read_records",
+    "repeated_inputs",
     "split_among_teachers",
     "split_by_patient",
 ]

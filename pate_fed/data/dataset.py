@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from pate_fed.data.cache import MANIFEST, build_once, cache_root
 from pate_fed.data.settings import GlyphSettings
 from pate_fed.errors import InputError
 
-__all__ = ["DATASETS", "Dataset", "Parts", "load_dataset", "pool_digest"]
+__all__ = ["DATASETS", "Dataset", "Parts", "load_dataset", "pool_digest", "repeated_inputs"]
 
 DATASETS: tuple[str, ...] = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10")
 
@@ -173,3 +174,22 @@ def pool_digest(images: NDArray[Any]) -> str:
     for start in range(0, len(images), 1024):
         digest.update(np.ascontiguousarray(images[start : start + 1024]).tobytes())
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def repeated_inputs(dataset: Dataset) -> NDArray[np.bool_]:
+    """Which public inputs are the same as one before them: bool (public,), read-only.
+
+    Only the first of them is asked about. The answers to two would be two sums of the same votes, and if a
+    hospital was in one sum alone, their difference would be its own vote, masks or not.
+    """
+    images, seen = dataset.public_images, set[bytes]()
+    if images.dtype == np.float64:
+        images = np.where(np.isnan(images), np.nan, images) + 0.0  # one NaN, one zero
+    repeated = np.zeros(len(images), dtype=np.bool_)
+    for place, image in enumerate(images):
+        digest = sha256(np.ascontiguousarray(image).tobytes()).digest()
+        repeated[place] = digest in seen
+        seen.add(digest)
+    repeated.setflags(write=False)
+    return repeated

@@ -13,11 +13,12 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
+import clients.site  # noqa: E402
 from clients.hospital import Hospital  # noqa: E402
 from clients.local import LocalSettings, RehearsingSite  # noqa: E402
 from clients.masked import is_sound  # noqa: E402
 from clients.site import Site  # noqa: E402
-from pate_fed.data import GlyphSettings  # noqa: E402
+from pate_fed.data import GlyphSettings, pool_digest  # noqa: E402
 from pate_fed.errors import IntegrityError  # noqa: E402
 from pate_fed.learning import TeacherSettings  # noqa: E402
 from pate_fed.protocol import (  # noqa: E402
@@ -226,6 +227,26 @@ def test_two_batches_about_one_question_give_one_vector(federation: Federation) 
     requests = [batch.mask_requests() for batch in batches]
     assert federation.send(0, first, requests[0]["p0"]).kind == "sum.masked"
     assert _code(federation.send(0, second, requests[1]["p0"])) == "BATCH_REPEATED"
+
+
+def test_an_input_that_is_in_the_pool_twice_is_answered_about_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Summed again without hospital 0, its difference to the first sum would be that hospital's own votes."""
+    dataset = _site(MASKED, tmp_path, 0).dataset
+    images = np.array(dataset.public_images)
+    images[7] = images[3]
+    twice = replace(dataset, public_images=images, pool_digest=pool_digest(images))
+    monkeypatch.setattr(clients.site, "_dataset", lambda study: twice)
+    monkeypatch.setattr(clients.site, "_pool_digest", lambda study: twice.pool_digest)
+    federation = Federation(MASKED, tmp_path)
+    federation.close()
+    federation.total(federation.question([3, 1]))
+    again = federation.question([7, 2], batch=1)
+    batch = federation.open(again)
+    for number in range(1, PARTIES):
+        assert _code(federation.send(number, again, batch.opening)) == "REPEATED"
+    assert federation.total(federation.question([2], batch=2)).sum() == PARTIES * 2
 
 
 def test_a_batch_is_tied_to_its_question(federation: Federation) -> None:
