@@ -41,7 +41,7 @@ class CoordinatorSide:
         count = 0 if self._study is None else self._study.parties.num_clients
         what = f"a coordinator of {count} hospitals" if count else "a coordinator"
         place = Path(self._given.run_dir or "runs")
-        return Load(what=what, bytes=_MEMORY, files=_FILES + count, places=(place,))
+        return Load(what=what, bytes=_MEMORY, files=_FILES + count, places=lambda: (place,))
 
     def rows(self) -> Iterator[Row]:
         """One check after another; later ones know what earlier ones have read."""

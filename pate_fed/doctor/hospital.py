@@ -46,7 +46,7 @@ class HospitalSide:
     @property
     def load(self) -> Load:
         """What a hospital's processes take."""
-        return Load(what="a hospital", bytes=_MEMORY, files=_FILES, places=(self._state,))
+        return Load(what="a hospital", bytes=_MEMORY, files=_FILES, places=lambda: (self._state,))
 
     @property
     def _name(self) -> str:

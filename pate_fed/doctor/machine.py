@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +25,7 @@ import numpy as np
 import pate_fed
 from pate_fed.doctor.rows import Good, Row, look
 from pate_fed.errors import IntegrityError, PateFedError
+from pate_fed.launch import check_writable
 
 __all__ = ["Load", "rows_of_machine", "simulation"]
 
@@ -37,18 +38,18 @@ _CLOCK_UNSET = 5  # TIME_ERROR of adjtimex(2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What will run here: `what` in words, `bytes` of memory and `files` open at once, `places` on disk."""
+    """What will run here: `what` in words, `bytes` of memory, `files` open at once, `places` on disk."""
 
     what: str
     bytes: float
     files: int
-    places: tuple[Path, ...]
+    places: Callable[[], Sequence[Path]]
 
 
 def rows_of_machine(load: Load) -> Iterator[Row]:
     """What every study needs of a machine, quick checks first."""
     yield from look("libraries", _libraries)
-    yield from look("disk", partial(_disk, load.places))
+    yield from look("disk", partial(_disk, load))
     yield from look("permissions", _permissions)
     yield from look("open files", partial(_open_files, load))
     yield from look("memory", partial(_memory, load))
@@ -68,7 +69,7 @@ def simulation() -> Load:
         what="a simulation",
         bytes=1.7e9 + 0.55e9 * len(os.sched_getaffinity(0)),
         files=1024,
-        places=(Path("runs"), Path(tempfile.gettempdir()), cache_root()),
+        places=lambda: (Path("runs"), Path(tempfile.gettempdir()), cache_root()),
     )
 
 
@@ -106,9 +107,11 @@ def _libraries() -> Good:
     return Good(said=f"pate_fed {own.version}, Python {python}, {len(needed)} libraries of fitting versions")
 
 
-def _disk(places: Sequence[Path]) -> Good:
+def _disk(load: Load) -> Good:
     seen: dict[int, tuple[Path, int]] = {}
-    for place in map(_nearest, places):
+    for wanted in load.places():
+        check_writable(wanted, option="folder")
+        place = _nearest(wanted)
         seen.setdefault(place.stat().st_dev, (place, shutil.disk_usage(place).free))
     for place, free in seen.values():
         if free < _LEAST_ROOM:
@@ -239,9 +242,18 @@ def _flower() -> Good:
     from pate_fed.flower.processes import version_of
 
     prepare_environment()
+    if _temporary() is None:
+        return Good(said="", warnings=("not started: no folder holds temporary files, set TMPDIR to one",))
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(_FLOWER)) as aside:
         versions = list(aside.map(lambda name: version_of(name, home=Path(folder)), _FLOWER))
     return Good(said=f"SuperLink and SuperNode start (Flower {versions[0]})")
+
+
+def _temporary() -> str | None:
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        return None
 
 
 def _gpu() -> Good:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+import warnings
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -93,7 +94,7 @@ def _rows(ask: Any) -> list[Row]:
 
 
 def _load(**values: Any) -> Load:
-    return Load(**{"what": "a study", "bytes": 1.0, "files": 1, "places": (), **values})
+    return Load(**{"what": "a study", "bytes": 1.0, "files": 1, "places": tuple, **values})
 
 
 def test_too_small_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,9 +104,44 @@ def test_too_small_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert row.result == WARNING and "end other programs" in row.said
     for free, result, code in ((10**6, PROBLEM, 6), (10**8, WARNING, 0), (10**12, "ok", 0)):
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
-        (row,) = _rows(partial(machine._disk, (tmp_path / "not" / "yet",)))
+        (row,) = _rows(partial(machine._disk, _load(places=lambda: (tmp_path / "not" / "yet",))))
         assert (row.result, row.exit_code) == (result, code)
         assert str(tmp_path) in row.said
+
+
+def test_a_folder_that_cannot_be_written_and_none_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    (row,) = _rows(partial(machine._disk, _load(places=lambda: (tmp_path / "file" / "runs",))))
+    assert (row.result, row.exit_code) == (PROBLEM, 2) and "cannot be written" in row.said
+
+    def nowhere() -> str:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr("tempfile.gettempdir", nowhere)
+    (row,) = _rows(machine._flower)
+    assert row.result == WARNING and "TMPDIR" in row.said
+    (row,) = _rows(partial(machine._disk, machine.simulation()))
+    assert (row.result, row.exit_code) == (PROBLEM, 1) and "temporary directory" in row.said
+
+
+def test_a_gpu_that_torch_sees_and_one_that_it_cannot_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    def old_driver() -> bool:
+        warnings.warn("the NVIDIA driver is too old", UserWarning, stacklevel=1)
+        return False
+
+    monkeypatch.setattr(torch.cuda, "is_available", old_driver)
+    (row,) = _rows(machine._gpu)
+    assert row.result == WARNING and "driver is too old" in row.said
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "NVIDIA H200")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (139 * 10**9, 150 * 10**9))
+    (row,) = _rows(machine._gpu)
+    assert row.result == "ok" and "NVIDIA H200 (139.0 GB free)" in row.said
 
 
 @pytest.mark.parametrize(
