@@ -200,8 +200,18 @@ def _free_path(name: str) -> Path:
     return next(each for each in itertools.chain([path], others) if not each.exists())
 
 
-def nothing_spent(status: str, *, as_json: bool) -> str:
-    """The outcome line of a command that ended before anything was asked."""
+def nothing_spent(status: str, reason: str, *, as_json: bool) -> str:
+    """The outcome line of a command that ended before anything was asked; its JSON has every run's keys."""
     if as_json:
-        return json.dumps({"status": status, "epsilon": 0.0, "labels": 0, "report": None})
+        values = {
+            "status": status,
+            "reason": reason,
+            "epsilon": 0.0,
+            "delta": None,
+            "unit": None,
+            "labels": 0,
+            "accuracy": None,
+            "report": None,
+        }
+        return json.dumps(values, ensure_ascii=False)
     return f"{status.upper()}  ε=0 δ=- unit=- labels=0 accuracy=- report=-"

@@ -44,10 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _Launch(arguments, stop).run(started)
     except PateFedError as error:
         print(f"error: {error}", file=sys.stderr)
-        print(nothing_spent("failed", as_json=as_json))
+        print(nothing_spent("failed", str(error), as_json=as_json))
         return error.exit_code
     except KeyboardInterrupt:  # before the study began; then `interruptible` hears it
-        print(nothing_spent("aborted", as_json=as_json))
+        print(nothing_spent("aborted", "interrupted; nothing was asked", as_json=as_json))
         return INTERRUPTED
 
 

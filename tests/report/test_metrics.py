@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pate_fed.errors import InputError
+from pate_fed.launch import nothing_spent
 from pate_fed.report import (
     Accuracy,
     Outcome,
@@ -140,6 +141,9 @@ def test_the_outcome_as_json_has_the_same_fields(run_result: RunResult) -> None:
     assert values["status"] == "success" and values["report"] == "r/report.html"
     assert values["labels"] == run_result.queries_answered
     assert values["epsilon"] >= run_result.releases[-1].epsilon
+    nothing = json.loads(nothing_spent("failed", "δ is missing", as_json=True))
+    assert list(nothing) == list(values)
+    assert (nothing["reason"], nothing["epsilon"], nothing["delta"]) == ("δ is missing", 0, None)
 
 
 def test_writing_replaces_at_once_and_leaves_nothing_else(run_result: RunResult, tmp_path: Path) -> None:
