@@ -37,7 +37,7 @@ from pate_fed.report import (
 )
 from pate_fed.study import PROCESSES, Study
 from pate_fed.terms_privacy import make_interactive
-from server.exchange import CONNECT_S, Answer, exchange, wait_for_nodes, window_for
+from server.exchange import Answer, exchange, patience_for, wait_for_nodes, window_for
 from server.inflight import InFlight
 from server.kept import KeptTotals
 from server.learning import Learner
@@ -142,8 +142,7 @@ class Course:
         clients, masked = self._terms.num_clients, self._masked
         encoder = encoder_file(self._study, self._dataset)
         with self._timed("teach"), self._progress.phase("teaching", clients) as bar:
-            # Hospitals with processes of their own were waited for before (--wait).
-            patience = 0.0 if self._study.engine.backend == PROCESSES else CONNECT_S
+            patience = patience_for(self._study.engine.backend)
             nodes = wait_for_nodes(grid, count=clients, timeout_s=patience, stop=self._stop)
             members = teach(
                 grid,

@@ -16,16 +16,15 @@ from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.flower.engine import cores
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol import Record, Reply, parse_reply
+from pate_fed.sections import PROCESSES
 from server.returning import Returning
 
-__all__ = ["CONNECT_S", "Answer", "Stopped", "exchange", "wait_for_nodes", "window_for"]
-
-CONNECT_S = 120.0
-"""How long to wait for all parties to be connected."""
+__all__ = ["Answer", "Stopped", "exchange", "patience_for", "wait_for_nodes", "window_for"]
 
 _UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE
 _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 _WINDOW_PER_CORE = 12
+_CONNECT_S = 120.0  # until all simulated parties are there
 _POLL_S = 0.1
 _LOOK_S = 2.0
 _PATIENCE_S = 90.0  # Flower holds a lost node's key for up to 60 s, then the hospital may come back
@@ -64,6 +63,11 @@ def wait_for_nodes(grid: Grid, *, count: int, timeout_s: float, stop: threading.
             raise QuorumError(f"none of {count} hospitals is connected; --wait says how long they have")
         raise QuorumError(f"no party connected within {timeout_s:.0f} s")
     return nodes
+
+
+def patience_for(backend: str) -> float:
+    """Seconds to wait for all parties; separate hospitals were waited for before, by --wait."""
+    return 0.0 if backend == PROCESSES else _CONNECT_S
 
 
 def window_for(backend: str) -> int | None:

@@ -34,7 +34,7 @@ from pate_fed.protocol import (
     VoteRequest,
 )
 from pate_fed.report import Progress
-from server.exchange import CONNECT_S, Answer, Stopped, exchange, wait_for_nodes, window_for
+from server.exchange import Answer, Stopped, exchange, patience_for, wait_for_nodes, window_for
 from server.kept_counts import KeptCounts
 from server.masked import ROUNDS, MaskedRounds
 from server.rounds import Member, admit_party, expect, name_of, require_quorum
@@ -82,7 +82,7 @@ class LabelCoordinator:
     ) -> None:
         self._terms, self._clusters = terms, _NO_CLUSTERS if clusters is None else clusters
         self._progress, self._stop, self._timeout_s = progress, stop, timeout_s
-        self._window = window_for(backend) or _AT_ONCE
+        self._window, self._patience_s = window_for(backend) or _AT_ONCE, patience_for(backend)
         self._names: Mapping[int, str] | None = None
         self._identities: Mapping[str, bytes] | None = None
         self._masked: MaskedRounds | None = None
@@ -163,7 +163,9 @@ class LabelCoordinator:
         if not self.needs_hospitals and self._kept is not None:
             self._take_kept(self._kept)
             return
-        nodes = wait_for_nodes(grid, count=self._terms.num_clients, timeout_s=CONNECT_S, stop=self._stop)
+        nodes = wait_for_nodes(
+            grid, count=self._terms.num_clients, timeout_s=self._patience_s, stop=self._stop
+        )
         if self._terms.secure_sum:
             self._masked = MaskedRounds(
                 self._terms,

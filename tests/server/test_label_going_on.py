@@ -16,7 +16,10 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
+from flwr.clientapp import ClientApp  # noqa: E402
+
 from pate_fed.errors import BudgetError, IntegrityError, QuorumError  # noqa: E402
+from pate_fed.flower.inline import run_inline  # noqa: E402
 from pate_fed.label_dp import PrivateLabels, label_counts  # noqa: E402
 from pate_fed.label_dp.hospitals import Hospitals, Simulated  # noqa: E402
 from pate_fed.report import make_progress  # noqa: E402
@@ -163,13 +166,13 @@ def test_counts_that_were_asked_for_and_lost_are_told_and_not_asked_for_again(
     assert world.counted() == before
 
 
-def _coordinator(world: World, *, counts: bool) -> LabelCoordinator:
+def _coordinator(world: World, *, counts: bool, backend: str = "inline") -> LabelCoordinator:
     given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5 if counts else 0.0}
     given |= {"clusters": CLUSTER, "num_clusters": CLUSTERS} if counts else {}
     return LabelCoordinator(
         world.hospitals._terms_of(**given),
         clusters=CLUSTER if counts else None,
-        backend="inline",
+        backend=backend,
         progress=make_progress(True),
         stop=threading.Event(),
         folder=world.kept if counts else None,
@@ -188,6 +191,19 @@ def test_hospitals_are_told_of_no_cost_where_nothing_can_have_left(
     with pytest.raises(QuorumError, match="0 of 5"):
         made.run(lambda app: place.run(app, made, threading.Event()))
     assert made.verdict().summary == "ε=0 δ=0 unit=label"
+
+
+@pytest.mark.parametrize(
+    ("backend", "words"), [("grpc", "--wait says how long they have"), ("inline", "within 0 s")]
+)
+def test_hospitals_with_processes_were_waited_for_before(
+    backend: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--wait is all the time that they have; only simulated ones, which come at once, are waited for here."""
+    monkeypatch.setattr("server.exchange._CONNECT_S", 0.2)
+    made = _coordinator(World(tmp_path, monkeypatch), counts=False, backend=backend)
+    with pytest.raises(QuorumError, match=words):
+        made.run(lambda app: run_inline(app, ClientApp(), num_nodes=0))
 
 
 def test_a_sum_that_fails_says_what_it_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
