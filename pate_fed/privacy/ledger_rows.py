@@ -290,6 +290,8 @@ def entry_from_row(row: Row) -> Entry:
     """
     if row["kind"] != "charge" or not is_digest(row["batch_digest"]) or row["private"] not in (0, 1):
         raise ValueError("not a charge")
+    if not isinstance(row["epsilon"], float):
+        raise TypeError("an ε is a number")
     event = PrivacyEvent(
         mechanism=mechanism_from_parameters(row["mechanism"], json.loads(row["parameters"])),
         asked=row["asked"],

@@ -199,7 +199,7 @@ def _first(row: Row) -> tuple[LedgerTerms, str | None]:
         if row["kind"] != "terms":
             raise ValueError("not the terms")
         return LedgerTerms.from_dict(body["terms"]), body["public_key"]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise IntegrityError("row 0 does not hold a study's terms") from error
 
 
@@ -258,7 +258,15 @@ def _entry(row: Row, terms: LedgerTerms) -> Entry:
     try:
         entry = entry_from_row(row)
         terms.refuse(entry.event)
-    except (KeyError, TypeError, ValueError, AttributeError, InputError, IntegrityError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        InputError,
+        IntegrityError,
+    ) as error:
         raise IntegrityError(f"row {row['seq']} holds no charge that the terms allow") from error
     return entry
 

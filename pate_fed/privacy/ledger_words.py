@@ -21,6 +21,8 @@ def epsilon_text(epsilon: float, *, digits: int = 4) -> str:
     """ε with so many decimals, rounded up, never down."""
     if not math.isfinite(epsilon):
         return "∞"
+    if epsilon >= 2**53:
+        return str(int(epsilon))  # a float of that size has no decimals
     return str(Decimal(epsilon).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
 
 

@@ -144,8 +144,10 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
 
 
 def short(value: float) -> str:
-    """A small number as people write it: 1e-5 rather than 1e-05."""
-    return f"{value:.3g}".replace("e-0", "e-")
+    """A δ as people write it: 1e-5 rather than 1e-05, in three digits, rounded up as every ε beside it is."""
+    exact = Decimal(repr(float(value)))  # as it was typed, not the float's last digits
+    up = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
+    return f"{float(up):.3g}".replace("e-0", "e-")
 
 
 def _printable(path: Path | None) -> str:

@@ -158,8 +158,8 @@ _UNTOLD = 13.8
 def _factor(epsilon: float) -> str:
     if epsilon > _UNTOLD:
         return "more than a million"
-    factor = math.exp(epsilon)
-    return f"{factor:,.0f}" if factor >= 10 else f"{factor:.1f}"
+    factor = math.exp(epsilon)  # shown as "at most", so rounded up
+    return f"{math.ceil(factor):,}" if factor >= 10 else f"{math.ceil(10 * factor) / 10:.1f}"
 
 
 def protection_lead(result: RunResult) -> str:

@@ -226,6 +226,10 @@ def test_dropped_triggers_are_noticed(plain: Path) -> None:
     ("change", "says"),
     [
         ("UPDATE entries SET epsilon = epsilon / 2 WHERE seq = 2", "row 2 states ε="),
+        ("UPDATE entries SET epsilon = NULL WHERE seq = 2", "row 2 holds no charge"),
+        ("UPDATE entries SET epsilon = 'much' WHERE seq = 2", "row 2 holds no charge"),
+        ("UPDATE entries SET body = printf('%.*c', 100000, '[') WHERE seq = 0", "row 0 does not hold"),
+        ("UPDATE entries SET body = printf('%.*c', 100000, '[') WHERE seq = 3", "row 3 holds no charge"),
         ("UPDATE entries SET asked = 7 WHERE seq = 2", "row 2 released 7 queries"),
         ("UPDATE entries SET answered = 0 WHERE seq = 2", "row 2 charges 0 answers"),
         (
@@ -360,6 +364,7 @@ def test_epsilon_in_text_is_rounded_up() -> None:
     assert epsilon_text(2.0) == "2.0000"
     assert epsilon_text(1e-300) == "0.0001"
     assert epsilon_text(float("inf")) == "∞"
+    assert epsilon_text(1e30) == str(int(1e30))
 
 
 def test_terms_survive_their_own_text() -> None:

@@ -312,6 +312,14 @@ def test_what_was_fixed_beforehand_is_shown(run_result: RunResult, fixed: float 
     assert "none was set" in render_report(run_result)
 
 
+@pytest.mark.parametrize(("epsilon", "factor"), [(3.9, "49.403"), (1.2, "3.3201"), (12.0, "162754.8")])
+def test_a_factor_that_is_a_most_is_rounded_up(run_result: RunResult, epsilon: float, factor: str) -> None:
+    privacy = replace(run_result.outcome.privacy, student=epsilon)
+    page = render_report(replace(run_result, outcome=replace(run_result.outcome, privacy=privacy)))
+    [shown] = re.findall(r"e\^ε = ([\d,.]+), plus", page)
+    assert float(factor) < float(shown.replace(",", "")) < float(factor) + 1
+
+
 def test_a_run_that_was_cut_off_still_keeps_its_promise(run_result: RunResult, tmp_path: Path) -> None:
     with RunLog(tmp_path / "log.jsonl") as log:
         log.write(replace(run_result.study, promised=4.5))

@@ -107,6 +107,15 @@ def test_rounding_up_is_not_rounding_to_the_nearest() -> None:
     assert round_up(math.inf) is round_up(math.nan) is round_up(None) is None
 
 
+def test_a_delta_is_shown_in_three_digits_and_never_below_itself(run_result: RunResult) -> None:
+    for delta, shown in ((1e-5, "1e-5"), (1 / 90_000, "1.12e-5"), (9.996e-6, "1e-5"), (2e-12, "2e-12")):
+        result = replace(run_result, study=replace(run_result.study, delta=delta))
+        assert f"δ={shown} " in outcome_line(result)
+    for delta, shown in ((0.001, "0.001"), (0.5, "0.5"), (0.12341, "0.124")):
+        result = replace(run_result, study=replace(run_result.study, delta=delta))
+        assert f"δ={shown} " in outcome_line(result)
+
+
 def test_metrics_and_line_round_up(run_result: RunResult) -> None:
     privacy = PrivacyFigures(
         student=2.00000001, data_dependent_do_not_publish=1.00000001, sanitised=1.50000001
