@@ -217,10 +217,15 @@ class _Hospital:
     def _check_records(self) -> None:
         """A mistake in the records is found now, rather than when all have come and are asked to train."""
         from pate_fed.identity import read_terms
+        from pate_fed.label_dp.terms import LabelTerms
 
         if self._identity is None or self._arguments.data.startswith(_PART):
             return  # the terms come with the first request
         terms = read_terms(self._identity.admission.terms)
+        if isinstance(terms, LabelTerms):
+            site = importlib.import_module("clients.label_site")
+            pool, classes = terms.pool_size, terms.num_classes
+            site.read_own_labels(Path(self._arguments.data), pool_size=pool, num_classes=classes)
         if isinstance(terms, Terms):
             local = importlib.import_module("clients.local")
             kind, teachers = local.kind_of(terms), terms.teachers_per_client

@@ -146,8 +146,10 @@ class CoordinatorSide:
             said += f"; the noise of {honest} of them is counted on"
         if able is not None and able < least:
             raise QuorumError(f"{said}, but {able} can connect: admit {least - able} more before the study")
-        fewer = f"{said}; {able} can connect: admit the others, or none of the {able} may be missing by much"
-        return Good(said=said, warnings=(fewer,) if able is not None and able < count else ())
+        if able is None or able >= count:
+            return Good(said=said)
+        spare = f"so {able - least} of these may fail" if able > least else "so none of these may fail"
+        return Good(said=said, warnings=(f"{said}; {able} can connect so far, {spare}: admit the others",))
 
     def _check_address(self) -> Good:
         known = None if self._authority is None else str(self._authority.study["address"])

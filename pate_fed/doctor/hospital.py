@@ -71,7 +71,8 @@ class HospitalSide:
             yield from self._records()
         if given.pool is not None:
             yield from look("pool", self._check_pool)
-        yield from look("state", self._check_state)
+        if (given.hospital, given.tls_dir, given.state_dir) != (None, None, None):
+            yield from look("state", self._check_state)
         if given.server is not None:
             yield from self._way()
 
@@ -96,9 +97,8 @@ class HospitalSide:
             check_name(given.hospital)
         if given.tls_dir is None:
             return Good(said=f"{given.hospital}, no key or admission given")
-        found = Identity.open(Path(given.tls_dir))
+        self._identity = found = Identity.open(Path(given.tls_dir))  # its terms are read even where keys fail
         warnings = found.check(given.hospital or found.admission.hospital)
-        self._identity = found
         certificate = read_certificate(found.admission.certificate.encode(), "the admission")
         behind = (issued_at(certificate) - datetime.now(UTC)).total_seconds()
         if behind > _LATE_S:
@@ -115,6 +115,7 @@ class HospitalSide:
     def _check_terms(self) -> Good:
         assert self._identity is not None
         text = self._identity.admission.terms
+        _ = self._identity.admission.terms_digest  # refuses what the authority did not sign
         words = cost_in_words(text)
         found = read_terms(text)
         assert isinstance(found, Terms | LabelTerms)
@@ -156,7 +157,8 @@ class HospitalSide:
         elif self._terms is None and self._given.config is not None:
             self._wanted = Wanted.of(Path(self._given.config))
         elif self._terms is None:
-            words = f"{path} is there, but not how the study wants it: give --tls-dir or --config too"
+            cure = "mend the identity" if self._given.tls_dir else "give --tls-dir or --config too"
+            words = f"{path} is there, but nothing says how the study reads it: {cure}"
             return Good(said="", warnings=(words,))
         return Good(said=f"{path}, read as {'the terms say' if self._terms else self._given.config}")
 

@@ -9,6 +9,8 @@ import pytest
 
 from pate_fed.client import main
 from pate_fed.demo import make_demo
+from pate_fed.identity import Authority, Identity, make_request
+from pate_fed.label_dp.terms import LabelTerms
 
 
 def _semicolons(text: str) -> str:
@@ -50,3 +52,29 @@ def test_records_that_cannot_be_used_connect_to_nobody(
     assert f"error: {records}" in shown.err and words in shown.err
     assert "connecting" not in shown.err
     assert shown.out == "FAILED  hospital=north wrong input\n"
+
+
+def test_labels_that_cannot_be_used_connect_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATE_FED_SITE", "")
+    terms = LabelTerms(
+        study="s",
+        mechanism="randres",
+        num_classes=3,
+        pool_size=50,
+        pool_digest="00" * 32,
+        num_clients=3,
+        least_clients=2,
+        epsilon=1.0,
+        delta=0.0,
+    )
+    authority = Authority.init(tmp_path / "ca", address="127.0.0.1:9", terms=terms.to_json(), days=90)
+    authority.admit(make_request(tmp_path / "own", "north"), days=90).write(tmp_path / "north.admission")
+    Identity.accept(tmp_path / "own", tmp_path / "north.admission")
+    labels = tmp_path / "labels.csv"
+    labels.write_text("index,label\n4,0\n99,2\n")
+    options = ["--hospital", "north", "--data", str(labels), "--tls-dir", str(tmp_path / "own")]
+    assert main([*options, "--state-dir", str(tmp_path / "state")]) == 2
+    shown = capsys.readouterr()
+    assert "be from 0 to 49" in shown.err and "connecting" not in shown.err

@@ -88,7 +88,7 @@ def test_a_port_that_is_taken_or_another_than_hospitals_were_told(site: Any) -> 
 def test_hospitals_that_are_missing_or_cannot_connect(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _revoke(site.folder, "west")
     row = site.coordinator(*STUDY)["quorum"]
-    assert row.result == WARNING and "3 can connect" in row.said
+    assert row.result == WARNING and "3 can connect so far, so none of these may fail" in row.said
     authority = Authority(Path("authority"))
     from datetime import UTC, datetime, timedelta
 

@@ -128,10 +128,23 @@ def test_a_fault_is_named_with_its_cure(
     assert site.snapshot() == before
 
 
+def test_one_fault_hides_no_other(site: Any, serve: Any) -> None:
+    (site.folder / "identity-north" / "sum.key").chmod(0o644)
+    found = site.hospital(*NORTH, "--server", f"127.0.0.1:{serve(*SERVER)}")
+    assert [check for check, row in found.items() if row.result != "ok"] == ["identity"]
+    assert "records" in found and "TLS" in found
+    admission = site.folder / "identity-north" / "admission.json"
+    admission.write_text(admission.read_text().replace("breast-cancer", "another"))
+    found = site.hospital(*NORTH)
+    assert (found["terms"].result, found["terms"].exit_code) == (PROBLEM, 6)
+    assert "not signed by the study's authority" in found["terms"].said
+    assert found["data"].result == WARNING and "mend the identity" in found["data"].said
+
+
 def test_the_pool_that_is_meant_and_a_rehearsal(site: Any) -> None:
     assert site.hospital(*NORTH, "--pool", "pool.csv")["pool"].result == "ok"
     found = site.hospital("--data", "part:0")
-    assert list(found) == ["data", "state"]
+    assert list(found) == ["data"]
     row = site.hospital("--data", "north.csv")["data"]
     assert row.result == WARNING and "--tls-dir or --config" in row.said
     found = site.hospital("--data", "north.csv", "--config", "study.toml")
