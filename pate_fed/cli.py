@@ -240,7 +240,9 @@ def _predict(arguments: argparse.Namespace) -> int:
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:
-    from pate_fed.reproduce import Reproduction, reproduce
+    from pate_fed.reproduce import Reproduction, reproduce, usual_workers
+
+    name, workers = arguments.name, arguments.workers
 
     plan = Reproduction(
         data_dir=None if arguments.data_dir is None else Path(arguments.data_dir),
@@ -250,8 +252,9 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         tables=None if arguments.tables is None else tuple(arguments.tables),
         device=arguments.device,
         totals=None if arguments.totals is None else Path(arguments.totals),
+        workers=usual_workers(name, arguments.device) if workers is None else workers,
     )
-    for line in reproduce(arguments.name, plan, on_progress=lambda line: print(line, file=sys.stderr)):
+    for line in reproduce(name, plan, on_progress=lambda line: print(line, file=sys.stderr)):
         print(line)
     print(f"wrote {arguments.out}")
     return 0
@@ -372,6 +375,13 @@ def _add_reproduce(commands: argparse._SubParsersAction[Parser]) -> None:
         "fashion-mnist-threshold, interactive-gnmax, pate-2017-questions",
     )
     again.add_argument("--device", default="cpu", metavar="NAME", help="cpu (default), cuda or auto")
+    again.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="students trained side by side (default one a core, at most 8; on a GPU 1): "
+        "pate++-fashion-mnist, pate++-mnist-votes, fashion-mnist-frontier, pate-2017-mnist",
+    )
     again.set_defaults(run=_reproduce)
 
 

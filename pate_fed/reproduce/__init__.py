@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pate_fed.errors import InputError
+from pate_fed.learning import resolve_device
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
 from pate_fed.reproduce.frontier import reproduce_frontier
 from pate_fed.reproduce.glyph_scale import reproduce_glyph
@@ -16,18 +17,26 @@ from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.questions import reproduce_questions
 from pate_fed.reproduce.tables import proposition2_epsilon, proposition2_sigma, reproduce_tables
 from pate_fed.reproduce.threshold import reproduce_threshold
+from pate_fed.reproduce.workers import cores
 
-__all__ = ["REPRODUCTIONS", "Reproduction", "proposition2_epsilon", "proposition2_sigma", "reproduce"]
+__all__ = [
+    "REPRODUCTIONS",
+    "Reproduction",
+    "proposition2_epsilon",
+    "proposition2_sigma",
+    "reproduce",
+    "usual_workers",
+]
 
 # What each takes of the options that not all of them take.
 _OPTIONS: dict[str, frozenset[str]] = {
-    "pate++-fashion-mnist": frozenset({"--paper", "--seeds", "--tables", "--totals"}),
-    "pate++-mnist-votes": frozenset({"--seeds", "--totals"}),
-    "fashion-mnist-frontier": frozenset({"--seeds"}),
+    "pate++-fashion-mnist": frozenset({"--paper", "--seeds", "--tables", "--totals", "--workers"}),
+    "pate++-mnist-votes": frozenset({"--seeds", "--totals", "--workers"}),
+    "fashion-mnist-frontier": frozenset({"--seeds", "--workers"}),
     "fashion-mnist-threshold": frozenset({"--seeds", "--totals"}),
     "interactive-gnmax": frozenset({"--seeds", "--totals"}),
     "scalable-glyph": frozenset(),
-    "pate-2017-mnist": frozenset({"--paper", "--seeds"}),
+    "pate-2017-mnist": frozenset({"--paper", "--seeds", "--workers"}),
     "pate-2017-questions": frozenset({"--seeds", "--totals"}),
     "pate-2017-adult": frozenset({"--seeds"}),
     "pate-2017-diabetes": frozenset({"--seeds"}),
@@ -47,6 +56,13 @@ _MAKERS: dict[str, Callable[[Reproduction, Callable[[str], None]], list[str]]] =
     "label-dp-fashion-mnist": reproduce_label_dp,
 }
 REPRODUCTIONS: tuple[str, ...] = tuple(_MAKERS)
+
+
+def usual_workers(name: str, device: str) -> int:
+    """The processes that `name` takes where nobody says how many: one a core, on a GPU one."""
+    if "--workers" not in _OPTIONS.get(name, ()) or resolve_device(device) != "cpu":
+        return 1
+    return cores()
 
 
 def reproduce(

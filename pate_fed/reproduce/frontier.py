@@ -12,9 +12,9 @@ deep-cnn, is not among them: 250 of it are hours of a GPU; `pate++-fashion-mnist
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from pate_fed.reproduce.pictures import draw_panels
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import append_row, bind_rows, read_rows
 from pate_fed.reproduce.votes import TRAINED, inputs_of, teachers_totals
+from pate_fed.reproduce.workers import as_ready
 
 __all__ = ["LABELS", "FrontierRun", "reproduce_frontier", "sigma_for"]
 
@@ -96,22 +97,25 @@ def reproduce_frontier(plan: Reproduction, say: Callable[[str], None]) -> list[s
     def totals_of(teacher: str) -> NDArray[np.int64]:
         return teachers_totals(dataset, path=kept[teacher], teacher=teacher, device=plan.device, say=say)
 
-    known = {f"totals of {each}": totals_of(each) for each in TEACHERS if kept[each].exists()}
-    bind_rows(path, inputs_of(plan, dataset, known))
+    totals = {each: totals_of(each) for each in TEACHERS if kept[each].exists()}
+    _bind(path, plan, dataset, totals)
     runs = read_rows(path, FrontierRun)
     done = {(run.teacher, run.student, run.epsilon, run.seed) for run in runs}
-    for teacher, student, epsilon, seed in _tasks(plan.seeds):
-        if (teacher, student, epsilon, seed) not in done:
-            if f"totals of {teacher}" not in known:
-                known[f"totals of {teacher}"] = totals_of(teacher)
-                bind_rows(path, inputs_of(plan, dataset, known))
-            totals = known[f"totals of {teacher}"]
-            runs.append(_train(plan, dataset, totals, (teacher, student, epsilon, seed)))
-            append_row(path, runs[-1])
-            say(f"{teacher}, {student}, ε {epsilon:g}, seed {seed}: {100 * runs[-1].accuracy:.1f} %")
-            if student in SLOW_STUDENTS:
-                _write(plan, runs)  # the whole takes hours: what there is can be looked at
+    todo = [task for task in _tasks(plan.seeds) if task not in done]
+    totals |= {each: totals_of(each) for each in sorted({task[0] for task in todo} - set(totals))}
+    _bind(path, plan, dataset, totals)
+    for run in as_ready(partial(_train, plan, dataset, totals), todo, workers=plan.workers):
+        runs.append(run)
+        append_row(path, run)
+        say(f"{run.teacher}, {run.student}, ε {run.epsilon:g}, seed {run.seed}: {100 * run.accuracy:.1f} %")
+        if run.student in SLOW_STUDENTS:
+            _write(plan, runs)  # the whole takes hours: what there is can be looked at
     return _write(plan, runs)
+
+
+def _bind(path: Path, plan: Reproduction, dataset: Dataset, totals: Mapping[str, NDArray[np.int64]]) -> None:
+    known = {f"totals of {teacher}": of_teacher for teacher, of_teacher in totals.items()}
+    bind_rows(path, inputs_of(plan, dataset, known))
 
 
 def _write(plan: Reproduction, runs: list[FrontierRun]) -> list[str]:
@@ -136,11 +140,15 @@ def _tasks(seeds: int) -> Iterator[tuple[str, str, float, int]]:
 
 
 def _train(
-    plan: Reproduction, dataset: Dataset, totals: NDArray[np.int64], task: tuple[str, str, float, int]
+    plan: Reproduction,
+    dataset: Dataset,
+    of_teachers: Mapping[str, NDArray[np.int64]],
+    task: tuple[str, str, float, int],
 ) -> FrontierRun:
     from pate_fed.privacy import GNMax, SeededNoise
 
     teacher, student, epsilon, seed = task
+    totals = of_teachers[teacher]
     labels = min(LABELS[epsilon], len(totals))
     sigma = sigma_for(labels=labels, epsilon=epsilon)
     mechanism = GNMax(num_teachers=int(totals[0].sum()), num_classes=totals.shape[1], sigma=sigma)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import append_row, bind_rows, read_rows, write_rows
 from pate_fed.reproduce.votes import TRAINED, inputs_of, read_totals
+from pate_fed.reproduce.workers import as_ready
 
 __all__ = ["reproduce_mnist"]
 
@@ -65,13 +67,13 @@ def reproduce_mnist(plan: Reproduction, say: Callable[[str], None]) -> list[str]
     bind_rows(path, inputs_of(plan, dataset, {"totals": totals}))
     runs = read_rows(path, MnistRun)
     done = {(run.student, run.labels, run.seed) for run in runs}
-    for student, labels, seed in _tasks(plan.seeds):
-        if (student, labels, seed) not in done:
-            runs.append(_train(plan, dataset, totals, student, labels, seed))
-            append_row(path, runs[-1])
-            say(f"{student}, {labels} labels, seed {seed}: {100 * runs[-1].accuracy:.1f} %")
-            if student in SLOW_STUDENTS:
-                _write(plan, runs)
+    todo = [task for task in _tasks(plan.seeds) if task not in done]
+    for run in as_ready(partial(_train, plan, dataset, totals), todo, workers=plan.workers):
+        runs.append(run)
+        append_row(path, run)
+        say(f"{run.student}, {run.labels} labels, seed {run.seed}: {100 * run.accuracy:.1f} %")
+        if run.student in SLOW_STUDENTS:
+            _write(plan, runs)
     return _write(plan, runs)
 
 
@@ -104,8 +106,9 @@ def _votes(plan: Reproduction) -> NDArray[np.int64]:
 
 
 def _train(
-    plan: Reproduction, dataset: Dataset, totals: NDArray[np.int64], student: str, labels: int, seed: int
+    plan: Reproduction, dataset: Dataset, totals: NDArray[np.int64], task: tuple[str, int, int]
 ) -> MnistRun:
+    student, labels, seed = task
     from pate_fed.privacy import ConfidentGNMax, SeededNoise, epsilon_of, mechanism_epsilon_do_not_publish
 
     mechanism = ConfidentGNMax(

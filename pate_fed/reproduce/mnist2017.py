@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ from pate_fed.reproduce.pictures import draw_panels
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import append_row, bind_rows, read_rows, write_rows
 from pate_fed.reproduce.votes import TRAINED, ensemble_totals, inputs_of, read_totals
+from pate_fed.reproduce.workers import as_ready
 
 __all__ = ["MnistStudent", "gaps", "noisy_accuracy", "reproduce_mnist_2017"]
 
@@ -90,12 +92,12 @@ def reproduce_mnist_2017(plan: Reproduction, say: Callable[[str], None]) -> list
     figures = list(_ensembles(plan, ensembles, truth))
     runs = read_rows(path, MnistStudent)
     done = {(run.student, run.source, run.labels, run.seed) for run in runs}
-    for student, seed, labels, source in _tasks(plan.seeds):
-        if (student, source, labels, seed) not in done:
-            totals = theirs if source == "authors" else ours[250]
-            runs.append(_train(plan, dataset, totals, student, source, labels, seed))
-            append_row(path, runs[-1])
-            say(f"{student}, {source}, {labels} labels, seed {seed}: {100 * runs[-1].accuracy:.1f} %")
+    tasks = [(student, source, labels, seed) for student, seed, labels, source in _tasks(plan.seeds)]
+    todo = [task for task in tasks if task not in done]
+    for run in as_ready(partial(_train, plan, dataset, theirs, ours[250]), todo, workers=plan.workers):
+        runs.append(run)
+        append_row(path, run)
+        say(f"{run.student}, {run.source}, {run.labels} labels, seed {run.seed}: {100 * run.accuracy:.1f} %")
     runs = [run for run in runs if run.seed < plan.seeds]
     lines = [*figures, *_figure_4(runs)]
     plan.file(NAME, "txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -180,14 +182,10 @@ def _draw(axes, curves, found, bins) -> None:  # type: ignore[no-untyped-def]
 
 
 def _train(
-    plan: Reproduction,
-    dataset: Dataset,
-    totals: Ints,
-    student: str,
-    source: str,
-    labels: int,
-    seed: int,
+    plan: Reproduction, dataset: Dataset, theirs: Ints, ours: Ints, task: tuple[str, str, int, int]
 ) -> MnistStudent:
+    student, source, labels, seed = task
+    totals = theirs if source == "authors" else ours
     index, label = _labels(plan, totals, source, labels, seed)
     _, accuracy = train_and_test(
         dataset,

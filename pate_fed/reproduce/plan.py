@@ -17,10 +17,11 @@ class Reproduction:
 
     `tables` are those of PATE++ to fill, None the paper's 1, 2 and 3 (4 is Table I's students on a public
     encoder); `totals` names a .npz or .npy with ready totals (9000, 10); `data_dir` None stands for the
-    environment's PATE_FED_DATA.
+    environment's PATE_FED_DATA. `workers` are the processes that train students side by side, where a
+    reproduction has many alike.
 
     Raises:
-        InputError: no seeds at all, or `totals` is no file.
+        InputError: no seeds or workers at all, or `totals` is no file.
     """
 
     data_dir: Path | None
@@ -30,17 +31,20 @@ class Reproduction:
     tables: tuple[int, ...] | None = None
     device: str = "cpu"
     totals: Path | None = None
+    workers: int = 1
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise InputError(f"seeds is {self.seeds}: a whole number of at least 1 is meant")
+        if self.workers < 1:
+            raise InputError(f"--workers {self.workers}: a whole number of at least 1 is meant")
         if self.totals is not None and not self.totals.is_file():
             raise InputError(f"--totals {self.totals}: no such file; a .npz or .npy with totals is meant")
 
     def chosen(self) -> Iterator[str]:
         """Those options that not every command takes and that are not left as they are."""
         for entry in fields(self):
-            if entry.name in ("paper", "seeds", "tables", "totals"):
+            if entry.name in ("paper", "seeds", "tables", "totals", "workers"):
                 if getattr(self, entry.name) != entry.default:
                     yield f"--{entry.name}"
 

@@ -19,18 +19,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, load_dataset
+from pate_fed.disk import write_arrays
 from pate_fed.learning import StudentSettings
 from pate_fed.reproduce.measures import mean_and_sd, shown_sd, train_and_test
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import append_row, bind_rows, read_rows, write_rows
 from pate_fed.reproduce.votes import TRAINED, inputs_of, teachers_totals
+from pate_fed.reproduce.workers import as_ready
+
+if TYPE_CHECKING:
+    from pate_fed.learning.student import Student
 
 __all__ = ["PAPER", "proposition2_epsilon", "proposition2_sigma", "reproduce_tables"]
 
@@ -65,7 +72,6 @@ PAPER: dict[tuple[float, str, float | None, float | None], float] = {
 
 Cell = tuple[float, str, float | None, float | None]
 Task = tuple[float, str, float | None, float | None, int]  # a cell and its seed
-Counts = dict[tuple[float, str, float, int], NDArray[np.float32]]  # by ε, PATE+, β and seed
 
 
 def _of_table() -> dict[int, list[Cell]]:
@@ -132,11 +138,14 @@ def reproduce_tables(plan: Reproduction, say: Callable[[str], None]) -> list[str
     runs = read_rows(path, Run)
     done = {_task(run) for run in runs}
     todo = [task for task in wanted if task not in done]
-    counts: Counts = {}
-    for number, task in enumerate(todo, start=1):
-        runs.append(_train(plan, dataset, totals, task, counts))
-        append_row(path, runs[-1])
-        say(f"student {number} of {len(todo)}: {_title(task[:4])}, {100 * runs[-1].accuracy:.1f} %")
+    # PATE++ starts from what its PATE+ has counted.
+    waves = [[task for task in todo if (task[3] is None) == first] for first in (True, False)]
+    train, number = partial(_train, plan, dataset, totals), 0
+    for run in chain.from_iterable(as_ready(train, wave, workers=plan.workers) for wave in waves):
+        number += 1
+        runs.append(run)
+        append_row(path, run)
+        say(f"student {number} of {len(todo)}: {_title(_task(run)[:4])}, {100 * run.accuracy:.1f} %")
     runs = [run for run in runs if _task(run) in set(wanted)]
     lines = _lines(runs)
     plan.file("tables", "txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -174,25 +183,18 @@ def released_labels(
     return index, mechanism.release(totals[index], SeededNoise(seed)).label
 
 
-def _train(
-    plan: Reproduction,
-    dataset: Dataset,
-    totals: NDArray[np.int64],
-    task: Task,
-    counts: Counts,
-) -> Run:
+def _train(plan: Reproduction, dataset: Dataset, totals: NDArray[np.int64], task: Task) -> Run:
     epsilon, student, beta, tau, seed = task
     index, label = released_labels(totals, epsilon=epsilon, seed=seed)
     wrong = label != dataset.public_labels[index]
     removed: NDArray[np.bool_] | None = None
     start = seed
-    if tau is not None and beta is not None:
-        first = epsilon, _one_stage(student), beta, seed
-        if first not in counts:
-            _fit(plan, dataset, task, index, label, seed, counts)
-        removed, start = _removed(counts[first], tau), seed + SECOND
+    if tau is not None:
+        removed, start = _removed(_counts(plan, dataset, task, index, label), tau), seed + SECOND
         index, label = index[~removed], label[~removed]
-    accuracy = _fit(plan, dataset, task, index, label, start, counts)
+    trained, accuracy = _fit(plan, dataset, task, index, label, start)
+    if trained.counts is not None and tau is None:
+        write_arrays(_counts_file(plan, task), counts=trained.counts, index=index, label=label)
     return Run(
         epsilon=epsilon,
         student=student,
@@ -213,23 +215,44 @@ def _fit(
     index: NDArray[np.int64],
     label: NDArray[np.int64],
     seed: int,
-    counts: Counts,
-) -> float:
-    """Train one stage, keep a PATE+'s counts, and test it."""
-    epsilon, student, beta, _, task_seed = task
-    trained, accuracy = train_and_test(
+) -> tuple[Student, float]:
+    """Train one stage and test it."""
+    return train_and_test(
         dataset,
         index,
         label,
         classes=CLASSES,
-        settings=_student_settings(plan, _one_stage(student), beta),
+        settings=_student_settings(plan, _one_stage(task[1]), task[2]),
         seed=seed,
         device=plan.device,
         tested=slice(TRAINED, None),
     )
-    if trained.counts is not None and beta is not None and seed == task_seed:
-        counts[epsilon, _one_stage(student), beta, seed] = trained.counts
-    return accuracy
+
+
+def _counts(
+    plan: Reproduction,
+    dataset: Dataset,
+    task: Task,
+    index: NDArray[np.int64],
+    label: NDArray[np.int64],
+) -> NDArray[np.float32]:
+    """How often a PATE++'s first stage suspected each label, float32 (labels,); kept by its PATE+, if any."""
+    path = _counts_file(plan, task)
+    if path.exists():
+        with np.load(path, allow_pickle=False) as kept:
+            if np.array_equal(kept["index"], index) and np.array_equal(kept["label"], label):
+                return np.asarray(kept["counts"], dtype=np.float32)
+    trained, _ = _fit(plan, dataset, task, index, label, task[4])
+    assert trained.counts is not None
+    write_arrays(path, counts=trained.counts, index=index, label=label)
+    return np.asarray(trained.counts, dtype=np.float32)
+
+
+def _counts_file(plan: Reproduction, task: Task) -> Path:
+    """Where the counts of a PATE+, or of a PATE++'s first stage, are kept."""
+    epsilon, student, beta, _, seed = task
+    name = f"counts-{_one_stage(student).replace(' ', '-')}-{epsilon:g}-{beta:g}-{seed}"
+    return plan.file(name, "npz")
 
 
 def _one_stage(student: str) -> str:

@@ -1,0 +1,91 @@
+"""Students side by side: what workers make, and what ends them."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from multiprocessing import active_children
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pate_fed.errors import InputError, PateFedError
+from pate_fed.reproduce import Reproduction, reproduce, usual_workers
+from pate_fed.reproduce.workers import as_ready
+
+THREADS = partial(eval, "(__import__('os').environ['OMP_NUM_THREADS'], __import__('os').getpid())")
+
+
+def test_every_task_is_done_once() -> None:
+    assert list(as_ready(math.sqrt, [9.0, 1.0, 4.0], workers=1)) == [3.0, 1.0, 2.0]
+
+
+def test_workers_are_other_processes_of_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    said = list(as_ready(THREADS, [{}, {}, {}], workers=2))
+    assert len(said) == 3 and {threads for threads, _ in said} == {"1"}
+    assert os.getpid() not in {pid for _, pid in said} and not active_children()
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+
+
+def test_an_error_in_a_worker_is_the_calls() -> None:
+    with pytest.raises(ValueError, match=r"math domain error|nonnegative"):
+        list(as_ready(math.sqrt, [-1.0, 4.0, 9.0, 1.0], workers=2))
+    assert not active_children()
+
+
+def test_a_killed_worker_is_told_of() -> None:
+    with pytest.raises(PateFedError, match="smaller --workers goes on"):
+        list(as_ready(signal.raise_signal, [signal.SIGKILL, signal.SIGKILL], workers=2))
+    assert not active_children()
+
+
+def test_ctrl_c_ends_the_workers_at_once(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(
+        "import time\n"
+        "from pate_fed.reproduce.workers import as_ready\n"
+        "if __name__ == '__main__':\n"
+        "    try:\n"
+        "        list(as_ready(time.sleep, [300, 300], workers=2))\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('interrupted')\n",
+        encoding="utf-8",
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        children: list[psutil.Process] = []
+        until = time.monotonic() + 60
+        while len(children) < 3 and time.monotonic() < until:  # two workers and what tracks their semaphores
+            children = psutil.Process(process.pid).children()
+            time.sleep(0.1)
+        time.sleep(1)
+        os.killpg(process.pid, signal.SIGINT)
+        said, complaints = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert said == "interrupted\n" and complaints == "" and process.returncode == 0
+    psutil.wait_procs(children, timeout=10)
+    assert not [child for child in children if child.is_running()]
+
+
+def test_how_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pate_fed.reproduce.cores", lambda: 3)
+    assert usual_workers("pate++-fashion-mnist", "cpu") == 3
+    assert usual_workers("pate-2017-adult", "cpu") == 1
+    with pytest.raises(InputError, match="pate-2017-adult takes no --workers"):
+        reproduce("pate-2017-adult", Reproduction(data_dir=None, out_dir=tmp_path, workers=2))
+    with pytest.raises(InputError, match="--workers 0"):
+        Reproduction(data_dir=None, out_dir=tmp_path, workers=0)
