@@ -200,18 +200,22 @@ def _free_path(name: str) -> Path:
     return next(each for each in itertools.chain([path], others) if not each.exists())
 
 
-def nothing_spent(status: str, reason: str, *, as_json: bool) -> str:
-    """The outcome line of a command that ended before anything was asked; its JSON has every run's keys."""
+def nothing_spent(status: str, reason: str, *, as_json: bool, begun: bool = False) -> str:
+    """The outcome line of a command that ended before anything was asked; its JSON has every run's keys.
+
+    With `begun` its run directory holds a ledger already, which says what was spent.
+    """
     if as_json:
         values = {
             "status": status,
             "reason": reason,
-            "epsilon": 0.0,
+            "epsilon": None if begun else 0.0,
             "delta": None,
             "unit": None,
-            "labels": 0,
+            "labels": None if begun else 0,
             "accuracy": None,
             "report": None,
         }
         return json.dumps(values, ensure_ascii=False)
-    return f"{status.upper()}  ε=0 δ=- unit=- labels=0 accuracy=- report=-"
+    none = "-" if begun else "0"
+    return f"{status.upper()}  ε={none} δ=- unit=- labels={none} accuracy=- report=-"

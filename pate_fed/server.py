@@ -36,18 +36,19 @@ Hospitals connect with python -m pate_fed.client. Exit codes: 0 success, 1 fault
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
     started = time.perf_counter()
-    as_json, stop = False, threading.Event()
+    as_json, begun, stop = False, False, threading.Event()
     try:
         arguments = _parser().parse_all(argv)
         as_json = arguments.format == "json"
+        begun = arguments.run_dir is not None and (Path(arguments.run_dir) / "ledger.sqlite").exists()
         with terminating(stop):
             return _Launch(arguments, stop).run(started)
     except PateFedError as error:
         print(f"error: {error}", file=sys.stderr)
-        print(nothing_spent("failed", str(error), as_json=as_json))
+        print(nothing_spent("failed", str(error), as_json=as_json, begun=begun))
         return error.exit_code
     except KeyboardInterrupt:  # before the study began; then `interruptible` hears it
-        print(nothing_spent("aborted", "interrupted; nothing was asked", as_json=as_json))
+        print(nothing_spent("aborted", "interrupted; nothing was asked", as_json=as_json, begun=begun))
         return INTERRUPTED
 
 

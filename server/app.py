@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.privacy import Ledger, noise_from_seed, promised_epsilon
+from pate_fed.privacy import Ledger, noise_from_seed, promised_coordinator_epsilon, promised_epsilon
 from pate_fed.protocol import EndRequest
 from pate_fed.report import (
     Outcome,
@@ -93,7 +93,7 @@ class Coordinator:
             self._terms, noise=self._noise.kind, private=self._noise.private
         )
         self._found = Findings()
-        self._privacy = PrivacyFigures(student=0.0)  # nothing is released before the ledger is open
+        self._privacy = self._before_the_ledger()
         self._names: Mapping[int, str] | None = None
         self._sum_identities: Mapping[str, bytes] | None = None
         self._error: BaseException | None = None
@@ -211,6 +211,16 @@ class Coordinator:
         except Exception as error:  # kept, not lost: `conclude` reports it and turns it into an exit code
             self._error = in_words(error, self._run_dir)
         self._add_data_dependent()
+
+    def _before_the_ledger(self) -> PrivacyFigures:
+        """What holds while the ledger is not open: nothing is released, unless an earlier process did."""
+        if not (self._resume and (self._run_dir / "ledger.sqlite").exists()):
+            return PrivacyFigures(student=0.0)
+        return PrivacyFigures(
+            student=promised_epsilon(self._ledger_terms),
+            student_reason="the ledger was not opened; it says what was spent (pate-fed ledger show)",
+            coordinator=promised_coordinator_epsilon(self._ledger_terms),
+        )
 
     def _open_ledger(self) -> Ledger:
         """A new ledger, or the one of the run that goes on."""

@@ -176,8 +176,16 @@ def test_a_port_already_taken_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        assert main(["--config", str(tmp_path / "study.toml"), "--insecure", "--address", address]) == 2
-    assert address in capsys.readouterr().err
+        command = ["--config", str(tmp_path / "study.toml"), "--insecure", "--address", address]
+        assert main(command) == 2
+        captured = capsys.readouterr()
+        assert address in captured.err
+        assert captured.out == "FAILED  ε=0 δ=- unit=- labels=0 accuracy=- report=-\n"
+        # A run that was begun has a ledger, and what it spent is not nothing.
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "ledger.sqlite").touch()
+        assert main([*command, "--run-dir", str(tmp_path / "run")]) == 2
+        assert capsys.readouterr().out == "FAILED  ε=- δ=- unit=- labels=- accuracy=- report=-\n"
 
 
 def test_where_nobody_comes_the_wait_is_all(rehearsal: Any) -> None:

@@ -153,6 +153,8 @@ def test_the_outcome_as_json_has_the_same_fields(run_result: RunResult) -> None:
     nothing = json.loads(nothing_spent("failed", "δ is missing", as_json=True))
     assert list(nothing) == list(values)
     assert (nothing["reason"], nothing["epsilon"], nothing["delta"]) == ("δ is missing", 0, None)
+    begun = json.loads(nothing_spent("failed", "the port is taken", as_json=True, begun=True))
+    assert (begun["epsilon"], begun["labels"]) == (None, None)
 
 
 def test_writing_replaces_at_once_and_leaves_nothing_else(run_result: RunResult, tmp_path: Path) -> None:

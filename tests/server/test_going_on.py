@@ -23,7 +23,7 @@ from pate_fed.errors import IntegrityError, PateFedError  # noqa: E402
 from pate_fed.flower.inline import run_inline  # noqa: E402
 from pate_fed.learning import TeacherSettings  # noqa: E402
 from pate_fed.learning.settings import StudentSettings  # noqa: E402
-from pate_fed.privacy import verify  # noqa: E402
+from pate_fed.privacy import Ledger, verify  # noqa: E402
 from pate_fed.secrecy import Secrecy  # noqa: E402
 from pate_fed.secure_sum.messages import BatchShares, MaskedVector  # noqa: E402
 from pate_fed.study import Aggregation, Data, Engine, Parties, Privacy, Queries, Study  # noqa: E402
@@ -62,7 +62,7 @@ class World:
         (self.parties / "site.json").write_text(json.dumps(site), encoding="utf-8")
         patch.setenv("PATE_FED_SITE", str(self.parties / "site.json"))
 
-    def run(self, *, resume: bool) -> int:
+    def run(self, *, resume: bool, broken: bool = False) -> int:
         coordinator = Coordinator(
             self.study,
             run_dir=self.run_dir,
@@ -73,6 +73,8 @@ class World:
         )
 
         def start(app: Any) -> None:
+            if broken:
+                raise PateFedError("Flower's SuperLink did not start")
             run_inline(app, importlib.import_module("clients.app").app, num_nodes=PARTIES)
 
         coordinator.run(start)
@@ -141,6 +143,26 @@ def test_votes_and_totals_outlive_the_coordinator(
     assert metrics["privacy"]["student"]["data_dependent_do_not_publish"] > 0
     assert metrics["privacy"]["student"]["sanitised"] > 0
     assert metrics["accuracy"]["ensemble"] > 0
+
+
+@pytest.mark.parametrize("broken", ["engine", "ledger"])
+def test_what_an_earlier_process_released_is_not_told_as_nothing(
+    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World(PLAIN, tmp_path, monkeypatch)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        _dies(patch, Desk, "release", _second, after=True)
+        world.run(resume=False)
+    path = world.run_dir / "ledger.sqlite"
+    promised = verify(path).to_dict()["promised"]["student"]
+    if broken == "engine":
+        assert world.run(resume=True, broken=True) == 1
+    else:
+        with Ledger.open(path):  # as another process that goes on with the same run
+            assert world.run(resume=True) == 6
+    told = json.loads((world.run_dir / "metrics.json").read_text(encoding="utf-8"))["privacy"]["student"]
+    assert told["data_independent"] >= promised > 0
+    assert " ε=0.000 " not in capsys.readouterr().out
 
 
 def test_totals_that_are_lost_leave_only_the_bound_that_holds_anyway(
