@@ -105,7 +105,8 @@ def _ledger_show(arguments: argparse.Namespace) -> int:
 
 def _ledger_verify(arguments: argparse.Namespace) -> int:
     from pate_fed.label_dp.verify import LabelReport, is_label_run, verify_labels
-    from pate_fed.privacy import LedgerReport, verify
+    from pate_fed.privacy import LedgerReport
+    from pate_fed.privacy.ledger_run import verify_run
 
     report: LabelReport | LedgerReport
     if is_label_run(Path(arguments.run_dir)):
@@ -114,7 +115,8 @@ def _ledger_verify(arguments: argparse.Namespace) -> int:
                 raise InputError(f"--{name.replace('_', '-')} {value}: goes with a ledger; labels have terms")
         report = verify_labels(Path(arguments.run_dir))
     else:
-        report = verify(_ledger_path(arguments.run_dir), public_key=arguments.public_key, head=arguments.head)
+        key, head = arguments.public_key, arguments.head
+        report = verify_run(Path(arguments.run_dir), public_key=key, head=head)
     if arguments.format == "json":
         print(json.dumps(report.to_dict()))
     else:
@@ -401,7 +403,10 @@ def _add_ledger(commands: argparse._SubParsersAction[Parser]) -> None:
     actions = ledger.add_subparsers(title="actions", required=True, metavar="ACTION")
     show = actions.add_parser("show", help="the ledger in words")
     show.set_defaults(run=_ledger_show)
-    verify = actions.add_parser("verify", help="recompute every ε from the entries and check the hash chain")
+    verify = actions.add_parser(
+        "verify",
+        help="recompute every ε from the entries, check the hash chain, and the labels and figures beside it",
+    )
     verify.add_argument("--format", choices=("text", "json"), default="text")
     verify.set_defaults(run=_ledger_verify)
     verify.add_argument(

@@ -28,10 +28,14 @@ def epsilon_text(epsilon: float, *, digits: int = 4) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerReport:
-    """A ledger that passed every check, with each ε computed again from its rows."""
+    """A ledger that passed every check, with each ε computed again from its rows.
+
+    `beside` says what else of the run was held against it, a line each.
+    """
 
     path: Path
     chain: Chain
+    beside: tuple[str, ...] = ()
 
     @property
     def asked(self) -> int:
@@ -69,6 +73,7 @@ class LedgerReport:
             },
             "spent": {"student": self.epsilon, "coordinator": self.coordinator_epsilon},
             "coordinator_sees": terms.coordinator.words(),
+            "beside": list(self.beside),
             "head": self.chain.head,
             "public_key": self.chain.public_key,
         }
@@ -81,6 +86,7 @@ class LedgerReport:
             f"{self.path}: intact, {_count(rows, 'row')}, {signed}",
             f"{self.asked} queries asked, {self.answered} answered, every released label as it was written",
             *_bounds(self),
+            *self.beside,
             f"last row's hash {self.chain.head}",
         ]
 
