@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pate_fed.arguments import Parser
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, PateFedError
 
 if TYPE_CHECKING:
     from pate_fed.doctor.machine import Load
@@ -66,7 +66,13 @@ def add_doctor_command(commands: argparse._SubParsersAction[Parser]) -> None:
 def _doctor(arguments: argparse.Namespace) -> int:
     from pate_fed.doctor.rows import PROBLEM, WARNING
 
-    side = _side(arguments)
+    try:
+        side = _side(arguments)
+    except ImportError as error:
+        raise PateFedError(
+            f"pate_fed is not whole here ({error}): install it again; pate-fed doctor without options says "
+            "more"
+        ) from error
     as_json, own = arguments.format == "json", sys.stdout.isatty()
     found: list[Row] = []
     for row in _rows(side):
@@ -125,8 +131,11 @@ def _side(arguments: argparse.Namespace) -> _Side | None:
 
 
 def _show(result: str, check: str, words: str) -> None:
-    """One line, with its words under each other where a terminal is too narrow for it."""
-    line = f"{result:<8} {check:<13} {words}"
+    """One line, with its words under each other where a terminal is too narrow for it.
+
+    Some words come from others, as a certificate's names do: nothing in them moves the cursor.
+    """
+    line = f"{result:<8} {check:<13} {''.join(each if each.isprintable() else '?' for each in words)}"
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     if width > 2 * _INDENT and len(line) > width:
         line = textwrap.fill(

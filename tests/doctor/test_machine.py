@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from pate_fed.cli import main
-from pate_fed.doctor import machine
+from pate_fed.doctor import command, machine
 from pate_fed.doctor.machine import Load
 from pate_fed.doctor.rows import PROBLEM, WARNING, Good, Row, look
 from pate_fed.privacy import SystemNoise
@@ -87,6 +87,19 @@ def test_libraries_of_other_versions_and_a_broken_flower(tmp_path: Path) -> None
     assert "does not start (ImportError: no flwr here)" in rows["Flower"]
     assert rows["masks"].startswith("ok")
     assert done.stdout.splitlines()[-1].startswith("2 problems")
+
+
+def test_an_installation_that_is_not_whole(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "cryptography.py").write_text("raise ImportError('no cryptography here')\n")
+    done = _doctor(tmp_path, "--tls-dir", "identity", path=tmp_path / "other")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "no cryptography here" in done.stderr and "pate-fed doctor without options" in done.stderr
+
+
+def test_nothing_that_others_wrote_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    command._show("problem", "TLS", "from CN=\x1b[2Jevil\n")
+    assert capsys.readouterr().out == "problem  TLS           from CN=?[2Jevil?\n"
 
 
 def _rows(ask: Any) -> list[Row]:
