@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.privacy import Ledger, noise_from_seed, promised_coordinator_epsilon, promised_epsilon
 from pate_fed.protocol import EndRequest
 from pate_fed.report import (
@@ -214,7 +214,7 @@ class Coordinator:
 
     def _before_the_ledger(self) -> PrivacyFigures:
         """What holds while the ledger is not open: nothing is released, unless an earlier process did."""
-        if not (self._resume and (self._run_dir / "ledger.sqlite").exists()):
+        if not (self._resume and ((self._run_dir / "ledger.sqlite").exists() or self._told_before())):
             return PrivacyFigures(student=0.0)
         return PrivacyFigures(
             student=promised_epsilon(self._ledger_terms),
@@ -223,11 +223,33 @@ class Coordinator:
         )
 
     def _open_ledger(self) -> Ledger:
-        """A new ledger, or the one of the run that goes on."""
-        path = self._run_dir / "ledger.sqlite"
-        if self._resume and path.exists():
-            return Ledger.open(path, terms=self._ledger_terms, key=self._key)
-        return Ledger.create(path, self._ledger_terms, key=self._key)
+        """A new ledger, or the one of the run that goes on.
+
+        Raises:
+            IntegrityError: the ledger is gone, or older than the log: what was spent would be forgotten.
+        """
+        path, told = self._run_dir / "ledger.sqlite", self._told_before()
+        if not (self._resume and path.exists()):
+            if told:
+                raise IntegrityError(f"{path}: is gone, and log.jsonl tells of {told} queries; put it back")
+            return Ledger.create(path, self._ledger_terms, key=self._key)
+        ledger = Ledger.open(path, terms=self._ledger_terms, key=self._key)
+        asked = sum(event.asked for event in ledger.events())
+        if asked < told:
+            ledger.close()
+            raise IntegrityError(
+                f"{path}: holds {asked}, and log.jsonl tells of {told} queries: an older copy was put back"
+            )
+        return ledger
+
+    def _told_before(self) -> int:
+        """Queries that an earlier process's log tells of; it tells of none before they are on the ledger."""
+        if not self._resume:
+            return 0
+        try:
+            return read_result(self._run_dir).queries_asked
+        except PateFedError:  # no log, or one that cannot be read: the ledger is what counts
+            return 0
 
     def _add_data_dependent(self) -> None:
         """The analyst's figure, and the sanitised one of a study that came to its end."""

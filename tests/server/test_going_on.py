@@ -165,6 +165,27 @@ def test_what_an_earlier_process_released_is_not_told_as_nothing(
     assert " ε=0.000 " not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("lost", ["gone", "an older copy"])
+def test_a_ledger_that_lost_what_the_log_tells_of_is_not_gone_on_with(
+    lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World(PLAIN, tmp_path, monkeypatch)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        _dies(patch, Desk, "release", _second, after=True)
+        world.run(resume=False)
+    path = world.run_dir / "ledger.sqlite"
+    chain = verify(path).chain
+    for part in world.run_dir.glob("ledger.sqlite*"):
+        part.unlink()
+    if lost == "an older copy":
+        Ledger.create(path, chain.terms).close()
+    assert world.run(resume=True) == 6
+    captured = capsys.readouterr()
+    assert lost in captured.err and f"log.jsonl tells of {BATCH} queries" in captured.err
+    assert " ε=0.000 " not in captured.out
+    assert len(world.events("voted")) == 2 * PARTIES  # nobody was asked again
+
+
 def test_totals_that_are_lost_leave_only_the_bound_that_holds_anyway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
