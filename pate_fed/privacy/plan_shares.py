@@ -58,9 +58,11 @@ def offer_with_shares(
 ) -> SharesOffer | None:
     """What these questions cost with hospitals' noise; None where too few hospitals could sum under masks.
 
+    None too where a whole hospital may join or leave, whose noise would come and go with its votes.
+
     Dropouts and colluders are a study's defaults; `sigma2` is raised where shares of it would be too small.
     """
-    if num_hospitals < LEAST_PARTIES:
+    if num_hospitals < LEAST_PARTIES or budget.protection.votes_vanish:
         return None
     secrecy = Secrecy(secure_sum=True, noise_at="hospitals")
     shares = secrecy.shares(num_hospitals, secrecy.least_voters(num_hospitals, _QUORUM))

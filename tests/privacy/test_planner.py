@@ -249,6 +249,12 @@ def test_what_the_budget_affords_with_shares_fits_it(usual: Plan) -> None:
         assert BudgetFilter(2.0, 1e-5).holds(mechanism.cost_asked(Protection()) * queries) is fits
 
 
+def test_a_hospital_that_may_leave_is_planned_without_noise_of_its_own() -> None:
+    leaving = Protection(unit="hospital", adjacency="add-or-remove-one", votes_moved=5)
+    made = plan(**TERMS, num_hospitals=50, protection=leaving)
+    assert made.best is not None and made.hospital_noise is None
+
+
 def test_shares_too_small_are_raised_and_too_few_hospitals_get_none() -> None:
     assert plan(**{**TERMS, "num_teachers": 30}, num_hospitals=3).hospital_noise is None
     made = plan(**{**TERMS, "epsilon": 50.0}).hospital_noise
