@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["Course", "Findings"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Findings:
     """What the course has found so far. Totals are private: they stay in this process.
 

@@ -118,7 +118,7 @@ def _columns(values: object) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield name, _texts(kind, f"columns.{name}")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Rows:
     """Records: a table's rows as numbers, or images.
 

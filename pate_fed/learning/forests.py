@@ -25,7 +25,7 @@ _LEAF = -1
 _FIELDS = ("feature", "threshold", "left", "right", "value", "roots", "fill", "start")
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True, repr=False)  # thresholds are records' values
 class Forest:
     """Trees whose leaves' values are added up; the greatest sum is the class.
 

@@ -56,7 +56,7 @@ class KernelHead(nn.Module):
         return scores * self.sharpness
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Ridge:
     """A fitted regression: `weights` (p, K), `bias` (K,), its strength, and the left-out scores (n, K)."""
 

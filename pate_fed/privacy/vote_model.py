@@ -22,7 +22,7 @@ _SAMPLE = 1000
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class VoteModel:
     """Totals as shares of all teachers, and which class is right.
 
