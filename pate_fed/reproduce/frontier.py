@@ -95,7 +95,9 @@ def reproduce_frontier(plan: Reproduction, say: Callable[[str], None]) -> list[s
     kept = {teacher: plan.out_dir / f"totals-{teacher}.npz" for teacher in TEACHERS}
 
     def totals_of(teacher: str) -> NDArray[np.int64]:
-        return teachers_totals(dataset, path=kept[teacher], teacher=teacher, device=plan.device, say=say)
+        return teachers_totals(
+            dataset, path=kept[teacher], teacher=teacher, device=plan.device, say=say, workers=plan.workers
+        )
 
     totals = {each: totals_of(each) for each in TEACHERS if kept[each].exists()}
     _bind(path, plan, dataset, totals)

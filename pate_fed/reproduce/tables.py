@@ -134,6 +134,7 @@ def reproduce_tables(plan: Reproduction, say: Callable[[str], None]) -> list[str
         teacher="deep-cnn" if plan.paper else "small-cnn",
         device=plan.device,
         say=say,
+        workers=plan.workers,
     )
     path, wanted = plan.file("runs", "csv"), list(_tasks(plan))
     bind_rows(path, inputs_of(plan, dataset, {"totals": totals}))

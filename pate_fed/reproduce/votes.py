@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pate_fed.data import Dataset, partition, pool_digest
 from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings, resolve_device
 from pate_fed.reproduce.plan import Reproduction
+from pate_fed.reproduce.workers import as_ready
 
 __all__ = ["TEACHERS", "TRAINED", "ensemble_totals", "inputs_of", "read_totals", "teachers_totals"]
 
@@ -23,7 +25,7 @@ PLAIN_RIDGE = 0.03  # without moved copies; flat from 0.01 to 0.1 on Fashion-MNI
 
 
 def teachers_totals(
-    dataset: Dataset, *, path: Path, teacher: str, device: str, say: Callable[[str], None]
+    dataset: Dataset, *, path: Path, teacher: str, device: str, say: Callable[[str], None], workers: int = 1
 ) -> NDArray[np.int64]:
     """Votes of all teachers on the first public images, int64 (9000, classes); kept at `path`.
 
@@ -38,8 +40,10 @@ def teachers_totals(
     votes = _light(dataset, parts, device) if teacher == "encoder-head" else None
     if teacher == "small-cnn" and resolve_device(device) != "cpu":
         votes = _many(dataset, parts, device)
-    for number, part in enumerate(parts):
-        said = next(votes) if votes else _one(dataset, part, number, teacher, device)
+    if votes is None:
+        one = partial(_one, dataset, teacher, device)
+        votes = as_ready(one, list(enumerate(parts)), workers=workers)
+    for number, said in enumerate(votes):
         totals[np.arange(len(asked)), said] += 1
         _count(say, number + 1, len(parts))
     np.savez_compressed(path, totals=totals.astype(np.uint16), data=np.array(_data_digest(dataset)))
@@ -154,9 +158,12 @@ def _digest(numbers: NDArray[np.int64]) -> str:
     return sha256(f"{whole.shape}\n".encode() + whole.tobytes()).hexdigest()
 
 
-def _one(dataset: Dataset, part: NDArray[np.int64], number: int, name: str, device: str) -> NDArray[np.int64]:
+def _one(
+    dataset: Dataset, name: str, device: str, numbered: tuple[int, NDArray[np.int64]]
+) -> NDArray[np.int64]:
     from pate_fed.learning import train_teacher
 
+    number, part = numbered
     teacher = train_teacher(
         dataset.private_images[part],
         dataset.private_labels[part],
