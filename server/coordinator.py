@@ -189,7 +189,7 @@ class Course:
             except Exception:
                 if self._masked and self._masked.spent:
                     self._desk.void(question.digest, index)
-                    self._log_release(batch, asked=size, answered=0)
+                    self._log_release(batch, asked=len(index), answered=0)
                 raise
             said = self._stages.predictions(index)
             checked = self._checked(totals, said)
