@@ -245,7 +245,6 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     from pate_fed.reproduce import Reproduction, reproduce, usual_workers
 
     name, workers = arguments.name, arguments.workers
-
     plan = Reproduction(
         data_dir=None if arguments.data_dir is None else Path(arguments.data_dir),
         out_dir=Path(arguments.out),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from multiprocessing import active_children
 from pathlib import Path
@@ -46,39 +47,43 @@ def test_a_killed_worker_is_told_of() -> None:
     assert not active_children()
 
 
-def test_ctrl_c_ends_the_workers_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "said"), [(signal.SIGINT, "interrupted\n"), (signal.SIGKILL, "")], ids=["Ctrl-C", "killed"]
+)
+def test_workers_end_with_the_call(tmp_path: Path, number: signal.Signals, said: str) -> None:
     script = tmp_path / "run.py"
     script.write_text(
-        "import time\n"
+        "import signal, time\n"
         "from pate_fed.reproduce.workers import as_ready\n"
         "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` has it ignored\n"
         "    try:\n"
         "        list(as_ready(time.sleep, [300, 300], workers=2))\n"
         "    except KeyboardInterrupt:\n"
         "        print('interrupted')\n",
         encoding="utf-8",
     )
-    process = subprocess.Popen(
-        [sys.executable, str(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+    call = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
         children: list[psutil.Process] = []
         until = time.monotonic() + 60
         while len(children) < 3 and time.monotonic() < until:  # two workers and what tracks their semaphores
-            children = psutil.Process(process.pid).children()
+            children = psutil.Process(call.pid).children()
             time.sleep(0.1)
-        time.sleep(1)
-        os.killpg(process.pid, signal.SIGINT)
-        said, complaints = process.communicate(timeout=60)
+        if number == signal.SIGINT:
+            os.killpg(call.pid, number)  # as a terminal does
+        else:
+            call.send_signal(number)
+        out, complaints = call.communicate(timeout=60)  # until the last process that could write is gone
+        _, left = psutil.wait_procs(children, timeout=30)
     finally:
-        process.kill()
-    assert said == "interrupted\n" and complaints == "" and process.returncode == 0
-    psutil.wait_procs(children, timeout=10)
-    assert not [child for child in children if child.is_running()]
+        with suppress(ProcessLookupError):
+            os.killpg(call.pid, signal.SIGKILL)
+    assert (out.decode(), left) == (said, [])
+    if number == signal.SIGINT:
+        assert complaints == b"" and call.returncode == 0
 
 
 def test_how_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

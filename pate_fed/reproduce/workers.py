@@ -7,7 +7,8 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
+from threading import Thread
 from typing import Any, TypeVar
 
 from pate_fed.errors import PateFedError
@@ -73,6 +74,15 @@ def _submitted(pool: ProcessPoolExecutor, tasks: Sequence[Any]) -> list[Future[A
 def _start(work: Callable[[Any], Any]) -> None:
     global _work
     _work = work
+    Thread(target=_end_with_the_call, daemon=True).start()
+
+
+def _end_with_the_call() -> None:
+    """A call that was killed ends nobody, and its workers would wait for tasks for ever."""
+    call = parent_process()
+    assert call is not None
+    call.join()
+    os._exit(1)
 
 
 def _run(task: Any) -> Any:
