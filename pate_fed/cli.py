@@ -28,7 +28,7 @@ __all__ = ["main"]
 # Spelt out, as the rooms themselves take long to import; of the reproductions, how long 5 seeds take.
 _DATASETS = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10")
 _REPRODUCTIONS = {
-    "pate++-fashion-mnist": "an hour or more",
+    "pate++-fashion-mnist": "within an hour",
     "pate++-mnist-votes": "minutes for the first student, an hour for all",
     "fashion-mnist-frontier": "many hours; the first student's curves in the first",
     "fashion-mnist-threshold": "some minutes",
