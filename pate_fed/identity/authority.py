@@ -33,7 +33,7 @@ from pate_fed.identity.certificates import (
     self_signed,
     to_pem,
 )
-from pate_fed.identity.keys import check_name, check_private, read_request, write_private, write_public
+from pate_fed.identity.keys import check_name, check_private, read_request, write_new_private, write_public
 from pate_fed.identity.terms import read_terms
 
 __all__ = ["Authority"]
@@ -62,9 +62,9 @@ class Authority:
         host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
         hosts = list(dict.fromkeys([host, *_LOCAL]))
         server = issue(ca, ca_key, name="coordinator", public=server_key.public_key(), days=days, hosts=hosts)
-        write_private(folder / "ca.key", _pem(ca_key))
-        write_private(folder / "server.key", _pem(server_key))
-        write_private(folder / "ledger.key", _pem(Ed25519PrivateKey.generate()))
+        write_new_private(folder / "ca.key", _pem(ca_key))
+        write_new_private(folder / "server.key", _pem(server_key))
+        write_new_private(folder / "ledger.key", _pem(Ed25519PrivateKey.generate()))
         write_public(folder / "ca.crt", to_pem(ca))
         write_public(folder / "server.crt", to_pem(server))
         signature = ca_key.sign(signed_terms(terms), ec.ECDSA(hashes.SHA384()))

@@ -29,7 +29,7 @@ __all__ = [
     "public_pem",
     "read_request",
     "sum_fingerprint",
-    "write_private",
+    "write_new_private",
     "write_public",
 ]
 
@@ -89,7 +89,7 @@ def make_key(path: Path) -> PrivateKey:
     pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
-    write_private(path, pem)
+    write_new_private(path, pem)
     return key
 
 
@@ -135,7 +135,7 @@ def public_pem(key: PrivateKey) -> bytes:
     )
 
 
-def write_private(path: Path, content: bytes) -> None:
+def write_new_private(path: Path, content: bytes) -> None:
     """A new file for its owner's eyes alone.
 
     Raises:
@@ -174,7 +174,7 @@ def make_request(folder: Path, name: str) -> Path:
     """
     check_name(name)
     key, sums = make_key(folder / KEY_FILE), Identity.generate()
-    write_private(folder / SUM_KEY_FILE, sums.to_bytes())
+    write_new_private(folder / SUM_KEY_FILE, sums.to_bytes())
     public = public_pem(key)
     signature = key.sign(_signed(name, public, sums.public), ec.ECDSA(hashes.SHA384()))
     path = folder / f"{name}.req"

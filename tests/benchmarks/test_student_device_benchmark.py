@@ -5,8 +5,8 @@
 PATE++'s first stage with 2,200 labels of which a quarter is wrong, on Fashion-MNIST's public inputs. The
 device is a GPU where there is one; PATE_FED_BENCH_DEVICE names another, PATE_FED_BENCH_EPOCHS (4) the epochs,
 PATE_FED_BENCH_NETWORK (small-cnn; deep-cnn is the paper's) the network. A way is worth its place in the
-product where it is faster and no less accurate. On a CPU bf16 is faster only where the processor multiplies
-it, so the product does not use it there.
+product where it is faster and no less accurate. On a CPU the plain loop stays, whatever comes out: what
+bf16 gains there is one processor's, and a study's student would depend on it.
 """
 
 from __future__ import annotations
