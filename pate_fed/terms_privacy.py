@@ -98,10 +98,11 @@ def make_interactive(terms: Terms) -> InteractiveGNMax | None:
 
 
 def _protection(terms: Terms) -> Protection:
-    """What is protected: a replaced record moves one vote, a whole hospital those of all its teachers.
+    """What is protected: a patient's replaced records move one vote, a hospital those of its teachers.
 
-    So does a record that is added or removed: a hospital's records are dealt to its teachers by how many
-    there are (`pate_fed.data.split_by_patient`), so with another number every teacher gets other ones.
+    So does a record that is added or removed: it may be a patient's only one, and a hospital's patients are
+    dealt to its teachers by how many there are (`pate_fed.data.split_by_patient`), so with another number
+    every teacher gets other ones.
     """
     dealt_anew = terms.unit == "hospital" or terms.adjacency == "add-or-remove-one"
     moved = terms.teachers_per_client if dealt_anew else 1

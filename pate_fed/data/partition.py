@@ -80,10 +80,11 @@ def split_by_patient(
 ) -> list[Indices]:
     """Split one party's records among its teachers so that no patient is in two parts.
 
-    Patients are dealt at random, each to the teacher that has the fewest records then. Where every patient
-    has one record this is `split_among_teachers`. The parts follow from which records are one patient's, and
-    from nothing else in them: a record that is replaced by another of the same patient, or a patient's only
-    one by another's only one, is in one part; where patients' numbers of records change, every part may.
+    Patients are dealt at random, equally many (±1) to every teacher. Who gets a patient follows from the
+    patient's place among all of them in the order of `patients`, and from how many there are: neither what
+    anyone's records say nor how many there are of a patient moves another patient's. So one patient's records
+    that are replaced by any others, more or fewer, are in one part; a patient who comes or goes may change
+    every part.
 
     Args:
         indices: `(n,)` the party's records.
@@ -91,24 +92,20 @@ def split_by_patient(
         num_teachers: number of parts.
         seed: equal seeds give equal parts.
 
+    Returns:
+        One ascending `int64` array a teacher: disjoint, together all of `indices`, none empty.
+
     Raises:
         InputError: no teacher, or more teachers than patients.
     """
-    values, owners = np.asarray(indices, dtype=np.int64), np.asarray(patients)
-    _, owner, sizes = np.unique(owners, return_inverse=True, return_counts=True)
-    if len(sizes) == len(values):
-        return split_among_teachers(values, num_teachers=num_teachers, seed=seed)
-    if num_teachers > len(sizes):
+    values = np.asarray(indices, dtype=np.int64)
+    names, owner = np.unique(np.asarray(patients), return_inverse=True)
+    if num_teachers > len(names):
         raise InputError(
-            f"{num_teachers} teachers for {len(sizes)} patients: every teacher needs a patient of its own"
+            f"{num_teachers} teachers for {len(names)} patients: every teacher needs a patient of its own"
         )
-    _check_count(num_teachers, len(sizes), one="teacher", many="teachers")
-    held = np.zeros(num_teachers, dtype=np.int64)
-    teacher = np.empty(len(sizes), dtype=np.int64)
-    for patient in _shuffled(len(sizes), f"patients/{seed}"):
-        teacher[patient] = held.argmin()
-        held[teacher[patient]] += sizes[patient]
-    return [np.sort(values[teacher[owner] == number]) for number in range(num_teachers)]
+    dealt = split_among_teachers(np.arange(len(names)), num_teachers=num_teachers, seed=seed)
+    return [np.sort(values[np.isin(owner, part)]) for part in dealt]
 
 
 def _check_count(count: int, records: int, *, one: str, many: str) -> None:

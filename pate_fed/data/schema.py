@@ -156,8 +156,7 @@ def _read(path: Path, reader: Any, schema: Schema, *, labelled: bool) -> Rows:
     classes = {name: number for number, name in enumerate(schema.classes)}
     inputs: list[list[float]] = []
     labels: list[int] = []
-    patients: dict[str, int] = {}
-    owners: list[int] = []
+    patients: list[str] = []
     for number, cells in enumerate(reader, start=2):  # as a spreadsheet counts: the header is row 1
         if not cells:
             continue
@@ -167,11 +166,13 @@ def _read(path: Path, reader: Any, schema: Schema, *, labelled: bool) -> Rows:
         inputs.append([value for entry in encoders for value in _encode(entry, cells, where)])
         text = cells[places[schema.label]].strip() if schema.label in places else ""
         labels.append(_label(text, classes, f"{where} {schema.label}", labelled=labelled))
-        patient = cells[places[schema.patient]].strip() if schema.patient in places else f"\0{number}"
-        owners.append(patients.setdefault(patient, len(patients)))
+        if schema.patient in places:
+            patients.append(cells[places[schema.patient]].strip())
     if not inputs:
         raise InputError(f"{path}: holds no rows under its header")
-    return Rows(np.array(inputs), np.array(labels, dtype=np.int64), np.array(owners, dtype=np.int64))
+    # Numbered by name: in the order of their rows, a patient's number would follow from others' rows.
+    owners = np.unique(patients, return_inverse=True)[1] if patients else np.arange(len(inputs))
+    return Rows(np.array(inputs), np.array(labels, dtype=np.int64), owners.astype(np.int64))
 
 
 def _places(path: Path, header: list[str], schema: Schema, *, labelled: bool) -> dict[str, int]:

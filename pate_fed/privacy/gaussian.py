@@ -7,6 +7,7 @@ random; the totals hold where it is capped beforehand or a filter stands in fron
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -27,6 +28,8 @@ __all__ = [
     "pate_plus_plus_epsilon",
     "pld_epsilon",
 ]
+
+_LOG_ULPS = 8  # units in the last place; at most 2 were seen against 80 digits
 
 
 def confident_rho(
@@ -83,9 +86,10 @@ def confident_mu(
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """δ of the Gaussian mechanism with sensitivity/σ = μ at ε (Balle and Wang 2018, Theorem 8).
+    """δ of the Gaussian mechanism with sensitivity/σ = μ at ε (Balle and Wang 2018, Theorem 8), rounded up.
 
-    Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ), from logarithms of both terms.
+    Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ), from logarithms of both terms and what these may be off: for small μ
+    the terms are almost equal.
 
     Raises:
         InputError: μ not above 0, or ε below 0.
@@ -93,8 +97,10 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     if not 0 < mu < math.inf or not epsilon >= 0:
         raise InputError(f"mu={mu!r}, epsilon={epsilon!r}: mu above 0 and epsilon of at least 0 are meant")
     first = float(log_ndtr(mu / 2 - epsilon / mu))
-    second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
-    return 0.0 if second >= first else -math.exp(first) * math.expm1(second - first)
+    tail = float(log_ndtr(-mu / 2 - epsilon / mu))
+    second = min(epsilon + tail, first)
+    slack = _LOG_ULPS * sys.float_info.epsilon * (1 + abs(first) + abs(tail) + epsilon)
+    return math.nextafter(math.exp(first) * (slack - math.expm1(second - first)), math.inf)
 
 
 def gaussian_dp_epsilon(mu: float, delta: float) -> float:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pate_fed.data import split_by_patient
+from pate_fed.data import Schema, split_by_patient
+from pate_fed.data.schema import read_table
 from pate_fed.privacy import Protection
 from pate_fed.protocol import Terms
 from pate_fed.terms_privacy import make_ledger_terms
@@ -53,6 +55,7 @@ def _swayed(before: tuple[list[int], list[int]], after: tuple[list[int], list[in
 
 
 RECORDS_OF_ALL = list(range(RECORDS))
+SCHEMA = Schema(label="outcome", classes=("well", "ill"), columns=(("age", ()),), patient="patient")
 ALONE = list(range(RECORDS))  # every record another patient's
 TOGETHER = [row // 3 for row in range(RECORDS)]  # three records a patient
 
@@ -65,11 +68,39 @@ def test_a_replaced_record_sways_one_teacher_and_one_vote_is_charged(patients: l
     assert _charged("replace-one").votes_moved == 1
 
 
+@pytest.mark.parametrize("patient", [0, 7, 19])
+@pytest.mark.parametrize("count", [1, 2, 11])
+def test_all_records_of_a_patient_sway_one_teacher_however_many_others_replace_them(
+    patient: int, count: int
+) -> None:
+    kept = [(record, one) for record, one in zip(RECORDS_OF_ALL, TOGETHER, strict=True) if one != patient]
+    # The others' rows move in the file, and the patient's stand elsewhere in it.
+    records, patients = zip(*[(-1 - number, patient) for number in range(count)], *kept, strict=True)
+    assert _swayed((RECORDS_OF_ALL, TOGETHER), (list(records), list(patients))) == 1
+
+
+def test_a_patient_s_rows_in_a_table_move_no_other_patient(tmp_path: Path) -> None:
+    def parts(*rows: str) -> list[set[str]]:
+        path = tmp_path / "own.csv"
+        path.write_text("patient,age,outcome\n" + "".join(f"{row}\n" for row in rows), encoding="utf-8")
+        own = read_table(path, SCHEMA, labelled=True)
+        dealt = split_by_patient(np.arange(len(rows)), own.patients, num_teachers=3, seed=3)
+        return [{rows[row] for row in part} for part in dealt]
+
+    others = [f"p{number},{number},well" for number in range(1, 12)]
+    before = parts("p0,50,well", *others, "p0,51,ill")
+    after = parts(*others, "p0,52,ill")  # p0's first row is gone: in the order of rows p0 would be the last
+    assert sum(one != other for one, other in zip(before, after, strict=True)) == 1
+
+
 @pytest.mark.parametrize("patients", [ALONE, TOGETHER])
-@pytest.mark.parametrize("row", [0, 17, RECORDS - 1])
-def test_a_record_more_or_less_sways_all_teachers_and_all_are_charged(patients: list[int], row: int) -> None:
-    less = ([*RECORDS_OF_ALL[:row], *RECORDS_OF_ALL[row + 1 :]], [*patients[:row], *patients[row + 1 :]])
-    swayed = _swayed((RECORDS_OF_ALL, patients), less)
+@pytest.mark.parametrize("patient", [0, 7, 19])
+def test_a_patient_more_or_less_sways_several_teachers_and_all_are_charged(
+    patients: list[int], patient: int
+) -> None:
+    kept = [(record, one) for record, one in zip(RECORDS_OF_ALL, patients, strict=True) if one != patient]
+    records, others = zip(*kept, strict=True)
+    swayed = _swayed((RECORDS_OF_ALL, patients), (list(records), list(others)))
     assert swayed > 1
     protection = _charged("add-or-remove-one")
     assert swayed <= protection.votes_moved == TEACHERS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -39,6 +40,20 @@ def test_exact_epsilon_gives_back_delta(mu: float, delta: float) -> None:
     assert gaussian_delta(mu, epsilon) <= delta
     if epsilon > 1e-6:
         assert gaussian_delta(mu, epsilon * (1 - 1e-6)) > delta
+
+
+@given(
+    mu=st.floats(-8, 1.5).map(lambda power: 10**power),
+    ratio=st.one_of(st.just(0.0), st.floats(-3, 1).map(lambda power: 10**power)),
+)
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_delta_is_never_below_the_one_of_eighty_digits(mu: float, ratio: float) -> None:
+    epsilon = mu * ratio
+    with mpmath.workdps(80):
+        tails = [mpmath.ncdf(sign * mpmath.mpf(mu) / 2 - mpmath.mpf(epsilon) / mu) for sign in (1, -1)]
+        exact = tails[0] - mpmath.exp(epsilon) * tails[1]
+    found = gaussian_delta(mu, epsilon)
+    assert exact <= found <= exact * (1 + 1e-6) + 1e-13 * tails[0]
 
 
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 3.0, 20.0])
