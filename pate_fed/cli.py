@@ -365,7 +365,7 @@ def _add_reproduce(commands: argparse._SubParsersAction[Parser]) -> None:
         type=int,
         nargs="+",
         choices=(1, 2, 3, 4),
-        help="tables to fill (default 1 2 3; 4: Table I's students on an encoder): pate++-fashion-mnist",
+        help="tables to fill (default 1 2 3; 4: Table I with a public encoder): pate++-fashion-mnist",
     )
     again.add_argument("--data-dir", metavar="DIR", help="folder of the data files (else PATE_FED_DATA)")
     again.add_argument("--out", default="reproduced", metavar="DIR", help="results (default reproduced)")

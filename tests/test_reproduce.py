@@ -125,13 +125,35 @@ def test_a_stopped_call_goes_on_where_it_was(tiny: Reproduction, monkeypatch: py
     assert float(summary[0]["mean"]) == pytest.approx(mean, abs=0.01)
 
 
-def test_the_students_on_an_encoder_have_no_published_figure(tiny: Reproduction) -> None:
+def test_the_students_on_an_encoder_learn_from_light_teachers(tiny: Reproduction) -> None:
     lines = reproduce("pate++-fashion-mnist", replace(tiny, tables=(4,), seeds=1))
+    assert (tiny.out_dir / "totals-encoder-head.npz").exists()
+    assert not tiny.file("totals", "npz").exists()  # nobody asked for the paper's teachers
     rows = [line for line in lines if line.startswith("ε") and " on the encoder" in line.split("(")[0]]
     assert len(rows) == 10 and all(" - " in row for row in rows)
     assert sum("cleansing on the encoder" in line for line in lines) <= 2
     with tiny.file("runs", "csv").open(encoding="utf-8", newline="") as file:
         assert len(list(csv.DictReader(file))) == 10
+
+
+def test_each_table_is_told_whose_labels_were_wrong(
+    tiny: Reproduction, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "PAPER", {(4.05, "gan", None, None): 74.8})
+    truth = tables.load_dataset("fashion-mnist", data_dir=None).public_labels[:150]
+    for name, right in (("totals-quick.npz", True), ("totals-encoder-head.npz", False)):
+        votes_ = 5000 * np.eye(2, dtype=np.int64)[truth if right else 1 - truth]
+        (tmp_path / "out").mkdir(exist_ok=True)
+        np.savez(tmp_path / "out" / name, totals=votes_)
+    lines = reproduce("pate++-fashion-mnist", replace(tiny, tables=(1, 4), seeds=1))
+    said = next(line for line in lines if line.startswith("ε 4.05 at δ"))
+    assert "; 0.0 % of the labels are wrong" in said
+    assert ", 100.0 % of the labels of students on the encoder are wrong" in said
+    given = replace(
+        tiny, tables=(1, 4), seeds=1, totals=tmp_path / "out" / "totals-quick.npz", out_dir=tmp_path / "o"
+    )
+    said = next(each for each in reproduce("pate++-fashion-mnist", given) if each.startswith("ε 4.05 at δ"))
+    assert ", 0.0 % of the labels of students on the encoder are wrong" in said
 
 
 def test_ready_totals_are_read(tmp_path: Path) -> None:
