@@ -1,7 +1,12 @@
-"""An epoch must not wait for the device: no operation in it needs a value on the host, but the last."""
+"""An epoch must not wait for the device: no operation in it needs a value on the host, but the last.
+
+The device "meta" stands for a GPU where there is none: tensors there have no values that could be read, and
+mix with none of the host's.
+"""
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -9,13 +14,14 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pate_fed.learning import StudentSettings
+from pate_fed.learning import StudentSettings, trainer
 from pate_fed.learning.features import fit_encoder
 from pate_fed.learning.fixmatch import FixMatch
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.sets import Sets
 from pate_fed.learning.trainer import Trainer
 
+STUDENTS = ("supervised", "gan", "co-teaching", "pate+", "vat", "fixmatch")
 aten = torch.ops.aten
 # What needs a value, or a shape that depends on values; on a GPU the host would wait for each.
 WAITING = {
@@ -62,7 +68,7 @@ def test_the_watch_sees_waiting(wait: Callable[[torch.Tensor], object]) -> None:
 
 
 @pytest.mark.parametrize("network", ["small-cnn", "deep-cnn"])
-@pytest.mark.parametrize("name", ["supervised", "gan", "co-teaching", "pate+", "vat", "fixmatch"])
+@pytest.mark.parametrize("name", STUDENTS)
 def test_an_epoch_never_waits(stripes: Callable[..., Any], name: str, network: str) -> None:
     images, truth = stripes(48)
     settings = StudentSettings(name=name, network=network, epochs=2, batch_size=8, noise_rate=0.2)
@@ -79,3 +85,66 @@ def test_an_epoch_never_waits(stripes: Callable[..., Any], name: str, network: s
     with Watch() as watch:
         learner.run_epoch(1, sets)
     assert watch.waited == []
+
+
+@pytest.fixture
+def unfused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device "meta" knows no fused optimisers."""
+    for name in ("Adam", "SGD"):
+        whole = getattr(torch.optim, name)
+        monkeypatch.setattr(
+            torch.optim,
+            name,
+            lambda weights, whole=whole, **options: whole(weights, **options | {"fused": False}),
+        )
+
+
+def _elsewhere(name: str, network: str) -> tuple[Trainer | FixMatch, Sets]:
+    """A student of 48 inputs, 16 of them labelled, all of it on the device "meta"."""
+    images = torch.randint(0, 256, (48, 32, 32, 3), dtype=torch.uint8).numpy()
+    encoder = fit_encoder(images) if network == "encoder" else None
+    settings = StudentSettings(name=name, network=network, epochs=2, batch_size=8, noise_rate=0.2)
+    pixels, shape = torch.zeros(48, 3, 32, 32, device="meta"), (32, 32, 3)
+    index = torch.arange(48, device="meta")
+    sets = Sets(
+        labelled=index[:16],
+        labels=torch.zeros_like(index[:16]),
+        wrong=torch.zeros_like(index[:16], dtype=torch.bool),
+        truth_known=True,
+        unlabelled=index[16:],
+    )
+    if name == "fixmatch":
+        return FixMatch.of_images(settings, shape, 4, pixels, encoder), sets
+    return Trainer(settings, shape, 4, pixels, samples=16, encoder=encoder), sets
+
+
+def _last_line(learner: Trainer | FixMatch, sets: Sets) -> str:
+    """The line at which an epoch first asks for a value."""
+    with pytest.raises((NotImplementedError, RuntimeError)) as stopped:
+        learner.run_epoch(1, sets)
+    return str(traceback.extract_tb(stopped.value.__traceback__)[-1].line)
+
+
+@pytest.mark.usefixtures("unfused")
+@pytest.mark.parametrize(
+    ("name", "network"),
+    [(name, network) for name in STUDENTS for network in ("encoder", "small-cnn")]
+    + [("pate+", network) for network in ("deep-cnn", "dense", "nin-cnn", "nin-cnn-wide")],
+)
+def test_an_epoch_makes_everything_on_its_device(name: str, network: str) -> None:
+    learner, sets = _elsewhere(name, network)
+    assert "sums.tolist()" in _last_line(learner, sets)
+
+
+@pytest.mark.usefixtures("unfused")
+@pytest.mark.parametrize(
+    "slip",
+    [lambda x: x * float(x.sum()), lambda x: x + torch.zeros(x.shape), lambda x: x[x > 0].sum() + x],
+)
+def test_a_value_or_a_tensor_of_the_host_in_an_epoch_is_seen(
+    slip: Callable[[torch.Tensor], torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = trainer.masked_mean
+    monkeypatch.setattr(trainer, "masked_mean", lambda loss, keep: whole(slip(loss), keep))
+    learner, sets = _elsewhere("pate+", "small-cnn")
+    assert "sums.tolist()" not in _last_line(learner, sets)
