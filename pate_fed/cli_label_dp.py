@@ -116,6 +116,8 @@ def _learn(arguments: argparse.Namespace) -> int:
     check_method(arguments.method, at_hospitals=arguments.hospitals is not None)
     clusterer = find_clusterer(arguments.clusterer)
     records = load_records(arguments, apart=_are_apart(arguments))
+    if records.doubt is not None:
+        print(f"warning: {records.doubt}", file=sys.stderr)
     RandRes(num_classes=records.num_classes, epsilon=arguments.epsilon)  # ε is refused before the work
     out = None if arguments.out is None else _folder(Path(arguments.out))
     noise, seed = noise_from_seed(arguments.seed), arguments.seed or 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pate_fed.label_dp.alibi import Alibi
 from pate_fed.label_dp.noise_cluster import NoiseCluster, discrete_delta, equation5_sigma, label_counts
 from pate_fed.label_dp.randres import PriorRes, RandRes
-from pate_fed.label_dp.release import PrivateLabels, check_every_class, label_accuracy
+from pate_fed.label_dp.release import PrivateLabels, label_accuracy
 
 __all__ = [
     "Alibi",
@@ -18,7 +18,6 @@ __all__ = [
     "PriorRes",
     "PrivateLabels",
     "RandRes",
-    "check_every_class",
     "discrete_delta",
     "equation5_sigma",
     "label_accuracy",

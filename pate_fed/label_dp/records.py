@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.label_dp.options import FILES
-from pate_fed.label_dp.release import check_every_class, check_labels
+from pate_fed.label_dp.release import check_labels, unused_classes
 
 __all__ = ["Records", "load_records"]
 
@@ -38,7 +38,7 @@ class Records:
     def __post_init__(self) -> None:
         if self.labels is not None:
             _same_count("--labels", self.labels, self.images)
-            check_every_class(self.labels, self.num_classes)
+            check_labels(self.labels, self.num_classes)
         if self.test_images is None or self.test_labels is None:
             return
         if self.test_images.shape[1:] != self.images.shape[1:]:
@@ -51,6 +51,18 @@ class Records:
             check_labels(self.test_labels, self.num_classes)
         except InputError as error:
             raise InputError(f"--test-labels: {error}") from error
+
+    @property
+    def doubt(self) -> str | None:
+        """What the owner of the labels should look at; it is about private labels, so it stops nothing."""
+        unused = () if self.labels is None else unused_classes(self.labels, self.num_classes)
+        if not unused:
+            return None
+        which = f"class {unused[0]} has" if len(unused) == 1 else f"classes {', '.join(map(str, unused))} have"
+        return (
+            f"{which} no records: are there {self.num_classes} classes, numbered from 0? (For you alone: the "
+            "run goes on, as one that stopped here would tell by its end that every class has records)"
+        )
 
 
 def load_records(arguments: argparse.Namespace, *, apart: bool) -> Records:

@@ -14,10 +14,10 @@ from pate_fed.privacy.checks import check_count
 __all__ = [
     "NO_LABEL",
     "PrivateLabels",
-    "check_every_class",
     "check_labels",
     "label_accuracy",
     "shown_epsilon",
+    "unused_classes",
 ]
 
 Ints = NDArray[np.int64]
@@ -73,25 +73,12 @@ def check_labels(labels: ArrayLike, num_classes: int) -> Ints:
     return array.astype(np.int64)
 
 
-def check_every_class(labels: ArrayLike, num_classes: int) -> Ints:
-    """The labels of one data set that is to be learnt from, at its owner's: every class has a record.
+def unused_classes(labels: Ints, num_classes: int) -> tuple[int, ...]:
+    """Classes without a record. Which these are is private: for the labels' owner, and for nobody else.
 
-    Which classes occur is private: this message is for the owner and must not leave the house.
-
-    Raises:
-        InputError: what `check_labels` finds, one class only, or a class without records.
+    No release may wait for it: one that comes only where every class has records tells that it has.
     """
-    checked = check_labels(labels, num_classes)
-    there = np.bincount(checked, minlength=num_classes) > 0
-    if there.sum() == 1:
-        raise InputError("all labels are of one class: at least two are meant, or there is nothing to learn")
-    if not there.all():
-        missing = int(np.flatnonzero(~there)[0])
-        raise InputError(
-            f"class {missing} has no records: each of the {num_classes} classes must have one; leave the "
-            "class out and number the others from 0"
-        )
-    return checked
+    return tuple(np.flatnonzero(np.bincount(labels, minlength=num_classes) == 0).tolist())
 
 
 def label_accuracy(label: Ints, truth: Ints) -> float | None:
