@@ -58,7 +58,8 @@ class Records:
         unused = () if self.labels is None else unused_classes(self.labels, self.num_classes)
         if not unused:
             return None
-        which = f"class {unused[0]} has" if len(unused) == 1 else f"classes {', '.join(map(str, unused))} have"
+        named = ", ".join(map(str, unused))
+        which = f"class {named} has" if len(unused) == 1 else f"classes {named} have"
         return (
             f"{which} no records: are there {self.num_classes} classes, numbered from 0? (For you alone: the "
             "run goes on, as one that stopped here would tell by its end that every class has records)"
