@@ -143,12 +143,12 @@ def gnmax_local_sensitivity(
     weights: ArrayLike | None = None,
     integer_noise: bool = False,
 ) -> Floats:
-    """Σ over queries of weight × LS_d, d = 0..num_teachers-1 (P18, Algorithms 4 and 5).
+    """Σ over queries of weight × LS_d, d from 0 to `num_teachers` - 1 at least (P18, Algorithms 4 and 5).
 
     LS_d bounds the local sensitivity of a query's b(q) at any votes within d moves. With `integer_noise`
     every gap counts for one vote less, a bound on the tails of integer noise with ties as losses for σ >= 2.
 
-    Shapes: `totals` (queries, classes), `weights` (queries,) to (num_teachers,).
+    Shapes: `totals` (queries, classes), `weights` (queries,) to (distances,); see `summed_curve`.
 
     Raises:
         InputError: totals that are no counts or have more votes than teachers, weights that do not fit, or
@@ -169,12 +169,16 @@ def gnmax_local_sensitivity(
 def summed_curve(moves: Moves, pieces: GNMaxSensitivity, share: Floats, num_teachers: int) -> Floats:
     """The curve of `gnmax_local_sensitivity` from its parts, `share` (queries,) being the weights.
 
-    Shapes: (num_teachers,).
+    It goes on until every query is on its plateau, or the maximum over it would jump between neighbours that
+    are one move more and one less from there.
+
+    Shapes: (distances,), at least `num_teachers` of them.
     """
     start = moves.log_q(np.zeros(moves.queries, dtype=np.int64), moves.every)
     apart = (start > pieces.log_q0).astype(np.int64) - (start < pieces.log_q1)
     # Until it enters [q1, q0], a query's curve follows its own moves; from there on it is the plateau.
-    steps = np.minimum(moves.steps_until(pieces.log_q1, pieces.log_q0, apart), num_teachers)
+    steps = moves.steps_until(pieces.log_q1, pieces.log_q0, apart)
+    length = max(num_teachers, int(steps.max(initial=0)) + 1)
     query = np.repeat(moves.every, steps)
     distance = np.arange(query.size) - np.repeat(np.cumsum(steps) - steps, steps)
     # Bounded blocks: 5,000 teachers and many queries give millions of points.
@@ -182,8 +186,8 @@ def summed_curve(moves: Moves, pieces: GNMaxSensitivity, share: Floats, num_teac
     for at in range(0, query.size, 65_536):
         part = slice(at, at + 65_536)
         local[part] = pieces.local(moves.log_q(distance[part], query[part], apart))
-    curve = np.bincount(distance, weights=local * share[query], minlength=num_teachers)
-    arrived = np.bincount(steps, weights=share, minlength=num_teachers + 1)[:num_teachers]
+    curve = np.bincount(distance, weights=local * share[query], minlength=length)
+    arrived = np.bincount(steps, weights=share, minlength=length)
     plateau = float(pieces.local(np.array([pieces.log_q1]))[0])
     total: Floats = curve + plateau * np.cumsum(arrived)
     return total

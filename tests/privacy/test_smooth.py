@@ -27,6 +27,7 @@ from pate_fed.privacy.smooth import (
     gnmax_local_sensitivity,
     gnmax_sensitivity,
     smooth_sensitivity,
+    summed_curve,
     threshold_local_sensitivity,
 )
 from pate_fed.privacy.threshold import threshold_rdp
@@ -68,6 +69,32 @@ def random_neighbour(votes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         row[rng.choice(np.flatnonzero(row))] -= 1
         row[rng.integers(len(row))] += 1
     return moved
+
+
+def every_histogram(votes: int, classes: int) -> list[tuple[int, ...]]:
+    if classes == 1:
+        return [(votes,)]
+    return [(v, *rest) for v in range(votes + 1) for rest in every_histogram(votes - v, classes - 1)]
+
+
+@pytest.mark.parametrize(("teachers", "classes"), [(4, 4), (4, 5), (3, 6), (9, 3)])
+@pytest.mark.parametrize("margin", [0, 1])
+def test_few_teachers_have_a_smooth_sensitivity_that_is_smooth(
+    teachers: int, classes: int, margin: int
+) -> None:
+    # With as many classes as teachers every one may name another: from there it is the farthest to where the
+    # bound moves, and a curve that ends before hides from one neighbour what the next one's noise must cover.
+    beta, pieces = 1 / 6, gnmax_sensitivity(2.0, classes, 1.5)
+    assert pieces.conditions() == (True, True)
+    smooth, value = {}, {}
+    for votes in every_histogram(teachers, classes):
+        moves = Moves(np.array([votes]), sigma=2.0, margin=margin)
+        smooth[votes] = smooth_sensitivity(summed_curve(moves, pieces, np.ones(1), teachers), beta)
+        value[votes] = float(pieces.bound(moves.log_q(np.zeros(1, dtype=np.int64), moves.every))[0])
+    for votes, there in smooth.items():
+        for near in map(tuple, neighbours(np.array(votes))):
+            assert smooth[near] <= there * math.exp(beta) * (1 + 1e-12), (votes, near)
+            assert abs(value[near] - value[votes]) <= min(there, smooth[near]) * (1 + 1e-12) + 1e-15
 
 
 @given(how=HISTOGRAM, classes=st.sampled_from([2, 3, 10]))
