@@ -233,8 +233,8 @@ class Aggregation:
 class Queries:
     """How much is asked. `evaluate` lets simulated parties also vote where nothing is released.
 
-    With `evaluate` the teachers' and the ensemble's accuracy are measured on every public input, not only
-    on those that were asked; hospitals outside a simulation refuse it.
+    With `evaluate` the teachers' and the ensemble's accuracy are measured on the test inputs as well, not
+    only on those that were asked; hospitals outside a simulation refuse it.
 
     `strategy` chooses what is asked in the second of `rounds` and later, from what a student learnt of the
     labels so far.

@@ -120,6 +120,16 @@ def test_labels_ledger_and_metrics_agree(inline: tuple[Path, subprocess.Complete
     assert metrics["privacy"]["student"]["data_independent"] >= promised > report.epsilon
 
 
+def test_teachers_vote_on_what_was_asked_and_on_the_test_inputs(
+    inline: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    events = [json.loads(line) for line in (inline[0] / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    study = next(event for event in events if event["event"] == "study")
+    *asked, measured = [event["queries"] for event in events if event["event"] == "vote"]
+    assert 0 < sum(asked) <= study["max_queries"] and measured == study["test_size"] > 0
+    assert sum(asked) + measured < study["pool_size"]
+
+
 def test_epsilon_is_shown_along_the_run(inline: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     run_dir, _ = inline
     spent, report = read_result(run_dir).spending, verify(run_dir / "ledger.sqlite")
