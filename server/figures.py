@@ -63,7 +63,7 @@ def publishable_epsilon(
     *,
     delta: float,
 ) -> SanitisedEpsilon | None:
-    """The sanitised ε, drawn once, at the end of a study; it bounds the labels and itself together."""
+    """The sanitised ε, drawn once, at the end of a study: a noisy reading of labels and itself, no bound."""
     if not len(found.index):
         return None
     if found.earlier:

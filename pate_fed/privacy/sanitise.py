@@ -190,6 +190,7 @@ class SanitiseSettings:
 class SanitisedEpsilon:
     """A data-dependent ε that may be published with all fields but the last two.
 
+    `epsilon` is drawn around `mean_do_not_publish`, below it as often as above: a reading, and no bound.
     `cost` is the RDP that the release itself added at `order`. `mean_do_not_publish` is ε without the noise
     and `deviation_do_not_publish` the noise's standard deviation; both are functions of the votes.
     """

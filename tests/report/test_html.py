@@ -209,6 +209,8 @@ def test_the_sanitised_figure_may_be_published(run_result: RunResult) -> None:
     assert "4.001" in text
     assert "0.250" not in text  # a function of the votes
     assert "in one direction" in text
+    # Its noise is centred: half of all draws are below the figure that they stand for.
+    assert "It is a reading and no bound" in text
 
 
 @pytest.mark.parametrize("kind", ["plain", "secure-sum", "hospital-noise"])
