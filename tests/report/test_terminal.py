@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pate_fed.report import (
+    Accuracy,
     Outcome,
     PrivacyFigures,
     RunResult,
@@ -96,6 +97,15 @@ def test_bars_on_a_terminal_count_and_end(monkeypatch: pytest.MonkeyPatch) -> No
     ):
         assert part in text
     assert "\x1b[2J" not in text
+
+
+def test_the_summary_marks_what_comes_from_private_votes(run_result: RunResult) -> None:
+    print_summary(run_result, stream := io.StringIO())
+    (line,) = [line for line in stream.getvalue().splitlines() if "62.3%" in line or "87.1%" in line]
+    assert line.strip() == "◆ teachers 62.3%, ensemble 87.1% (from private votes: do not publish)"
+    outcome = replace(run_result.outcome, accuracy=Accuracy(student=0.9))
+    print_summary(replace(run_result, outcome=outcome), again := io.StringIO())
+    assert "◆" not in again.getvalue() and "student 90.0%" in again.getvalue()
 
 
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
