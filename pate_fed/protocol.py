@@ -241,7 +241,7 @@ class TeachRequest(_Message):
 
     `enrol` is a packed `secure_sum.messages.EnrolRequest` where votes will be masked, else empty. `pool` is
     the public inputs as a .npy file, for a hospital that has no copy of them, else empty. `encoder` is the
-    public encoder's file (plain arrays) where the terms name one, else empty.
+    public encoder's safetensors file where the terms name one, else empty.
     """
 
     kind: ClassVar[str] = "teach"

@@ -8,7 +8,6 @@ joins smoothed pixels to them, and adds what the public pool says about both: me
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -235,15 +234,12 @@ class Encoder:
         write_result(path, self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """A .npz of plain arrays; no code is in it and none is run on reading."""
-        buffer = io.BytesIO()
-        np.savez(
-            buffer,
-            image_shape=np.array(self.image_shape, dtype=np.int64),
-            mean=self.mean,
-            basis=self.basis,
-        )
-        return buffer.getvalue()
+        """A safetensors file: plain arrays, no code is in it and none is run on reading."""
+        from safetensors.numpy import save
+
+        shape = np.array(self.image_shape, dtype=np.int64)
+        arrays = {"image_shape": shape, "mean": self.mean, "basis": self.basis}
+        return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
     @classmethod
     def load(cls, path: Path, *, digest: str | None = None) -> Encoder:
@@ -266,20 +262,19 @@ class Encoder:
         Raises:
             IntegrityError: damaged, not an encoder, or not the one with that digest.
         """
+        from safetensors.numpy import load
+
         try:
-            with io.BytesIO(data) as buffer, np.load(buffer, allow_pickle=False) as file:
-                rows, columns, channels = (int(side) for side in file["image_shape"])
-                found = cls(
-                    (rows, columns, channels),
-                    np.asarray(file["mean"], dtype=np.float16),
-                    np.asarray(file["basis"], dtype=np.float16),
-                )
-        except Exception as error:  # numpy raises what its zip and header readers meet first
+            arrays = load(data)
+            rows, columns, channels = (int(side) for side in arrays["image_shape"])
+            found = cls((rows, columns, channels), arrays["mean"], arrays["basis"])
+        except Exception as error:  # what the reader of the header and NumPy meet first
             raise IntegrityError(f"{where}: not an encoder that pate_fed wrote, or damaged") from error
         if min(found.image_shape) < 1 or max(found.image_shape) > MOST_SIDE:
             raise IntegrityError(f"{where}: an encoder of images {found.image_shape}")
         size = sum(block_sizes(found.image_shape))
         fits = found.mean.shape == (size,) and found.basis.ndim == 2 and len(found.basis) == size
+        fits = fits and found.mean.dtype == found.basis.dtype == np.float16
         if not fits or not (np.isfinite(found.basis).all() and np.isfinite(found.mean).all()):
             raise IntegrityError(f"{where}: the encoder's parts do not fit together")
         if digest is not None and found.digest != digest:
