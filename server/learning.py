@@ -54,6 +54,7 @@ class Learner:
         if self._study.student.name in TABLE_STUDENTS:
             return self._forest(index, label, None)
         student = self._network(index, label, None)
+        student.class_names = self._dataset.class_names
         student.export(self._path.with_suffix(".ts"))
         images = student.generate(48)
         if images is not None:

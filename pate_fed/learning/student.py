@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -39,6 +39,7 @@ class Student:
     """One or two discriminators that predict together, and the generator they were trained with, if any.
 
     Probabilities are those of the networks' logits times `sharpness`; `calibrate` sets it.
+    `class_names` are for people, one a class where they are known; files carry them.
     `history` holds one record an epoch; `counts` PATE++'s table of the last stage, float (m,), while the
     student is fresh from training by disagreement.
     """
@@ -54,11 +55,12 @@ class Student:
         device: str = "cpu",
         history: list[EpochRecord] | None = None,
         sharpness: float = 1.0,
+        class_names: Sequence[str] = (),
     ) -> None:
         self.settings, self.image_shape, self.num_classes = settings, image_shape, num_classes
         self.history: list[EpochRecord] = [] if history is None else history
         self.counts: NDArray[np.float32] | None = None
-        self.sharpness = sharpness
+        self.sharpness, self.class_names = sharpness, tuple(class_names)
         self._device = device
         self._networks = [network.to(device) for network in networks]
         self._generator = generator.to(device) if generator is not None else None
@@ -137,6 +139,7 @@ class Student:
             "settings": asdict(self.settings),
             "image_shape": list(self.image_shape),
             "num_classes": self.num_classes,
+            "class_names": list(self.class_names),
             "history": [asdict(record) for record in self.history],
             "sharpness": self.sharpness,
             "weights": {
@@ -152,7 +155,13 @@ class Student:
         Raises:
             InputError: the folder cannot be written to.
         """
-        write_torchscript(self._networks, self.image_shape, path, sharpness=self.sharpness)
+        write_torchscript(
+            self._networks,
+            self.image_shape,
+            path,
+            sharpness=self.sharpness,
+            class_names=self.class_names,
+        )
 
     @classmethod
     def load(cls, path: Path, device: str = "cpu") -> Student:
@@ -182,6 +191,7 @@ class Student:
                 generator.load_state_dict(weights["generator"])
             history = [EpochRecord(**record) for record in content["history"]]
             sharpness = float(content["sharpness"])
+            names = tuple(map(str, content.get("class_names", ())))  # files of before them have none
         except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
             raise IntegrityError(f"{path}: the student's settings and weights do not fit together") from error
         return cls(
@@ -193,6 +203,7 @@ class Student:
             device=resolve_device(device),
             history=history,
             sharpness=sharpness,
+            class_names=names,
         )
 
 

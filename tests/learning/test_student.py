@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -253,6 +255,30 @@ def test_an_exported_student_needs_nothing_of_this_package(
     # And the student itself is as before.
     student.save(tmp_path / "student.pt")
     assert np.array_equal(Student.load(tmp_path / "student.pt").predict(images), student.predict(images))
+
+
+def test_an_exported_student_says_what_it_takes_and_refuses_anything_else(
+    stripes: MakeStripes, tmp_path: Path
+) -> None:
+    images, labels = stripes(60)
+    student = _student(images, labels[:30], settings=replace(QUICK, epochs=1))
+    student.class_names = ("a", "b", "c", "d")
+    student.export(tmp_path / "student.ts")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls TorchScript old
+        model = torch.jit.load(str(tmp_path / "student.ts"))  # type: ignore[no-untyped-call]
+    pixels = torch.from_numpy(images.copy())
+    assert tuple(model.image_shape) == images.shape[1:] and model.class_names == list(student.class_names)
+    assert not model(pixels).requires_grad
+    # A traced network would take the first two, and answer: a pooled row more or less is no error to it.
+    for wrong in (pixels / 255, pixels[:, :-1], pixels[..., 0], pixels.expand(-1, -1, -1, 3)):
+        with pytest.raises(torch.jit.Error, match="uint8 values from 0 to 255"):
+            model(wrong)
+    # Its folders are this machine's affair.
+    content = zipfile.ZipFile(tmp_path / "student.ts")
+    assert not any(
+        str(Path(__file__).parents[2]).encode() in content.read(name) for name in content.namelist()
+    )
 
 
 def test_an_unwritable_folder_is_named(stripes: MakeStripes, tmp_path: Path) -> None:
