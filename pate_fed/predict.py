@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,8 @@ def predict_files(
 ) -> Iterator[str]:
     """One line an image or row: its file, its number in the file, class and probability; or a JSON object.
 
+    Of a folder every picture right in it, by name.
+
     `student` is a student.pt or a table's student.npz, which are read without running code, or a TorchScript
     file, which is a program: take one only from those you trust.
 
@@ -41,9 +44,13 @@ def predict_files(
         InputError: a file is not there, or holds nothing that fits the student.
         IntegrityError: the student is damaged.
     """
+    if device not in ("cpu", "auto") and student.suffix in (".npz", ".ts"):
+        raise InputError(
+            f"--device {device} would have no effect: {student.name} runs on the CPU; leave it out"
+        )
     model = _student(student, device)
     kind = "row" if student.suffix == ".npz" else "image"
-    for path in files:
+    for path in _inside(files, kind):
         inputs = model.read(path)
         for start in range(0, len(inputs), BATCH):
             shares = model.shares(inputs[start : start + BATCH], path)
@@ -56,6 +63,18 @@ def predict_files(
                 else:
                     shown = name.get("name", label)
                     yield f"{path}[{number}]: class {shown}, probability {row[label]:.3f}"
+
+
+def _inside(files: Sequence[Path], kind: str) -> Iterator[Path]:
+    """The same files, with a folder's pictures in its place."""
+    for path in files:
+        if kind == "row" or not path.is_dir():
+            yield path
+            continue
+        pictures = sorted(each for each in path.iterdir() if each.suffix.lower() in PICTURE_SUFFIXES)
+        if not pictures:
+            raise InputError(f"{path}: a folder without picture files ({', '.join(PICTURE_SUFFIXES)})")
+        yield from pictures
 
 
 def read_pictures(path: Path, channels: int | None = None) -> NDArray[np.uint8]:
@@ -89,6 +108,8 @@ def read_pictures(path: Path, channels: int | None = None) -> NDArray[np.uint8]:
         raise InputError(
             f"{path}: holds {images.dtype} {images.shape}; uint8 (n, height, width, channels) is meant"
         )
+    if not len(images):
+        raise InputError(f"{path}: holds no image")
     return images
 
 
@@ -150,28 +171,42 @@ def _checkpoint(path: Path, device: str) -> _Reader:
         except InputError as error:
             raise InputError(f"{source}: {error}") from error
 
-    return _Reader(lambda file: read_pictures(file, student.image_shape[2]), shares)
+    return _Reader(lambda file: read_pictures(file, student.image_shape[2]), shares, student.class_names)
 
 
 def _torchscript(path: Path) -> _Reader:
     import torch
 
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch calls TorchScript old; see learning/export.py
-        try:
-            model = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
-        except (RuntimeError, ValueError) as error:
-            raise IntegrityError(f"{path}: not a TorchScript file, or damaged") from error
+    model = _loaded(path)
+    # Files of before have neither.
+    shape, names = tuple(getattr(model, "image_shape", ())), tuple(getattr(model, "class_names", ()))
 
     def shares(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
         try:
             with torch.inference_mode():
                 return np.asarray(model(torch.from_numpy(np.array(images))).numpy(), dtype=np.float32)
-        except RuntimeError as error:
+        except (RuntimeError, torch.jit.Error) as error:
+            wanted = f", which takes {shape}" if shape else ""
             raise InputError(
-                f"{source}: images {images.shape[1:]} do not fit the student of {path}"
+                f"{source}: images {images.shape[1:]} do not fit the student of {path}{wanted}"
             ) from error
 
-    return _Reader(read_pictures, shares)
+    return _Reader(lambda file: read_pictures(file, shape[2] if shape else None), shares, names)
+
+
+def _loaded(path: Path) -> Any:
+    import torch
+
+    from pate_fed.learning.files import is_whole
+
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    data = path.read_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls TorchScript old; see learning/export.py
+        try:
+            if not is_whole(data):
+                raise ValueError("checksum")
+            return torch.jit.load(io.BytesIO(data), map_location="cpu")  # type: ignore[no-untyped-call]
+        except (RuntimeError, ValueError) as error:
+            raise IntegrityError(f"{path}: not a TorchScript file, or damaged") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,13 @@ def test_every_file_gives_the_students_own_answer(
     )
 
 
+def _weights_of(path: Path) -> int:
+    """A place inside the largest part of a file of torch's."""
+    with zipfile.ZipFile(path) as archive:
+        largest = max(archive.infolist(), key=lambda part: part.file_size)
+    return largest.header_offset + 30 + len(largest.filename) + 64 + largest.file_size // 2
+
+
 @pytest.mark.parametrize(
     ("files", "code", "words"),
     [
@@ -83,7 +91,14 @@ def test_every_file_gives_the_students_own_answer(
         (["student.pt", "two.npz"], 2, "one array"),
         (["student.pt", "broken.npz"], 2, "no array"),
         (["broken.ts", "three.npy"], 6, "TorchScript"),
-        (["student.ts", "colour.png"], 2, "do not fit"),
+        (["student.ts", "wide.npy"], 2, "which takes (12, 12, 1)"),
+        (["student.pt", "stack.tif"], 2, "holds 2 pictures"),
+        (["student.pt", "empty"], 2, "without picture files"),
+        (["student.pt", "none.npy"], 2, "no image"),
+        (["torn.pt", "three.npy"], 6, "damaged"),
+        (["torn.ts", "three.npy"], 6, "damaged"),
+        (["student-ts.pt", "three.npy"], 6, "not a student"),
+        (["student.ts", "three.npy", "--device", "cuda"], 2, "no effect"),
         (["student.pt", "deep.png"], 2, "more than 8 bits"),
         (["student.pt", "torn.bmp"], 2, "torn.bmp"),
         (["two.npz", "three.npy"], 6, "no forest"),
@@ -97,23 +112,58 @@ def test_mistakes_are_named(
     np.savez(folder / "two.npz", a=np.zeros(1), b=np.zeros(1))
     (folder / "broken.npz").write_bytes(b"PK")
     (folder / "broken.ts").write_bytes(b"PK")
-    Image.fromarray(np.zeros((12, 12, 3), dtype=np.uint8)).save(folder / "colour.png")
+    np.save(folder / "none.npy", np.zeros((0, 12, 12), dtype=np.uint8))
+    (folder / "empty").mkdir(exist_ok=True)
+    page = Image.fromarray(np.zeros((12, 12), dtype=np.uint8))
+    page.save(folder / "stack.tif", save_all=True, append_images=[page])
+    for name in ("student.pt", "student.ts"):  # torch alone answers with the damaged weights
+        damaged = bytearray((folder / name).read_bytes())
+        damaged[_weights_of(folder / name)] ^= 0xFF
+        (folder / name.replace("student", "torn")).write_bytes(damaged)
+    (folder / "student-ts.pt").write_bytes((folder / "student.ts").read_bytes())
     Image.fromarray(np.full((12, 12), 4000, dtype=np.uint16)).save(folder / "deep.png")
     (folder / "torn.bmp").write_bytes(b"BM" + bytes(40))
-    assert main(["predict", *(str(folder / file) for file in files)]) == code
+    words_of = (word if word in ("--device", "cuda") else str(folder / word) for word in files)
+    assert main(["predict", *words_of]) == code
     err = capsys.readouterr().err
     assert words in err and "Traceback" not in err
 
 
+@pytest.mark.parametrize("name", ["student.pt", "student.ts"])
 def test_a_grey_student_reads_colour_files_as_its_hospitals_did(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Image.open(folder / "one-0.png") as grey:
         grey.convert("RGB").save(folder / "as-rgb.png")
-    student = str(folder / "student.pt")
+    student = str(folder / name)
     assert main(["predict", student, str(folder / "one-0.png"), str(folder / "as-rgb.png")]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.split("[0]")[1] == second.split("[0]")[1]
+
+
+@pytest.mark.parametrize("name", ["named.pt", "named.ts"])
+def test_a_folder_is_its_pictures_and_classes_have_their_names(
+    folder: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    student = Student.load(folder / "student.pt")
+    student.class_names = ("dark", "bright")
+    student.save(tmp_path / "named.pt")
+    student.export(tmp_path / "named.ts")
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    (pictures / "notes.txt").write_text("no picture", encoding="utf-8")
+    for number in range(3):
+        (pictures / f"{number}.PNG").write_bytes((folder / f"one-{number}.png").read_bytes())
+    assert main(["predict", str(tmp_path / name), str(pictures)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    expected = student.predict(np.load(folder / "three.npy")[..., None])
+    assert [line.split(", ")[0] for line in lines] == [
+        f"{pictures / f'{number}.PNG'}[0]: class {student.class_names[label]}"
+        for number, label in enumerate(expected)
+    ]
+    assert main(["predict", str(tmp_path / name), str(pictures), "--format", "json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["name"] for each in found] == [student.class_names[each["class"]] for each in found]
 
 
 def test_a_tables_student_answers_about_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

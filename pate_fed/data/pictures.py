@@ -25,7 +25,7 @@ def read_picture(path: Path, channels: int | None = None) -> NDArray[np.uint8]:
     (a window, in radiology), and the same for every hospital and for the pool.
 
     Raises:
-        InputError: no such file, no picture, a damaged one, or one of more than 8 bits a channel.
+        InputError: no such file, no picture, several, a damaged one, or one of more than 8 bits a channel.
     """
     from PIL import Image
 
@@ -36,6 +36,10 @@ def read_picture(path: Path, channels: int | None = None) -> NDArray[np.uint8]:
             )  # of a large or an oddly written file: it is read, or refused below
             with Image.open(path) as image:
                 mode = image.mode
+                # A camera's second picture (MPO) is the first one again, smaller or from aside.
+                pictures = getattr(image, "n_frames", 1)
+                if pictures > 1 and image.format != "MPO":
+                    raise InputError(f"{path}: holds {pictures} pictures: one a file is meant; part it")
                 if mode in _GREY + _COLOUR:
                     wanted = channels or (1 if mode in _GREY else 3)
                     picture = np.asarray(image.convert("L" if wanted == 1 else "RGB"), dtype=np.uint8)

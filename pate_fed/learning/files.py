@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
 
-__all__ = ["read_model", "write_model"]
+__all__ = ["is_whole", "read_model", "write_model"]
 
 
 def write_model(path: Path, kind: str, content: dict[str, Any]) -> None:
@@ -23,6 +25,15 @@ def write_model(path: Path, kind: str, content: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save({"kind": kind, "version": 1, **content}, buffer)
     write_result(path, buffer.getvalue())
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether each part of a file of torch's has the checksum it was written with; torch does not look."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return archive.testzip() is None
+    except Exception:  # zipfile raises whatever it meets first in damaged bytes
+        return False
 
 
 def read_model(path: Path, kind: str) -> dict[str, Any]:
@@ -37,8 +48,12 @@ def read_model(path: Path, kind: str) -> dict[str, Any]:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    if not is_whole(data):
+        raise IntegrityError(f"{path}: not a {kind} that pate_fed wrote, or damaged")
     try:
-        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a TorchScript file, which is refused below
+            content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever its unpickler meets first in damaged bytes
         raise IntegrityError(f"{path}: not a {kind} that pate_fed wrote, or damaged") from error
     if not isinstance(content, dict) or content.get("kind") != kind or content.get("version") != 1:
