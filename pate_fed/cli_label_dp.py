@@ -320,9 +320,9 @@ def _figures(arguments: argparse.Namespace, outcome: Outcome, seconds: float) ->
 
 
 def _write(out: Path, public: PublicInputs, outcome: Outcome, figures: dict[str, Any]) -> None:
-    import numpy as np
+    from pate_fed.disk import write_arrays
 
-    np.savez(out / "labels.npz", label=outcome.labels.label)
+    write_arrays(out / "labels.npz", label=outcome.labels.label)
     _write_figures(out, figures)
     from pate_fed.learning.export import write_torchscript
 
@@ -330,7 +330,9 @@ def _write(out: Path, public: PublicInputs, outcome: Outcome, figures: dict[str,
 
 
 def _write_figures(out: Path, figures: dict[str, Any]) -> None:
-    (out / "metrics.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    from pate_fed.disk import write_result
+
+    write_result(out / "metrics.json", (json.dumps(figures, indent=1) + "\n").encode())
 
 
 def _lines(outcome: Outcome, right: float | None, out: Path | None, more: list[str]) -> list[str]:
