@@ -48,6 +48,7 @@ MARKS = {
     "vat": ("p", "#4b5fa8"),
     "fixmatch": ("h", "#2e8b57"),
 }
+TICKS = (0, 20, 40, 50, 60, 70, 75, 80, 85, 88, 90)
 OTHERS = {
     "PATE++, published": {4.05: 79.6, 5.04: 82.9},
     "central DP-SGD, ScatterNet": {3.0: 89.7},
@@ -210,11 +211,12 @@ def _draw(path: Path, runs: list[FrontierRun]) -> None:
     """A panel for each kind of teacher, on one scale, with what others published in each."""
     curves = list(_curves(runs))
     teachers = [teacher for teacher in TEACHERS if any(curve[0] == teacher for curve in curves)]
-    labels = "data-independent ε at δ 1e-5", "accuracy on the last 1,000 test images, %"
+    across, up = "data-independent ε at δ 1e-5", "accuracy on the last 1,000 test images, %"
     draw_panels(
         path,
-        [(f"teachers {teacher}", *labels) for teacher in teachers],
+        [(f"teachers {teacher}", across, "" if place else up) for place, teacher in enumerate(teachers)],
         lambda panels: _draw_curves(dict(zip(teachers, panels, strict=True)), curves),
+        size=(4.0, 5.2),
     )
 
 
@@ -235,10 +237,22 @@ def _draw_curves(panels: dict[str, Any], curves: list[Curve]) -> None:
     lowest = min([min(accuracy_of(some)[0] for _, some in points) for *_, points in curves], default=70.0)
     for axes in panels.values():
         for (name, figures), mark in zip(OTHERS.items(), ("*", "P", "X"), strict=True):
-            axes.plot(list(figures), list(figures.values()), mark, color="#333333", markersize=9, label=name)
+            there = list(figures), list(figures.values())
+            axes.plot(*there, mark, color="#333333", markersize=8, label=name, zorder=3)
         axes.set_xlim(0, 6.3)
+        # Even steps are equal factors of the error, or all that is good would lie on one line.
+        axes.set_yscale("function", functions=(_by_error, _of_error))
         axes.set_ylim(max(0.0, lowest - 3), 92)
+        axes.set_yticks([tick for tick in TICKS if tick > lowest - 3])
     _share_legend(list(panels.values()))
+
+
+def _by_error(accuracy: Any) -> Any:
+    return -np.log(100 - np.minimum(accuracy, 99.9))
+
+
+def _of_error(height: Any) -> Any:
+    return 100 - np.exp(-height)
 
 
 def _share_legend(panels: list[Any]) -> None:
