@@ -47,7 +47,9 @@ def randomized_response_probability(num_classes: int, epsilon: float) -> float:
 def noise_cluster_epsilon(sigma: float, delta: float) -> float:
     """ε of NoiseCluster (LDP, Theorem 1): Gaussian noise of `sigma` labels on the class counts of clusters.
 
-    One label moves within one cluster, so L2 sensitivity √2; clusters are disjoint and do not compose.
+    One label moves within one cluster, so L2 sensitivity √2; clusters are disjoint and do not compose. This
+    is the published figure, of continuous noise: integer noise of the same σ can cost more, so
+    `pate_fed.label_dp.NoiseCluster`, which draws that, holds its σ to `discrete_delta` too.
 
     Raises:
         InputError: σ or δ out of range.

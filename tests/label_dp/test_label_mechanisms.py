@@ -116,6 +116,13 @@ def test_noise_clusters_sigma_is_the_least_of_equation_5(epsilon: float, delta: 
     assert gaussian_dp_epsilon(math.sqrt(2) / sigma, delta) == pytest.approx(epsilon, rel=1e-6)
 
 
+def test_the_published_epsilon_is_not_that_of_integer_noise() -> None:
+    published = noise_cluster_epsilon(1.0, 1e-5)
+    assert discrete_delta(1.0, published) > 1.3e-5
+    mechanism = NoiseCluster(num_clusters=2, num_classes=2, epsilon=published, delta=1e-5)
+    assert mechanism.sigma > 1.01 and discrete_delta(mechanism.sigma, published) <= 1e-5
+
+
 @pytest.mark.parametrize("sigma", [0.9, 1.7, 5.3, 40.0])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 def test_the_discrete_delta_is_the_sum_over_the_noise(sigma: float, epsilon: float) -> None:
