@@ -1,40 +1,54 @@
 """How sure a student may be, from released labels alone, so that it costs no privacy.
 
-Sources: Guo et al., "On calibration of modern neural networks" (ICML 2017): one number that all logits are
-multiplied by, chosen by likelihood. Released labels are partly wrong, so a share of them that falls at random
-is found with it; without, a student would be taught to be as unsure as its labels are wrong.
+Guo et al., "On calibration of modern neural networks" (ICML 2017): one number makes a classifier surer or
+less sure. Released labels are partly wrong, so a share of them that falls at random is found with it;
+without, a classifier would be taught to be as unsure as its labels are wrong. Networks have learnt some of
+the labels by heart, and others there are none. What tells how sure they may be is a second opinion on inputs
+without a label: that of a head which left-out labels have calibrated.
 """
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-__all__ = ["LOGITS", "SCORES", "calibrate"]
+__all__ = ["calibrate", "sharpened", "sharpness_for"]
 
-LOGITS, SCORES = (-1.0, 1.0), (0.0, 2.0)  # powers of ten: networks' logits, and scores between 0 and 1
+SCORES = (0.0, 2.0)  # powers of ten: scores between 0 and 1
 STEPS = 33
+EXPONENTS = (-1.0, 1.0)  # powers of ten
+HALVINGS = 20
 
 
-def calibrate(
-    scores: Tensor, labels: Tensor, *, within: tuple[float, float] = LOGITS, spread: float = math.inf
-) -> tuple[float, float]:
+def calibrate(scores: Tensor, labels: Tensor) -> tuple[float, float]:
     """Sharpness s and noise share b that make `scores` most likely under partly wrong `labels`.
 
-    The model is (1 - b)·p + b/K, where p is the mean over networks of softmax(s·scores): wrong labels fall on
-    every class alike. With `spread` s is log-normal beforehand, of that deviation in powers of ten: few and
-    very noisy labels hardly tell sharp networks and many wrong labels from the contrary.
+    The model is (1 - b)·p + b/K with p = softmax(s·scores): wrong labels fall on every class alike.
 
-    Shapes: float (networks, n, K) and int64 (n,), n ≥ 1.
+    Shapes: float (n, K), about 0 to 1, and int64 (n,), n ≥ 1.
     """
     best = (-float("inf"), 1.0, 0.0)
-    for sharpness in torch.logspace(*within, STEPS).tolist():
-        shares = (sharpness * scores).softmax(dim=2).mean(dim=0)
-        right = shares.gather(1, labels[:, None]).squeeze(1)
+    for sharpness in torch.logspace(*SCORES, STEPS).tolist():
+        right = (sharpness * scores).softmax(dim=1).gather(1, labels[:, None]).squeeze(1)
         for random in torch.arange(0.0, 0.9, 0.03).tolist():
-            chance = ((1 - random) * right + random / scores.shape[2]).clamp(min=1e-12)
-            likely = float(chance.log().sum()) - 0.5 * (math.log10(sharpness) / spread) ** 2
-            best = max(best, (likely, sharpness, random))
+            chance = ((1 - random) * right + random / scores.shape[1]).clamp(min=1e-12)
+            best = max(best, (float(chance.log().sum()), sharpness, random))
     return best[1], best[2]
+
+
+def sharpened(shares: Tensor, sharpness: float) -> Tensor:
+    """Powers of probabilities (n, K), scaled to sum to 1 again: the order of the classes stays."""
+    return shares if sharpness == 1 else (sharpness * shares.log()).softmax(dim=1)
+
+
+def sharpness_for(shares: Tensor, *, confidence: float) -> float:
+    """The exponent, between 1/10 and 10, that brings the mean of the largest probability to `confidence`.
+
+    Shapes: float (n, K), n ≥ 1.
+    """
+    low, high = EXPONENTS
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        sure = float(sharpened(shares, 10**middle).amax(dim=1).mean())
+        low, high = (middle, high) if sure < confidence else (low, middle)
+    return float(10 ** ((low + high) / 2))

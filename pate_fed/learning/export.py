@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from pate_fed.disk import write_result
+from pate_fed.learning.calibration import sharpened
 from pate_fed.learning.models import Classifier, Shape
 
 __all__ = ["write_torchscript"]
@@ -32,8 +33,8 @@ class _FromPixels(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         x = images.permute(0, 3, 1, 2).to(torch.float32) / 255.0  # (n, C, H, W) in [0, 1]
-        shares = [(self.sharpness * network(x)).softmax(dim=1) for network in self.networks]
-        return torch.stack(shares).mean(dim=0)
+        shares = [network(x).softmax(dim=1) for network in self.networks]
+        return sharpened(torch.stack(shares).mean(dim=0), self.sharpness)
 
 
 class _Checked(nn.Module):
@@ -70,7 +71,7 @@ def write_torchscript(
 ) -> None:
     """Write `networks` as one function to `path`; `torch.jit.load` of any torch from 2.4 reads it on a CPU.
 
-    `sharpness` multiplies their logits, as in `Student`.
+    Probabilities are raised to the power of `sharpness`, as in `Student`.
 
     Raises:
         InputError: the folder cannot be written to.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pate_fed.errors import InputError
-from pate_fed.learning.calibration import SCORES, calibrate
+from pate_fed.learning.calibration import calibrate
 from pate_fed.learning.features import WHITENING, Encoder, HistogramFront, reduction
 from pate_fed.learning.graph import Graph, held_out_scores
 from pate_fed.learning.heads import (
@@ -173,11 +173,33 @@ def fit_head_student(
             centres=_some(features, SPREAD_CENTRES, generator),
         )
         left_out = left_out[chosen]
-    sharpness, share = calibrate(left_out[None], truth, within=SCORES)
+    sharpness, share = calibrate(left_out, truth)
     assert isinstance(model.output, KernelHead)
     model.output.sharpness.fill_(sharpness)
     loss = float(nn.functional.cross_entropy(sharpness * left_out, truth))
     return HeadStudent(model, alpha, agreement, loss, share)
+
+
+def second_opinion(
+    pixels: Tensor,
+    labels: NDArray[np.int64],
+    asked: Tensor,
+    *,
+    num_classes: int,
+    encoder: Encoder,
+) -> Tensor:
+    """What a kernel head of labelled images expects of others: probabilities, calibrated by left-out labels.
+
+    Shapes: pixels (m, C, H, W) and labels int64 (m,), asked (n, C, H, W), to float (n, K).
+    """
+    front = encoder.front().to(pixels.device)
+    own, others = (torch.cat([front(part) for part in torch.split(each, PART)]) for each in (pixels, asked))
+    targets = _targets(labels, num_classes, pixels.device)
+    centres = _some(own, MOST_CENTRES, torch.Generator().manual_seed(0))
+    model, left_out = _kernel_model(front, own, targets, strengths=STRENGTHS, centres=centres)
+    sharpness, _ = calibrate(left_out, targets.argmax(dim=1))
+    shares: Tensor = (sharpness * model.output(others)).softmax(dim=1)
+    return shares
 
 
 def fit_experts(

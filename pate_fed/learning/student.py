@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pate_fed.errors import InputError, IntegrityError, PateFedError
-from pate_fed.learning.calibration import calibrate
+from pate_fed.learning.calibration import sharpened, sharpness_for
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.export import write_torchscript
 from pate_fed.learning.features import HistogramFront
@@ -32,13 +32,12 @@ from pate_fed.learning.settings import LIGHT, EpochRecord, StudentSettings
 __all__ = ["Student"]
 
 PREDICT_BATCH = 200
-SPREAD = 0.15  # networks of few epochs are seldom too sure or too unsure by more than a factor of 2
 
 
 class Student:
     """One or two discriminators that predict together, and the generator they were trained with, if any.
 
-    Probabilities are those of the networks' logits times `sharpness`; `calibrate` sets it.
+    Probabilities are the mean of the networks', to the power of `sharpness`, which `calibrate` sets.
     `class_names` are for people, one a class where they are known; files carry them.
     `history` holds one record an epoch; `counts` PATE++'s table of the last stage, float (m,), while the
     student is fresh from training by disagreement.
@@ -66,7 +65,7 @@ class Student:
         self._generator = generator.to(device) if generator is not None else None
 
     def predict_proba(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """The mean of the discriminators' class probabilities.
+        """The mean of the discriminators' class probabilities, calibrated.
 
         Shapes: uint8 (n, H, W, C) to float32 (n, classes), rows sum to 1.
 
@@ -76,19 +75,21 @@ class Student:
         check_images(images, self.image_shape)
         found = np.empty((len(images), self.num_classes), dtype=np.float32)
         for start, logits in self._logits(images):
-            shares = (self.sharpness * logits).softmax(dim=2).mean(dim=0)
+            shares = sharpened(logits.softmax(dim=2).mean(dim=0), self.sharpness)
             found[start : start + shares.shape[0]] = shares.cpu().numpy()
         return found
 
-    def calibrate(self, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
-        """Set `sharpness` from some released labels that did not teach.
+    def calibrate(self, images: NDArray[np.uint8], opinion: NDArray[np.float32]) -> None:
+        """Be as sure, on average, as a second opinion expects that this student is right.
 
-        Measured on Fashion-MNIST, 1,500 labels 18 % wrong: the calibration error of "pate++" falls from 0.084
-        to 0.056 so; labels that taught would raise it, as networks have learnt some of them by heart.
-        Shapes: uint8 (n, H, W, C), n ≥ 1, and int64 (n,).
+        `opinion` are another classifier's calibrated probabilities of the images, none of which had a label.
+        What is predicted stays. Where both know different things the student is more often right than the
+        other can see, so it errs on the side of doubt. Shapes: uint8 (n, H, W, C), n ≥ 1, and (n, K).
         """
-        logits = torch.cat([part for _, part in self._logits(images)], dim=1).cpu()
-        self.sharpness, _ = calibrate(logits, torch.from_numpy(np.asarray(labels)), spread=SPREAD)
+        self.sharpness = 1.0
+        shares = self.predict_proba(images)
+        expected = opinion[np.arange(len(images)), shares.argmax(axis=1)].mean()
+        self.sharpness = sharpness_for(torch.from_numpy(shares), confidence=float(expected))
 
     def _logits(self, images: NDArray[np.uint8]) -> Iterator[tuple[int, Tensor]]:
         """Parts of (networks, n, K), with the place where each starts."""

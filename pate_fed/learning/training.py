@@ -25,7 +25,7 @@ from pate_fed.learning.features import Encoder, fit_encoder
 from pate_fed.learning.fixmatch import FixMatch
 from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
 from pate_fed.learning.learner import Learner
-from pate_fed.learning.light import fit_head_student
+from pate_fed.learning.light import fit_head_student, second_opinion
 from pate_fed.learning.noise_rate import estimate_noise_rate
 from pate_fed.learning.sets import Sets
 from pate_fed.learning.settings import LIGHT, EpochRecord, StudentSettings
@@ -35,6 +35,9 @@ from pate_fed.learning.student import Student
 from pate_fed.learning.trainer import Trainer
 
 __all__ = ["train_student"]
+
+MOST_ASKED = 2000  # images on which a student is calibrated
+ENOUGH_LABELS = 50  # for a head to calibrate it
 
 
 def train_student(
@@ -62,8 +65,9 @@ def train_student(
     labels all of one class give a student of that class.
 
     Where β is estimated it is at least `least_noise`, which `least_noise_rate` knows from the noise.
-    Probabilities are calibrated where labels are held out: those of "encoder-head" always, others' with
-    `patience`. Without they are the networks' own, and too sure.
+    Probabilities are calibrated: those of "encoder-head" by left-out labels, others' on up to 2,000 images
+    without a label, beside such a head (`Student.calibrate`); where there are none, fewer than 50 labels or
+    labels of one class alone, they are the networks' own, and too sure.
 
     With `checkpoint` the state is written there after each epoch; a later call with the same arguments goes
     on from it, to the student that an undisturbed run would have given. The file is removed at the end.
@@ -89,9 +93,9 @@ def train_student(
         estimate_noise_rate, num_classes=num_classes, seed=seed, device=device, least=least_noise
     )
     settings = _with_noise_rate(settings, partial(estimate, images[labelled_index], labels))
-    encoder = _encoder_of(images, encoder) if settings.built_on == "encoder" else None
+    below = _encoder_of(images, encoder) if settings.built_on == "encoder" else None
     saved = Checkpoint.at(
-        checkpoint, images, labelled_index, labels, settings, seed, num_classes=num_classes, encoder=encoder
+        checkpoint, images, labelled_index, labels, settings, seed, num_classes=num_classes, encoder=below
     )
     sets = Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
     held = held_out_part(len(labels), settings, seed=seed)
@@ -99,7 +103,7 @@ def train_student(
         settings=settings,
         image_shape=image_shape(images),
         num_classes=num_classes,
-        learner_for=partial(_learner, images, num_classes, settings, device, encoder),
+        learner_for=partial(_learner, images, num_classes, settings, device, below),
         tested=tested,
         held_out_count=0 if held is None else int(held.sum()),
         held_out=_no_part if held is None else _part(images, labelled_index, labels, held.numpy()),
@@ -107,10 +111,32 @@ def train_student(
     )
     with seeded(seed, device):
         student = run_stages(run, saved, sets if held is None else sets.without(held.to(device)))
-    if held is not None:
-        student.calibrate(images[labelled_index[held.numpy()]], labels[held.numpy()])
+    _calibrate(student, images, labelled_index, labels, device=device, encoder=encoder)
     saved.remove()
     return student
+
+
+def _calibrate(
+    student: Student,
+    images: NDArray[np.uint8],
+    index: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    *,
+    device: str,
+    encoder: Encoder | None,
+) -> None:
+    rest = np.setdiff1d(np.arange(len(images)), index)
+    if not len(rest) or len(labels) < ENOUGH_LABELS or len(np.unique(labels)) == 1:
+        return
+    asked = images[rest[np.unique(np.linspace(0, len(rest) - 1, MOST_ASKED).astype(np.int64))]]
+    opinion = second_opinion(
+        to_tensor(images[index], device),
+        labels,
+        to_tensor(asked, device),
+        num_classes=student.num_classes,
+        encoder=_encoder_of(images, encoder),
+    )
+    student.calibrate(asked, opinion.cpu().numpy())
 
 
 def _learner(

@@ -31,7 +31,7 @@ from pate_fed.learning import (
     train_student,
     train_teacher,
 )
-from pate_fed.learning.calibration import SCORES, calibrate
+from pate_fed.learning.calibration import calibrate
 from pate_fed.learning.features import histogram_size, oriented_histograms
 from pate_fed.learning.graph import Graph, held_out_scores
 from pate_fed.learning.heads import fit_ridge, gaussian_kernel, vote_with_heads
@@ -98,7 +98,7 @@ def test_calibration_finds_the_noise_and_the_sharpness() -> None:
     labels = truth.sample()
     random = torch.from_numpy(rng.random(4000) < 0.3)
     labels = torch.where(random, torch.from_numpy(rng.integers(0, 5, 4000)), labels)
-    sharpness, share = calibrate(scores[None], labels, within=SCORES)
+    sharpness, share = calibrate(scores, labels)
     assert sharpness == pytest.approx(4, rel=0.25) and share == pytest.approx(0.3, abs=0.06)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -157,32 +156,3 @@ def test_a_stopped_run_goes_on_to_the_same_student(
 def test_without_patience_nothing_stops() -> None:
     stop = EarlyStop(None, count=0)
     assert not stop.over and stop.state() == {"best": -1.0, "since": 0, "kept": []}
-
-
-def test_held_out_labels_calibrate(stripes: MakeStripes, tmp_path: Path) -> None:
-    """A fifth of the labels falls at random: networks that learn them by heart are far too sure."""
-    images, truth = stripes(400)
-    rng = np.random.default_rng(0)
-    labels = np.where(rng.random(400) < 0.8, truth, rng.integers(0, 4, 400))
-    settings = StudentSettings(
-        name="supervised", epochs=25, batch_size=50, dropout=0.0, input_noise=0.0, patience=25, held_out=0.3
-    )
-    student = _student(images, labels, settings)
-    fresh, right = stripes(400, seed=7)
-
-    def unlikely() -> float:
-        shares = student.predict_proba(fresh)[np.arange(400), right]
-        return float(-np.log(shares + 1e-9).mean())
-
-    calibrated, sharpness = unlikely(), student.sharpness
-    student.save(tmp_path / "student.pt")
-    loaded = Student.load(tmp_path / "student.pt")
-    assert loaded.sharpness == sharpness != 1.0
-    assert np.allclose(loaded.predict_proba(fresh), student.predict_proba(fresh))
-    student.export(tmp_path / "student.ts")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch calls TorchScript old
-        found = torch.jit.load(str(tmp_path / "student.ts"))(torch.from_numpy(fresh[:9]))
-    assert np.allclose(found.numpy(), student.predict_proba(fresh[:9]), atol=1e-5)
-    student.sharpness = 1.0
-    assert calibrated < unlikely()

@@ -68,7 +68,7 @@ def test_the_deep_network_takes_colour(stripes: MakeStripes) -> None:
 
 def test_probabilities_are_the_discriminators_mean(stripes: MakeStripes) -> None:
     images, labels = stripes(100)
-    student = _student(images, labels[:50])
+    student = _student(images, labels[:40])  # too few to calibrate it
     found = student.predict_proba(images)
     assert found.dtype == np.float32 and found.shape == (100, 4)
     assert np.allclose(found.sum(axis=1), 1, atol=1e-5)

@@ -1,0 +1,87 @@
+"""How sure students with discriminators are: a power of their probabilities, set beside a head's opinion."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from pate_fed.learning import Student, StudentSettings, train_student
+from pate_fed.learning.calibration import sharpened, sharpness_for
+
+MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
+BY_HEART = StudentSettings(name="supervised", epochs=25, batch_size=50, dropout=0.0, input_noise=0.0)
+
+
+def _student(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> Student:
+    return train_student(
+        images,
+        labelled_index=np.arange(len(labels)),
+        labels=labels,
+        num_classes=4,
+        settings=BY_HEART,
+        seed=0,
+    )
+
+
+@pytest.mark.parametrize("exponent", [0.3, 1.0, 2.5])
+def test_a_power_of_probabilities_is_found_again_and_keeps_their_order(exponent: float) -> None:
+    rng = np.random.default_rng(1)
+    shares = torch.from_numpy(rng.dirichlet(np.full(5, 0.4), 500))
+    made = sharpened(shares, exponent)
+    plain = shares**exponent / (shares**exponent).sum(dim=1, keepdim=True)
+    assert torch.allclose(made, plain) and torch.equal(made.argmax(dim=1), shares.argmax(dim=1))
+    found = sharpness_for(shares, confidence=float(made.amax(dim=1).mean()))
+    assert found == pytest.approx(exponent, rel=1e-4)
+
+
+def test_the_power_has_bounds_and_what_is_certain_stays_so() -> None:
+    certain = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    assert torch.equal(sharpened(certain, 0.5), certain)
+    shares = torch.tensor([[0.6, 0.3, 0.1]])
+    assert sharpness_for(shares, confidence=0.0) == pytest.approx(0.1, rel=1e-3)
+    assert sharpness_for(shares, confidence=1.0) == pytest.approx(10, rel=1e-3)
+
+
+def test_a_head_calibrates_a_student_on_images_without_a_label(stripes: MakeStripes, tmp_path: Path) -> None:
+    """A fifth of the labels falls at random: networks that learn them by heart are far too sure."""
+    images, truth = stripes(500)
+    rng = np.random.default_rng(0)
+    labels = np.where(rng.random(300) < 0.8, truth[:300], rng.integers(0, 4, 300))
+    student = _student(images, labels)
+    fresh, right = stripes(400, seed=7)
+
+    def unlikely() -> float:
+        shares = student.predict_proba(fresh)[np.arange(400), right]
+        return float(-np.log(shares + 1e-9).mean())
+
+    calibrated, sharpness, said = unlikely(), student.sharpness, student.predict(fresh)
+    student.save(tmp_path / "student.pt")
+    loaded = Student.load(tmp_path / "student.pt")
+    assert loaded.sharpness == sharpness != 1.0
+    assert np.allclose(loaded.predict_proba(fresh), student.predict_proba(fresh))
+    student.export(tmp_path / "student.ts")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls TorchScript old
+        found = torch.jit.load(str(tmp_path / "student.ts"))(torch.from_numpy(fresh[:9]))
+    assert np.allclose(found.numpy(), student.predict_proba(fresh[:9]), atol=1e-5)
+    student.sharpness = 1.0
+    assert calibrated < unlikely()
+    assert np.array_equal(said, student.predict(fresh))
+
+
+@pytest.mark.parametrize(
+    ("count", "labelled", "classes"),
+    [(120, 120, 4), (120, 49, 4), (120, 60, 1)],
+    ids=["no image without a label", "too few labels", "one class"],
+)
+def test_without_a_second_opinion_a_student_is_as_sure_as_its_networks(
+    stripes: MakeStripes, count: int, labelled: int, classes: int
+) -> None:
+    images, truth = stripes(count)
+    assert _student(images, truth[:labelled] % classes).sharpness == 1.0
