@@ -59,7 +59,7 @@ class Dropout(nn.Module):
 
     def __init__(self, share: float) -> None:
         super().__init__()
-        self.dropped = round(256 * share)
+        self.dropped = min(round(256 * share), 255)  # all of them would leave nothing to scale
 
     def forward(self, x: Tensor) -> Tensor:
         """Same shape as `x`."""

@@ -60,8 +60,10 @@ class Sets:
 def batches(count: int, size: int, batch: int, device: torch.device) -> Tensor:
     """Positions 0 .. count - 1, repeated to at least `size` and to whole batches: int64 (batches, batch).
 
-    Every repetition is shuffled by itself, so that a sample comes back only after all others.
+    Every repetition is shuffled by itself, so that a sample comes back only after all others. A batch is no
+    larger than `size`, whatever is asked for: memory goes with it; nor smaller than two, which a norm needs.
     """
+    batch = min(batch, max(size, 2))
     total = -(-size // batch) * batch
     rounds = [torch.randperm(count, device=device) for _ in range(-(-total // count))]
     return torch.cat(rounds)[:total].view(-1, batch)

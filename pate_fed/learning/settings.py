@@ -81,6 +81,7 @@ class StudentSettings:
     teachers have them; or of the improved GAN: "dense" is its one for MNIST, "nin-cnn" and "nin-cnn-wide"
     those for SVHN and CIFAR-10, with a generator of deconvolutions. None is "encoder" for "fixmatch" and
     "small-cnn" for others.
+    A batch has at least two images, which the generator's norms need, and never more than there are.
     `dropout` is the share of features that a discriminator drops, `input_noise` the deviation of the noise
     on its input; None takes the network's own.
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
@@ -122,7 +123,8 @@ class StudentSettings:
         _choice("name", self.name, (*STUDENTS, *TABLE_STUDENTS))
         if self.network is not None:
             _choice("network", self.network, NETWORKS)
-        for key in ("batch_size", "ramp_epochs", "test_every", "trees"):
+        _whole("batch_size", self.batch_size, least=2)
+        for key in ("ramp_epochs", "test_every", "trees"):
             _whole(key, getattr(self, key))
         for key in ("epochs", "patience"):
             if getattr(self, key) is not None:
@@ -218,9 +220,9 @@ def _choice(key: str, value: object, allowed: Collection[str]) -> None:
         raise InputError(f"{key} is {value!r}: one of {', '.join(allowed)} is meant{hint}")
 
 
-def _whole(key: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{key} is {value!r}: a whole number of at least 1 is meant")
+def _whole(key: str, value: object, *, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{key} is {value!r}: a whole number of at least {least} is meant")
 
 
 def _number(

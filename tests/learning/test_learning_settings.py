@@ -40,6 +40,7 @@ def test_bad_teacher_settings(change: dict[str, object], words: tuple[str, ...])
         ({"noise_rate": "high"}, ("noise_rate", "'high'")),
         ({"ema_decay": 1.0}, ("ema_decay", "below 1")),
         ({"ramp_epochs": 0}, ("ramp_epochs", "at least 1")),
+        ({"batch_size": 1}, ("batch_size", "at least 2")),
         ({"test_every": 0}, ("test_every", "at least 1")),
     ],
 )

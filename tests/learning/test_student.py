@@ -154,6 +154,20 @@ def test_every_sample_comes_before_one_comes_again() -> None:
         assert sorted(flat[start : start + 7]) == list(range(7))
 
 
+def test_a_batch_is_no_larger_than_the_sets_and_no_smaller_than_two() -> None:
+    cpu = torch.device("cpu")
+    assert batches(7, 20, 10**9, cpu).shape == (1, 20)
+    assert batches(1, 1, 100, cpu).tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize("name", ["supervised", "pate++", "vat", "fixmatch"])
+def test_extreme_batches_and_dropout_work(stripes: MakeStripes, name: str) -> None:
+    images, labels = stripes(60)
+    for batch_size in (2, 10**9):
+        settings = replace(QUICK, name=name, epochs=1, batch_size=batch_size, dropout=0.9999)
+        assert np.isfinite(_student(images, labels[:20], settings=settings).predict_proba(images)).all()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_labels_of_one_class_give_a_student_of_that_class(stripes: MakeStripes, name: str) -> None:
     images, _ = stripes(120)
