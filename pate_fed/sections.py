@@ -78,7 +78,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--query-strategy",
         "queries.strategy",
-        "which public inputs are asked first, random meaning the pool's own order",
+        "which public inputs are asked first, random meaning a known data set's own order",
         choices=STRATEGIES,
     ),
     Option(

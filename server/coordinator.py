@@ -119,6 +119,7 @@ class Course:
             against=make_interactive(terms),
             learn=self._learn_of_pool,
             repeated=repeated_inputs(dataset)[: dataset.num_queries],
+            order=_asking_order(study, dataset.num_queries),
         )
         self.found = self._found_before()
 
@@ -371,3 +372,10 @@ class Course:
         finally:
             spent = getattr(self.found.seconds, phase) or 0.0
             self.found.seconds = replace(self.found.seconds, **{phase: spent + time.perf_counter() - start})
+
+
+def _asking_order(study: Study, pool: int) -> NDArray[np.int64] | None:
+    """A file of one's own may be sorted by anything, so it is asked about at random; fixed with the study."""
+    if not study.data.from_files:
+        return None
+    return np.random.default_rng(study.seed_for("queries")).permutation(pool)

@@ -61,6 +61,7 @@ class Stages:
     Its arguments are the round, an index into the public pool and labels, int64 (m,) each. `against` is the
     mechanism of rounds in which the student is the reference, None where it only chooses. `repeated` says
     which of the pool's inputs are the same as an earlier one, bool (pool,): these are not asked about.
+    `order` is in what order inputs are asked about between which nothing else decides; None: the pool's own.
     """
 
     def __init__(
@@ -73,11 +74,13 @@ class Stages:
         against: InteractiveGNMax | None,
         learn: Callable[[int, Ints, Ints], Said],
         repeated: Bools | None = None,
+        order: Ints | None = None,
     ) -> None:
         self._queries, self._ledger, self._folder = queries, ledger, folder
         self._pool, self._against, self._learn = pool, against, learn
         self._rounds = queries.rounds or 1
         self._repeated = np.zeros(pool, dtype=np.bool_) if repeated is None else repeated
+        self._order = np.arange(pool, dtype=np.int64) if order is None else order
         self._stages: dict[int, Stage] = {}
 
     @property
@@ -117,9 +120,9 @@ class Stages:
         """The next `size` queries, places in the public pool; each input is asked about once in a study."""
         stage, strategy = self.current(), self._queries.strategy
         done, _, _ = self._ledger.released()
-        order = np.arange(self._pool, dtype=np.int64)
+        order = self._order
         if stage.said is not None:
-            order = choose_order(strategy, stage.said.scores[: self._pool])
+            order = order[choose_order(strategy, stage.said.scores[order])]
         chosen: Ints = order[~np.isin(order, done) & ~self._repeated[order]][:size]
         return chosen
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from pate_fed.data.schema import UNLABELLED, Rows, Schema, read_table
 from pate_fed.errors import InputError
 
 __all__ = ["Kind", "dataset_from_files", "read_pool", "read_records"]
+
+BY_CHANCE = 1e-5  # a class that a part of the pool lacks with less than this probability was sorted out of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,9 @@ def read_records(path: Path, kind: Kind) -> Rows:
 def read_pool(path: Path, kind: Kind) -> Rows:
     """A public pool; rows may have true labels, which only measure.
 
+    A folder's pictures come in an order that their pixels give: by name they would be sorted by class, and a
+    study asks about the first of them and is tested on the last.
+
     Raises:
         InputError: as `read_records`.
     """
@@ -58,10 +64,11 @@ def dataset_from_files(
 ) -> Dataset:
     """A data set of a pool and, for a simulation, the parties' private records, one file a party.
 
-    Without `num_queries` a tenth of a labelled pool is kept to test the student.
+    Without `num_queries` a tenth of a labelled pool, its last inputs, is kept to test the student.
 
     Raises:
-        InputError: files that cannot be used, or more queries than the pool holds.
+        InputError: files that cannot be used, more queries than the pool holds, or a pool that is sorted by
+            class where its last inputs are to test.
     """
     public = read_pool(pool, kind)
     kind = Kind(classes=kind.classes, schema=kind.schema, shape=public.inputs.shape[1:])
@@ -70,6 +77,8 @@ def dataset_from_files(
     asked = num_queries or (max(1, len(public.labels) * 9 // 10) if labelled else len(public.labels))
     if asked > len(public.labels):
         raise InputError(f"data.num_queries in study.toml is {asked}: {pool} has {len(public.labels)} inputs")
+    if labelled and num_queries is None:
+        _check_mixed(pool, public.labels, asked, kind.classes)
     empty = Rows(public.inputs[:0], public.labels[:0], public.patients[:0])
     return Dataset(
         name=name,
@@ -87,6 +96,18 @@ def dataset_from_files(
     )
 
 
+def _check_mixed(pool: Path, labels: NDArray[np.int64], asked: int, classes: Sequence[str]) -> None:
+    """Refuse a pool in which a class is missing before or after `asked` as chance would not leave it out."""
+    for part, what in ((labels[asked:], "test the student"), (labels[:asked], "ask about")):
+        for label in np.setdiff1d(labels, part):
+            if (1 - np.mean(labels == label)) ** len(part) < BY_CHANCE:
+                raise InputError(
+                    f"{pool}: is sorted, it seems: of the {len(part)} inputs to {what} none is "
+                    f"{classes[label]!r}; shuffle its rows, as the last tenth tests what the rest teaches "
+                    "(or give data.num_queries in study.toml)"
+                )
+
+
 def _read(path: Path, kind: Kind, *, labelled: bool) -> Rows:
     if not path.exists():
         raise InputError(f"{path}: there is no such file or folder")
@@ -97,7 +118,9 @@ def _read(path: Path, kind: Kind, *, labelled: bool) -> Rows:
     if path.suffix == ".npz":
         rows = _read_npz(path, kind)
     elif path.is_dir():
-        rows = _read_idx(path, kind) if any(path.glob("*idx3*")) else _read_folder(path, kind)
+        idx = any(path.glob("*idx3*"))
+        rows = _read_idx(path, kind) if idx else _read_folder(path, kind)
+        rows = rows if idx or labelled else _mixed(rows)
     else:
         raise InputError(
             f"{path}: .csv for a table; .npz (x, y), a folder by class or of idx files for images"
@@ -177,6 +200,13 @@ def _read_folder(path: Path, kind: Kind) -> Rows:
             wanted = kind.shape or pictures[0].shape
             raise InputError(f"{file}: an image of {pictures[-1].shape}, but the study's are {wanted}")
     return _own_patients(np.stack(pictures), np.array([label for _, label in found], dtype=np.int64))
+
+
+def _mixed(rows: Rows) -> Rows:
+    """The same in an order that every machine finds, whatever the files are called."""
+    digests = [sha256(np.ascontiguousarray(each).tobytes()).digest() for each in rows.inputs]
+    order = np.array(sorted(range(len(digests)), key=digests.__getitem__), dtype=np.int64)
+    return _own_patients(rows.inputs[order], rows.labels[order])
 
 
 def _images_in(folder: Path) -> list[Path]:

@@ -357,7 +357,10 @@ def _student(result: RunResult) -> str:
 def _questions(study: StudyFacts) -> str:
     if study.rounds == 1:
         return ""
-    order = "in the pool's order" if study.strategy == "random" else f"{study.strategy} first"
+    own = study.dataset in ("table", "images")
+    order = f"{study.strategy} first"
+    if study.strategy == "random":
+        order = "at random" if own else "in the pool's order"
     return f"in {study.rounds} rounds, {order}; a student of the labels so far shapes all but the first"
 
 

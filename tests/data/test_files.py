@@ -56,6 +56,36 @@ def test_a_folder_by_class(tmp_path: Path) -> None:
         read_records(tmp_path, IMAGES)
 
 
+def test_a_pool_of_pictures_is_not_sorted_by_class_and_has_one_order_everywhere(tmp_path: Path) -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (60, 6, 5), dtype=np.uint8)
+    for number, picture in enumerate(pictures):
+        for root, name in (("pool", f"{number}.png"), ("elsewhere", f"copy-{60 - number}.png")):
+            folder = tmp_path / root / ("cat" if number < 30 else "dog")
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(picture).save(folder / name)
+    rows = read_pool(tmp_path / "pool", IMAGES)
+    first = {picture.tobytes() for picture in pictures[:30]}
+    assert [picture.tobytes() in first for picture in rows.inputs[..., 0]] == (rows.labels == 0).tolist()
+    assert 5 < (rows.labels[:30] == 0).sum() < 25
+    np.testing.assert_array_equal(rows.inputs, read_pool(tmp_path / "elsewhere", IMAGES).inputs)
+
+
+def test_a_sorted_pool_that_would_test_the_student_on_one_class_is_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name, labels in (("sorted", np.repeat([0, 1], 100)), ("mixed", rng.permutation([0, 1] * 100))):
+        np.savez(tmp_path / f"{name}.npz", x=rng.random((200, 1)), y=labels)
+
+    def load(name: str, num_queries: int | None) -> int:
+        path = tmp_path / f"{name}.npz"
+        return dataset_from_files("t", pool=path, private=[], kind=TABLE, num_queries=num_queries).num_queries
+
+    assert load("mixed", None) == load("sorted", 180) == 180
+    with pytest.raises(
+        InputError, match=r"sorted\.npz: is sorted.* 20 inputs to test the student none is 'a'"
+    ):
+        load("sorted", None)
+
+
 @pytest.mark.parametrize("picture", [np.full((6, 5), 4000, np.uint16), np.full((6, 5), 4.0, np.float32)])
 def test_more_than_8_bits_are_not_clipped(picture: np.ndarray, tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()

@@ -50,12 +50,20 @@ def _terms(epsilon: float | None = None) -> LedgerTerms:
 class _Study:
     """A coordinator in small: stages, a ledger, and a student that is right on all but the last class."""
 
-    def __init__(self, folder: Path, strategy: str = "random", epsilon: float | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        strategy: str = "random",
+        epsilon: float | None = None,
+        order: np.ndarray | None = None,
+    ) -> None:
         self.folder, self.learnt = folder, list[int]()
         path = folder / "ledger.sqlite"
         self.ledger = Ledger.open(path) if path.exists() else Ledger.create(path, _terms(epsilon))
         queries = Queries(strategy=strategy, rounds=2)
-        self.stages = Stages(queries, self.ledger, folder, pool=POOL, against=AGAINST, learn=self._learn)
+        self.stages = Stages(
+            queries, self.ledger, folder, pool=POOL, against=AGAINST, learn=self._learn, order=order
+        )
 
     def _learn(self, number: int, index: np.ndarray, label: np.ndarray) -> Said:
         self.learnt.append(number)
@@ -102,6 +110,16 @@ def test_the_first_round_asks_without_a_student_and_ends_at_its_part_of_the_labe
     answered = sum(event.answered for event in study.ledger.events())
     asked = sum(event.asked for event in study.ledger.events())
     assert 100 <= answered < 150 or asked >= 150
+
+
+def test_inputs_are_asked_about_in_the_order_that_is_given(tmp_path: Path) -> None:
+    order = np.random.default_rng(0).permutation(POOL)
+    study, asked = _Study(tmp_path, order=order), list[int]()
+    while study.stages.current().number == 1:
+        asked += study.ask().tolist()
+    asked += study.ask().tolist()  # its student is as sure of all, so nothing else decides
+    assert asked == order[: len(asked)].tolist()
+    study.ledger.close()
 
 
 def test_later_rounds_answer_contradictions_and_confirm_what_the_student_knows(study: _Study) -> None:
