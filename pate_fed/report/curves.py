@@ -26,6 +26,7 @@ def test_accuracy_curve(result: RunResult) -> Figure | None:
         caption=f"On public {result.study.inputs} that were never asked about; shown, never used to choose.",
         y_label="right",
         share=True,
+        again=_again(result),
     )
 
 
@@ -36,16 +37,26 @@ def learning_curves(result: RunResult) -> list[Figure]:
         for name, value in epoch.values.items():
             series.setdefault(name, []).append((epoch.epoch, value))
     losses, shares, counts = (_of(kind, series) for kind in ("loss", "share", "count"))
-    told = " ".join(text for start, text in _SHARES.items() if any(name.startswith(start) for name in shares))
+    words = _SHARES | (_DISPUTED if result.study.student in _BY_DISAGREEMENT else {})
+    told = " ".join(text for start, text in words.items() if any(name.startswith(start) for name in shares))
+    again = _again(result)
     figures = [
-        _curves("The student's losses", losses, caption=_LOSSES, y_label="loss"),
-        _curves("The labels that it learns from", shares, caption=told, y_label="share", share=True),
-        _curves("The labels in dispute", counts, caption=_COUNTS, y_label="labels"),
+        _curves("The student's losses", losses, caption=_LOSSES, y_label="loss", again=again),
+        _curves(
+            "The labels that it learns from", shares, caption=told, y_label="share", share=True, again=again
+        ),
+        _curves("The labels in dispute", counts, caption=_COUNTS, y_label="labels", again=again),
     ]
     return [figure for figure in figures if figure]
 
 
-_LOSSES = "Supervised parts learn from released labels, unsupervised ones from all public images."
+def _again(result: RunResult) -> int | None:
+    """The epoch with which a student was trained anew; None: it never was."""
+    return next((epoch.epoch for epoch in result.epochs if epoch.values.get("stage", 1) > 1), None)
+
+
+_AGAIN = "At the dashed line labels that look wrong are taken off, and the student starts again from scratch."
+_LOSSES = "Supervised parts learn from released labels, unsupervised ones from the other public images."
 _SHARES = {
     "kept": "Kept: the share of the labelled images in a pass over the data; the rest look wrong and are "
     "passed over.",
@@ -53,7 +64,15 @@ _SHARES = {
     "where the truth is known.",
     "held": "Held out: the share that the student meets of the labels that do not teach it.",
 }
-_COUNTS = "Labelled images a pass over the data on which the two networks disagree."
+_BY_DISAGREEMENT = ("pate+", "pate++")
+_DISPUTED = {
+    "kept": "Kept: the share of the labelled images in a pass over the data that teach. The two networks "
+    "disagree on them, and their labels do not look wrong; the rest are passed over.",
+}
+_COUNTS = (
+    "Labelled images in a pass over the data on which the two networks disagree. A pass shows a labelled "
+    "image again and again where there are more images without a label, and each time counts."
+)
 
 
 def _of(kind: str, series: Series) -> Series:
@@ -70,13 +89,23 @@ def _kind(name: str, points: Sequence[tuple[int, float]]) -> str:
     return "share" if name.endswith("share") else "count"
 
 
-def _curves(title: str, series: Series, *, caption: str, y_label: str, share: bool = False) -> Figure | None:
+def _curves(
+    title: str,
+    series: Series,
+    *,
+    caption: str,
+    y_label: str,
+    share: bool = False,
+    again: int | None = None,
+) -> Figure | None:
     series = {name: points for name, points in series.items() if points}
     if max(map(len, series.values()), default=0) < 2:
         return None  # one pass alone is no curve
     show: Callable[[float], str] = (lambda value: f"{value:.2%}") if share else _decimal
     epochs = sorted({epoch for points in series.values() for epoch, _ in points})
     chart = _epoch_chart(series, epochs, y_label, share=share)
+    if again is not None:
+        chart.mark_x(again - 0.5, "trained again")
     for place, (name, points) in enumerate(series.items()):
         kind = _SERIES[place % len(_SERIES)]
         chart.path([(chart.x(epoch), chart.y(value)) for epoch, value in points], f"line {kind}")
@@ -88,7 +117,7 @@ def _curves(title: str, series: Series, *, caption: str, y_label: str, share: bo
     return Figure(
         title=title,
         picture=chart.svg(f"{title} over {len(epochs)} epochs; at the end: {ends}."),
-        caption=caption,
+        caption=caption if again is None else f"{caption} {_AGAIN}",
         legend=legend if len(series) > 1 else (),
         header=("epoch", *map(_words, series)),
         rows=tuple(

@@ -251,6 +251,20 @@ def test_a_student_that_keeps_every_label_shows_no_shares(run_result: RunResult)
     assert {"The student's losses", "The labels in dispute"} <= set(headings)
 
 
+def test_a_student_that_starts_again_and_what_disagreement_keeps_are_explained(run_result: RunResult) -> None:
+    """Without a word its accuracy falls in the middle, and 99 % of the labels seem to look wrong."""
+    once = Page(render_report(run_result)).words
+    assert "trained again" not in once and "the rest look wrong and are passed over" in once
+    epochs = tuple(
+        replace(epoch, values=epoch.values | {"stage": 1.0 if epoch.epoch <= 15 else 2.0})
+        for epoch in run_result.epochs
+    )
+    study = replace(run_result.study, student="pate++")
+    page = Page(render_report(replace(run_result, epochs=epochs, study=study)))
+    assert page.words.count("starts again from scratch") == page.words.count("trained again") == 4
+    assert "disagree on them" in page.words and "the rest look wrong" not in page.words
+
+
 def test_equal_results_give_equal_reports(run_result: RunResult) -> None:
     assert render_report(run_result) == render_report(replace(run_result))
 

@@ -123,5 +123,7 @@ def test_fewer_epochs_than_announced_are_explained(tmp_path: Path, patience: int
     assert ("ended early" in screen.getvalue()) == (len(log.epochs) < 12) == (patience is not None)
     shown = [each.values.get("held_out_share") for each in log.epochs]
     assert (None in shown) == (patience is None)
-    figures = str(learning_curves(SimpleNamespace(epochs=log.epochs)))  # type: ignore[arg-type]
+    figures = str(
+        learning_curves(SimpleNamespace(epochs=log.epochs, study=SimpleNamespace(student="supervised")))
+    )  # type: ignore[arg-type]
     assert ("held out share" in figures) == (patience is not None)
