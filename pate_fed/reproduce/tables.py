@@ -371,7 +371,7 @@ def _cleansed(runs: list[Run]) -> Iterator[str]:
 
 
 def _draw(path: Path, runs: list[Run]) -> None:
-    """Bars with the seeds' standard deviation, and the paper's figure as a diamond."""
+    """Dots with the seeds' standard deviation, and the paper's figure as a diamond."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -381,12 +381,20 @@ def _draw(path: Path, runs: list[Run]) -> None:
     axes = figure.add_subplot()
     rows = np.arange(len(cells))[::-1]
     spread = [0.0 if math.isnan(cell[3]) else cell[3] for cell in cells]
-    axes.barh(rows, [cell[2] for cell in cells], xerr=spread, color="#9ec1cf", label="ours, ± sd")
+    # No bars: their length would be read, and the axis does not begin at 0.
+    axes.errorbar(
+        [cell[2] for cell in cells],
+        rows,
+        xerr=spread,
+        fmt="o",
+        color="#1b6f8a",
+        capsize=3,
+        label="ours, ± sd",
+    )
     theirs = [math.nan if cell[1] is None else cell[1] for cell in cells]
     axes.plot(theirs, rows, "D", color="#333333", label="paper")
     axes.set_yticks(rows, [_title(cell[0]) for cell in cells])
-    lowest = min([cell[2] for cell in cells] + [each for each in theirs if each > 0], default=70.0)
-    axes.set_xlim(left=max(0.0, lowest - 5))
+    axes.grid(axis="x", alpha=0.3)
     axes.set_xlabel("accuracy on the last 1,000 test images, %")
-    figure.legend(loc="outside upper right", ncols=2)  # where it hides no bar
+    figure.legend(loc="outside upper right", ncols=2)  # where it hides no dot
     figure.savefig(path, dpi=120)
