@@ -63,10 +63,10 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
 def public_encoder(study: Study, dataset: Dataset) -> Encoder | None:
     """What teachers learn on, fitted to the public inputs that may be asked about; None where none is needed.
 
-    The student of such teachers starts from it too. A process fits it once.
+    The student of such teachers starts from it too.
     """
     pool = dataset.public_images[: dataset.num_queries]
-    return encoder_for(study.teacher, pool, digest=dataset.pool_digest)
+    return encoder_for(study.teacher, pool)
 
 
 def encoder_file(study: Study, dataset: Dataset) -> bytes:

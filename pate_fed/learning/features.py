@@ -282,10 +282,14 @@ class Encoder:
         return found
 
 
+_FITTED: dict[tuple[str, tuple[int, ...], int], Encoder] = {}
+
+
 def fit_encoder(images: NDArray[np.uint8], *, dimensions: int = DIMENSIONS) -> Encoder:
     """The encoder of the public `images`, uint8 (n, H, W, C), n ≥ 1: no labels, no private data, no chance.
 
-    Of more than 3,000 images it takes so many, evenly spaced.
+    Of more than 3,000 images it takes so many, evenly spaced. What was fitted last is kept: a pool is fitted
+    to once a process.
 
     Raises:
         InputError: the images are not that, or `dimensions` is below 1.
@@ -293,6 +297,15 @@ def fit_encoder(images: NDArray[np.uint8], *, dimensions: int = DIMENSIONS) -> E
     check_images(images)
     if len(images) == 0 or dimensions < 1:
         raise InputError(f"an encoder of {len(images)} images and {dimensions} dimensions: 1 each is meant")
+    key = hashlib.sha256(images.tobytes()).hexdigest(), images.shape, dimensions
+    if key not in _FITTED:
+        fitted = _fitted(images, dimensions)
+        _FITTED.clear()
+        _FITTED[key] = fitted
+    return _FITTED[key]
+
+
+def _fitted(images: NDArray[np.uint8], dimensions: int) -> Encoder:
     shape = image_shape(images)
     front = HistogramFront(shape, min(dimensions, sum(block_sizes(shape)))).double()
     chosen = np.unique(np.linspace(0, len(images) - 1, min(len(images), ENOUGH)).astype(np.int64))
@@ -302,18 +315,9 @@ def fit_encoder(images: NDArray[np.uint8], *, dimensions: int = DIMENSIONS) -> E
     return Encoder(shape, *half)
 
 
-_FITTED: dict[tuple[str, int], Encoder] = {}
+def encoder_for(settings: TeacherSettings, images: NDArray[np.uint8]) -> Encoder | None:
+    """The encoder of `images`, the first of the pool; None where teachers need none.
 
-
-def encoder_for(settings: TeacherSettings, images: NDArray[np.uint8], *, digest: str) -> Encoder | None:
-    """The encoder of `images`, the first of the pool of that `digest`; None where teachers need none.
-
-    The coordinator's: hospitals get it with the order to teach. A process fits one once a pool.
+    The coordinator's: hospitals get it with the order to teach.
     """
-    if settings.name != "encoder-head":
-        return None
-    key = digest, len(images)
-    if key not in _FITTED:
-        _FITTED.clear()
-        _FITTED[key] = fit_encoder(images)
-    return _FITTED[key]
+    return fit_encoder(images) if settings.name == "encoder-head" else None
