@@ -43,7 +43,7 @@ from pate_fed.secure_sum.messages import (
 )
 from pate_fed.secure_sum.progress import Progress, Stage, load_batches, save_batches
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
-from pate_fed.secure_sum.roster import Demands, check_roster
+from pate_fed.secure_sum.roster import Demands, check_demands, check_roster
 from pate_fed.secure_sum.study_state import StudyState, load_study, save_study
 
 __all__ = ["HospitalSum"]
@@ -267,12 +267,17 @@ class HospitalSum:
         return self.enrolment
 
     def _authentic(self, request: BatchRequest) -> dealing.Seat:
-        """The seat, once the request is known to be the coordinator's and about the pinned roster."""
+        """The seat, once the request is known to be the coordinator's and about the pinned roster.
+
+        The roster is held to the demands of now: who is in it is known, and can be asked after by telephone,
+        only since it was pinned.
+        """
         seat = self._state.seat
         if seat is None or request.roster != seat.members.digest:
             raise RefusedError(SumRefusal.ROSTER_STALE)
         if not request.signed_by(self._state.coordinator):
             raise RefusedError(SumRefusal.COORDINATOR)
+        check_demands(seat.members, self.enrolment.party, self._demands)
         return seat
 
     def _expect(self, request: MaskRequest | SurvivorNotice | UnmaskRequest, stage: Stage) -> Progress:

@@ -17,7 +17,15 @@ from pate_fed.secure_sum.keys import KEY_BYTES, SIGNATURE_BYTES, fingerprint
 from pate_fed.secure_sum.messages import Enrolment, Roster
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 
-__all__ = ["TWO_THIRDS", "Demands", "Members", "check_roster", "read_roster", "threshold_for"]
+__all__ = [
+    "TWO_THIRDS",
+    "Demands",
+    "Members",
+    "check_demands",
+    "check_roster",
+    "read_roster",
+    "threshold_for",
+]
 
 TWO_THIRDS = Fraction(2, 3)
 
@@ -120,14 +128,29 @@ def check_roster(roster: Roster, own: Enrolment, coordinator: bytes, demands: De
     if roster.study != own.study:
         raise RefusedError(SumRefusal.STUDY)
     members = read_roster(roster)
+    check_demands(members, own.party, demands)
+    _check_own(members, own)
+    _check_members(members, _rows(roster.enrolments, SIGNATURE_BYTES))
+    return members
+
+
+def check_demands(members: Members, own: str, demands: Demands) -> None:
+    """Who takes part against the demands of the hospital `own`, which may have changed since it pinned them.
+
+    Raises:
+        RefusedError: too few, too low a threshold, or somebody not confirmed; the text names the member.
+    """
     if len(members) < demands.least_parties:
         raise RefusedError(SumRefusal.ROSTER_SMALL, f"{len(members)} of at least {demands.least_parties}")
     least = max(threshold_for(len(members), demands.least_share), demands.least_voters)
     if members.threshold < least:
         raise RefusedError(SumRefusal.THRESHOLD, f"{members.threshold} of at least {least}")
-    _check_own(members, own)
-    _check_members(members, _rows(roster.enrolments, SIGNATURE_BYTES), own.party, demands)
-    return members
+    known = demands.trusted
+    if known is None:
+        return
+    for name, identity in zip(members.names, members.identities, strict=True):
+        if name != own and known.get(name) != fingerprint(identity):
+            raise RefusedError(SumRefusal.ROSTER_MEMBER, f"{name} is not confirmed with this identity")
 
 
 def _check_own(members: Members, own: Enrolment) -> None:
@@ -138,7 +161,7 @@ def _check_own(members: Members, own: Enrolment) -> None:
         raise RefusedError(SumRefusal.ROSTER_SELF, "its keys were changed")
 
 
-def _check_members(members: Members, signatures: tuple[bytes, ...], own: str, demands: Demands) -> None:
+def _check_members(members: Members, signatures: tuple[bytes, ...]) -> None:
     for what, values in (
         ("name", members.names),
         ("identity", members.identities),
@@ -146,10 +169,6 @@ def _check_members(members: Members, signatures: tuple[bytes, ...], own: str, de
     ):
         if len(set(values)) != len(members):
             raise RefusedError(SumRefusal.ROSTER_MEMBER, f"two hospitals have the same {what}")
-    for name, identity in zip(members.names, members.identities, strict=True):
-        known = demands.trusted
-        if known is not None and name != own and known.get(name) != fingerprint(identity):
-            raise RefusedError(SumRefusal.ROSTER_MEMBER, f"{name} is not confirmed with this identity")
     unsigned = _first_unsigned(
         members.study, members.names, members.identities, members.exchange_keys, signatures
     )

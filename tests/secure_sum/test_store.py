@@ -71,6 +71,43 @@ def test_every_message_may_meet_a_new_process(coordinator: CoordinatorSum, store
     assert _total(coordinator, stores).tolist() == [sum(range(PARTIES))] * 4
 
 
+@pytest.mark.parametrize(
+    ("demands", "reason"),
+    [
+        (lambda names: Demands(trusted={"p1": names["p1"], "p2": names["p2"], "p3": names["p3"]}), "MEMBER"),
+        (lambda names: Demands(trusted={**names, "p4": "0000"}), "MEMBER"),
+        (lambda names: Demands(least_parties=PARTIES + 1), "SMALL"),
+        (lambda names: Demands(least_voters=PARTIES), "THRESHOLD"),
+        (lambda names: Demands(trusted=names), None),
+    ],
+)
+@pytest.mark.parametrize("step", ["share", "mask", "unmask"])
+def test_a_pinned_roster_is_held_to_the_demands_of_now(
+    coordinator: CoordinatorSum, stores: list[SumStore], tmp_path: Path, demands: Any, reason: Any, step: str
+) -> None:
+    # Who is in a sum is known once the roster is pinned: whoever then telephones, finds that nobody knows p4
+    # and writes the others into the policy, is not summed with p4 any more, not even in a batch under way.
+    roster = coordinator.close_roster()
+    for store in stores:
+        with store.machine() as machine:
+            coordinator.note_pinned(machine.pin(roster))
+            names = {name: shown for name, shown in machine.roster.items() if name != "(coordinator)"}
+    batch = coordinator.open_batch(batch=0, batch_digest="cd" * 32, length=1, sum_range=SumRange.votes(9))
+    doubtful = SumStore(tmp_path / "p0", demands(names))
+    for number, requests in enumerate(batch.rounds()):
+        asked = ("share", "mask", "consent", "unmask")[number]
+        for party, request in requests.items():
+            store = doubtful if party == "p0" and asked == step else stores[int(party[1:])]
+            try:
+                with store.machine() as machine:
+                    batch.take(machine.answer(request, lambda: np.ones(1, dtype=np.int64)))
+            except RefusedError as error:
+                assert (party, asked) == ("p0", step) and reason is not None
+                assert reason in error.reason.name
+                return
+    assert reason is None and batch.total().tolist() == [PARTIES]
+
+
 def test_files_are_the_hospitals_alone_whatever_the_umask(
     coordinator: CoordinatorSum, tmp_path: Path
 ) -> None:
