@@ -150,11 +150,12 @@ def _missing(name: str, kind: Kind, root: Path, *, given: bool) -> str:
     places = [str(root / folder) for folder in kind.folders]
     where = f"--data-dir {root} (or PATE_FED_DATA)" if given else "no --data-dir and no PATE_FED_DATA"
     archive = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}.get(name)
-    hint = f"; unpack {archive} there" if archive else ""
+    hint = f" ({archive} unpacked)" if archive else ""
     lacking = _lacking(kind, root)
     return (
-        f"--dataset {name} with {where}: {kind.title}'s files {', '.join(files)} are looked for in "
-        f"{', '.join(places)}{lacking}; give the folder with --data-dir, or --download to fetch them{hint}"
+        f"{kind.title} with {where}: its files {', '.join(files)} are looked for in "
+        f"{', '.join(places)}{lacking}; "
+        f"give the folder with --data-dir{hint}, or fetch them with pate-fed data {name} --download"
     )
 
 
