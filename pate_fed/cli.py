@@ -278,7 +278,10 @@ def _parser() -> Parser:
         "student", metavar="STUDENT", help="student.pt, an exported student.ts, or a table's student.npz"
     )
     predict.add_argument(
-        "files", metavar="FILE", nargs="+", help="pictures, .npy, .npz or idx files; a table: .csv or .npz"
+        "files",
+        metavar="FILE",
+        nargs="+",
+        help="pictures, folders of them, .npy, .npz or idx files; a table: .csv or .npz",
     )
     predict.add_argument("--format", choices=("text", "json"), default="text")
     predict.add_argument("--device", default="cpu", metavar="NAME", help="cpu (default), cuda or auto")

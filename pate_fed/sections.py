@@ -92,7 +92,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("--secure-sum", "secrecy.secure_sum", "show the coordinator totals only, nobody's own votes"),
     Option("--noise-at", "secrecy.noise_at", "who adds the noise (with --secure-sum)", choices=NOISE_PLACES),
     Option("--student", "student.name", "how the student learns", choices=STUDENTS),
-    Option("--student-epochs", "student.epochs", "passes over the public data, in each stage"),
+    Option(
+        "--student-epochs",
+        "student.epochs",
+        "passes over the public data, in each stage (default: 10 in all)",
+    ),
     Option("--backend", "engine.backend", "Flower's engine on Ray, or all in this process", choices=BACKENDS),
     Option("--device", "engine.device", "auto, cpu or cuda"),
     Option(
