@@ -56,13 +56,18 @@ def predict_files(
             shares = model.shares(inputs[start : start + BATCH], path)
             for number, row in enumerate(shares, start=start):
                 label = int(row.argmax())
-                name = {"name": model.names[label]} if model.names else {}
+                name = {"name": model.names[label]} if len(model.names) == len(row) else {}
                 if output == "json":
                     found = {"file": str(path), kind: number, "class": label, **name}
                     yield json.dumps(found | {"probabilities": [round(float(p), 6) for p in row]})
                 else:
-                    shown = name.get("name", label)
+                    shown = _harmless(name["name"]) if name else label
                     yield f"{path}[{number}]: class {shown}, probability {row[label]:.3f}"
+
+
+def _harmless(name: str) -> str:
+    """A name from another's file, unable to steer the terminal."""
+    return name if name.isprintable() else ascii(name)
 
 
 def _inside(files: Sequence[Path], kind: str) -> Iterator[Path]:

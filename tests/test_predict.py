@@ -166,6 +166,28 @@ def test_a_folder_is_its_pictures_and_classes_have_their_names(
     assert [each["name"] for each in found] == [student.class_names[each["class"]] for each in found]
 
 
+@pytest.mark.parametrize("names", [("dark",), ("dark", "\x1b[2J", "more")])
+def test_names_that_do_not_fit_are_left_out(
+    folder: Path, tmp_path: Path, names: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    student = Student.load(folder / "student.pt")
+    student.class_names = names
+    student.save(tmp_path / "student.pt")
+    assert main(["predict", str(tmp_path / "student.pt"), str(folder / "three.npy")]) == 0
+    assert all(line.split("class ")[1][0] in "01" for line in capsys.readouterr().out.splitlines())
+
+
+def test_a_name_from_a_file_steers_no_terminal(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    student = Student.load(folder / "student.pt")
+    student.class_names = ("\x1b[2Jdark", "\x1b[2Jbright")
+    student.save(tmp_path / "student.pt")
+    assert main(["predict", str(tmp_path / "student.pt"), str(folder / "three.npy")]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out and "class '\\x1b[2J" in out
+
+
 def test_a_tables_student_answers_about_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = np.linspace(0, 1, 40)[:, None]
     forest = train_forest(rows, (rows[:, 0] > 0.5).astype(np.int64), num_classes=2, trees=5, seed=0)
