@@ -37,7 +37,7 @@ from pate_fed.learning.trainer import Trainer
 __all__ = ["train_student"]
 
 MOST_ASKED = 2000  # images on which a student is calibrated
-ENOUGH_LABELS, MOST_TAUGHT = 50, 1000  # of the head that calibrates it
+ENOUGH_LABELS = 50  # for a head to calibrate it
 
 
 def train_student(
@@ -129,10 +129,9 @@ def _calibrate(
     if not len(rest) or len(labels) < ENOUGH_LABELS or len(np.unique(labels)) == 1:
         return
     asked = images[rest[np.unique(np.linspace(0, len(rest) - 1, MOST_ASKED).astype(np.int64))]]
-    taught = np.unique(np.linspace(0, len(labels) - 1, MOST_TAUGHT).astype(np.int64))
     opinion = second_opinion(
-        to_tensor(images[index[taught]], device),
-        labels[taught],
+        to_tensor(images[index], device),
+        labels,
         to_tensor(asked, device),
         num_classes=student.num_classes,
         encoder=_encoder_of(images, encoder),
