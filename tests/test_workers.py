@@ -76,7 +76,7 @@ def test_workers_end_with_the_call(tmp_path: Path, number: signal.Signals, said:
             os.killpg(call.pid, number)  # as a terminal does
         else:
             call.send_signal(number)
-        out, complaints = call.communicate(timeout=60)  # until the last process that could write is gone
+        out, complaints = call.communicate(timeout=180)  # until the last process that could write is gone
         _, left = psutil.wait_procs(children, timeout=30)
     finally:
         with suppress(ProcessLookupError):

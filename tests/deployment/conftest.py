@@ -71,13 +71,13 @@ class Party:
         lines = self.text.strip().splitlines()
         return lines[-1] if lines else ""
 
-    def wait(self, seconds: float = 120) -> int:
+    def wait(self, seconds: float = 240) -> int:
         try:
             return self.process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} did not end within {seconds} s:\n{self.text}") from None
 
-    def wait_for(self, words: str, seconds: float = 60) -> None:
+    def wait_for(self, words: str, seconds: float = 180) -> None:
         end = time.monotonic() + seconds
         while words not in self.text:
             assert time.monotonic() < end, f"{self.name} never said {words!r}:\n{self.text}"

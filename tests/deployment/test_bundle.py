@@ -103,7 +103,7 @@ def test_a_spying_bundle_gets_nothing_and_the_hospitals_log_says_so(
         while not (replies := list(grid.pull_messages(sent))):
             time.sleep(0.1)
         assert from_flower(replies[0].content) == {"kind": "refused", "party": "north", "code": "POLICY"}
-        assert hospital.wait(30) == 5
+        assert hospital.wait(90) == 5
         link.close_run(completed=True)
     finally:
         link.stop()

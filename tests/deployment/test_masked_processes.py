@@ -59,7 +59,7 @@ def test_four_hospitals_sum_under_masks_as_the_simulation_does(rehearsal: Any) -
     options = ("--config", "study.toml", "--insecure")
     hospitals = [rehearsal.hospital(f"h{i}", f"part:{i}", *options) for i in range(4)]
     assert server.wait() == 0, server.text
-    assert [party.wait(30) for party in hospitals] == [0, 0, 0, 0]
+    assert [party.wait(90) for party in hospitals] == [0, 0, 0, 0]
     for party in hospitals:
         assert "voted under masks on 72 public inputs" in party.text
         log = (folder / f"hospital-{party.name}" / "log.jsonl").read_text(encoding="utf-8")

@@ -88,7 +88,7 @@ def _compare(
         maps = Path(f"/proc/{hospitals[0].process.pid}/maps")
         assert not maps.exists() or "libtorch" not in maps.read_text(encoding="utf-8")
     assert server.wait() == 0, server.text
-    assert [party.wait(30) for party in hospitals] == [0, 0, 0]
+    assert [party.wait(90) for party in hospitals] == [0, 0, 0]
 
     assert "waiting for hospitals: 3 of 3 connected" in server.text
     assert server.last_line.startswith("SUCCESS  ε=")
