@@ -391,8 +391,9 @@ def _draw(path: Path, runs: list[Run]) -> None:
         capsize=3,
         label="ours, ± sd",
     )
-    theirs = [math.nan if cell[1] is None else cell[1] for cell in cells]
-    axes.plot(theirs, rows, "D", color="#333333", label="paper")
+    theirs = [(cell[1], row) for cell, row in zip(cells, rows, strict=True) if cell[1] is not None]
+    if theirs:
+        axes.plot(*zip(*theirs, strict=True), "D", color="#333333", label="paper")
     axes.set_yticks(rows, [_title(cell[0]) for cell in cells])
     axes.grid(axis="x", alpha=0.3)
     axes.set_xlabel("accuracy on the last 1,000 test images, %")
