@@ -73,6 +73,6 @@ def test_a_full_disk_stops_the_study_which_goes_on_once_there_is_room(
     assert entries[: len(charged)] == charged
     assert released + sum(entry.event.asked for entry in entries[len(charged) :]) == 60
     with np.load(small_disk / "run" / "labels.npz") as labels:
-        assert labels["index"].tolist() == list(range(60))
+        assert len(labels["index"]) == len(np.unique(labels["index"])) == 60
     for party in first:
         assert "answered before" not in party.text

@@ -64,7 +64,7 @@ def test_a_killed_coordinator_goes_on_from_its_ledger(after: str, rehearsal: Any
     assert entries[: len(before)] == before
     assert len({digest for _, digest in entries}) == len(entries) == 2
     with np.load(run_dir / "labels.npz") as labels:
-        assert labels["index"].tolist() == list(range(60))
+        assert len(labels["index"]) == len(np.unique(labels["index"])) == 60
         assert (labels["label"] >= 0).sum() == 60
     for party in hospitals.values():
         assert party.text.count("voted on 30 public inputs") == 2
