@@ -84,6 +84,8 @@ def train_student(
         PateFedError: a loss or a weight is no longer finite; the error names the epoch and which.
     """
     _check_inputs(images, labelled_index, labels, num_classes)
+    if encoder is not None:  # not only at the end, where every student is calibrated on it
+        check_images(images[:1], encoder.image_shape)
     device = resolve_device(device)
     tested = partial(_accuracy, images=test_images, labels=test_labels)
     if settings.name in LIGHT:

@@ -11,7 +11,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from pate_fed.learning import Student, StudentSettings, train_student
+from pate_fed.errors import InputError
+from pate_fed.learning import Student, StudentSettings, fit_encoder, train_student
 from pate_fed.learning.calibration import sharpened, sharpness_for
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
@@ -85,3 +86,18 @@ def test_without_a_second_opinion_a_student_is_as_sure_as_its_networks(
 ) -> None:
     images, truth = stripes(count)
     assert _student(images, truth[:labelled] % classes).sharpness == 1.0
+
+
+def test_an_encoder_of_other_images_is_refused_before_anything_is_trained(stripes: MakeStripes) -> None:
+    images, truth = stripes(120)
+    with pytest.raises(InputError):
+        train_student(
+            images,
+            labelled_index=np.arange(60),
+            labels=truth[:60],
+            num_classes=4,
+            settings=BY_HEART,
+            seed=0,
+            encoder=fit_encoder(images[:, :8, :8]),
+            on_epoch=lambda record: pytest.fail("it was trained"),
+        )
