@@ -13,14 +13,14 @@ from typing import TypeVar
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from clients.base import House
 from clients.hospital import Hospital
-from clients.house import House
+from clients.label_hospital import LabelHospital
 from clients.label_site import read_label_site
-from clients.labels import LabelHospital
 from clients.site import read_site
 from pate_fed.errors import IntegrityError
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol import (
+from pate_fed.protocol.messages import (
     EndRequest,
     LabelRequest,
     Record,

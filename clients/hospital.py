@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.house import House
+from clients.base import House
 from clients.journal import Journal
 from clients.masked import SUM_FOLDER, MaskedStep, enrol, is_sound, refusal_for
 from clients.site import Site
@@ -16,7 +16,7 @@ from clients.teaching import count_votes, teacher_paths, train_missing
 from pate_fed.data import repeated_inputs
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.protocol import (
+from pate_fed.protocol.messages import (
     EVALUATION,
     RELEASE,
     EndReply,
@@ -34,7 +34,7 @@ from pate_fed.protocol import (
 from pate_fed.secure_sum import SumRange, SumStore
 
 if TYPE_CHECKING:
-    from pate_fed.learning import Encoder
+    from pate_fed.learning.networks.encoder import Encoder
 
 __all__ = ["Hospital"]
 
@@ -221,7 +221,7 @@ def _read_encoder(terms: Terms, content: bytes) -> Encoder | None:
         return None
     if terms.encoder is None:
         raise IntegrityError("an encoder came, and the study's terms name none")
-    from pate_fed.learning import Encoder
+    from pate_fed.learning.networks.encoder import Encoder
 
     encoder = Encoder.from_bytes(content, digest=terms.encoder)
     if encoder.image_shape != terms.image_shape:

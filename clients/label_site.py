@@ -20,9 +20,9 @@ from clients.policy import Policy
 from clients.site import LOCAL_SITE, SITE_VARIABLE
 from pate_fed.errors import InputError
 from pate_fed.label_dp.release import check_labels
-from pate_fed.label_dp.terms import LabelTerms
 from pate_fed.privacy import NoiseSource, noise_from_seed
-from pate_fed.protocol import Refusal
+from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.protocol.messages import Refusal
 from pate_fed.secure_sum import Demands
 
 __all__ = ["HEADER", "LABELS_FILE", "LabelSite", "read_label_site", "read_own_labels"]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from clients.journal import Journal
 from clients.policy import Policy
 from clients.site import Site
+from pate_fed.config.study import Data, Parties, Study, load_study, study_from_dict
 from pate_fed.data import (
     Dataset,
     Kind,
@@ -32,9 +33,8 @@ from pate_fed.data import (
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import StudentSettings, TeacherSettings
-from pate_fed.protocol import Refusal, Terms
+from pate_fed.protocol.messages import Refusal, Terms
 from pate_fed.secure_sum import Demands
-from pate_fed.study import Data, Parties, Study, load_study, study_from_dict
 
 __all__ = [
     "LocalSettings",

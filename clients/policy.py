@@ -15,13 +15,13 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from pate_fed.config.trust import LEAST_PARTIES
 from pate_fed.errors import InputError
 from pate_fed.label_dp.release import shown_epsilon
-from pate_fed.label_dp.terms import LabelTerms
-from pate_fed.protocol import Refusal, Terms
-from pate_fed.secrecy import LEAST_PARTIES
+from pate_fed.protocol.cost import worst_epsilon
+from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.protocol.messages import Refusal, Terms
 from pate_fed.secure_sum import Demands, read_fingerprint
-from pate_fed.terms_privacy import worst_epsilon
 
 __all__ = ["Policy"]
 

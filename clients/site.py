@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.data import load_study_data
+from pate_fed.config.study import Study, load_study, study_from_dict
 from pate_fed.data import Dataset, partition, pool_digest, split_among_teachers, split_by_patient
 from pate_fed.errors import InputError
 from pate_fed.privacy import NoiseSource, noise_from_seed
-from pate_fed.protocol import Refusal, Terms
+from pate_fed.protocol.messages import Refusal, Terms
 from pate_fed.secure_sum import Demands
-from pate_fed.study import Study, load_study, study_from_dict
-from pate_fed.study_data import load_study_data
 
 __all__ = ["SITE_VARIABLE", "Site", "read_site"]
 
@@ -47,7 +47,7 @@ class Site:
     @property
     def device(self) -> str:
         """Where teachers train: cpu or cuda."""
-        from pate_fed.learning import resolve_device
+        from pate_fed.learning.device import resolve_device
 
         return resolve_device(self.study.engine.device)
 

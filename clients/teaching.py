@@ -20,7 +20,7 @@ from pate_fed.disk import write_private
 from pate_fed.learning import TABLE_TEACHERS
 
 if TYPE_CHECKING:
-    from pate_fed.learning import Encoder
+    from pate_fed.learning.networks.encoder import Encoder
 
 __all__ = ["count_votes", "teacher_paths", "train_missing"]
 
@@ -80,7 +80,7 @@ def _keep_apart(
 
 
 def _train_forest(site: Site, number: int, part: NDArray[np.int64], path: Path) -> None:
-    from pate_fed.learning import train_forest
+    from pate_fed.learning.teachers.forests import train_forest
 
     dataset, settings = site.dataset, site.study.teacher
     train_forest(
@@ -96,7 +96,7 @@ def _train_forest(site: Site, number: int, part: NDArray[np.int64], path: Path) 
 def _network_trainer(
     site: Site, encoder: Encoder | None
 ) -> Callable[[Site, int, NDArray[np.int64], Path], None]:
-    from pate_fed.learning import train_teacher
+    from pate_fed.learning.teachers.network import train_teacher
 
     dataset, settings = site.dataset, site.study.teacher
 
@@ -125,10 +125,10 @@ def count_votes(site: Site, inputs: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 def _predict(site: Site, path: Path, inputs: NDArray[np.uint8]) -> NDArray[np.int64]:
     if _is_table(site):
-        from pate_fed.learning import Forest
+        from pate_fed.learning.teachers.forests import Forest
 
         return Forest.load(path).predict(np.asarray(inputs, dtype=np.float64))
-    from pate_fed.learning import Teacher
+    from pate_fed.learning.teachers.network import Teacher
 
     with _one_thread():
         return Teacher.load(path, device=site.device).predict(inputs)

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pate_fed import __version__
-from pate_fed.arguments import Parser, check_security
-from pate_fed.connection import Connection
+from pate_fed.config.arguments import Parser, check_security
 from pate_fed.errors import InputError, PateFedError, PolicyError
-from pate_fed.launch import INTERRUPTED, raise_if, terminating
-from pate_fed.protocol import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal, Terms
+from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal, Terms
+from pate_fed.runtime.connection import Connection
+from pate_fed.runtime.launch import INTERRUPTED, raise_if, terminating
 from pate_fed.secure_sum import SumRefusal, read_reply
 from pate_fed.secure_sum.messages import MaskedVector, SumRefused
 from pate_fed.secure_sum.messages import Reply as SumMessage
@@ -217,7 +217,7 @@ class _Hospital:
     def _check_records(self) -> None:
         """A mistake in the records is found now, rather than when all have come and are asked to train."""
         from pate_fed.identity import read_terms
-        from pate_fed.label_dp.terms import LabelTerms
+        from pate_fed.protocol.label_terms import LabelTerms
 
         if self._identity is None or self._arguments.data.startswith(_PART):
             return  # the terms come with the first request

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed import __version__
-from pate_fed.arguments import Parser
+from pate_fed.config.arguments import Parser
+from pate_fed.config.study import PROCESSES, Study, load_study, study_from_dict
 from pate_fed.errors import PateFedError
-from pate_fed.hosting import add_address_options, open_host
-from pate_fed.launch import (
+from pate_fed.runtime.host import add_address_options, open_host
+from pate_fed.runtime.launch import (
     INTERRUPTED,
     fresh_run_dir,
     interruptible,
@@ -24,7 +25,6 @@ from pate_fed.launch import (
     terminating,
     unfinished_run,
 )
-from pate_fed.study import PROCESSES, Study, load_study, study_from_dict
 
 __all__ = ["main", "study_to_run"]
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed import __version__
-from pate_fed.arguments import Parser, add_study_options, study_from_arguments
+from pate_fed.config.arguments import Parser, add_study_options, study_from_arguments
+from pate_fed.config.study import Study
 from pate_fed.errors import PateFedError
-from pate_fed.launch import (
+from pate_fed.runtime.launch import (
     INTERRUPTED,
     fresh_run_dir,
     interruptible,
@@ -24,7 +25,6 @@ from pate_fed.launch import (
     simulated_disks,
     terminating,
 )
-from pate_fed.study import Study
 
 __all__ = ["main"]
 

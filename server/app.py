@@ -19,11 +19,16 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
+from pate_fed.config.data import load_study_data
+from pate_fed.config.sections import INTERACTIVE
+from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.privacy import Ledger, noise_from_seed, promised_coordinator_epsilon, promised_epsilon
-from pate_fed.protocol import EndRequest
+from pate_fed.protocol.cost import make_interactive, make_ledger_terms, make_mechanism
+from pate_fed.protocol.make_terms import check_against_data, make_terms
+from pate_fed.protocol.messages import EndRequest
 from pate_fed.report import (
     Outcome,
     PartyWork,
@@ -42,17 +47,12 @@ from pate_fed.report import (
 )
 from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import round_up
-from pate_fed.sections import INTERACTIVE
-from pate_fed.study import Study
-from pate_fed.study_data import load_study_data
-from pate_fed.terms_privacy import make_interactive, make_ledger_terms, make_mechanism
 from server.coordinator import Course, Findings
 from server.disk import in_words
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending
 from server.learning import CHECKPOINTS
 from server.release import Desk
-from server.terms import check_against_data, make_terms
 
 __all__ = ["Coordinator"]
 

@@ -18,10 +18,13 @@ import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from pate_fed.config.study import PROCESSES, Study
 from pate_fed.data import Dataset, repeated_inputs
 from pate_fed.errors import InputError
 from pate_fed.privacy import Ledger
-from pate_fed.protocol import EVALUATION, RELEASE, Record, TeachRequest, Terms, VoteRequest
+from pate_fed.protocol.cost import make_interactive
+from pate_fed.protocol.make_terms import encoder_file
+from pate_fed.protocol.messages import EVALUATION, RELEASE, Record, TeachRequest, Terms, VoteRequest
 from pate_fed.report import (
     Accuracy,
     Evaluation,
@@ -35,8 +38,6 @@ from pate_fed.report import (
     count_confusion,
     count_top_votes,
 )
-from pate_fed.study import PROCESSES, Study
-from pate_fed.terms_privacy import make_interactive
 from server.exchange import Answer, exchange, patience_for, wait_for_nodes, window_for
 from server.inflight import InFlight
 from server.kept import KeptTotals
@@ -47,10 +48,10 @@ from server.release import Desk
 from server.returning import Returning
 from server.rounds import Member, collect_votes, teach
 from server.stages import Said, Stages
-from server.terms import encoder_file
 
 if TYPE_CHECKING:
-    from pate_fed.learning import Forest, Student
+    from pate_fed.learning.students.student import Student
+    from pate_fed.learning.teachers.forests import Forest
 
 __all__ = ["Course", "Findings"]
 

@@ -12,11 +12,11 @@ from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
+from pate_fed.config.sections import PROCESSES
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.flower.engine import cores
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol import Record, Reply, parse_reply
-from pate_fed.sections import PROCESSES
+from pate_fed.protocol.messages import Record, Reply, parse_reply
 from server.returning import Returning
 
 __all__ = ["Answer", "Stopped", "exchange", "patience_for", "wait_for_nodes", "window_for"]

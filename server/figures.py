@@ -25,8 +25,8 @@ from pate_fed.privacy import (
     mechanism_epsilon_do_not_publish,
     sanitised_epsilon,
 )
+from pate_fed.protocol.cost import Mechanism
 from pate_fed.report import Spending
-from pate_fed.terms_privacy import Mechanism
 from server.coordinator import Findings
 
 __all__ = ["analysts_epsilon", "publishable_epsilon", "spending"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pate_fed.disk import write_arrays
 from pate_fed.errors import IntegrityError
-from pate_fed.label_dp.terms import LabelTerms
+from pate_fed.protocol.label_terms import LabelTerms
 from server.masked_state import MaskedState
 
 __all__ = ["KeptCounts"]

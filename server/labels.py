@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import BudgetError, IntegrityError, PateFedError
 from pate_fed.label_dp.release import NO_LABEL, shown_epsilon
-from pate_fed.label_dp.terms import LabelTerms
-from pate_fed.launch import INTERRUPTED
-from pate_fed.protocol import (
+from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.protocol.messages import (
     COUNTS,
     LABELS,
     RELEASE,
@@ -34,6 +33,7 @@ from pate_fed.protocol import (
     VoteRequest,
 )
 from pate_fed.report import Progress
+from pate_fed.runtime.launch import INTERRUPTED
 from server.exchange import Answer, Stopped, exchange, patience_for, wait_for_nodes, window_for
 from server.kept_counts import KeptCounts
 from server.masked import ROUNDS, MaskedRounds

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.study import PROCESSES, Study
 from pate_fed.data import Dataset
 from pate_fed.learning import TABLE_STUDENTS
 from pate_fed.learning.settings import EpochRecord
+from pate_fed.protocol.make_terms import public_encoder
 from pate_fed.report import Epoch, Progress, RunLog, Samples
-from pate_fed.study import PROCESSES, Study
 from server.exchange import Stopped
 from server.stages import Said
-from server.terms import public_encoder
 
 if TYPE_CHECKING:
-    from pate_fed.learning import Forest, Student
+    from pate_fed.learning.students.student import Student
+    from pate_fed.learning.teachers.forests import Forest
 
 __all__ = ["CHECKPOINTS", "Learner"]
 
@@ -67,7 +68,7 @@ class Learner:
         Raises:
             Stopped: the user asked to stop.
         """
-        from pate_fed.learning import expert_scores
+        from pate_fed.learning.students.binary_experts import expert_scores
 
         study, pool = self._study, self._dataset.public_images[: self._dataset.num_queries]
         table = study.student.name in TABLE_STUDENTS
@@ -84,7 +85,7 @@ class Learner:
         return Said(probabilities=said, scores=scores)
 
     def _forest(self, index: Ints, label: Ints, number: int | None) -> Forest:
-        from pate_fed.learning import train_forest
+        from pate_fed.learning.teachers.forests import train_forest
 
         with self._progress.phase(_name(number), 1) as bar:
             forest = train_forest(
@@ -98,7 +99,7 @@ class Learner:
         return forest
 
     def _network(self, index: Ints, label: Ints, number: int | None) -> Student:
-        from pate_fed.learning import train_student
+        from pate_fed.learning.students.train import train_student
 
         study, dataset = self._study, self._dataset
         pool, truth = dataset.num_queries, dataset.public_labels[index]
@@ -148,7 +149,7 @@ class Learner:
 
     def _least_noise(self) -> float:
         """The share of labels that the noise alone turns; 0 for Laplace noise, of which it is not known."""
-        from pate_fed.learning import least_noise_rate
+        from pate_fed.learning.students.noise_rate import least_noise_rate
 
         study = self._study
         if study.aggregation.aggregator == "lnmax" or study.aggregation.sigma2 is None:

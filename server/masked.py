@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
-from pate_fed.label_dp.terms import LabelTerms
-from pate_fed.protocol import SUM, LabelReply, Record, SumReply, SumRequest, TeachReply, VoteRequest
+from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.protocol.messages import SUM, LabelReply, Record, SumReply, SumRequest, TeachReply, VoteRequest
 from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, read_reply
 from pate_fed.secure_sum.batch import BatchRequest
 from pate_fed.secure_sum.messages import (

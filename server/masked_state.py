@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pate_fed.disk import write_private
 from pate_fed.errors import IntegrityError
-from pate_fed.protocol import VoteRequest
+from pate_fed.protocol.messages import VoteRequest
 from pate_fed.secure_sum import Identity
 
 __all__ = ["Begun", "MaskedState"]

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.privacy import Basis, Ledger, NoiseSource, PrivacyEvent, Release
-from pate_fed.protocol import Terms
-from pate_fed.terms_privacy import Mechanism, make_interactive, sight_of
+from pate_fed.protocol.cost import Mechanism, make_interactive, sight_of
+from pate_fed.protocol.messages import Terms
 
 __all__ = ["Desk"]
 

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 
 from pate_fed.errors import IntegrityError
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol import TEACH, Record, TeachReply, parse_reply
+from pate_fed.protocol.messages import TEACH, Record, TeachReply, parse_reply
 
 __all__ = ["Returning"]
 

@@ -17,8 +17,8 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError, QuorumError
-from pate_fed.label_dp.terms import LabelTerms
-from pate_fed.protocol import (
+from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.protocol.messages import (
     TEACH,
     VOTES,
     LabelReply,

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.study import Queries
 from pate_fed.disk import write_arrays
 from pate_fed.errors import IntegrityError
 from pate_fed.learning import choose_order
 from pate_fed.privacy import Basis, InteractiveGNMax, Ledger, digest_of
-from pate_fed.study import Queries
 
 __all__ = ["Said", "Stage", "Stages"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from pate_fed.disk import write_arrays, write_private, write_result
 from pate_fed.errors import InputError
-from pate_fed.protocol import VoteRequest
+from pate_fed.protocol.messages import VoteRequest
 from server.inflight import InFlight
 from server.kept import KeptTotals
 from server.masked_state import MaskedState

@@ -14,9 +14,9 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from pate_fed.data import load_dataset, repeated_inputs  # noqa: E402
-from pate_fed.data.settings import GlyphSettings  # noqa: E402
-from pate_fed.simulation import main  # noqa: E402
+from pate_fed.data import load_dataset, repeated_inputs
+from pate_fed.data.settings import GlyphSettings
+from pate_fed.simulation import main
 
 STUDY = """
 [parties]

@@ -9,10 +9,10 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from pate_fed.data import Rows  # noqa: E402
-from pate_fed.learning import Forest  # noqa: E402
-from pate_fed.privacy import past_votes  # noqa: E402
-from server.coordinator import Findings  # noqa: E402
+from pate_fed.data import Rows
+from pate_fed.learning.teachers.forests import Forest
+from pate_fed.privacy import past_votes
+from server.coordinator import Findings
 
 SECRET = 7531
 WHOLE, FLOAT = np.full(2, SECRET, dtype=np.int64), np.full(2, float(SECRET))

@@ -22,21 +22,21 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from clients.hospital import Hospital  # noqa: E402
-from pate_fed.flower.inline import InlineGrid  # noqa: E402
-from pate_fed.flower.records import from_flower  # noqa: E402
-from pate_fed.privacy import describe, verify  # noqa: E402
-from pate_fed.protocol import Refusal  # noqa: E402
-from pate_fed.secure_sum import read_reply, read_request  # noqa: E402
-from pate_fed.secure_sum.codec import Record, unpack  # noqa: E402
-from pate_fed.secure_sum.messages import (  # noqa: E402
+from clients.hospital import Hospital
+from pate_fed.flower.inline import InlineGrid
+from pate_fed.flower.records import from_flower
+from pate_fed.privacy import describe, verify
+from pate_fed.protocol.messages import Refusal
+from pate_fed.secure_sum import read_reply, read_request
+from pate_fed.secure_sum.codec import Record, unpack
+from pate_fed.secure_sum.messages import (
     BatchOpening,
     MaskRequest,
     SurvivorNotice,
     UnmaskRequest,
 )
-from pate_fed.secure_sum.progress import open_state  # noqa: E402
-from pate_fed.simulation import main  # noqa: E402
+from pate_fed.secure_sum.progress import open_state
+from pate_fed.simulation import main
 
 TINY = """
 [data.glyph]

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pate_fed.launch import simulated_disks
 from pate_fed.privacy import digest_of, epsilon_of, promised_epsilon, total_cost, verify
 from pate_fed.report import read_result
+from pate_fed.runtime.launch import simulated_disks
 from pate_fed.simulation import main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -189,7 +189,7 @@ def test_the_installed_package_has_all_it_needs(
     inline: tuple[Path, subprocess.CompletedProcess[str]], environment: dict[str, str], tmp_path: Path
 ) -> None:
     """From another directory, so that what was installed is used and not the checkout."""
-    command = [sys.executable, "-m", "pate_fed.cli", "report", str(inline[0]), "--publishable"]
+    command = [sys.executable, "-m", "pate_fed.cli.main", "report", str(inline[0]), "--publishable"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     assert "wrote" in done.stdout

@@ -1,4 +1,4 @@
-"""Messages of `pate_fed.protocol` as Flower records, and back."""
+"""Messages of `pate_fed.protocol.messages` as Flower records, and back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from pate_fed.errors import IntegrityError
-from pate_fed.protocol import Record
+from pate_fed.protocol.messages import Record
 
 __all__ = ["from_flower", "to_flower"]
 

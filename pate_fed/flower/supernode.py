@@ -32,7 +32,7 @@ from pate_fed.flower.bundle import is_the_shim
 from pate_fed.flower.processes import Child, free_port, private_folder, write_secret
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.flower.superlink import PROTECTED
-from pate_fed.protocol import Record
+from pate_fed.protocol.messages import Record
 
 __all__ = ["Exchange", "NodeTls", "SuperNode"]
 

@@ -4,10 +4,10 @@ Keys are made where they are used and never leave; a hospital's request is signe
 its certificate, the authority's, the study's terms and the coordinator's address. Imports no flwr.
 """
 
+from pate_fed.cli.show_terms import cost_in_words, make_terms_of, read_terms
 from pate_fed.identity.admission import Admission, Identity
 from pate_fed.identity.authority import Authority
 from pate_fed.identity.keys import check_private, make_request, read_request, sum_fingerprint
-from pate_fed.identity.terms import cost_in_words, make_terms_of, read_terms
 
 __all__ = [
     "Admission",

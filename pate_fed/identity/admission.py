@@ -10,6 +10,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from pate_fed.cli.show_terms import read_terms
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.certificates import (
     days_left,
@@ -22,7 +23,6 @@ from pate_fed.identity.certificates import (
     sum_identity_of,
 )
 from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, load_key, load_sum_key, write_public
-from pate_fed.identity.terms import read_terms
 
 __all__ = ["Admission", "Identity", "signed_terms"]
 

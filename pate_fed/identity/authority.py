@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
+from pate_fed.cli.show_terms import read_terms
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.admission import Admission, signed_terms
 from pate_fed.identity.certificates import (
@@ -34,7 +35,6 @@ from pate_fed.identity.certificates import (
     to_pem,
 )
 from pate_fed.identity.keys import check_name, check_private, read_request, write_new_private, write_public
-from pate_fed.identity.terms import read_terms
 
 __all__ = ["Authority"]
 

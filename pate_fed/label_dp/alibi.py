@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from pate_fed.label_dp.exact import check_pure_epsilon
 from pate_fed.label_dp.release import PrivateLabels, check_labels
 from pate_fed.privacy.checks import check_count, check_scale
-from pate_fed.privacy.noise import NoiseSource
+from pate_fed.privacy.mechanisms.noise import NoiseSource
 
 __all__ = ["Alibi"]
 

@@ -22,9 +22,9 @@ from pate_fed.label_dp.learners import LearnSettings, train
 from pate_fed.label_dp.public import PublicInputs
 from pate_fed.label_dp.release import NO_LABEL
 from pate_fed.learning.device import seeded
-from pate_fed.learning.fixmatch import Views
-from pate_fed.learning.learner import check_finite, make_optimiser
-from pate_fed.learning.models import Classifier
+from pate_fed.learning.networks.classifiers import Classifier
+from pate_fed.learning.students.fixmatch import Views
+from pate_fed.learning.students.learner import check_finite, make_optimiser
 
 __all__ = ["DescentSettings", "aug_descent", "clean_chances"]
 

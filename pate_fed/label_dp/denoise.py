@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.label_dp.release import NO_LABEL
-from pate_fed.learning.graph import Graph
+from pate_fed.learning.students.label_graph import Graph
 
 __all__ = ["Denoised", "denoise", "equation8", "estimated_accuracy"]
 

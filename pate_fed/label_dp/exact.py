@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.checks import check_count, check_epsilon
-from pate_fed.privacy.noise import NoiseSource
+from pate_fed.privacy.mechanisms.noise import NoiseSource
 
 __all__ = ["WORDS", "check_pure_epsilon", "keep_words", "uniform_below"]
 

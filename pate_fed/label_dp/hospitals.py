@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.sections import PROCESSES
+from pate_fed.config.trust import LEAST_PARTIES
 from pate_fed.errors import InputError
 from pate_fed.label_dp.randres import RandRes
 from pate_fed.label_dp.release import PrivateLabels, shown_epsilon
-from pate_fed.label_dp.terms import LabelTerms, few_hospitals, label_terms
-from pate_fed.launch import interruptible, raise_if, simulated_disks
-from pate_fed.privacy.noise import noise_from_seed
-from pate_fed.secrecy import LEAST_PARTIES
-from pate_fed.sections import PROCESSES
+from pate_fed.privacy.mechanisms.noise import noise_from_seed
+from pate_fed.protocol.label_terms import LabelTerms, few_hospitals, label_terms
+from pate_fed.runtime.launch import interruptible, raise_if, simulated_disks
 
 if TYPE_CHECKING:
-    from pate_fed.hosting import Host
     from pate_fed.label_dp.methods import MethodSettings
     from pate_fed.label_dp.public import PublicInputs
     from pate_fed.report import Progress
+    from pate_fed.runtime.host import Host
 
 __all__ = ["BACKENDS", "Hospitals", "Place", "Separate", "Simulated"]
 

@@ -1,7 +1,7 @@
 """Learning from private labels: normal, semi-supervised, and semi-supervised on what clusters confirm.
 
 LDP, Algorithms 6 and 7. All of it is post-processing of released labels and public features and costs no
-privacy (Propositions 2 to 4). There is one loop for all, that of `pate_fed.learning.fixmatch`.
+privacy (Propositions 2 to 4). There is one loop for all, that of `pate_fed.learning.students.fixmatch`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pate_fed.errors import InputError
 from pate_fed.label_dp.public import PublicInputs
 from pate_fed.label_dp.release import NO_LABEL, PrivateLabels
 from pate_fed.learning.device import seeded
-from pate_fed.learning.fixmatch import FixMatch
-from pate_fed.learning.models import Classifier
-from pate_fed.learning.sets import Sets
+from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.settings import StudentSettings
+from pate_fed.learning.students.fixmatch import FixMatch
+from pate_fed.learning.students.sets import Sets
 
 __all__ = ["LearnSettings", "ldp_normal", "ldp_ssl", "train"]
 

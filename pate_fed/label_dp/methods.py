@@ -28,8 +28,8 @@ from pate_fed.label_dp.public import PublicInputs
 from pate_fed.label_dp.randres import PriorRes, RandRes
 from pate_fed.label_dp.release import NO_LABEL, PrivateLabels, label_accuracy
 from pate_fed.label_dp.teachers import TeachSettings, queries_of, teach
-from pate_fed.learning.models import Classifier
-from pate_fed.privacy.noise import NoiseSource
+from pate_fed.learning.networks.classifiers import Classifier
+from pate_fed.privacy.mechanisms.noise import NoiseSource
 
 __all__ = ["MethodSettings", "Outcome", "Students", "check_method", "clusters_to_name", "run_method"]
 

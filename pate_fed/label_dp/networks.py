@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pate_fed.errors import InputError
-from pate_fed.learning.features import Encoder
-from pate_fed.learning.models import (
+from pate_fed.learning.networks.classifiers import (
     Classifier,
     FixedFront,
     Front,
@@ -24,6 +23,7 @@ from pate_fed.learning.models import (
     build_classifier,
     build_encoder_network,
 )
+from pate_fed.learning.networks.encoder import Encoder
 
 __all__ = ["NETWORKS", "build_network", "nearest_centre"]
 

@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.label_dp.release import PrivateLabels, check_labels
+from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
+from pate_fed.privacy.bounds.gaussian import gaussian_delta
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon, check_scale
-from pate_fed.privacy.discrete import log_tail_gaussian_difference
-from pate_fed.privacy.gaussian import gaussian_delta
-from pate_fed.privacy.noise import NoiseSource
-from pate_fed.privacy.totals import noisy_argmax
+from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.mechanisms.totals import noisy_argmax
 
 __all__ = ["NoiseCluster", "discrete_delta", "equation5_sigma", "label_counts", "name_clusters"]
 

@@ -13,10 +13,10 @@ from pate_fed.errors import InputError
 from pate_fed.label_dp.clusters import Clusterer, cluster_means
 from pate_fed.label_dp.networks import build_network
 from pate_fed.learning.device import resolve_device, seeded
-from pate_fed.learning.features import BATCH, Encoder, HistogramFront, fit_encoder
-from pate_fed.learning.fixmatch import ImageViews, Views, strong_view, weak_view
 from pate_fed.learning.inputs import check_images, image_shape, to_tensor
-from pate_fed.learning.models import Classifier
+from pate_fed.learning.networks.classifiers import Classifier
+from pate_fed.learning.networks.encoder import BATCH, Encoder, HistogramFront, fit_encoder
+from pate_fed.learning.students.fixmatch import ImageViews, Views, strong_view, weak_view
 
 __all__ = ["FeatureViews", "PublicInputs"]
 

@@ -17,7 +17,7 @@ from pate_fed.errors import InputError
 from pate_fed.label_dp.exact import WORDS, check_pure_epsilon, keep_words, uniform_below
 from pate_fed.label_dp.release import PrivateLabels, check_labels
 from pate_fed.privacy.checks import check_count
-from pate_fed.privacy.noise import NoiseSource
+from pate_fed.privacy.mechanisms.noise import NoiseSource
 
 __all__ = ["PriorRes", "RandRes"]
 

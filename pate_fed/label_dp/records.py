@@ -123,7 +123,7 @@ def _sides(images: Images) -> str:
 
 
 def _pictures(given: str | None, option: str) -> Images:
-    from pate_fed.predict import read_pictures
+    from pate_fed.cli.predict import read_pictures
 
     if given is None:
         raise InputError(f"--dataset files needs {option} FILE")

@@ -20,8 +20,8 @@ from pate_fed.errors import InputError, PateFedError
 from pate_fed.label_dp.networks import build_network
 from pate_fed.label_dp.public import PublicInputs
 from pate_fed.learning.device import seeded
-from pate_fed.learning.fixmatch import ImageViews
 from pate_fed.learning.inputs import to_tensor
+from pate_fed.learning.students.fixmatch import ImageViews
 
 __all__ = ["Scan", "scan_clusters"]
 

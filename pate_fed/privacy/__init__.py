@@ -1,30 +1,38 @@
 """PATE's privacy: mechanisms, noise, what they cost, the budget and the ledger. No torch, no flwr."""
 
-from pate_fed.privacy.audit import AuditResult, audit_all
-from pate_fed.privacy.basis import Basis, digest_of
-from pate_fed.privacy.conversion import ConvertedEpsilon, to_epsilon
-from pate_fed.privacy.distributed import DistributedGNMax, party_sigma
-from pate_fed.privacy.do_not_publish import (
+from pate_fed.privacy.bounds.conversion import ConvertedEpsilon, to_epsilon
+from pate_fed.privacy.bounds.data_dependent import (
     data_dependent_epsilon_do_not_publish,
     data_dependent_rdp,
     mechanism_epsilon_do_not_publish,
 )
-from pate_fed.privacy.events import PLAIN, RECORD, SECURE_SUM, PrivacyEvent, Protection, Sight, hospital_noise
-from pate_fed.privacy.filter import BudgetFilter, Odometer, epsilon_of, total_cost
-from pate_fed.privacy.ledger import Ledger
-from pate_fed.privacy.ledger_rows import Entry, LedgerTerms
-from pate_fed.privacy.ledger_words import LedgerReport, describe, epsilon_text, verify
-from pate_fed.privacy.mechanisms import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
-from pate_fed.privacy.noise import NoiseSource, SeededNoise, SystemNoise, noise_from_seed
-from pate_fed.privacy.planner import Plan, plan
-from pate_fed.privacy.promise import promised_coordinator_epsilon, promised_epsilon
-from pate_fed.privacy.sanitise import (
+from pate_fed.privacy.bounds.sanitise import (
     SanitisedEpsilon,
     SanitiseSettings,
     check_sanitisable,
     sanitised_epsilon,
 )
-from pate_fed.privacy.vote_model import past_votes, past_votes_from_file
+from pate_fed.privacy.filter import BudgetFilter, Odometer, epsilon_of, total_cost
+from pate_fed.privacy.ledger.describe import LedgerReport, describe, epsilon_text, verify
+from pate_fed.privacy.ledger.guarantee import promised_coordinator_epsilon, promised_epsilon
+from pate_fed.privacy.ledger.ledger import Ledger
+from pate_fed.privacy.ledger.provenance import Basis, digest_of
+from pate_fed.privacy.ledger.rows import Entry, LedgerTerms
+from pate_fed.privacy.mechanisms.distributed import DistributedGNMax, party_sigma
+from pate_fed.privacy.mechanisms.events import (
+    PLAIN,
+    RECORD,
+    SECURE_SUM,
+    PrivacyEvent,
+    Protection,
+    Sight,
+    hospital_noise,
+)
+from pate_fed.privacy.mechanisms.gnmax import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
+from pate_fed.privacy.mechanisms.noise import NoiseSource, SeededNoise, SystemNoise, noise_from_seed
+from pate_fed.privacy.planning.audit import AuditResult, audit_all
+from pate_fed.privacy.planning.planner import Plan, plan
+from pate_fed.privacy.planning.vote_model import past_votes, past_votes_from_file
 
 __all__ = [
     "PLAIN",

@@ -16,9 +16,9 @@ from fractions import Fraction
 import numpy as np
 
 from pate_fed.errors import BudgetError, InputError
+from pate_fed.privacy.bounds.conversion import overhead
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
-from pate_fed.privacy.conversion import overhead
-from pate_fed.privacy.events import NOTHING, RECORD, Cost, Mechanism, PrivacyEvent, Protection
+from pate_fed.privacy.mechanisms.events import NOTHING, RECORD, Cost, Mechanism, PrivacyEvent, Protection
 
 __all__ = ["BudgetFilter", "Odometer", "epsilon_of", "total_cost"]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 
 from pate_fed.errors import InputError
+from pate_fed.privacy.bounds.conversion import round_up
+from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
+from pate_fed.privacy.bounds.orders import check_sigma
 from pate_fed.privacy.checks import check_count, check_epsilon, is_number
-from pate_fed.privacy.conversion import round_up
-from pate_fed.privacy.gaussian import gaussian_dp_epsilon
-from pate_fed.privacy.orders import check_sigma
 
 __all__ = ["noise_cluster_epsilon", "randomized_response_epsilon", "randomized_response_probability"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pate_fed.errors import InputError
-from pate_fed.learning import resolve_device
+from pate_fed.learning.device import resolve_device
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
 from pate_fed.reproduce.frontier import reproduce_frontier
 from pate_fed.reproduce.glyph_scale import reproduce_glyph

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data import partition
 from pate_fed.errors import InputError
-from pate_fed.learning import train_forest
+from pate_fed.learning.teachers.forests import train_forest
 from pate_fed.privacy import (
     RECORD,
     LNMax,

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pate_fed.learning.features import fit_encoder
-from pate_fed.learning.heads import MOST_CENTRES, STRENGTHS, fit_ridge, gaussian_kernel, head_scores
+from pate_fed.learning.networks.encoder import fit_encoder
+from pate_fed.learning.networks.heads import MOST_CENTRES, STRENGTHS, fit_ridge, gaussian_kernel, head_scores
 from pate_fed.reproduce.votes import PLAIN_RIDGE
 
 __all__ = ["fit_soft", "shares_of_heads"]

@@ -32,7 +32,7 @@ from pate_fed.privacy import (
     epsilon_of,
     mechanism_epsilon_do_not_publish,
 )
-from pate_fed.privacy.gnmax import gnmax_rdp
+from pate_fed.privacy.bounds.gnmax import gnmax_rdp
 from pate_fed.reproduce.measures import least_noise
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.plan import Reproduction

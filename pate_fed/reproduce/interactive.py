@@ -197,7 +197,7 @@ def _learn(
     plan: Reproduction, dataset: Dataset, index: Ints, label: Ints, student: str, seed: int
 ) -> NDArray[np.float32]:
     """What a student of these labels says of all public images: (n, classes)."""
-    from pate_fed.learning import train_student
+    from pate_fed.learning.students.train import train_student
 
     made = train_student(
         dataset.public_images[:TRAINED],

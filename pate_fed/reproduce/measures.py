@@ -14,7 +14,7 @@ from pate_fed.errors import InputError
 
 if TYPE_CHECKING:
     from pate_fed.learning import StudentSettings
-    from pate_fed.learning.student import Student
+    from pate_fed.learning.students.student import Student
 
 __all__ = ["accuracy_of", "least_noise", "mean_and_sd", "shown_sd", "train_and_test"]
 
@@ -74,7 +74,7 @@ def train_and_test(
 
     `index` (m,) are the labelled ones, `label` (m,) their labels.
     """
-    from pate_fed.learning import train_student
+    from pate_fed.learning.students.train import train_student
 
     trained = train_student(
         dataset.public_images[: tested.start],

@@ -27,7 +27,7 @@ from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import RECORD, LNMax, SeededNoise, epsilon_of
-from pate_fed.privacy.lnmax import lnmax_log_moments, moments_epsilon
+from pate_fed.privacy.bounds.lnmax import lnmax_log_moments, moments_epsilon
 from pate_fed.reproduce.measures import accuracy_of, shown_sd, train_and_test
 from pate_fed.reproduce.pictures import draw_panels
 from pate_fed.reproduce.plan import Reproduction

@@ -126,7 +126,7 @@ def _ask(plan: Reproduction, dataset: Dataset, totals: Ints, strategy: str, labe
 def _scores(
     plan: Reproduction, dataset: Dataset, strategy: str, index: Ints, label: Ints, seed: int
 ) -> Floats:
-    from pate_fed.learning import expert_scores
+    from pate_fed.learning.students.binary_experts import expert_scores
 
     pool = dataset.public_images[:TRAINED]
     if strategy == "binary-experts":
@@ -137,7 +137,7 @@ def _scores(
 
 
 def _supervised(plan: Reproduction, dataset: Dataset, index: Ints, label: Ints, seed: int) -> Any:
-    from pate_fed.learning import train_student
+    from pate_fed.learning.students.train import train_student
 
     return train_student(
         dataset.public_images[:TRAINED],

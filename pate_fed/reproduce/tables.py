@@ -39,7 +39,7 @@ from pate_fed.reproduce.votes import TRAINED, inputs_of, teachers_totals
 from pate_fed.reproduce.workers import as_ready
 
 if TYPE_CHECKING:
-    from pate_fed.learning.student import Student
+    from pate_fed.learning.students.student import Student
 
 __all__ = ["PAPER", "proposition2_epsilon", "proposition2_sigma", "reproduce_tables"]
 
@@ -292,7 +292,7 @@ def _removed(counts: NDArray[np.float32], tau: float) -> NDArray[np.bool_]:
     """Step 2 of Algorithm 3."""
     import torch
 
-    from pate_fed.learning.cleansing import most_suspected
+    from pate_fed.learning.students.cleansing import most_suspected
 
     chosen = most_suspected(torch.from_numpy(counts), share=tau)
     return np.asarray(chosen.numpy(), dtype=np.bool_)
@@ -323,7 +323,7 @@ def _summary(runs: list[Run]) -> Iterator[tuple[Cell, float | None, float, float
 
 
 def _lines(runs: list[Run]) -> list[str]:
-    from pate_fed.privacy.gaussian import confident_mu, gaussian_dp_epsilon
+    from pate_fed.privacy.bounds.gaussian import confident_mu, gaussian_dp_epsilon
 
     rows = list(_summary(runs))
     width = max((len(_title(row[0])) for row in rows), default=0)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, partition, pool_digest
 from pate_fed.errors import InputError
-from pate_fed.learning import TeacherSettings, resolve_device
+from pate_fed.learning import TeacherSettings
+from pate_fed.learning.device import resolve_device
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.workers import as_ready
 
@@ -161,7 +162,7 @@ def _digest(numbers: NDArray[np.int64]) -> str:
 def _one(
     dataset: Dataset, name: str, device: str, numbered: tuple[int, NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    from pate_fed.learning import train_teacher
+    from pate_fed.learning.teachers.network import train_teacher
 
     number, part = numbered
     teacher = train_teacher(
@@ -177,7 +178,7 @@ def _one(
 
 def _many(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Iterator[NDArray[np.int64]]:
     """Votes of small networks, all trained in one program."""
-    from pate_fed.learning.many import train_many
+    from pate_fed.learning.teachers.batched import train_many
 
     least = min(len(part) for part in parts)
     teachers = train_many(
@@ -196,10 +197,10 @@ def _light(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Ite
     """Votes of heads on the public encoder, one teacher after another, trained many at once."""
     import torch
 
-    from pate_fed.learning import fit_encoder
-    from pate_fed.learning.heads import vote_with_heads
     from pate_fed.learning.inputs import to_tensor
-    from pate_fed.learning.light import moved_copies
+    from pate_fed.learning.networks.encoder import fit_encoder
+    from pate_fed.learning.networks.heads import vote_with_heads
+    from pate_fed.learning.networks.linear import moved_copies
 
     encoder = fit_encoder(dataset.public_images[:TRAINED])
     front = encoder.front().to(device)
@@ -221,8 +222,8 @@ def _plain(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Ite
     """As `_light`, from the records alone."""
     import torch
 
-    from pate_fed.learning import fit_encoder
-    from pate_fed.learning.heads import vote_with_heads
+    from pate_fed.learning.networks.encoder import fit_encoder
+    from pate_fed.learning.networks.heads import vote_with_heads
 
     encoder = fit_encoder(dataset.public_images[:TRAINED])
     public = torch.from_numpy(encoder.transform(dataset.public_images[:TRAINED], device)).to(device)

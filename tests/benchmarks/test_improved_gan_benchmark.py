@@ -18,7 +18,8 @@ import pytest
 import torch
 
 from pate_fed.data import Dataset, load_dataset
-from pate_fed.learning import EpochRecord, StudentSettings, train_student
+from pate_fed.learning import EpochRecord, StudentSettings
+from pate_fed.learning.students.train import train_student
 
 EPOCHS = int(os.environ.get("PATE_FED_BENCH_EPOCHS", "40"))
 SEED = int(os.environ.get("PATE_FED_BENCH_SEED", "0"))

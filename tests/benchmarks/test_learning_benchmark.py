@@ -20,14 +20,10 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, load_dataset
-from pate_fed.learning import (
-    STUDENTS,
-    StudentSettings,
-    TeacherSettings,
-    estimate_noise_rate,
-    train_student,
-    train_teacher,
-)
+from pate_fed.learning import STUDENTS, StudentSettings, TeacherSettings
+from pate_fed.learning.students.noise_rate import estimate_noise_rate
+from pate_fed.learning.students.train import train_student
+from pate_fed.learning.teachers.network import train_teacher
 
 TEACHERS = int(os.environ.get("PATE_FED_BENCH_TEACHERS", "25"))
 EPOCHS = int(os.environ.get("PATE_FED_BENCH_EPOCHS", StudentSettings().total_epochs))

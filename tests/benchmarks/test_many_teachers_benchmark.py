@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from pate_fed.learning import TeacherSettings, train_teacher
-from pate_fed.learning.many import train_many
+from pate_fed.learning import TeacherSettings
+from pate_fed.learning.teachers.batched import train_many
+from pate_fed.learning.teachers.network import train_teacher
 
 pytestmark = pytest.mark.benchmark
 

@@ -14,10 +14,10 @@ from scipy.special import erfcinv, ndtr
 from scipy.stats import norm
 
 from pate_fed.privacy import SanitiseSettings, SeededNoise, data_dependent_rdp, sanitised_epsilon
-from pate_fed.privacy.conversion import to_epsilon
-from pate_fed.privacy.gnmax import gnmax_rdp
-from pate_fed.privacy.orders import DEFAULT_ORDERS
-from pate_fed.privacy.smooth import gnmax_local_sensitivity, gnmax_sensitivity
+from pate_fed.privacy.bounds.conversion import to_epsilon
+from pate_fed.privacy.bounds.gnmax import gnmax_rdp
+from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS
+from pate_fed.privacy.bounds.smooth import gnmax_local_sensitivity, gnmax_sensitivity
 
 pytestmark = pytest.mark.benchmark
 HUNDRED = np.linspace(1.5, 64.0, 100)

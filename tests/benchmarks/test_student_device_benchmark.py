@@ -27,8 +27,8 @@ from pate_fed.data import Dataset, load_dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.inputs import image_shape, to_tensor
-from pate_fed.learning.sets import Sets
-from pate_fed.learning.trainer import Trainer
+from pate_fed.learning.students.gan import Trainer
+from pate_fed.learning.students.sets import Sets
 
 pytestmark = pytest.mark.benchmark
 

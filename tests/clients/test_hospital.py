@@ -15,19 +15,22 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from flwr.app import Context, Message, RecordDict  # noqa: E402
+from flwr.app import Context, Message, RecordDict
 
-import clients.site  # noqa: E402
-from clients.app import app  # noqa: E402
-from clients.hospital import Hospital  # noqa: E402
-from clients.site import SITE_VARIABLE, Site, read_site  # noqa: E402
-from clients.teaching import teacher_paths  # noqa: E402
-from pate_fed.data import GlyphSettings  # noqa: E402
-from pate_fed.errors import InputError  # noqa: E402
-from pate_fed.flower.compat import set_identity, stamp  # noqa: E402
-from pate_fed.flower.records import from_flower, to_flower  # noqa: E402
-from pate_fed.learning import Encoder, TeacherSettings, fit_encoder  # noqa: E402
-from pate_fed.protocol import (  # noqa: E402
+import clients.site
+from clients.app import app
+from clients.hospital import Hospital
+from clients.site import SITE_VARIABLE, Site, read_site
+from clients.teaching import teacher_paths
+from pate_fed.config.study import Data, Engine, Parties, Study
+from pate_fed.data import GlyphSettings
+from pate_fed.errors import InputError
+from pate_fed.flower.compat import set_identity, stamp
+from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.learning import TeacherSettings
+from pate_fed.learning.networks.encoder import Encoder, fit_encoder
+from pate_fed.protocol.make_terms import encoder_file, make_terms
+from pate_fed.protocol.messages import (
     Refusal,
     RefusalReply,
     TeachReply,
@@ -36,8 +39,6 @@ from pate_fed.protocol import (  # noqa: E402
     VoteReply,
     VoteRequest,
 )
-from pate_fed.study import Data, Engine, Parties, Study  # noqa: E402
-from server.terms import encoder_file, make_terms  # noqa: E402
 
 STUDY = Study(
     parties=Parties(num_clients=4, teachers_per_client=3),
@@ -305,7 +306,7 @@ def test_teachers_learn_on_the_encoder_that_came_with_the_order(
     def none(*_: object, **__: object) -> Encoder:
         raise AssertionError("a hospital fits no encoder")
 
-    monkeypatch.setattr("pate_fed.learning.features.fit_encoder", none)
+    monkeypatch.setattr("pate_fed.learning.networks.encoder.fit_encoder", none)
     hospital = Hospital(light)
     reply = hospital.teach(TeachRequest(terms=terms.to_json(), encoder=file))
     assert isinstance(reply, TeachReply)

@@ -16,12 +16,12 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from clients.label_site import read_label_site  # noqa: E402
-from clients.labels import LabelHospital  # noqa: E402
-from pate_fed.label_dp.terms import LabelTerms, label_terms  # noqa: E402
-from pate_fed.protocol import LabelReply, LabelRequest, SumReply, SumRequest, VoteRequest  # noqa: E402
-from pate_fed.secure_sum import CoordinatorSum, Identity, SumRange, read_reply  # noqa: E402
-from pate_fed.secure_sum.messages import Enrolment, MaskedVector, SumRefused  # noqa: E402
+from clients.label_hospital import LabelHospital
+from clients.label_site import read_label_site
+from pate_fed.protocol.label_terms import LabelTerms, label_terms
+from pate_fed.protocol.messages import LabelReply, LabelRequest, SumReply, SumRequest, VoteRequest
+from pate_fed.secure_sum import CoordinatorSum, Identity, SumRange, read_reply
+from pate_fed.secure_sum.messages import Enrolment, MaskedVector, SumRefused
 
 RECORDS, CLASSES, HOSPITALS, CLUSTERS = 60, 3, 4, 4
 LABEL = np.arange(RECORDS) % CLASSES

@@ -16,16 +16,16 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from flwr.app import Message  # noqa: E402
+from flwr.app import Message
 
-import clients.app  # noqa: E402
-from pate_fed.errors import IntegrityError  # noqa: E402
-from pate_fed.flower.inline import InlineGrid  # noqa: E402
-from pate_fed.flower.records import from_flower, to_flower  # noqa: E402
-from pate_fed.hospital_log import log_lines  # noqa: E402
-from pate_fed.label_dp import RandRes, label_counts  # noqa: E402
-from pate_fed.label_dp.terms import LabelTerms, clusters_digest, label_terms  # noqa: E402
-from pate_fed.protocol import (  # noqa: E402
+import clients.app
+from pate_fed.cli.hospital_log import log_lines
+from pate_fed.errors import IntegrityError
+from pate_fed.flower.inline import InlineGrid
+from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.label_dp import RandRes, label_counts
+from pate_fed.protocol.label_terms import LabelTerms, clusters_digest, label_terms
+from pate_fed.protocol.messages import (
     COUNTS,
     LABELS,
     LabelReply,
@@ -35,8 +35,8 @@ from pate_fed.protocol import (  # noqa: E402
     VoteRequest,
     parse_reply,
 )
-from pate_fed.secure_sum import CoordinatorSum, Identity, SumRange, read_reply  # noqa: E402
-from pate_fed.secure_sum.messages import Enrolment, SumRefused  # noqa: E402
+from pate_fed.secure_sum import CoordinatorSum, Identity, SumRange, read_reply
+from pate_fed.secure_sum.messages import Enrolment, SumRefused
 
 RECORDS, CLASSES, HOSPITALS, CLUSTERS = 600, 4, 5, 6
 POOL = "ab" * 32

@@ -13,15 +13,18 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-import clients.site  # noqa: E402
-from clients.hospital import Hospital  # noqa: E402
-from clients.local import LocalSettings, RehearsingSite  # noqa: E402
-from clients.masked import is_sound  # noqa: E402
-from clients.site import Site  # noqa: E402
-from pate_fed.data import GlyphSettings, pool_digest  # noqa: E402
-from pate_fed.errors import IntegrityError  # noqa: E402
-from pate_fed.learning import TeacherSettings  # noqa: E402
-from pate_fed.protocol import (  # noqa: E402
+import clients.site
+from clients.hospital import Hospital
+from clients.local import LocalSettings, RehearsingSite
+from clients.masked import is_sound
+from clients.site import Site
+from pate_fed.config.study import Aggregation, Data, Engine, Parties, Study
+from pate_fed.config.trust import Secrecy
+from pate_fed.data import GlyphSettings, pool_digest
+from pate_fed.errors import IntegrityError
+from pate_fed.learning import TeacherSettings
+from pate_fed.protocol.make_terms import make_terms
+from pate_fed.protocol.messages import (
     Refusal,
     RefusalReply,
     SumReply,
@@ -31,12 +34,9 @@ from pate_fed.protocol import (  # noqa: E402
     Terms,
     VoteRequest,
 )
-from pate_fed.secrecy import Secrecy  # noqa: E402
-from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, fingerprint, read_reply  # noqa: E402
-from pate_fed.secure_sum.codec import pack  # noqa: E402
-from pate_fed.secure_sum.messages import Enrolment, SumRefused  # noqa: E402
-from pate_fed.study import Aggregation, Data, Engine, Parties, Study  # noqa: E402
-from server.terms import make_terms  # noqa: E402
+from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, fingerprint, read_reply
+from pate_fed.secure_sum.codec import pack
+from pate_fed.secure_sum.messages import Enrolment, SumRefused
 
 PARTIES, CLASSES = 4, 3
 PLAIN = Study(

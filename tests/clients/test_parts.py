@@ -11,8 +11,8 @@ import pytest
 from pate_fed.data import Schema, split_by_patient
 from pate_fed.data.schema import read_table
 from pate_fed.privacy import Protection
-from pate_fed.protocol import Terms
-from pate_fed.terms_privacy import make_ledger_terms
+from pate_fed.protocol.cost import make_ledger_terms
+from pate_fed.protocol.messages import Terms
 
 TEACHERS, RECORDS = 5, 60
 TERMS = Terms(

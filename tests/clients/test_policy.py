@@ -13,9 +13,9 @@ from clients.journal import Journal
 from clients.local import LocalSettings, local_site
 from clients.policy import Policy
 from pate_fed.errors import InputError
-from pate_fed.protocol import Refusal, Terms
+from pate_fed.protocol.cost import worst_epsilon
+from pate_fed.protocol.messages import Refusal, Terms
 from pate_fed.secure_sum import Demands
-from pate_fed.terms_privacy import worst_epsilon
 
 TERMS = Terms(
     study="lungs",

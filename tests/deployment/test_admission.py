@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pate_fed.demo import HOSPITALS, make_demo
+from pate_fed.cli.demo import HOSPITALS, make_demo
 from pate_fed.identity import Authority, Identity, make_request
 from pate_fed.privacy import verify
 from pate_fed.server import main as server_main

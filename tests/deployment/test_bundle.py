@@ -17,12 +17,12 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from flwr.app import Message  # noqa: E402
+from flwr.app import Message
 
-from pate_fed.flower import superlink  # noqa: E402
-from pate_fed.flower.bundle import build_bundle, is_the_shim  # noqa: E402
-from pate_fed.flower.records import from_flower, to_flower  # noqa: E402
-from pate_fed.protocol import TEACH, TeachRequest  # noqa: E402
+from pate_fed.flower import superlink
+from pate_fed.flower.bundle import build_bundle, is_the_shim
+from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.protocol.messages import TEACH, TeachRequest
 
 SHIM = "efdd7765e560efe26a834b90b6f72a72b083717424842149a4f0fea5a13514c0"
 SPY = b"""

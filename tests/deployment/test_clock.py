@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pate_fed.demo import make_demo
+from pate_fed.cli.demo import make_demo
 from pate_fed.identity import certificates
 
 # Loaded by every Python process before anything else; datetime itself cannot be changed, Flower's use can.

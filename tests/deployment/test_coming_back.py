@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pate_fed.demo import HOSPITALS, make_demo
+from pate_fed.cli.demo import HOSPITALS, make_demo
 
 NAMES = ("north", "east", "west")
 pytestmark = pytest.mark.slow

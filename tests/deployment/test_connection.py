@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pate_fed import connection
-from pate_fed.connection import Connection
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.runtime import connection
+from pate_fed.runtime.connection import Connection
 
 
 class _Node:

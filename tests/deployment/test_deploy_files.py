@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pate_fed import client, health, server
-from pate_fed.arguments import Parser
+from pate_fed import client, server
+from pate_fed.cli import health
+from pate_fed.config.arguments import Parser
 from pate_fed.identity import Authority, make_request
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -26,7 +27,7 @@ MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 MODULES = {
     "pate_fed.server": server,
     "pate_fed.client": client,
-    "pate_fed.health": health,
+    "pate_fed.cli.health": health,
 }
 
 

@@ -22,7 +22,7 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.flower.supernode import SuperNode
-from pate_fed.protocol import EndReply, TeachReply, Terms, VoteRequest
+from pate_fed.protocol.messages import EndReply, TeachReply, Terms, VoteRequest
 
 def votes_of(kind, queries):
     good = np.zeros((queries, 2), dtype=np.int64)

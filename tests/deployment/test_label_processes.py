@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pate_fed.cli import main
+from pate_fed.cli.main import main
 
 NAMES = ("north", "east", "south", "west")
-CLI = ("-c", "import sys; from pate_fed.cli import main; sys.exit(main(sys.argv[1:]))")
+CLI = ("-c", "import sys; from pate_fed.cli.main import main; sys.exit(main(sys.argv[1:]))")
 
 
 def _write_records(folder: Path) -> np.ndarray:
@@ -130,7 +130,7 @@ DYING = (
     "    whole(*arguments, **named)\n"
     "    os.kill(os.getpid(), signal.SIGKILL)\n"
     "setattr(owner, name, dying)\n"
-    "from pate_fed.cli import main\n"
+    "from pate_fed.cli.main import main\n"
     "sys.exit(main(sys.argv[2:]))\n",
 )
 

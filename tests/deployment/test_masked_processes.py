@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pate_fed.demo import HOSPITALS, _make_identities, make_demo
+from pate_fed.cli.demo import HOSPITALS, _make_identities, make_demo
 from pate_fed.identity import sum_fingerprint
 from pate_fed.privacy import verify
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pate_fed.cli.demo import make_demo
 from pate_fed.client import main
-from pate_fed.demo import make_demo
 from pate_fed.identity import Authority, Identity, make_request
-from pate_fed.label_dp.terms import LabelTerms
+from pate_fed.protocol.label_terms import LabelTerms
 
 
 def _semicolons(text: str) -> str:

@@ -9,13 +9,13 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from flwr.app import Message  # noqa: E402
+from flwr.app import Message
 
-from pate_fed.flower.compat import set_identity  # noqa: E402
-from pate_fed.flower.records import to_flower  # noqa: E402
-from pate_fed.flower.supernode import _size  # noqa: E402
-from pate_fed.protocol import VOTES, EndReply, Reply, SumReply, TeachReply, VoteReply  # noqa: E402
-from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange  # noqa: E402
+from pate_fed.flower.compat import set_identity
+from pate_fed.flower.records import to_flower
+from pate_fed.flower.supernode import _size
+from pate_fed.protocol.messages import VOTES, EndReply, Reply, SumReply, TeachReply, VoteReply
+from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange
 
 QUERIES, CLASSES, MOST = 1000, 10, 100_000
 STUDY = "ab" * 32

@@ -15,14 +15,14 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict  # noqa: E402
-from flwr.clientapp import ClientApp  # noqa: E402
-from flwr.serverapp import Grid, ServerApp  # noqa: E402
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
 
-from pate_fed.errors import InputError, IntegrityError  # noqa: E402
-from pate_fed.flower.engine import cores, gpu_share  # noqa: E402
-from pate_fed.flower.inline import InlineGrid, run_inline  # noqa: E402
-from pate_fed.flower.records import from_flower, to_flower  # noqa: E402
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.flower.engine import cores, gpu_share
+from pate_fed.flower.inline import InlineGrid, run_inline
+from pate_fed.flower.records import from_flower, to_flower
 
 
 def _echo_app(*, failing: int | None = None) -> ClientApp:

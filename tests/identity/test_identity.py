@@ -23,7 +23,7 @@ from pate_fed.identity import (
     read_request,
     sum_fingerprint,
 )
-from pate_fed.protocol import Terms
+from pate_fed.protocol.messages import Terms
 from pate_fed.secure_sum import fingerprint
 
 TERMS = Terms(

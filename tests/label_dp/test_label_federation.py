@@ -13,7 +13,7 @@ from pate_fed.label_dp.advise import advise
 from pate_fed.label_dp.federation import FederatedClusters
 from pate_fed.label_dp.pate_fm import plan_pate_fm, shares_of_labels
 from pate_fed.privacy import SeededNoise, SystemNoise
-from pate_fed.privacy.gaussian import confident_rho, gaussian_dp_epsilon
+from pate_fed.privacy.bounds.gaussian import confident_rho, gaussian_dp_epsilon
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])

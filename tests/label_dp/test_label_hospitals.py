@@ -18,28 +18,28 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from flwr.app import Message  # noqa: E402
+from flwr.app import Message
 
-from clients.labels import LabelHospital  # noqa: E402
-from pate_fed.errors import InputError, QuorumError  # noqa: E402
-from pate_fed.flower.inline import InlineGrid  # noqa: E402
-from pate_fed.flower.records import from_flower  # noqa: E402
-from pate_fed.label_dp import RandRes, label_counts  # noqa: E402
-from pate_fed.label_dp.hospitals import Hospitals, Simulated  # noqa: E402
-from pate_fed.label_dp.release import shown_epsilon  # noqa: E402
-from pate_fed.label_dp.terms import LabelTerms, label_terms  # noqa: E402
-from pate_fed.privacy import SeededNoise  # noqa: E402
-from pate_fed.protocol import (  # noqa: E402
+from clients.label_hospital import LabelHospital
+from pate_fed.errors import InputError, QuorumError
+from pate_fed.flower.inline import InlineGrid
+from pate_fed.flower.records import from_flower
+from pate_fed.label_dp import RandRes, label_counts
+from pate_fed.label_dp.hospitals import Hospitals, Simulated
+from pate_fed.label_dp.release import shown_epsilon
+from pate_fed.privacy import SeededNoise
+from pate_fed.protocol.label_terms import LabelTerms, label_terms
+from pate_fed.protocol.messages import (
     LabelReply,
     LabelRequest,
     Record,
     SumRequest,
 )
-from pate_fed.secure_sum import (  # noqa: E402
+from pate_fed.secure_sum import (
     add_noise_share,
     read_request,
 )
-from pate_fed.secure_sum.messages import MaskRequest  # noqa: E402
+from pate_fed.secure_sum.messages import MaskRequest
 
 RECORDS, CLASSES, HOSPITALS, CLUSTERS = 600, 4, 5, 6
 POOL = "ab" * 32

@@ -27,7 +27,7 @@ from pate_fed.label_dp.exact import WORDS, keep_words, uniform_below
 from pate_fed.label_dp.noise_cluster import name_clusters
 from pate_fed.label_dp.release import shown_epsilon
 from pate_fed.privacy import SeededNoise, SystemNoise
-from pate_fed.privacy.gaussian import gaussian_delta, gaussian_dp_epsilon, pld_epsilon
+from pate_fed.privacy.bounds.gaussian import gaussian_delta, gaussian_dp_epsilon, pld_epsilon
 from pate_fed.privacy.label_dp import noise_cluster_epsilon, randomized_response_epsilon
 
 # Table 2 of Tang et al.: classes, ε, the private label accuracy that is printed, in %.

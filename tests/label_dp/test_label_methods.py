@@ -30,7 +30,7 @@ from pate_fed.label_dp.networks import NETWORKS, build_network
 from pate_fed.label_dp.public import PublicInputs
 from pate_fed.label_dp.scan import Scan
 from pate_fed.label_dp.teachers import TeachSettings, queries_of, teach
-from pate_fed.learning.fixmatch import FixMatch
+from pate_fed.learning.students.fixmatch import FixMatch
 from pate_fed.privacy import SeededNoise, SystemNoise
 
 QUICK = MethodSettings(

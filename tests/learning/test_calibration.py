@@ -12,8 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.learning import Student, StudentSettings, fit_encoder, train_student
-from pate_fed.learning.calibration import sharpened, sharpness_for
+from pate_fed.learning import StudentSettings
+from pate_fed.learning.networks.encoder import fit_encoder
+from pate_fed.learning.students.calibration import sharpened, sharpness_for
+from pate_fed.learning.students.student import Student
+from pate_fed.learning.students.train import train_student
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 BY_HEART = StudentSettings(name="supervised", epochs=25, batch_size=50, dropout=0.0, input_noise=0.0)

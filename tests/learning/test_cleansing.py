@@ -11,11 +11,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from pate_fed.learning import StudentSettings, train_student
+from pate_fed.learning import StudentSettings
 from pate_fed.learning import trainer as steps
-from pate_fed.learning.cleansing import decayed, most_suspected, suspects
 from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.sets import Sets
+from pate_fed.learning.students.cleansing import decayed, most_suspected, suspects
+from pate_fed.learning.students.sets import Sets
+from pate_fed.learning.students.train import train_student
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 QUICK = StudentSettings(name="pate++", epochs=3, batch_size=50, learning_rate=3e-3, noise_rate=0.3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pate_fed.learning.models import Dropout
+from pate_fed.learning.networks.classifiers import Dropout
 
 
 @pytest.mark.parametrize("share", [0.3, 0.5])

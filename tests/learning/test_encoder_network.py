@@ -12,11 +12,13 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.learning import Student, StudentSettings, fit_encoder, train_student
-from pate_fed.learning.features import oriented_histograms
+from pate_fed.learning import StudentSettings
 from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.sets import Sets
-from pate_fed.learning.trainer import Trainer
+from pate_fed.learning.networks.encoder import fit_encoder, oriented_histograms
+from pate_fed.learning.students.gan import Trainer
+from pate_fed.learning.students.sets import Sets
+from pate_fed.learning.students.student import Student
+from pate_fed.learning.students.train import train_student
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 QUICK = StudentSettings(network="encoder", epochs=6, batch_size=20, noise_rate=0.2, removal=0.1)

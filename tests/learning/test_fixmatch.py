@@ -12,11 +12,13 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import PateFedError
-from pate_fed.learning import Student, StudentSettings, fixmatch, train_student
-from pate_fed.learning.fixmatch import FixMatch, ImageViews, shifted, strong_view, weak_view
+from pate_fed.learning import StudentSettings, fixmatch
 from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.models import build_discriminator
-from pate_fed.learning.sets import Sets
+from pate_fed.learning.networks.classifiers import build_discriminator
+from pate_fed.learning.students.fixmatch import FixMatch, ImageViews, shifted, strong_view, weak_view
+from pate_fed.learning.students.sets import Sets
+from pate_fed.learning.students.student import Student
+from pate_fed.learning.students.train import train_student
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 QUICK = StudentSettings(name="fixmatch", epochs=8, batch_size=20, noise_rate=0.2, learning_rate=3e-3)

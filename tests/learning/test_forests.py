@@ -10,7 +10,7 @@ import pytest
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning import Forest, train_forest
+from pate_fed.learning.teachers.forests import Forest, train_forest
 
 
 def _table(classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

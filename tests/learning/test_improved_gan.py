@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from torch import nn
 
 from pate_fed.errors import PateFedError
-from pate_fed.learning import EpochRecord, Student, StudentSettings, train_student
+from pate_fed.learning import EpochRecord, StudentSettings
 from pate_fed.learning import trainer as steps
-from pate_fed.learning.generators import DeconvGenerator, DenseGenerator, build_generator
 from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.models import build_discriminator
-from pate_fed.learning.sets import Sets
+from pate_fed.learning.networks.classifiers import build_discriminator
+from pate_fed.learning.networks.generators import DeconvGenerator, DenseGenerator, build_generator
+from pate_fed.learning.students.sets import Sets
+from pate_fed.learning.students.student import Student
+from pate_fed.learning.students.train import train_student
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 NETWORKS = ("dense", "nin-cnn", "nin-cnn-wide")

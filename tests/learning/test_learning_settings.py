@@ -9,7 +9,8 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.learning import StudentSettings, TeacherSettings, resolve_device
+from pate_fed.learning import StudentSettings, TeacherSettings
+from pate_fed.learning.device import resolve_device
 
 
 @pytest.mark.parametrize(

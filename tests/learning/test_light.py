@@ -18,25 +18,22 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning import (
-    Encoder,
-    Student,
-    StudentSettings,
-    Teacher,
-    TeacherSettings,
-    encoder_for,
-    features,
-    fit_encoder,
-    light,
-    train_student,
-    train_teacher,
-)
-from pate_fed.learning.calibration import calibrate
-from pate_fed.learning.features import histogram_size, oriented_histograms
-from pate_fed.learning.graph import Graph, held_out_scores
-from pate_fed.learning.heads import fit_ridge, gaussian_kernel, vote_with_heads
+from pate_fed.learning import StudentSettings, TeacherSettings, features, light
 from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.light import deformed_copies, fit_head_student, moved_copies
+from pate_fed.learning.networks.encoder import (
+    Encoder,
+    encoder_for,
+    fit_encoder,
+    histogram_size,
+    oriented_histograms,
+)
+from pate_fed.learning.networks.heads import fit_ridge, gaussian_kernel, vote_with_heads
+from pate_fed.learning.networks.linear import deformed_copies, fit_head_student, moved_copies
+from pate_fed.learning.students.calibration import calibrate
+from pate_fed.learning.students.label_graph import Graph, held_out_scores
+from pate_fed.learning.students.student import Student
+from pate_fed.learning.students.train import train_student
+from pate_fed.learning.teachers.network import Teacher, train_teacher
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pate_fed.learning.coteaching import exchange, keep_rate, select_small_losses
-from pate_fed.learning.losses import (
+from pate_fed.learning.students.coteaching import exchange, keep_rate, select_small_losses
+from pate_fed.learning.students.losses import (
     feature_matching_loss,
     masked_mean,
     response_losses,

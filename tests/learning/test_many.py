@@ -13,9 +13,9 @@ from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings
 from pate_fed.learning.device import seeded
 from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.many import train_many
-from pate_fed.learning.models import Classifier, Dropout, build_classifier
-from pate_fed.learning.teachers import _fit
+from pate_fed.learning.networks.classifiers import Classifier, Dropout, build_classifier
+from pate_fed.learning.teachers.batched import train_many
+from pate_fed.learning.teachers.network import _fit
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 SETTINGS = TeacherSettings(epochs=3, batch_size=16)

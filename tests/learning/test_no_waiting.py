@@ -15,11 +15,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pate_fed.learning import StudentSettings, trainer
-from pate_fed.learning.features import fit_encoder
-from pate_fed.learning.fixmatch import FixMatch
 from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.sets import Sets
-from pate_fed.learning.trainer import Trainer
+from pate_fed.learning.networks.encoder import fit_encoder
+from pate_fed.learning.students.fixmatch import FixMatch
+from pate_fed.learning.students.gan import Trainer
+from pate_fed.learning.students.sets import Sets
 
 STUDENTS = ("supervised", "gan", "co-teaching", "pate+", "vat", "fixmatch")
 aten = torch.ops.aten

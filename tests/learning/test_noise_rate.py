@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pate_fed.learning import (
-    StudentSettings,
-    estimate_noise_rate,
-    least_noise_rate,
-    train_student,
-)
+from pate_fed.learning import StudentSettings
+from pate_fed.learning.students.noise_rate import estimate_noise_rate, least_noise_rate
+from pate_fed.learning.students.train import train_student
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 

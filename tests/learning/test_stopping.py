@@ -11,10 +11,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from pate_fed.learning import EpochRecord, Student, StudentSettings, train_student, training
-from pate_fed.learning.sets import Sets
-from pate_fed.learning.stopping import EarlyStop, held_out_part
-from pate_fed.learning.trainer import Trainer
+from pate_fed.learning import EpochRecord, StudentSettings, training
+from pate_fed.learning.students.early_stopping import EarlyStop, held_out_part
+from pate_fed.learning.students.gan import Trainer
+from pate_fed.learning.students.sets import Sets
+from pate_fed.learning.students.student import Student
+from pate_fed.learning.students.train import train_student
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 PATIENT = StudentSettings(name="gan", epochs=8, batch_size=50, patience=2, held_out=0.25, ema_decay=0.0)

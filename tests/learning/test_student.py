@@ -16,10 +16,12 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError, PateFedError
-from pate_fed.learning import STUDENTS, EpochRecord, Student, StudentSettings, models, train_student
+from pate_fed.learning import STUDENTS, EpochRecord, StudentSettings, models
 from pate_fed.learning import trainer as steps
 from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.sets import batches
+from pate_fed.learning.students.sets import batches
+from pate_fed.learning.students.student import Student
+from pate_fed.learning.students.train import train_student
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 QUICK = StudentSettings(epochs=2, batch_size=50, learning_rate=3e-3)

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError, PateFedError
-from pate_fed.learning import Teacher, TeacherSettings, models, train_teacher
-from pate_fed.learning.teachers import _fit
+from pate_fed.learning import TeacherSettings, models
+from pate_fed.learning.teachers.network import Teacher, _fit, train_teacher
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 QUICK = TeacherSettings(epochs=6)
@@ -84,7 +84,9 @@ PROGRAM = """
 import hashlib, sys
 import numpy as np
 import torch
-from pate_fed.learning import StudentSettings, TeacherSettings, train_student, train_teacher
+from pate_fed.learning import StudentSettings, TeacherSettings
+from pate_fed.learning.students.train import train_student
+from pate_fed.learning.teachers.network import train_teacher
 
 torch.set_num_threads(1)
 torch.manual_seed(int(sys.argv[1]))  # the caller's own randomness must not matter

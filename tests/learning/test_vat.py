@@ -9,10 +9,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from pate_fed.learning import StudentSettings, train_student
+from pate_fed.learning import StudentSettings
 from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.models import Classifier, build_discriminator
-from pate_fed.learning.vat import _divergence, _unit, virtual_adversarial_loss
+from pate_fed.learning.networks.classifiers import Classifier, build_discriminator
+from pate_fed.learning.students.train import train_student
+from pate_fed.learning.students.vat import _divergence, _unit, virtual_adversarial_loss
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 

@@ -30,8 +30,8 @@ from pate_fed.privacy import (
     total_cost,
 )
 from pate_fed.privacy.checks import check_delta
-from pate_fed.privacy.events import Cost
 from pate_fed.privacy.filter import _best_order, _epsilon_at
+from pate_fed.privacy.mechanisms.events import Cost
 
 REST: dict[str, Any] = {"num_teachers": 250, "num_classes": 10}
 MNIST = ConfidentGNMax(**REST, threshold=200, sigma1=150, sigma2=40)

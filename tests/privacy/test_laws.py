@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr, logsumexp
 
 from pate_fed.privacy import ConfidentGNMax, PrivacyEvent, Protection, epsilon_of, total_cost
-from pate_fed.privacy.conversion import to_epsilon
-from pate_fed.privacy.discrete import log_tail_gaussian_difference
-from pate_fed.privacy.gaussian import confident_mu, gaussian_dp_epsilon, gaussian_rdp
-from pate_fed.privacy.gnmax import gnmax_rdp
-from pate_fed.privacy.joint import joint_rdp
-from pate_fed.privacy.lnmax import lnmax_log_q, lnmax_rdp_from_log_q
-from pate_fed.privacy.orders import DEFAULT_ORDERS
-from pate_fed.privacy.threshold import bit_divergence, exact_bit_rdp, log_answered, threshold_rdp
+from pate_fed.privacy.bounds.conversion import to_epsilon
+from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
+from pate_fed.privacy.bounds.gaussian import confident_mu, gaussian_dp_epsilon, gaussian_rdp
+from pate_fed.privacy.bounds.gnmax import gnmax_rdp
+from pate_fed.privacy.bounds.joint import joint_rdp
+from pate_fed.privacy.bounds.lnmax import lnmax_log_q, lnmax_rdp_from_log_q
+from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS
+from pate_fed.privacy.bounds.threshold import bit_divergence, exact_bit_rdp, log_answered, threshold_rdp
 
 ORDERS = np.array([1.5, 2.0, 4.0, 14.0, 32.0])
 LAW = settings(max_examples=60, deadline=None, derandomize=True)

@@ -12,27 +12,32 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.conversion import to_epsilon
-from pate_fed.privacy.gaussian import confident_mu, gaussian_dp_epsilon, pate_plus_plus_epsilon
-from pate_fed.privacy.gnmax import gnmax_log_q, gnmax_rdp, gnmax_rdp_from_log_q
-from pate_fed.privacy.joint import joint_rdp
-from pate_fed.privacy.label_dp import noise_cluster_epsilon, randomized_response_epsilon
-from pate_fed.privacy.lnmax import (
+from pate_fed.privacy.bounds.conversion import to_epsilon
+from pate_fed.privacy.bounds.gaussian import confident_mu, gaussian_dp_epsilon, pate_plus_plus_epsilon
+from pate_fed.privacy.bounds.gnmax import gnmax_log_q, gnmax_rdp, gnmax_rdp_from_log_q
+from pate_fed.privacy.bounds.joint import joint_rdp
+from pate_fed.privacy.bounds.lnmax import (
     lnmax_data_independent,
     lnmax_log_moments,
     lnmax_log_q,
     lnmax_rdp_from_log_q,
     moments_epsilon,
 )
-from pate_fed.privacy.outcome_only import outcome_only_rdp_unreviewed
-from pate_fed.privacy.sanitise import SanitiseSettings, check_sanitisable, gnss_rdp_printed, nrs_parameters
-from pate_fed.privacy.smooth import (
+from pate_fed.privacy.bounds.outcome_only import outcome_only_rdp_unreviewed
+from pate_fed.privacy.bounds.sanitise import (
+    SanitiseSettings,
+    check_sanitisable,
+    gnss_rdp_printed,
+    nrs_parameters,
+)
+from pate_fed.privacy.bounds.smooth import (
     gnmax_local_sensitivity,
     gnmax_sensitivity,
     smooth_sensitivity,
     threshold_local_sensitivity,
 )
-from pate_fed.privacy.threshold import exact_bit_rdp, log_answered, threshold_rdp
+from pate_fed.privacy.bounds.threshold import exact_bit_rdp, log_answered, threshold_rdp
+from pate_fed.privacy.label_dp import noise_cluster_epsilon, randomized_response_epsilon
 
 Case = dict[str, Any]
 Cases = Callable[..., list[Case]]

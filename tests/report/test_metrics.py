@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pate_fed.errors import InputError
-from pate_fed.launch import nothing_spent
 from pate_fed.report import (
     Accuracy,
     Outcome,
@@ -25,6 +24,7 @@ from pate_fed.report import (
     round_up,
     write_metrics,
 )
+from pate_fed.runtime.launch import nothing_spent
 
 SCHEMA = {
     "status": str,

@@ -22,8 +22,8 @@ from pate_fed.privacy import (
     hospital_noise,
     party_sigma,
 )
-from pate_fed.protocol import Terms
-from pate_fed.terms_privacy import make_mechanism, sight_of
+from pate_fed.protocol.cost import make_mechanism, sight_of
+from pate_fed.protocol.messages import Terms
 from server.release import Desk
 
 MASKED = Terms(

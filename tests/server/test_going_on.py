@@ -18,20 +18,20 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from pate_fed.data import GlyphSettings  # noqa: E402
-from pate_fed.errors import IntegrityError, PateFedError  # noqa: E402
-from pate_fed.flower.inline import run_inline  # noqa: E402
-from pate_fed.learning import TeacherSettings  # noqa: E402
-from pate_fed.learning.settings import StudentSettings  # noqa: E402
-from pate_fed.privacy import Ledger, verify  # noqa: E402
-from pate_fed.secrecy import Secrecy  # noqa: E402
-from pate_fed.secure_sum.messages import BatchShares, MaskedVector  # noqa: E402
-from pate_fed.study import Aggregation, Data, Engine, Parties, Privacy, Queries, Study  # noqa: E402
-from server.app import Coordinator  # noqa: E402
-from server.kept import KeptTotals  # noqa: E402
-from server.masked import MaskedRounds  # noqa: E402
-from server.masked_state import MaskedState  # noqa: E402
-from server.release import Desk  # noqa: E402
+from pate_fed.config.study import Aggregation, Data, Engine, Parties, Privacy, Queries, Study
+from pate_fed.config.trust import Secrecy
+from pate_fed.data import GlyphSettings
+from pate_fed.errors import IntegrityError, PateFedError
+from pate_fed.flower.inline import run_inline
+from pate_fed.learning import TeacherSettings
+from pate_fed.learning.settings import StudentSettings
+from pate_fed.privacy import Ledger, verify
+from pate_fed.secure_sum.messages import BatchShares, MaskedVector
+from server.app import Coordinator
+from server.kept import KeptTotals
+from server.masked import MaskedRounds
+from server.masked_state import MaskedState
+from server.release import Desk
 
 PARTIES, BATCH = 4, 10
 PLAIN = Study(

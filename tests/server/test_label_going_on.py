@@ -16,19 +16,19 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from flwr.clientapp import ClientApp  # noqa: E402
+from flwr.clientapp import ClientApp
 
-from pate_fed.errors import BudgetError, IntegrityError, QuorumError  # noqa: E402
-from pate_fed.flower.inline import run_inline  # noqa: E402
-from pate_fed.label_dp import PrivateLabels, label_counts  # noqa: E402
-from pate_fed.label_dp.hospitals import Hospitals, Simulated  # noqa: E402
-from pate_fed.report import make_progress  # noqa: E402
-from pate_fed.secure_sum import read_reply  # noqa: E402
-from pate_fed.secure_sum.messages import BatchShares, MaskedVector  # noqa: E402
-from server.exchange import Stopped  # noqa: E402
-from server.kept_counts import KeptCounts  # noqa: E402
-from server.labels import LabelCoordinator  # noqa: E402
-from server.masked import MaskedRounds  # noqa: E402
+from pate_fed.errors import BudgetError, IntegrityError, QuorumError
+from pate_fed.flower.inline import run_inline
+from pate_fed.label_dp import PrivateLabels, label_counts
+from pate_fed.label_dp.hospitals import Hospitals, Simulated
+from pate_fed.report import make_progress
+from pate_fed.secure_sum import read_reply
+from pate_fed.secure_sum.messages import BatchShares, MaskedVector
+from server.exchange import Stopped
+from server.kept_counts import KeptCounts
+from server.labels import LabelCoordinator
+from server.masked import MaskedRounds
 
 RECORDS, CLASSES, HOSPITALS, CLUSTERS = 600, 4, 5, 6
 LABEL = np.random.default_rng(1).integers(0, CLASSES, RECORDS)

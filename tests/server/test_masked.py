@@ -14,14 +14,14 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from flwr.app import Context, Message  # noqa: E402
-from flwr.clientapp import ClientApp  # noqa: E402
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
 
-from pate_fed.errors import IntegrityError, QuorumError  # noqa: E402
-from pate_fed.flower.inline import InlineGrid  # noqa: E402
-from pate_fed.flower.records import from_flower, to_flower  # noqa: E402
-from pate_fed.protocol import Record, SumReply, SumRequest, TeachReply, Terms, VoteRequest  # noqa: E402
-from pate_fed.secure_sum import (  # noqa: E402
+from pate_fed.errors import IntegrityError, QuorumError
+from pate_fed.flower.inline import InlineGrid
+from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.protocol.messages import Record, SumReply, SumRequest, TeachReply, Terms, VoteRequest
+from pate_fed.secure_sum import (
     HospitalSum,
     Identity,
     RefusedError,
@@ -29,9 +29,9 @@ from pate_fed.secure_sum import (  # noqa: E402
     read_reply,
     read_request,
 )
-from server.exchange import Answer, exchange  # noqa: E402
-from server.masked import ROUNDS, MaskedRounds  # noqa: E402
-from server.rounds import Member, teach  # noqa: E402
+from server.exchange import Answer, exchange
+from server.masked import ROUNDS, MaskedRounds
+from server.rounds import Member, teach
 
 PARTIES, CLASSES, QUERIES, TEACHERS = 7, 3, 6, 2
 TERMS = Terms(

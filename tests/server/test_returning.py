@@ -13,15 +13,15 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from flwr.app import Context, Message  # noqa: E402
-from flwr.clientapp import ClientApp  # noqa: E402
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
 
-from pate_fed.flower.inline import InlineGrid  # noqa: E402
-from pate_fed.flower.records import from_flower, to_flower  # noqa: E402
-from pate_fed.protocol import VOTES, RefusalReply, TeachReply, TeachRequest, VoteReply, VoteRequest  # noqa: E402
-from server import exchange as module  # noqa: E402
-from server.exchange import exchange  # noqa: E402
-from server.returning import Returning  # noqa: E402
+from pate_fed.flower.inline import InlineGrid
+from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.protocol.messages import VOTES, RefusalReply, TeachReply, TeachRequest, VoteReply, VoteRequest
+from server import exchange as module
+from server.exchange import exchange
+from server.returning import Returning
 
 TERMS = "ab" * 32
 MEMBERS = {2: "north", 3: "east"}  # the nodes 4 and 5 connect later

@@ -13,15 +13,15 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
-from flwr.app import Context, Message  # noqa: E402
-from flwr.clientapp import ClientApp  # noqa: E402
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
 
-from pate_fed.errors import QuorumError  # noqa: E402
-from pate_fed.flower.inline import InlineGrid  # noqa: E402
-from pate_fed.flower.records import from_flower, to_flower  # noqa: E402
-from pate_fed.protocol import Record, TeachReply, Terms, VoteRequest  # noqa: E402
-from server.exchange import Answer, Stopped, exchange, wait_for_nodes  # noqa: E402
-from server.rounds import Member, collect_votes, teach  # noqa: E402
+from pate_fed.errors import QuorumError
+from pate_fed.flower.inline import InlineGrid
+from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.protocol.messages import Record, TeachReply, Terms, VoteRequest
+from server.exchange import Answer, Stopped, exchange, wait_for_nodes
+from server.rounds import Member, collect_votes, teach
 
 PARTIES, CLASSES, QUERIES = 5, 3, 4
 TERMS = Terms(

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pate_fed.config.study import Queries
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy import (
     Basis,
@@ -19,8 +20,7 @@ from pate_fed.privacy import (
     SeededNoise,
     verify,
 )
-from pate_fed.privacy.basis import digest_of
-from pate_fed.study import Queries
+from pate_fed.privacy.ledger.provenance import digest_of
 from server.stages import Said, Stages
 
 POOL, CLASSES, TEACHERS = 400, 3, 20

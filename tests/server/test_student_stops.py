@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from pate_fed.config.study import PROCESSES, Data, Engine, Study
 from pate_fed.data import GlyphSettings, load_dataset
-from pate_fed.learning import Student, StudentSettings
+from pate_fed.learning import StudentSettings
+from pate_fed.learning.students.student import Student
 from pate_fed.report import Epoch, Samples, make_progress
 from pate_fed.report.curves import learning_curves
-from pate_fed.study import PROCESSES, Data, Engine, Study
 from server.exchange import Stopped
 from server.learning import CHECKPOINTS, Learner
 

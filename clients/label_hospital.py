@@ -1,0 +1,206 @@
+"""One hospital with private labels of public inputs: it answers about them once, with noise of its own.
+
+Either its labels leave after randomised response, drawn once and kept, so that a repeated request gets the
+same answer; or its counts of labels in public clusters leave, with its share of the noise and under masks,
+once. Under other terms nothing leaves any more: what one label costs would add up.
+"""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.base import House
+from clients.journal import Journal
+from clients.label_site import LabelSite, read_own_labels
+from clients.masked import SUM_FOLDER, MaskedStep, enrol, refusal_for
+from pate_fed.disk import sync_folder, write_private
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.label_dp import RandRes, label_counts
+from pate_fed.protocol.label_terms import LabelTerms, clusters_digest
+from pate_fed.protocol.messages import (
+    RELEASE,
+    LabelReply,
+    LabelRequest,
+    Refusal,
+    RefusalReply,
+    SumReply,
+    SumRequest,
+    VoteRequest,
+)
+from pate_fed.secure_sum import SumRange, SumStore, threshold_for
+
+__all__ = ["LabelHospital"]
+
+Ints = NDArray[np.int64]
+
+FOLDER = "labels"
+TERMS, RESPONSE, CLUSTERS = "terms.json", "response.npy", "clusters.npy"
+_NONE: Ints = np.empty(0, dtype=np.int64)
+
+
+class LabelHospital(House):
+    """Answers from what lies in the site's state directory; a new process may serve every message."""
+
+    def __init__(self, site: LabelSite) -> None:
+        self._site, self._folder = site, site.state_dir / FOLDER
+        if not self._folder.exists():
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not site.simulated:
+                sync_folder(site.state_dir)
+        super().__init__(site.party, Journal(site.state_dir, answered=f"{FOLDER}/answered"))
+
+    def answer(self, request: LabelRequest) -> LabelReply | RefusalReply:
+        """Agree to the terms; then the labels after randomised response, or the enrolment for the counts."""
+        try:
+            terms = LabelTerms.from_json(request.terms)
+        except IntegrityError:
+            return self.refuse(Refusal.MALFORMED)
+        reason = self._objection(terms, request.clusters)
+        if reason is not None:
+            return self.refuse(reason)
+        with self.journal.turn():
+            agreed = self._agreed()
+            if agreed is not None and not terms.same_answer(agreed):
+                return self._bound()
+            try:
+                return self._counted(terms, request) if terms.secure_sum else self._responded(terms)
+            except InputError as error:
+                return self.unusable(error)
+            except IntegrityError as error:
+                self.journal.fault(error)
+                return self.refuse(refusal_for(error))
+
+    def count_step(self, request: SumRequest) -> SumReply | RefusalReply:
+        """One step of the counts' secure summation; they leave this hospital noisy and masked only."""
+        terms, question = self._agreed(), request.question
+        if terms is None or not terms.secure_sum or request.terms_digest != terms.digest:
+            return self.refuse(Refusal.TERMS)
+        reason = self._unwelcome(terms)  # the policy may be another one than when the hospital enrolled
+        if reason is not None:
+            return self.refuse(reason)
+        if len(question.index) and not _asks_all(question, terms.num_clusters):
+            return self.refuse(Refusal.MALFORMED)
+        step = MaskedStep(
+            self._store(terms),
+            terms,
+            self.journal,
+            lambda index: self._count(terms)[index],
+            lambda batch: self._site.noise(terms),
+            sum_range=SumRange.noisy(),
+        )
+        return SumReply(party=self._site.party, step=step.answer(request))
+
+    def _unwelcome(self, terms: LabelTerms) -> Refusal | None:
+        found = self._site.objection(terms)
+        if found is None:
+            return None
+        reason, sentence = found
+        self.journal.note("policy", reason=reason.name, sentence=f"{reason.value}: {sentence}")
+        return reason
+
+    def _bound(self) -> RefusalReply:
+        """No to other terms than the first; its own people are told where those are."""
+        self.journal.note(
+            "policy",
+            reason=Refusal.ANSWERED.name,
+            sentence=f"{Refusal.ANSWERED.value}; they and the answer are in {self._folder}: without it this "
+            "hospital would answer anew, and what both answers cost would add up",
+        )
+        return self.refuse(Refusal.ANSWERED)
+
+    def _objection(self, terms: LabelTerms, clusters: Ints) -> Refusal | None:
+        reason = self._unwelcome(terms)
+        if reason is not None:
+            return reason
+        if not terms.secure_sum:
+            return Refusal.MALFORMED if clusters.size else None
+        # What is promised to hide in a sum does so only in one of so many.
+        if terms.least_clients < threshold_for(terms.num_clients):
+            return Refusal.TERMS
+        fits = clusters.shape == (terms.pool_size,) and clusters_digest(clusters) == terms.clusters_digest
+        inside = fits and clusters.min() >= 0 and clusters.max() < terms.num_clusters
+        return None if inside else Refusal.MALFORMED
+
+    def _responded(self, terms: LabelTerms) -> LabelReply:
+        """The labels after randomised response: drawn once, on the disk before they leave."""
+        path = self._folder / RESPONSE
+        if path.exists():
+            self._note_cost(terms, again=True)
+        else:
+            self._agree(terms)
+            index, true = self._own_labels(terms)
+            response = RandRes(num_classes=terms.num_classes, epsilon=terms.epsilon)
+            label = response.release(true, self._site.noise(terms)).label
+            self._note_cost(terms, again=False)
+            self._keep(RESPONSE, np.stack([index, label]))
+        index, label = np.load(path, allow_pickle=False)
+        return LabelReply(party=self._site.party, terms_digest=terms.digest, index=index, label=label)
+
+    def _counted(self, terms: LabelTerms, request: LabelRequest) -> LabelReply:
+        """Ready for the counts: the clusters are kept, and this hospital has enrolled."""
+        enrolment = enrol(self._store(terms), terms, request.enrol, party=self._site.party)
+        self._keep(CLUSTERS, request.clusters)
+        self._agree(terms)
+        self._own_labels(terms)  # what is wrong with them is said now, not in the middle of a sum
+        return LabelReply(
+            party=self._site.party,
+            terms_digest=terms.digest,
+            index=_NONE,
+            label=_NONE,
+            enrolment=enrolment,
+        )
+
+    def _count(self, terms: LabelTerms) -> Ints:
+        """This hospital's labels in each cluster, int64 (clusters, classes); see `MaskedStep`: once."""
+        index, label = self._own_labels(terms)
+        clusters = np.load(self._folder / CLUSTERS, allow_pickle=False)
+        self._note_cost(terms, again=False)
+        return label_counts(clusters[index], label, terms.num_clusters, terms.num_classes)
+
+    def _note_cost(self, terms: LabelTerms, *, again: bool) -> None:
+        """What an answer costs; one that is given again costs nothing more."""
+        self.journal.note(
+            "labelled again" if again else "labelled",
+            mechanism=terms.mechanism,
+            epsilon=terms.spent,
+            delta=terms.delta,
+            terms=terms.digest,
+        )
+
+    def _own_labels(self, terms: LabelTerms) -> tuple[Ints, Ints]:
+        return read_own_labels(self._site.labels, pool_size=terms.pool_size, num_classes=terms.num_classes)
+
+    def _store(self, terms: LabelTerms) -> SumStore:
+        site = self._site
+        return SumStore(
+            self._folder / SUM_FOLDER, site.demands(terms), durable=not site.simulated, key=site.sum_key
+        )
+
+    def _agreed(self) -> LabelTerms | None:
+        path = self._folder / TERMS
+        return LabelTerms.from_json(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def _agree(self, terms: LabelTerms) -> None:
+        """Bind this hospital to the terms before it looks at a label.
+
+        Whether labels can be used under terms tells something about them: asked under 2, 3, 4 classes, which
+        is the largest. So there is one such answer.
+        """
+        if not (self._folder / TERMS).exists():
+            self._write(TERMS, terms.to_json().encode())
+
+    def _keep(self, name: str, array: Ints) -> None:
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        self._write(name, buffer.getvalue())
+
+    def _write(self, name: str, content: bytes) -> None:
+        write_private(self._folder / name, content, durable=not self._site.simulated)
+
+
+def _asks_all(question: VoteRequest, num_clusters: int) -> bool:
+    """Whether a question is the one that there is: about each cluster once, in order, to be released."""
+    return question.purpose == RELEASE and np.array_equal(question.index, np.arange(num_clusters))

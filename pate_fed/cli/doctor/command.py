@@ -1,0 +1,160 @@
+"""The command `pate-fed doctor`: its options, which side they are about, and the table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from pate_fed.config.arguments import Parser
+from pate_fed.errors import InputError, PateFedError
+
+if TYPE_CHECKING:
+    from pate_fed.cli.doctor.findings import Row
+    from pate_fed.cli.doctor.machine import Load
+
+__all__ = ["add_doctor_command"]
+
+_HOSPITAL = ("hospital", "data", "pool", "policy", "server", "state_dir")
+_COORDINATOR = ("address", "num_hospitals", "run_dir")
+_INDENT = 23  # result and check before the words
+
+
+class _Side(Protocol):
+    @property
+    def load(self) -> Load: ...
+
+    def rows(self) -> Iterator[Row]: ...
+
+    def unseen(self) -> list[str]: ...
+
+
+def add_doctor_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Register `doctor`."""
+    doctor = commands.add_parser(
+        "doctor",
+        help="is this machine ready? and with the options of a hospital or a coordinator: is that?",
+        description="Looks for what would stop a study before it starts. Changes nothing, sends nothing, and "
+        "connects to --server alone. The exit code is 0, or that of the study's own command at the first "
+        "problem.",
+    )
+    hospital = doctor.add_argument_group("at a hospital, as python -m pate_fed.client takes them")
+    hospital.add_argument("--hospital", metavar="NAME", help="this hospital's name")
+    hospital.add_argument("--data", metavar="PATH", help="its records; what is found stays on this terminal")
+    hospital.add_argument("--pool", metavar="PATH", help="its copy of the public inputs")
+    hospital.add_argument("--policy", metavar="FILE", help="its policy.toml")
+    hospital.add_argument("--server", metavar="HOST:PORT", help="the coordinator: is it in reach?")
+    hospital.add_argument("--state-dir", metavar="DIR", help="its state (default hospital-NAME)")
+    coordinator = doctor.add_argument_group("at the coordinator, as python -m pate_fed.server takes them")
+    coordinator.add_argument("--address", metavar="HOST:PORT", help="where hospitals connect to")
+    coordinator.add_argument(
+        "--num-hospitals", type=int, metavar="N", help="hospitals (default: the study's)"
+    )
+    coordinator.add_argument("--run-dir", metavar="DIR", help="where the run's files go")
+    both = doctor.add_argument_group("at either")
+    both.add_argument("--tls-dir", metavar="DIR", help="the hospital's identity, or the folder of study init")
+    both.add_argument("--config", metavar="FILE", help="a study.toml; with --data: how the study reads them")
+    both.add_argument("--format", choices=("text", "json"), default="text")
+    doctor.set_defaults(run=_doctor)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from pate_fed.cli.doctor.findings import PROBLEM, WARNING
+
+    try:
+        side = _side(arguments)
+    except ImportError as error:
+        raise PateFedError(
+            f"pate_fed is not whole here ({error}): install it again; pate-fed doctor without options says "
+            "more"
+        ) from error
+    as_json, own = arguments.format == "json", sys.stdout.isatty()
+    found: list[Row] = []
+    for row in _rows(side):
+        found.append(row)
+        if not as_json:
+            _show(row.result, row.check, row.said if own else row.told)
+    code = next((row.exit_code for row in found if row.result == PROBLEM), 0)
+    problems, warnings = (sum(row.result == result for row in found) for result in (PROBLEM, WARNING))
+    unseen = _unseen(side)
+    if as_json:
+        rows = [{"check": row.check, "result": row.result, "said": row.told} for row in found]
+        print(json.dumps({"exit_code": code, "checks": rows, "not_checked": unseen}))
+        return code
+    if unseen:
+        _show("-", "not looked at", "; ".join(unseen))
+    print(_outcome(problems, warnings))
+    return code
+
+
+def _rows(side: _Side | None) -> Iterator[Row]:
+    from pate_fed.cli.doctor.machine import rows_of_machine, simulation
+
+    if side is not None:
+        yield from side.rows()
+    yield from rows_of_machine(simulation() if side is None else side.load)
+
+
+def _unseen(side: _Side | None) -> list[str]:
+    if side is not None:
+        return side.unseen()
+    return [
+        "a hospital (--hospital, --data, --tls-dir, --policy, --server)",
+        "a coordinator (--config, --tls-dir, --address)",
+    ]
+
+
+def _side(arguments: argparse.Namespace) -> _Side | None:
+    """Whose options were given; None: nobody's, which is about a machine that simulates."""
+    hospital, coordinator = (
+        [name for name in names if getattr(arguments, name) is not None]
+        for names in (_HOSPITAL, _COORDINATOR)
+    )
+    if hospital and coordinator:
+        one, other = (f"--{names[0].replace('_', '-')}" for names in (hospital, coordinator))
+        raise InputError(f"{one} is a hospital's and {other} a coordinator's: one side at a time")
+    keys = None if arguments.tls_dir is None else Path(arguments.tls_dir)
+    if not hospital and (coordinator or arguments.config or (keys and (keys / "study.json").exists())):
+        from pate_fed.cli.doctor.coordinator import CoordinatorSide
+
+        return CoordinatorSide(arguments)
+    if hospital or keys:
+        from pate_fed.cli.doctor.hospital import HospitalSide
+
+        return HospitalSide(arguments)
+    return None
+
+
+def _show(result: str, check: str, words: str) -> None:
+    """One line, with its words under each other where a terminal is too narrow for it.
+
+    Some words come from others, as a certificate's names do: nothing in them moves the cursor.
+    """
+    line = f"{result:<8} {check:<13} {''.join(each if each.isprintable() else '?' for each in words)}"
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    if width > 2 * _INDENT and len(line) > width:
+        line = textwrap.fill(
+            line,
+            width,
+            subsequent_indent=" " * _INDENT,
+            break_long_words=False,
+            break_on_hyphens=False,
+            drop_whitespace=True,
+        )
+    print(line, flush=True)
+
+
+def _outcome(problems: int, warnings: int) -> str:
+    if not problems and not warnings:
+        return "nothing is wrong"
+    counted = [
+        f"{count} {word}{'s' if count > 1 else ''}"
+        for count, word in ((problems, "problem"), (warnings, "warning"))
+        if count
+    ]
+    return " and ".join(counted) + ("" if problems else "; nothing that would stop a study")

@@ -1,0 +1,126 @@
+"""The way from a hospital to its coordinator: name, port, TLS. Nothing is sent over a connection."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cryptography import x509
+
+from pate_fed.cli.doctor.findings import Good
+from pate_fed.errors import InputError, PateFedError
+from pate_fed.identity.admission import WARN_DAYS
+from pate_fed.identity.certificates import days_left
+
+__all__ = ["reach", "shake_hands"]
+
+_PATIENCE_S = 6.0
+_NOT_YET, _EXPIRED, _OTHER_HOSTS = 9, 10, (62, 64)  # X509_V_ERR_* of OpenSSL
+_GRPC = "h2"
+
+
+def reach(host: str, port: int) -> Good:
+    """Whether a TCP connection comes about.
+
+    Raises:
+        PateFedError: it does not, and waiting will hardly change that.
+    """
+    try:
+        with socket.create_connection((host, port), timeout=_PATIENCE_S):
+            return Good(said=f"{host} answers on port {port}")
+    except ConnectionRefusedError:
+        words = (
+            f"nobody listens on port {port} of {host}: the coordinator is not started yet, or a firewall is "
+            "in the way; a hospital that is started now waits for it (--wait)"
+        )
+        return Good(said="", warnings=(words,))
+    except (socket.gaierror, UnicodeError) as error:
+        raise PateFedError(f"{host}: no address is known for this name; is it spelt right?") from error
+    except TimeoutError as error:
+        raise PateFedError(
+            f"{host} port {port}: no answer within {_PATIENCE_S:.0f} s; let this machine make outbound TCP "
+            "connections to it (firewall, VPN), and see that the coordinator's machine is on"
+        ) from error
+    except OSError as error:
+        raise PateFedError(
+            f"{host} port {port}: out of reach ({error.strerror}); is the network up?"
+        ) from error
+
+
+def shake_hands(host: str, port: int, ca: Path) -> Good:
+    """Whether the coordinator shows a certificate of the study's authority for this host.
+
+    Raises:
+        InputError: it shows another one, or none.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cafile=str(ca))
+    context.set_alpn_protocols([_GRPC])
+    try:
+        with _connected(context, host, port) as tls:
+            shown, version = _certificate(tls), tls.version()
+            speaks_grpc = tls.selected_alpn_protocol() == _GRPC
+    except ssl.SSLCertVerificationError as error:
+        raise InputError(_refused(error, host, port)) from error
+    except (ssl.SSLError, ConnectionError, TimeoutError) as error:
+        raise InputError(
+            f"what answers at {host} port {port} speaks no TLS: a coordinator with --insecure, another "
+            "program, or a proxy; ask the coordinator for the right port"
+        ) from error
+    if not speaks_grpc:
+        raise InputError(f"what answers at {host} port {port} speaks no HTTP/2: not the coordinator's port")
+    left = days_left(shown)
+    words = f"the coordinator's certificate expires in {left} days: ask for a new study init"
+    return Good(
+        said=f"{version}, certificate of this study's authority for {host}, {left} days left",
+        warnings=(words,) if left < WARN_DAYS else (),
+    )
+
+
+@contextmanager
+def _connected(context: ssl.SSLContext, host: str, port: int) -> Iterator[ssl.SSLSocket]:
+    with (
+        socket.create_connection((host, port), timeout=_PATIENCE_S) as raw,
+        context.wrap_socket(raw, server_hostname=host) as tls,
+    ):
+        yield tls
+
+
+def _certificate(tls: ssl.SSLSocket) -> x509.Certificate:
+    shown = tls.getpeercert(binary_form=True)
+    assert shown is not None  # of a server there always is one
+    return x509.load_der_x509_certificate(shown)
+
+
+def _refused(error: ssl.SSLCertVerificationError, host: str, port: int) -> str:
+    """What is wrong with the certificate, read once more without believing it."""
+    blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
+    with _connected(blind, host, port) as tls:
+        shown = _certificate(tls)
+    if error.verify_code == _EXPIRED:
+        ended = shown.not_valid_after_utc.date()
+        return f"the coordinator's certificate expired on {ended}: it needs a new study init"
+    if error.verify_code == _NOT_YET:
+        start = shown.not_valid_before_utc.date()
+        return f"the coordinator's certificate is valid from {start} on: is this machine's clock right?"
+    if error.verify_code in _OTHER_HOSTS:
+        return (
+            f"the coordinator's certificate is for {', '.join(_hosts(shown)) or 'no host'}, not for {host}: "
+            "give one of these names in --server"
+        )
+    return (
+        f"the certificate at {host} port {port} is from {shown.issuer.rfc4514_string()}, not from this "
+        "study's authority: another coordinator, or a proxy that opens TLS and must let this one pass"
+    )
+
+
+def _hosts(certificate: x509.Certificate) -> list[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]

@@ -1,0 +1,70 @@
+"""`python -m pate_fed.cli.health`: is a coordinator or a hospital alive? For containers and supervisors.
+
+`coordinator HOST:PORT` succeeds when hospitals can connect there, `hospital STATE_DIR` when a process of that
+hospital is running.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pate_fed.config.arguments import Parser
+from pate_fed.errors import PateFedError
+from pate_fed.flower.processes import split_address
+
+__all__ = ["hospital_runs", "main"]
+
+_TIMEOUT_S = 3.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0 alive, 1 not, 2 wrong input."""
+    try:
+        arguments = _parser().parse_all(argv)
+        alive = arguments.check(arguments.where)
+    except PateFedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    print("alive" if alive else "not alive")
+    return 0 if alive else 1
+
+
+def _listens(address: str) -> bool:
+    host, port = split_address(address, option="HOST:PORT")
+    try:
+        with socket.create_connection((host, port or 0), timeout=_TIMEOUT_S):
+            return True
+    except OSError:
+        return False
+
+
+def hospital_runs(state_dir: str) -> bool:
+    """A hospital's process holds the lock of its state directory as long as it lives."""
+    try:
+        with open(Path(state_dir) / "lock", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m pate_fed.cli.health", description=__doc__)
+    sides = parser.add_subparsers(title="sides", required=True, metavar="SIDE")
+    coordinator = sides.add_parser("coordinator", help="whether hospitals can connect")
+    coordinator.add_argument("where", metavar="HOST:PORT")
+    coordinator.set_defaults(check=_listens)
+    hospital = sides.add_parser("hospital", help="whether this hospital's process runs")
+    hospital.add_argument("where", metavar="STATE_DIR")
+    hospital.set_defaults(check=hospital_runs)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

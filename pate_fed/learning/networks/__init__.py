@@ -1,0 +1,1 @@
+"""Networks: classifiers, generators, heads, and the public encoder below them."""

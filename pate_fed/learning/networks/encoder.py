@@ -1,0 +1,323 @@
+"""What costs no privacy: fixed image features, and an encoder fitted to the public inputs without any label.
+
+Sources: Dalal and Triggs, "Histograms of oriented gradients for human detection" (CVPR 2005): gradient
+magnitudes in cells by orientation, normalised over overlapping blocks of 2×2 cells, clipped. The encoder
+joins smoothed pixels to them, and adds what the public pool says about both: mean and leading directions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pate_fed.disk import write_result
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.learning.inputs import check_images, image_shape, to_tensor
+from pate_fed.learning.networks.classifiers import FixedFront, Shape
+from pate_fed.learning.settings import TeacherSettings
+
+__all__ = [
+    "Encoder",
+    "HistogramFront",
+    "encoder_for",
+    "fit_encoder",
+    "histogram_size",
+    "oriented_histograms",
+    "reduction",
+]
+
+CELLS, BINS = (3, 5), 6  # measured on Fashion-MNIST: both sizes together are worth a point over 4 alone
+CLIP, FLOOR = 0.3, 0.1  # of a normalised value; the energy below which a block counts as flat
+FLAT = 1e-30  # steepness below which there is no direction; 8-bit pixels differ by far more
+PIXELS = 0.7  # weight of the smoothed pixels
+USUAL = 32  # pixels of the shorter side; larger images are first averaged down to about so many
+DIMENSIONS, WHITENING = 120, 0.2  # 80 to 150 and 0 to 0.3 are alike
+BATCH = 1000
+ENOUGH = 3000  # images an encoder is fitted to, evenly spaced among more
+MOST_SIDE = 4096  # pixels of an image
+SPARE, ROUNDS = 40, 5  # of the iteration that finds the leading directions
+
+
+def reduction(shape: Shape) -> int:
+    """Pixels of an image of `shape` that become one before anything is measured."""
+    return max(1, round(min(shape[:2]) / USUAL))
+
+
+def histogram_size(shape: Shape, cell: int) -> int:
+    """Features that `oriented_histograms` gives for images of `shape`."""
+    rows, columns = (-(-side // cell) - 1 for side in shape[:2])
+    return 4 * BINS * rows * columns
+
+
+def oriented_histograms(x: Tensor, cell: int) -> Tensor:
+    """Images (n, C, H, W) in [0, 1] to (n, 24·(⌈H/cell⌉ - 1)·(⌈W/cell⌉ - 1)); colours count by their mean.
+
+    Finite gradients everywhere, 0 where an image is black or flat, so that a generator learns through it.
+    """
+    grey = _root(x.mean(dim=1, keepdim=True).clamp(min=0))
+    more = [-int(side) % cell for side in grey.shape[2:]]  # cells at the edge are whole ones
+    grey = F.pad(grey, (more[1] // 2, more[1] - more[1] // 2, more[0] // 2, more[0] - more[0] // 2))
+    padded = F.pad(grey, (1, 1, 1, 1), mode="replicate")  # (n, 1, H + 2, W + 2)
+    across = padded[:, :, 1:-1, 2:] - padded[:, :, 1:-1, :-2]  # (n, 1, H, W)
+    down = padded[:, :, 2:, 1:-1] - padded[:, :, :-2, 1:-1]
+    steepness = across.square() + down.square()
+    flat = steepness < FLAT
+    size = _root(torch.where(flat, 0.0, steepness))
+    angle = torch.atan2(torch.where(flat, 0.0, down), torch.where(flat, 1.0, across))
+    turn = torch.remainder(angle, torch.pi) * (BINS / torch.pi)  # 0 to BINS, a circle
+    cells = []
+    for orientation in range(BINS):  # each pixel counts for the two nearest
+        away = (turn - orientation).abs()
+        near = (1 - torch.minimum(away, BINS - away)).clamp(min=0)
+        cells.append(F.avg_pool2d(size * near, cell) * cell**2)
+    histogram = torch.cat(cells, dim=1)  # (n, BINS, ⌈H/cell⌉, ⌈W/cell⌉)
+    energy = F.avg_pool2d(histogram.square().sum(dim=1, keepdim=True), 2, stride=1) * 4
+    rows, columns = int(energy.shape[2]), int(energy.shape[3])
+    norm = (energy + FLOOR).sqrt()
+    corners = [
+        histogram[:, :, row : row + rows, column : column + columns] / norm
+        for row in (0, 1)
+        for column in (0, 1)
+    ]
+    return torch.cat(corners, dim=1).clamp(max=CLIP).flatten(1)
+
+
+def _root(x: Tensor) -> Tensor:
+    """Square root with slope 0 where `x` is 0."""
+    return torch.where(x > 0, torch.where(x > 0, x, 1.0).sqrt(), 0.0)
+
+
+def smoothed_pixels(x: Tensor) -> Tensor:
+    """Images (n, C, H, W) to blurred ones of half the size, (n, C·⌊H/2⌋·⌊W/2⌋)."""
+    return F.avg_pool2d(F.avg_pool2d(x, 3, stride=1, padding=1), 2).flatten(1)
+
+
+def block_sizes(shape: Shape) -> list[int]:
+    """Features of an image before the encoder turns them: histograms at each cell size, then pixels."""
+    by = reduction(shape)
+    small = (shape[0] // by, shape[1] // by, shape[2])
+    return [histogram_size(small, cell) for cell in CELLS] + [small[2] * (small[0] // 2) * (small[1] // 2)]
+
+
+class HistogramFront(FixedFront):
+    """With `dimensions` None centred histograms, else these and smoothed pixels in the encoder's directions.
+
+    Both are scaled to length 1. Nothing in it is trained on labels.
+    """
+
+    def __init__(self, shape: Shape, dimensions: int | None) -> None:
+        super().__init__()
+        self._reduction, self._blocks = reduction(shape), block_sizes(shape)
+        size = sum(self._blocks[:-1] if dimensions is None else self._blocks)
+        self.mean: Tensor
+        self.scale: Tensor
+        self.basis: Tensor | None
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("basis", None if dimensions is None else torch.zeros(size, dimensions))
+
+    def fit(self, x: Tensor) -> None:
+        """Centre and scale from the images `x` (n, C, H, W), n ≥ 1, and the directions, if any."""
+        found = torch.cat([self.measure(part) for part in torch.split(x, BATCH)])
+        self.mean.copy_(found.mean(dim=0))
+        centred = found - self.mean
+        if self.basis is not None:
+            shares = [1.0] * len(CELLS) + [PIXELS]
+            parts = zip(torch.split(centred, self._blocks, dim=1), shares, strict=True)
+            weight = torch.cat([_even(part, share) for part, share in parts])
+            self.basis.copy_(weight[:, None] * _leading(centred * weight, self.basis.shape[1]))
+            centred = centred @ self.basis
+        self.scale.copy_(centred.square().sum(dim=1).mean().sqrt().clamp(min=1e-6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, C, H, W) in [0, 1] to (n, features), of mean squared length 1 on what was fitted."""
+        return self.turn(self.measure(x))
+
+    def turn(self, measured: Tensor) -> Tensor:
+        """What `measure` gave, (n, p), to (n, features)."""
+        centred = measured - self.mean
+        return (centred if self.basis is None else centred @ self.basis) / self.scale
+
+    def measure(self, x: Tensor) -> Tensor:
+        """(n, C, H, W) in [0, 1] to (n, p): whatever the front was fitted to."""
+        if self._reduction > 1:
+            x = F.avg_pool2d(x, self._reduction)
+        found = [oriented_histograms(x, cell) for cell in CELLS]
+        return torch.cat(found if self.basis is None else [*found, smoothed_pixels(x)], dim=1)
+
+
+def _even(centred: Tensor, share: float) -> Tensor:
+    """The weight of a block's features (n, p) that gives them the mean length `share`, or 0 if flat; (p,)."""
+    length = centred.square().sum(dim=1).mean().sqrt()
+    weight = torch.where(length > 1e-6, share / length.clamp(min=1e-6), 0.0)
+    return weight.expand(centred.shape[1])
+
+
+def _leading(centred: Tensor, count: int) -> Tensor:
+    """The `count` directions of largest variance as columns, partly whitened; zeros where there are fewer.
+
+    By subspace iteration from evenly spaced images, without chance. The sign of each is fixed by its largest
+    entry, and its length is (variance / largest variance)^(-WHITENING / 2).
+    """
+    block = min(count + SPARE, *centred.shape)
+    start = torch.linspace(0, len(centred) - 1, block).long().to(centred.device)
+    found = torch.linalg.qr(centred[start].T).Q  # (p, block)
+    for _ in range(ROUNDS):
+        found = torch.linalg.qr(centred.T @ (centred @ found)).Q
+    _, lengths, turn = torch.linalg.svd(centred @ found, full_matrices=False)
+    vectors = (found @ turn.T)[:, :count]
+    shares = (lengths[:count] / lengths[0].clamp(min=1e-12)).square()
+    largest = vectors.abs().argmax(dim=0, keepdim=True)
+    vectors = (
+        vectors * torch.sign(torch.gather(vectors, 0, largest)) * shares.clamp(min=1e-6) ** (-WHITENING / 2)
+    )
+    return F.pad(vectors, (0, count - vectors.shape[1]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoder:
+    """What a coordinator sends to hospitals: plain numbers fitted to the public inputs, with a digest.
+
+    The numbers are of half precision: half the bytes, and the same ones from any machine's double precision.
+    Shapes: mean float16 (size,), basis float16 (size, dimensions).
+    """
+
+    image_shape: Shape
+    mean: NDArray[np.float16]
+    basis: NDArray[np.float16]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 hex over the shapes and the numbers, the same on every machine that got the same file."""
+        head = json.dumps([list(self.image_shape), list(self.basis.shape)])
+        found = hashlib.sha256(head.encode())
+        for array in (self.mean, self.basis):
+            found.update(np.ascontiguousarray(array, dtype="<f2").tobytes())
+        return found.hexdigest()
+
+    def front(self) -> HistogramFront:
+        """The first layer of a model that uses it."""
+        front = HistogramFront(self.image_shape, self.basis.shape[1])
+        assert front.basis is not None
+        front.mean.copy_(torch.from_numpy(self.mean.astype(np.float32)))
+        front.basis.copy_(torch.from_numpy(self.basis.astype(np.float32)))
+        return front
+
+    def transform(self, images: NDArray[np.uint8], device: str = "cpu") -> NDArray[np.float32]:
+        """Features of uint8 (n, H, W, C) as float32 (n, dimensions).
+
+        Raises:
+            InputError: the images do not fit.
+        """
+        check_images(images, self.image_shape)
+        front = self.front().to(device)
+        parts = [
+            front(to_tensor(images[start : start + BATCH], device)).cpu().numpy()
+            for start in range(0, len(images), BATCH)
+        ]
+        return np.concatenate(parts or [np.empty((0, self.basis.shape[1]), dtype=np.float32)])
+
+    def save(self, path: Path) -> None:
+        """Write what `to_bytes` gives, whole or not at all.
+
+        Raises:
+            InputError: the folder cannot be written to.
+        """
+        write_result(path, self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """A safetensors file: plain arrays, no code is in it and none is run on reading."""
+        from safetensors.numpy import save
+
+        shape = np.array(self.image_shape, dtype=np.int64)
+        arrays = {"image_shape": shape, "mean": self.mean, "basis": self.basis}
+        return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+
+    @classmethod
+    def load(cls, path: Path, *, digest: str | None = None) -> Encoder:
+        """Read what `save` wrote, and hold it to `digest` where one is given.
+
+        Raises:
+            InputError: no such file.
+            IntegrityError: damaged, not an encoder, or not the one with that digest.
+        """
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise InputError(f"{path}: there is no encoder that can be read") from error
+        return cls.from_bytes(data, where=str(path), digest=digest)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, where: str = "the message", digest: str | None = None) -> Encoder:
+        """Read what `to_bytes` gave, and hold it to `digest` where one is given; `where` is for errors.
+
+        Raises:
+            IntegrityError: damaged, not an encoder, or not the one with that digest.
+        """
+        from safetensors.numpy import load
+
+        try:
+            arrays = load(data)
+            rows, columns, channels = (int(side) for side in arrays["image_shape"])
+            found = cls((rows, columns, channels), arrays["mean"], arrays["basis"])
+        except Exception as error:  # what the reader of the header and NumPy meet first
+            raise IntegrityError(f"{where}: not an encoder that pate_fed wrote, or damaged") from error
+        if min(found.image_shape) < 1 or max(found.image_shape) > MOST_SIDE:
+            raise IntegrityError(f"{where}: an encoder of images {found.image_shape}")
+        size = sum(block_sizes(found.image_shape))
+        fits = found.mean.shape == (size,) and found.basis.ndim == 2 and len(found.basis) == size
+        fits = fits and found.mean.dtype == found.basis.dtype == np.float16
+        if not fits or not (np.isfinite(found.basis).all() and np.isfinite(found.mean).all()):
+            raise IntegrityError(f"{where}: the encoder's parts do not fit together")
+        if digest is not None and found.digest != digest:
+            raise IntegrityError(f"{where}: the encoder's SHA-256 is {found.digest}, not {digest}")
+        return found
+
+
+_FITTED: dict[tuple[str, tuple[int, ...], int], Encoder] = {}
+
+
+def fit_encoder(images: NDArray[np.uint8], *, dimensions: int = DIMENSIONS) -> Encoder:
+    """The encoder of the public `images`, uint8 (n, H, W, C), n ≥ 1: no labels, no private data, no chance.
+
+    Of more than 3,000 images it takes so many, evenly spaced. What was fitted last is kept: a pool is fitted
+    to once a process.
+
+    Raises:
+        InputError: the images are not that, or `dimensions` is below 1.
+    """
+    check_images(images)
+    if len(images) == 0 or dimensions < 1:
+        raise InputError(f"an encoder of {len(images)} images and {dimensions} dimensions: 1 each is meant")
+    key = hashlib.sha256(images.tobytes()).hexdigest(), images.shape, dimensions
+    if key not in _FITTED:
+        fitted = _fitted(images, dimensions)
+        _FITTED.clear()
+        _FITTED[key] = fitted
+    return _FITTED[key]
+
+
+def _fitted(images: NDArray[np.uint8], dimensions: int) -> Encoder:
+    shape = image_shape(images)
+    front = HistogramFront(shape, min(dimensions, sum(block_sizes(shape)))).double()
+    chosen = np.unique(np.linspace(0, len(images) - 1, min(len(images), ENOUGH)).astype(np.int64))
+    front.fit(to_tensor(images[chosen], "cpu").double())
+    assert front.basis is not None
+    half = front.mean.half().numpy(), (front.basis / front.scale).half().numpy()
+    return Encoder(shape, *half)
+
+
+def encoder_for(settings: TeacherSettings, images: NDArray[np.uint8]) -> Encoder | None:
+    """The encoder of `images`, the first of the pool; None where teachers need none.
+
+    The coordinator's: hospitals get it with the order to teach.
+    """
+    return fit_encoder(images) if settings.name == "encoder-head" else None

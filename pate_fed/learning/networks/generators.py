@@ -1,0 +1,114 @@
+"""The generators, each with the discriminators it belongs to.
+
+Sources: PATE++ (arXiv 2211.01628), section IV: a generator of three dense layers. Salimans et al., "Improved
+techniques for training GANs" (NIPS 2016): three dense layers for MNIST, deconvolutions for SVHN and CIFAR-10.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+
+from pate_fed.learning.networks.classifiers import Shape
+
+__all__ = ["Generator", "build_generator"]
+
+Layer = TypeVar("Layer", nn.Linear, nn.ConvTranspose2d)
+
+
+class Generator(nn.Module, ABC):
+    """From z ~ U(0, 1)^100 to an image in [0, 1]."""
+
+    LATENT = 100
+
+    @abstractmethod
+    def forward(self, z: Tensor) -> Tensor:
+        """(n, 100) to (n, C, H, W)."""
+
+    def draw(self, count: int) -> Tensor:
+        """`count` images (count, C, H, W) from torch's current random state."""
+        weight = next(self.parameters())
+        z = torch.rand(count, self.LATENT, device=weight.device, dtype=weight.dtype)
+        return self(z)  # type: ignore[no-any-return]
+
+
+class DenseGenerator(Generator):
+    """Three dense layers, softplus and batch norm between them."""
+
+    def __init__(self, image_shape: Shape, width: int = 500) -> None:
+        super().__init__()
+        self.image_shape = image_shape
+        rows, columns, channels = image_shape
+        self.first = _drawn(nn.Linear(self.LATENT, width), self.LATENT**-0.5)
+        self.second = _drawn(nn.Linear(width, width), width**-0.5)
+        self.third = weight_norm(_drawn(nn.Linear(width, rows * columns * channels), width**-0.5))
+        self.norms = nn.ModuleList([nn.BatchNorm1d(width), nn.BatchNorm1d(width)])
+
+    def forward(self, z: Tensor) -> Tensor:
+        """(n, 100) to (n, C, H, W)."""
+        h = self.norms[0](F.softplus(self.first(z)))  # (n, width)
+        h = self.norms[1](F.softplus(self.second(h)))  # (n, width)
+        return torch.sigmoid(self.third(h)).view(-1, *self.image_shape).permute(0, 3, 1, 2)  # (n, C, H, W)
+
+
+class DeconvGenerator(Generator):
+    """A dense layer to 512 maps at an eighth of the size, then three 5×5 deconvolutions that double it each.
+
+    32×32×3: 100 → 4×4×512 → 8×8×256 → 16×16×128 → 32×32×3. Odd sizes are met by rounding up at each halving.
+    """
+
+    def __init__(self, image_shape: Shape) -> None:
+        super().__init__()
+        sizes = [image_shape[:2]]  # from the image down to an eighth of it
+        for _ in range(3):
+            sizes.insert(0, ((sizes[0][0] + 1) // 2, (sizes[0][1] + 1) // 2))
+        self.start = (512, *sizes[0])
+        self.dense = _drawn(nn.Linear(self.LATENT, 512 * sizes[0][0] * sizes[0][1], bias=False))
+        widths = (512, 256, 128, image_shape[2])
+        self.steps = nn.ModuleList()
+        for place, size in enumerate(sizes[1:]):
+            # A stride of 2 gives 2s - 1 of s places, and one more where the size asked for is even.
+            extra = tuple(1 - each % 2 for each in size)
+            self.steps.append(
+                _drawn(
+                    nn.ConvTranspose2d(
+                        widths[place],
+                        widths[place + 1],
+                        5,
+                        stride=2,
+                        padding=2,
+                        output_padding=extra,  # type: ignore[arg-type]
+                        bias=place == 2,
+                    )
+                )
+            )
+        self.steps[2] = weight_norm(self.steps[2], dim=1)
+        self.norms = nn.ModuleList(
+            [nn.BatchNorm1d(self.dense.out_features), nn.BatchNorm2d(256), nn.BatchNorm2d(128)]
+        )
+
+    def forward(self, z: Tensor) -> Tensor:
+        """(n, 100) to (n, C, H, W)."""
+        h = F.relu(self.norms[0](self.dense(z))).view(-1, *self.start)  # (n, 512, ⌈H/8⌉, ⌈W/8⌉)
+        h = F.relu(self.norms[1](self.steps[0](h)))  # (n, 256, ⌈H/4⌉, ⌈W/4⌉)
+        h = F.relu(self.norms[2](self.steps[1](h)))  # (n, 128, ⌈H/2⌉, ⌈W/2⌉)
+        image: Tensor = (self.steps[2](h).tanh() + 1) / 2  # (n, C, H, W)
+        return image
+
+
+def build_generator(network: str, image_shape: Shape) -> Generator:
+    """The generator that belongs to the discriminator `network`, for images (height, width, channels)."""
+    return DeconvGenerator(image_shape) if network.startswith("nin-") else DenseGenerator(image_shape)
+
+
+def _drawn(layer: Layer, std: float = 0.05) -> Layer:
+    """Weights N(0, std²), for deconvolutions with the improved GAN's 0.05; biases 0."""
+    nn.init.normal_(layer.weight, std=std)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer

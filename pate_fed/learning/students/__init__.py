@@ -1,0 +1,1 @@
+"""Students, which learn from released labels and public inputs."""

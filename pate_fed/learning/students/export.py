@@ -1,0 +1,98 @@
+"""A student for use without this package: one TorchScript file that takes images as they are.
+
+The file says itself what it takes and tells: its attributes are `image_shape`, [height, width, channels], and
+`class_names`, in the order of the probabilities; empty where the classes have no names.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from pate_fed.disk import write_result
+from pate_fed.learning.networks.classifiers import Classifier, Shape
+from pate_fed.learning.students.calibration import sharpened
+
+__all__ = ["write_torchscript"]
+
+
+class _FromPixels(nn.Module):
+    """uint8 (n, H, W, C) to float32 probabilities (n, K): preprocessing and all discriminators in one."""
+
+    def __init__(self, networks: Sequence[Classifier], sharpness: float) -> None:
+        super().__init__()
+        self.sharpness = sharpness
+        self.networks = nn.ModuleList(copy.deepcopy(network).cpu() for network in networks)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = images.permute(0, 3, 1, 2).to(torch.float32) / 255.0  # (n, C, H, W) in [0, 1]
+        shares = [network(x).softmax(dim=1) for network in self.networks]
+        return sharpened(torch.stack(shares).mean(dim=0), self.sharpness)
+
+
+class _Checked(nn.Module):
+    """The same, refusing images that it was not made for.
+
+    A traced network takes them without a word: pixels from 0 to 1 look black to it, and an image of a pixel
+    more or less falls out of nowhere when it is pooled.
+    """
+
+    def __init__(self, traced: nn.Module, image_shape: Shape, class_names: Sequence[str]) -> None:
+        super().__init__()
+        self.traced = traced
+        self.image_shape = list(image_shape)
+        self.class_names = torch.jit.Attribute(list(class_names), list[str])
+
+    def forward(self, images: Tensor) -> Tensor:
+        wanted = self.image_shape
+        if images.dtype != torch.uint8 or list(images.shape[1:]) != wanted:
+            raise ValueError(
+                f"images are of shape {list(images.shape)}: uint8 values from 0 to 255 of shape "
+                f"[n, {wanted[0]}, {wanted[1]}, {wanted[2]}] are meant"
+            )
+        probabilities: Tensor = self.traced(images)
+        return probabilities
+
+
+def write_torchscript(
+    networks: Sequence[Classifier],
+    image_shape: Shape,
+    path: Path,
+    *,
+    sharpness: float = 1.0,
+    class_names: Sequence[str] = (),
+) -> None:
+    """Write `networks` as one function to `path`; `torch.jit.load` of any torch from 2.4 reads it on a CPU.
+
+    Probabilities are raised to the power of `sharpness`, as in `Student`.
+
+    Raises:
+        InputError: the folder cannot be written to.
+    """
+    model = _FromPixels(networks, sharpness).eval().requires_grad_(False)
+    example = torch.zeros((2, *image_shape), dtype=torch.uint8)
+    with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
+        # torch calls TorchScript old, but the files of its successor are tied to one version of torch.
+        warnings.simplefilter("ignore")
+        traced = torch.jit.trace(model, example)  # type: ignore[no-untyped-call]
+        checked = torch.jit.script(_Checked(traced, image_shape, class_names).eval())
+        buffer = io.BytesIO()
+        torch.jit.save(checked, buffer)
+    write_result(path, _without_paths(buffer.getvalue()))
+
+
+def _without_paths(archive: bytes) -> bytes:
+    """The file without torch's notes for debugging: they name folders and files of this machine."""
+    kept = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as whole, zipfile.ZipFile(kept, "w") as part:
+        for entry in whole.infolist():
+            if not entry.filename.endswith(".debug_pkl"):
+                part.writestr(zipfile.ZipInfo(entry.filename), whole.read(entry))
+    return kept.getvalue()

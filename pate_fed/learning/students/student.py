@@ -1,0 +1,219 @@
+"""A trained student: classes and probabilities for images, images from its generator, and its file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.learning.device import resolve_device, seeded
+from pate_fed.learning.files import read_model, write_model
+from pate_fed.learning.inputs import check_images, to_tensor
+from pate_fed.learning.networks.classifiers import (
+    Classifier,
+    Shape,
+    build_discriminator,
+    build_encoder_discriminator,
+    build_encoder_network,
+)
+from pate_fed.learning.networks.encoder import HistogramFront
+from pate_fed.learning.networks.generators import Generator, build_generator
+from pate_fed.learning.networks.linear import empty_light
+from pate_fed.learning.settings import LIGHT, EpochRecord, StudentSettings
+from pate_fed.learning.students.calibration import sharpened, sharpness_for
+from pate_fed.learning.students.export import write_torchscript
+
+__all__ = ["Student"]
+
+PREDICT_BATCH = 200
+
+
+class Student:
+    """One or two discriminators that predict together, and the generator they were trained with, if any.
+
+    Probabilities are the mean of the networks', to the power of `sharpness`, which `calibrate` sets.
+    `class_names` are for people, one a class where they are known; files carry them.
+    `history` holds one record an epoch; `counts` PATE++'s table of the last stage, float (m,), while the
+    student is fresh from training by disagreement.
+    """
+
+    def __init__(
+        self,
+        networks: list[Classifier],
+        generator: Generator | None,
+        *,
+        settings: StudentSettings,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        device: str = "cpu",
+        history: list[EpochRecord] | None = None,
+        sharpness: float = 1.0,
+        class_names: Sequence[str] = (),
+    ) -> None:
+        self.settings, self.image_shape, self.num_classes = settings, image_shape, num_classes
+        self.history: list[EpochRecord] = [] if history is None else history
+        self.counts: NDArray[np.float32] | None = None
+        self.sharpness, self.class_names = sharpness, tuple(class_names)
+        self._device = device
+        self._networks = [network.to(device) for network in networks]
+        self._generator = generator.to(device) if generator is not None else None
+
+    def predict_proba(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """The mean of the discriminators' class probabilities, calibrated.
+
+        Shapes: uint8 (n, H, W, C) to float32 (n, classes), rows sum to 1.
+
+        Raises:
+            InputError: the images do not fit the model.
+        """
+        check_images(images, self.image_shape)
+        found = np.empty((len(images), self.num_classes), dtype=np.float32)
+        for start, logits in self._logits(images):
+            shares = sharpened(logits.softmax(dim=2).mean(dim=0), self.sharpness)
+            found[start : start + shares.shape[0]] = shares.cpu().numpy()
+        return found
+
+    def calibrate(self, images: NDArray[np.uint8], opinion: NDArray[np.float32]) -> None:
+        """Be as sure, on average, as a second opinion expects that this student is right.
+
+        `opinion` are another classifier's calibrated probabilities of the images, none of which had a label.
+        What is predicted stays. Where both know different things the student is more often right than the
+        other can see, so it errs on the side of doubt. Shapes: uint8 (n, H, W, C), n ≥ 1, and (n, K).
+        """
+        self.sharpness = 1.0
+        shares = self.predict_proba(images)
+        expected = opinion[np.arange(len(images)), shares.argmax(axis=1)].mean()
+        self.sharpness = sharpness_for(torch.from_numpy(shares), confidence=float(expected))
+
+    def _logits(self, images: NDArray[np.uint8]) -> Iterator[tuple[int, Tensor]]:
+        """Parts of (networks, n, K), with the place where each starts."""
+        for network in self._networks:
+            network.eval()
+        for start in range(0, len(images), PREDICT_BATCH):
+            with torch.inference_mode():
+                batch = to_tensor(images[start : start + PREDICT_BATCH], self._device)
+                part = torch.stack([network(batch) for network in self._networks])
+            yield start, part
+
+    def predict(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The most probable class of each image; int64 (n,)."""
+        return np.asarray(self.predict_proba(images).argmax(axis=1), dtype=np.int64)
+
+    def generate(self, count: int, *, seed: int = 0) -> NDArray[np.uint8] | None:
+        """`count` images of the generator as uint8 (count, H, W, C); None for a student without one."""
+        if self._generator is None:
+            return None
+        self._generator.eval()
+        with seeded(seed, self._device), torch.inference_mode():
+            drawn = self._generator.draw(count)  # (count, C, H, W) in [0, 1]
+        return np.ascontiguousarray((drawn * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy())
+
+    def check_weights(self) -> None:
+        """Hold every weight to finite numbers.
+
+        Raises:
+            PateFedError: one is not; the error names it.
+        """
+        for network in self._networks:
+            for name, value in network.state_dict().items():
+                if not bool(torch.isfinite(value).all()):
+                    raise PateFedError(f"student: weight {name} is not finite; lower learning_rate")
+
+    def save(self, path: Path) -> None:
+        """Write settings, weights and history to `path`, whole or not at all, readable by the owner only.
+
+        Raises:
+            InputError: the folder cannot be written to.
+        """
+        modules: dict[str, torch.nn.Module] = {
+            f"discriminator{n}": network for n, network in enumerate(self._networks, start=1)
+        }
+        if self._generator is not None:
+            modules["generator"] = self._generator
+        content = {
+            "settings": asdict(self.settings),
+            "image_shape": list(self.image_shape),
+            "num_classes": self.num_classes,
+            "class_names": list(self.class_names),
+            "history": [asdict(record) for record in self.history],
+            "sharpness": self.sharpness,
+            "weights": {
+                part: {name: value.cpu() for name, value in module.state_dict().items()}
+                for part, module in modules.items()
+            },
+        }
+        write_model(path, "student", content)
+
+    def export(self, path: Path) -> None:
+        """Write the student as TorchScript: uint8 (n, H, W, C) to probabilities (n, K), without this package.
+
+        Raises:
+            InputError: the folder cannot be written to.
+        """
+        write_torchscript(
+            self._networks,
+            self.image_shape,
+            path,
+            sharpness=self.sharpness,
+            class_names=self.class_names,
+        )
+
+    @classmethod
+    def load(cls, path: Path, device: str = "cpu") -> Student:
+        """Read what `save` wrote; no code in the file is run.
+
+        Raises:
+            InputError: no such file.
+            IntegrityError: the file is damaged or is no student.
+        """
+        content = read_model(path, "student")
+        try:
+            settings = StudentSettings(**content["settings"])
+            rows, columns, channels = content["image_shape"]
+            shape, classes, weights = (rows, columns, channels), content["num_classes"], content["weights"]
+            with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten at once
+                generator = build_generator(settings.built_on, shape) if "generator" in weights else None
+                networks = [
+                    empty_light(settings.name, shape, classes, weights[name])
+                    if settings.name in LIGHT
+                    else _empty_network(settings, shape, classes, weights[name])
+                    for name in weights
+                    if name != "generator"
+                ]
+            for number, network in enumerate(networks, start=1):
+                network.load_state_dict(weights[f"discriminator{number}"])
+            if generator is not None:
+                generator.load_state_dict(weights["generator"])
+            history = [EpochRecord(**record) for record in content["history"]]
+            sharpness = float(content["sharpness"])
+            names = tuple(map(str, content.get("class_names", ())))  # files of before them have none
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
+            raise IntegrityError(f"{path}: the student's settings and weights do not fit together") from error
+        return cls(
+            networks,
+            generator,
+            settings=settings,
+            image_shape=shape,
+            num_classes=classes,
+            device=resolve_device(device),
+            history=history,
+            sharpness=sharpness,
+            class_names=names,
+        )
+
+
+def _empty_network(
+    settings: StudentSettings, shape: Shape, classes: int, weights: dict[str, Tensor]
+) -> Classifier:
+    """The network that `weights` are of, to be filled from them."""
+    basis = weights.get("front.basis")
+    if basis is None:
+        return build_discriminator(settings.built_on, shape, classes)
+    build = build_encoder_network if settings.name == "fixmatch" else build_encoder_discriminator
+    return build(HistogramFront(shape, basis.shape[1]), basis.shape[1], classes)

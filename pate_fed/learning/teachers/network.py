@@ -1,0 +1,192 @@
+"""One hospital's teacher: trained on its own records, asked for classes, kept on its own disk."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.learning.device import resolve_device, seeded
+from pate_fed.learning.files import read_model, write_model
+from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
+from pate_fed.learning.networks.classifiers import Classifier, build_classifier
+from pate_fed.learning.networks.encoder import Encoder, HistogramFront
+from pate_fed.learning.networks.linear import empty_light, fit_light_teacher, shared_features
+from pate_fed.learning.settings import LIGHT, TeacherSettings
+
+__all__ = ["Teacher", "train_teacher"]
+
+PREDICT_BATCH = 200  # measured: what a core's cache likes best
+ENOUGH_STEPS = 600  # a large part needs few passes: training ends with the pass that reaches so many steps
+WARM_UP = 0.2  # share of the steps in which the learning rate rises
+
+
+class Teacher:
+    """A trained classifier with its settings."""
+
+    def __init__(
+        self,
+        model: Classifier,
+        *,
+        settings: TeacherSettings,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        device: str = "cpu",
+    ) -> None:
+        self.settings, self.image_shape, self.num_classes = settings, image_shape, num_classes
+        self._device = device
+        self._model = model.to(device).to(memory_format=torch.channels_last).eval()
+
+    def predict(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The class of each image.
+
+        Shapes: uint8 (n, H, W, C) to int64 (n,).
+
+        Raises:
+            InputError: the images do not fit the model.
+            PateFedError: a weight is not a finite number; the error names it.
+        """
+        check_images(images, self.image_shape)
+        self._check_weights()
+        found = np.empty(len(images), dtype=np.int64)
+        front = self._model.front
+        with torch.inference_mode():
+            if isinstance(front, HistogramFront) and len(images):
+                parts = shared_features(front, images, self._device)
+                classes = [self._model.logits(part).argmax(dim=1) for part in parts]
+                return np.asarray(torch.cat(classes).cpu().numpy(), dtype=np.int64)
+            for start in range(0, len(images), PREDICT_BATCH):
+                batch = to_tensor(images[start : start + PREDICT_BATCH], self._device)
+                found[start : start + len(batch)] = self._model(batch).argmax(dim=1).cpu().numpy()
+        return found
+
+    def save(self, path: Path) -> None:
+        """Write settings and weights to `path`, whole or not at all, readable by the owner only.
+
+        Raises:
+            InputError: the folder cannot be written to.
+        """
+        content = {
+            "settings": asdict(self.settings),
+            "image_shape": list(self.image_shape),
+            "num_classes": self.num_classes,
+            "weights": {name: value.cpu() for name, value in self._model.state_dict().items()},
+        }
+        write_model(path, "teacher", content)
+
+    @classmethod
+    def load(cls, path: Path, device: str = "cpu") -> Teacher:
+        """Read what `save` wrote; no code in the file is run.
+
+        Raises:
+            InputError: no such file.
+            IntegrityError: the file is damaged or is no teacher.
+        """
+        content = read_model(path, "teacher")
+        try:
+            settings = TeacherSettings(**content["settings"])
+            rows, columns, channels = content["image_shape"]
+            shape, classes = (rows, columns, channels), content["num_classes"]
+            with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten at once
+                if settings.name in LIGHT:
+                    model = empty_light(settings.name, shape, classes, content["weights"])
+                else:
+                    model = build_classifier(settings.name, shape, classes)
+            model.load_state_dict(content["weights"])
+        except (KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
+            raise IntegrityError(f"{path}: the teacher's settings and weights do not fit together") from error
+        return cls(
+            model,
+            settings=settings,
+            image_shape=shape,
+            num_classes=classes,
+            device=resolve_device(device),
+        )
+
+    def _check_weights(self) -> None:
+        for name, value in self._model.state_dict().items():
+            if not bool(torch.isfinite(value).all()):
+                raise PateFedError(f"teacher: weight {name} is not finite; train it again")
+
+
+def train_teacher(
+    images: NDArray[np.uint8],
+    labels: NDArray[np.int64],
+    *,
+    num_classes: int,
+    settings: TeacherSettings,
+    seed: int,
+    device: str = "cpu",
+    encoder: Encoder | None = None,
+) -> Teacher:
+    """Train one teacher, on the study's public `encoder` where its kind needs one.
+
+    The same seed, data, device and number of threads give the same teacher.
+
+    Shapes: images uint8 (n, H, W, C), labels int64 (n,), n ≥ 1; fewer than a batch or one class will do.
+
+    Raises:
+        InputError: images or labels are not that, an encoder is missing, or the device is not there.
+        PateFedError: the loss is no longer finite.
+    """
+    check_images(images)
+    check_labels(labels, len(images), num_classes)
+    if len(images) == 0:
+        raise InputError("a teacher got 0 records: at least 1 is meant")
+    device = resolve_device(device)
+    shape = image_shape(images)
+    with seeded(seed, device):
+        pixels = to_tensor(images, device)
+        if settings.name in LIGHT:
+            model = fit_light_teacher(
+                settings.name, pixels, labels, shape=shape, num_classes=num_classes, encoder=encoder
+            )
+            return Teacher(
+                model, settings=settings, image_shape=shape, num_classes=num_classes, device=device
+            )
+        model = build_classifier(settings.name, shape, num_classes)
+        model = model.to(device).to(memory_format=torch.channels_last)
+        model.front.fit(pixels)
+        _fit(
+            model,
+            model.front(pixels),
+            torch.from_numpy(np.array(labels, dtype=np.int64)).to(device),
+            settings,
+        )
+    return Teacher(model, settings=settings, image_shape=shape, num_classes=num_classes, device=device)
+
+
+def _fit(model: Classifier, fronted: Tensor, labels: Tensor, settings: TeacherSettings) -> None:
+    """Adam with decoupled weight decay on a one-cycle schedule; the whole part lies in memory."""
+    batch = min(settings.batch_size, len(fronted))
+    batches = len(fronted) // batch  # the rest of an epoch is left out: another shuffle takes it in
+    epochs = min(settings.epochs, max(1, -(-ENOUGH_STEPS // batches)))
+    steps = epochs * batches
+    optimiser = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay, fused=True)
+    model.train()
+    step = 0
+    for epoch in range(1, epochs + 1):
+        order = torch.randperm(len(fronted), device=fronted.device)
+        for number in range(batches):
+            optimiser.param_groups[0]["lr"] = settings.learning_rate * one_cycle(step / steps)
+            pick = order[number * batch : (number + 1) * batch]
+            loss = F.cross_entropy(
+                model.logits(fronted[pick]), labels[pick], label_smoothing=settings.label_smoothing
+            )
+            optimiser.zero_grad(set_to_none=True)
+            torch.autograd.backward([loss])
+            optimiser.step()
+            step += 1
+        if not bool(torch.isfinite(loss)):
+            raise PateFedError(f"teacher: the loss is not finite in epoch {epoch}; lower learning_rate")
+
+
+def one_cycle(progress: float) -> float:
+    """Factor of the learning rate at `progress` in [0, 1): up from 0 to 1, then down to 0, both linearly."""
+    return progress / WARM_UP if progress < WARM_UP else (1.0 - progress) / (1.0 - WARM_UP)

@@ -1,0 +1,1 @@
+"""Bounds on the privacy loss, from the papers; each names its theorem."""

@@ -1,0 +1,201 @@
+"""Data-independent accounting of Gaussian PATE: RDP, exact Gaussian DP, privacy loss distributions, PATE++.
+
+For Q queries asked and A answered, one vote moved: ρ = Q/(2 σ1²) + A/σ2², RDP α ρ at every order α. A is
+random; the totals hold where it is capped beforehand or a filter stands in front.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+from numpy.typing import ArrayLike
+from scipy.special import log_ndtr
+
+from pate_fed.errors import InputError
+from pate_fed.privacy.bounds.conversion import round_up
+from pate_fed.privacy.bounds.orders import Floats, check_orders, check_sigma
+from pate_fed.privacy.checks import check_count, check_delta
+from pate_fed.privacy.mechanisms.events import RECORD, Protection
+
+__all__ = [
+    "confident_mu",
+    "confident_rho",
+    "gaussian_delta",
+    "gaussian_dp_epsilon",
+    "gaussian_rdp",
+    "pate_plus_plus_epsilon",
+    "pld_epsilon",
+]
+
+_LOG_ULPS = 8  # units in the last place; at most 2 were seen against 80 digits
+
+
+def confident_rho(
+    asked: int,
+    answered: int,
+    *,
+    sigma1: float | None,
+    sigma2: float,
+    protection: Protection = RECORD,
+) -> float:
+    """ρ of a run: RDP is α ρ (P18, Proposition 8 and section 4.2). `sigma1` None: there is no threshold.
+
+    Raises:
+        InputError: counts or noise out of range.
+    """
+    check_count("asked", asked)
+    if check_count("answered", answered) > asked:
+        raise InputError(f"answered={answered}: must not be more than the {asked} queries asked")
+    rho = answered * protection.l2_squared / (2 * check_sigma("sigma2", sigma2) ** 2)
+    if sigma1 is not None:
+        rho += asked * protection.top**2 / (2 * check_sigma("sigma1", sigma1) ** 2)
+    return rho
+
+
+def gaussian_rdp(
+    asked: int,
+    answered: int,
+    orders: ArrayLike,
+    *,
+    sigma1: float | None,
+    sigma2: float,
+    protection: Protection = RECORD,
+) -> Floats:
+    """RDP of a run at each order, whatever the votes; holds for continuous and for discrete noise.
+
+    Shapes: (orders,).
+
+    Raises:
+        InputError: counts, noise or orders out of range.
+    """
+    rho = confident_rho(asked, answered, sigma1=sigma1, sigma2=sigma2, protection=protection)
+    return check_orders(orders) * rho
+
+
+def confident_mu(
+    asked: int, answered: int, *, sigma1: float | None, sigma2: float, protection: Protection = RECORD
+) -> float:
+    """μ of the Gaussian DP of a run with continuous noise: μ² = 2ρ (Balle and Wang 2018, composition).
+
+    Raises:
+        InputError: counts or noise out of range.
+    """
+    return math.sqrt(2 * confident_rho(asked, answered, sigma1=sigma1, sigma2=sigma2, protection=protection))
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """δ of the Gaussian mechanism with sensitivity/σ = μ at ε (Balle and Wang 2018, Theorem 8), rounded up.
+
+    Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ), from logarithms of both terms and what these may be off: for small μ
+    the terms are almost equal.
+
+    Raises:
+        InputError: μ not above 0, or ε below 0.
+    """
+    if not 0 < mu < math.inf or not epsilon >= 0:
+        raise InputError(f"mu={mu!r}, epsilon={epsilon!r}: mu above 0 and epsilon of at least 0 are meant")
+    first = float(log_ndtr(mu / 2 - epsilon / mu))
+    tail = float(log_ndtr(-mu / 2 - epsilon / mu))
+    second = min(epsilon + tail, first)
+    slack = _LOG_ULPS * sys.float_info.epsilon * (1 + abs(first) + abs(tail) + epsilon)
+    return math.nextafter(math.exp(first) * (slack - math.expm1(second - first)), math.inf)
+
+
+def gaussian_dp_epsilon(mu: float, delta: float) -> float:
+    """Exact ε at δ of μ-Gaussian DP, rounded up; no RDP analysis of Gaussian noise can give less.
+
+    Exact for continuous Gaussian noise. For integer noise `pld_epsilon` and RDP are the proven figures.
+
+    Raises:
+        InputError: μ below 0, δ outside (0, 1).
+    """
+    delta = check_delta(delta)
+    if mu == 0:
+        return 0.0
+    if gaussian_delta(mu, 0.0) <= delta:
+        return 0.0
+    # ρ = μ²/2 converts to at most this (Bun and Steinke 2016, Proposition 1.3).
+    low, high = 0.0, round_up(mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta)))
+    # By bisection: whatever the rounding, δ at `high` stays below the one that is asked for.
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
+    return round_up(high)
+
+
+def pld_epsilon(
+    asked: int,
+    answered: int,
+    *,
+    sigma1: float | None,
+    sigma2: float,
+    delta: float,
+    discrete: bool = True,
+    interval: float = 1e-5,
+    protection: Protection = RECORD,
+) -> float:
+    """ε at δ by composing privacy loss distributions with dp-accounting, pessimistic.
+
+    One moved vote changes two totals by one each, so an argmax counts as two one-dimensional mechanisms; with
+    `discrete` the noise is the discrete Gaussian that runs.
+
+    Raises:
+        InputError: parameters out of range, votes that vanish or more than one vote moved (not derived), or
+            dp-accounting is not installed.
+    """
+    confident_rho(asked, answered, sigma1=sigma1, sigma2=sigma2)
+    delta = check_delta(delta)
+    if protection.votes_moved != 1 or protection.votes_vanish:
+        raise InputError("a privacy loss distribution is derived for one moved vote only: use RDP instead")
+    parts = [(2 * answered, sigma2)] if sigma1 is None else [(asked, sigma1), (2 * answered, sigma2)]
+    library, total = _pld_library(), None
+    for times, sigma in parts:
+        if times:
+            one = _noise_pld(library, float(sigma), discrete, interval).self_compose(times)
+            total = one if total is None else total.compose(one)
+    return 0.0 if total is None else round_up(float(total.get_epsilon_for_delta(delta)))
+
+
+def _noise_pld(library: Any, sigma: float, discrete: bool, interval: float) -> Any:
+    if discrete:
+        return library.from_discrete_gaussian_mechanism(
+            sigma, sensitivity=1, value_discretization_interval=interval
+        )
+    return library.from_gaussian_mechanism(sigma, sensitivity=1.0, value_discretization_interval=interval)
+
+
+def _pld_library() -> Any:
+    try:
+        from dp_accounting.pld import privacy_loss_distribution
+    except ImportError as error:
+        raise InputError(
+            "privacy loss distributions need dp-accounting (pip install dp-accounting)"
+        ) from error
+    return privacy_loss_distribution
+
+
+def pate_plus_plus_epsilon(
+    num_queries: int,
+    num_labelled: int,
+    *,
+    sigma1: float,
+    sigma2: float,
+    delta: float,
+    order: float | None = None,
+) -> tuple[float, float]:
+    """ε and its order λ by PATE++'s Proposition 2 as printed; at the best order where none is given.
+
+    ε = λ (|M|/(2σ1²) + |M_l|/σ2²) + ln(1/δ)/(λ-1); the best λ is 1 + √(ln(1/δ)/ρ).
+
+    Raises:
+        InputError: counts, noise, δ or order out of range, or nothing asked and no order given.
+    """
+    rho = confident_rho(num_queries, num_labelled, sigma1=sigma1, sigma2=sigma2)
+    log_term = -math.log(check_delta(delta))
+    if order is None:
+        if rho == 0:
+            raise InputError("num_queries=0: nothing was spent, so there is no best order; give one")
+        order = 1 + math.sqrt(log_term / rho)
+    best = float(check_orders(order)[0])
+    return round_up(best * rho + log_term / (best - 1)), best

@@ -1,0 +1,190 @@
+"""GNMax, data-dependent: the chance that the plurality is missed (Proposition 7), and its worth (Theorem 6).
+
+Theorem 6 bounds D(M(D) || M(D')) at the actual votes D only, not the reverse; for σ of 10 votes and more the
+reverse was never seen above it (observed, not proven). P18 is arXiv 1802.08908.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import log_ndtr
+
+from pate_fed.errors import InputError
+from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
+from pate_fed.privacy.bounds.orders import Floats, check_histograms, check_orders, check_sigma
+from pate_fed.privacy.mechanisms.events import RECORD, Protection
+
+__all__ = [
+    "effective_sigma",
+    "gnmax_log_q",
+    "gnmax_rdp",
+    "gnmax_rdp_from_log_q",
+    "gnmax_rdp_total",
+    "theorem6",
+]
+
+# Entries of a block: its temporaries stay in a core's cache, and calls are few.
+_BLOCK = 50_000
+
+
+def effective_sigma(sigma: float, protection: Protection) -> float:
+    """The σ of which one moved vote costs what this unit costs: RDP α / s² whatever the votes.
+
+    σ itself for one vote; σ/k where a unit moves k votes; √2 larger where votes vanish instead of moving.
+    """
+    return sigma * math.sqrt(2 / protection.l2_squared)
+
+
+def gnmax_log_q(totals: ArrayLike, sigma: float, *, discrete: bool = False) -> Floats:
+    """Logarithm of a bound on Pr[outcome is not the plurality], at most 1 - 1/m (P18, Proposition 7).
+
+    The union bound over the losers: Σ Pr[Z_j - Z_* >= gap_j]. With `discrete` the noise is the discrete
+    Gaussian and a tie counts as a loss, which is the mechanism that runs; without it the noise is continuous,
+    as in the paper.
+
+    Shapes: `totals` (queries, classes) to (queries,).
+
+    Raises:
+        InputError: totals that are no counts, or σ out of range.
+    """
+    votes, sigma = check_histograms(totals), check_sigma("sigma", sigma)
+    gaps = votes.max(axis=1, keepdims=True) - votes
+    if discrete:
+        terms = log_tail_gaussian_difference(gaps, sigma)
+    else:
+        terms = log_ndtr(-gaps / (math.sqrt(2) * sigma))
+    terms[np.arange(len(votes)), votes.argmax(axis=1)] = -np.inf
+    return log_sum(terms, cap=math.log1p(-1 / votes.shape[1]))
+
+
+def log_sum(terms: Floats, *, cap: float) -> Floats:
+    """Logarithm of Σ exp of each row, at most `cap`; a row of nothing but -inf gives -inf."""
+    top = terms.max(axis=1, initial=-np.inf)
+    shifted = np.exp(terms - np.where(np.isfinite(top), top, 0.0)[:, None])
+    with np.errstate(divide="ignore"):
+        total: Floats = top + np.log(shifted.sum(axis=1))
+    np.minimum(total, cap, out=total)
+    return total
+
+
+def log1mexp(x: Floats) -> Floats:
+    """The logarithm of 1 - e^x for x < 0, to full relative precision near both ends."""
+    with np.errstate(divide="ignore"):
+        return np.where(x > -0.7, np.log(-np.expm1(x)), np.log1p(-np.exp(x)))
+
+
+def theorem6(log_q: Floats, orders: Floats, sigma: float) -> Floats:
+    """P18, Theorem 6 with μ2 = σ √ln(1/q), μ1 = μ2 + 1 (Proposition 10) of a mechanism of RDP α/σ².
+
+    `inf` where a condition of the theorem fails; 0 where q is 0. Not capped by α/σ².
+
+    Shapes: `log_q` (queries,), `orders` (orders,) to (queries, orders).
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        mu2 = sigma * np.sqrt(-log_q)
+        e2 = mu2 / sigma**2
+        # ln of the most that q may be: the theorem's side condition.
+        most = (mu2 - 1) * e2 - mu2 * (np.log1p(1 / mu2) + np.log(mu2 / (mu2 - 1)))
+        valid = (mu2 > 1) & (-log_q > e2) & (log_q <= most) & np.isfinite(log_q)
+    out = np.full((log_q.size, orders.size), np.inf)
+    out[log_q == -np.inf] = 0.0
+    if valid.any():
+        out[valid] = _theorem6_valid(log_q[valid], mu2[valid], e2[valid], orders, sigma)
+    return out
+
+
+def _theorem6_valid(log_q: Floats, mu2: Floats, e2: Floats, orders: Floats, sigma: float) -> Floats:
+    """1/(α-1) ln[(1-q) A^(α-1) + q B^(α-1)] where q, μ2 and e2 satisfy the conditions; inf for α > μ1."""
+    log_kept = log1mexp(log_q)
+    log_a = log_kept - log1mexp((log_q + e2) * (1 - 1 / mu2))
+    log_b = (mu2 + 1) / sigma**2 - log_q / mu2
+    less = orders - 1
+    # With d = second - first summand, both in logarithms: the sum is first + max(d, 0) + log1p(e^-|d|).
+    # In place, as this is the inner loop of every data-dependent figure.
+    total = (log_b - log_a)[:, None] * less
+    total += (log_q - log_kept)[:, None]
+    rest = np.abs(total)
+    np.negative(rest, out=rest)
+    np.exp(rest, out=rest)
+    np.log1p(rest, out=rest)
+    np.maximum(total, 0.0, out=total)
+    total += rest
+    total += log_kept[:, None]
+    total *= 1 / less
+    total += log_a[:, None]
+    # Divergences are at least 0; rounding alone could say otherwise for q near 1e-17.
+    np.maximum(total, 0.0, out=total)
+    np.copyto(total, np.inf, where=orders > (mu2 + 1)[:, None])
+    return total
+
+
+def gnmax_rdp_from_log_q(
+    log_q: ArrayLike, sigma: float, orders: ArrayLike, *, protection: Protection = RECORD
+) -> Floats:
+    """min(Theorem 6, α/σ²) where the plurality is missed with probability at most q.
+
+    Shapes: `log_q` scalar or (queries,), in nats; (orders,) or (queries, orders).
+
+    Raises:
+        InputError: ln q above 0 or NaN, σ or an order out of range.
+    """
+    grid, sigma = check_orders(orders), check_sigma("sigma", sigma)
+    given = np.asarray(log_q, dtype=np.float64)
+    if given.ndim > 1 or not (given <= 0).all():
+        raise InputError("ln q must be one number or a list, none of them above 0 or not a number")
+    flat, sigma = given.reshape(-1), effective_sigma(sigma, protection)
+    out = np.empty((flat.size, grid.size))
+    most = grid / sigma**2
+    step = max(1, _BLOCK // grid.size)
+    for start in range(0, flat.size, step):
+        rows = slice(start, start + step)
+        np.minimum(theorem6(flat[rows], grid, sigma), most, out=out[rows])
+    return out if given.ndim else out[0]
+
+
+def gnmax_rdp(
+    totals: ArrayLike,
+    sigma: float,
+    orders: ArrayLike,
+    *,
+    discrete: bool = False,
+    protection: Protection = RECORD,
+) -> Floats:
+    """Data-dependent RDP of each query; private, as the votes are.
+
+    Shapes: `totals` (queries, classes) to (queries, orders).
+
+    Raises:
+        InputError: totals that are no counts, σ or an order out of range.
+    """
+    log_q = gnmax_log_q(totals, sigma, discrete=discrete)
+    return gnmax_rdp_from_log_q(log_q, sigma, orders, protection=protection)
+
+
+def gnmax_rdp_total(
+    totals: ArrayLike,
+    sigma: float,
+    orders: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    discrete: bool = False,
+    protection: Protection = RECORD,
+) -> Floats:
+    """The curves of all queries added up, each times its weight: an answered bit, or 1 without weights.
+
+    Shapes: `totals` (queries, classes), `weights` (queries,) to (orders,).
+
+    Raises:
+        InputError: totals that are no counts, weights of another length, below 0 or not a number.
+    """
+    curves = gnmax_rdp(totals, sigma, orders, discrete=discrete, protection=protection)
+    if weights is None:
+        plain: Floats = curves.sum(axis=0)
+        return plain
+    share = np.asarray(weights, dtype=np.float64)
+    if share.shape != (len(curves),) or not (share >= 0).all():
+        raise InputError(f"weights have the shape {share.shape}: one of at least 0 for each query is meant")
+    return share @ curves

@@ -1,0 +1,1 @@
+"""The ledger: what was charged, on disk before it is used, and how it is verified."""

@@ -1,0 +1,338 @@
+"""The privacy ledger: what was released and what it cost, on the disk before anyone uses it.
+
+Only public things enter: parameters, counts, released labels. Nothing that depends on the votes otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pate_fed import __version__
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.privacy.filter import epsilon_of
+from pate_fed.privacy.ledger.file import WriterLock, connect, create_file, disconnect, insert_row
+from pate_fed.privacy.ledger.guarantee import promised_coordinator_epsilon, promised_epsilon
+from pate_fed.privacy.ledger.provenance import Basis
+from pate_fed.privacy.ledger.rows import (
+    Entry,
+    LedgerTerms,
+    Row,
+    charge_row,
+    entry_from_row,
+    is_digest,
+    outputs_digest,
+    row_hash,
+    signed_bytes,
+    terms_row,
+)
+from pate_fed.privacy.ledger.verify import Chain, Outputs, coordinator_epsilon, read_chain
+from pate_fed.privacy.mechanisms.events import Cost, PrivacyEvent
+from pate_fed.privacy.mechanisms.totals import frozen
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """An append-only record of privacy spent, in SQLite; one process writes it, anyone may read it.
+
+    When `charge` returns, the row and its labels are on the disk: neither a killed process nor a power cut
+    loses them. A ledger that fails a check raises IntegrityError and charges nothing.
+    """
+
+    def __init__(self, path: Path, *, key: Ed25519PrivateKey | None = None) -> None:
+        """Take the lock, check the whole chain, and go on where it ends; use `create` or `open`."""
+        self._path = Path(path)
+        self._key = key
+        self._guard = threading.RLock()
+        self._pid = os.getpid()
+        self._failed = self._closed = False
+        self._lock = WriterLock(self._path)
+        try:
+            self._connection = connect(self._path)
+            try:
+                self._resume(read_chain(self._connection, self._path))
+            except BaseException:
+                disconnect(self._connection)
+                raise
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @classmethod
+    def create(cls, path: Path, terms: LedgerTerms, *, key: Ed25519PrivateKey | None = None) -> Ledger:
+        """A new ledger whose first row is the terms; with a key every row is signed.
+
+        Raises:
+            InputError: `path` exists or cannot be written.
+        """
+        public = None if key is None else key.public_key().public_bytes_raw().hex()
+        row = terms_row(terms, time=_now(), version=__version__, public_key=public)
+        create_file(Path(path), _sealed(row, key))
+        return cls(path, key=key)
+
+    @classmethod
+    def open(
+        cls, path: Path, *, terms: LedgerTerms | None = None, key: Ed25519PrivateKey | None = None
+    ) -> Ledger:
+        """The ledger at `path`, to go on after a stop or a crash; nothing that was charged is forgotten.
+
+        Raises:
+            InputError: there is none, or its key is missing.
+            IntegrityError: it is not as it was written, has other terms than `terms`, or another process
+                writes it.
+        """
+        ledger = cls(path, key=key)
+        if terms is not None and ledger.terms != terms:
+            ledger.close()
+            raise IntegrityError(f"{path}: this ledger was begun under other terms")
+        return ledger
+
+    def _resume(self, chain: Chain) -> None:
+        if chain.public_key is not None:
+            if self._key is None:
+                raise InputError(f"{self._path}: this ledger is signed; give the coordinator's key")
+            if self._key.public_key().public_bytes_raw().hex() != chain.public_key:
+                raise InputError(f"{self._path}: this ledger is signed with another key")
+        elif self._key is not None:
+            raise InputError(
+                f"{self._path}: this ledger was begun without a key and cannot be signed halfway"
+            )
+        self.terms = chain.terms
+        self._budget = chain.terms.budget
+        self._entries = list(chain.entries)
+        self._outputs = list(chain.outputs)
+        self._batches = {entry.batch_digest for entry in self._entries}
+        self._asked = sum(entry.event.asked for entry in self._entries)
+        self._answered = sum(entry.event.answered for entry in self._entries)
+        self._cost, self._epsilon, self._head = chain.cost, chain.epsilon, chain.head
+
+    def charge(
+        self,
+        event: PrivacyEvent,
+        *,
+        batch_digest: str,
+        index: ArrayLike,
+        answered: ArrayLike,
+        label: ArrayLike,
+        basis: Basis | None = None,
+    ) -> Entry:
+        """Write what a release cost together with its labels, in one transaction, before they are used.
+
+        `basis` is the student that had a part in the batch, where one had. Shapes: `index` int (asked,), the
+        queries' places in the public pool; `answered` bool (asked,); `label` int (asked,), -1 where not
+        answered.
+
+        Raises:
+            InputError: arrays that do not go with the event.
+            BudgetError: the budget would be passed.
+            IntegrityError: a batch that was charged before, an event that the terms do not allow, a student
+                of anything but this ledger's rows, or a ledger that cannot be written. In every case nothing
+                was charged and nothing may be released.
+        """
+        outputs = _check_outputs(event, index, answered, label)
+        if not is_digest(batch_digest):
+            raise InputError(f"batch_digest={batch_digest!r}: must be a SHA-256 digest in lower-case hex")
+        with self._guard:
+            self._require_writable()
+            self.terms.refuse(event)
+            if basis is not None:
+                basis.require_past({entry.hash for entry in self._entries})
+            if batch_digest in self._batches:
+                raise IntegrityError(
+                    f"the batch {batch_digest[:12]}… was charged before; it is never released again"
+                )
+            self.terms.refuse_beyond_caps(
+                asked=self._asked + event.asked, answered=self._answered + event.answered
+            )
+            cost = self._cost + event.cost()
+            if self._budget is not None:
+                self._budget.require(cost)
+            epsilon = max(self._epsilon, self._epsilon_of(cost, self.terms.delta))
+            row = charge_row(
+                event,
+                seq=len(self._entries) + 1,
+                time=_now(),
+                version=__version__,
+                batch_digest=batch_digest,
+                outputs=outputs_digest(outputs.index, outputs.answered, outputs.label),
+                epsilon=epsilon,
+                previous=self._head,
+                basis=basis,
+            )
+            sealed = _sealed(row, self._key)
+            self._write(sealed, outputs)
+            entry = entry_from_row(sealed)
+            self._entries.append(entry)
+            self._batches.add(batch_digest)
+            self._outputs.append(outputs)
+            self._cost, self._epsilon, self._head = cost, epsilon, entry.hash
+            self._asked += event.asked
+            self._answered += event.answered
+            return entry
+
+    def _write(self, row: Row, outputs: Outputs) -> None:
+        columns = (outputs.index, outputs.answered.astype(np.int64), outputs.label)
+        table = zip(*(column.tolist() for column in columns), strict=True)
+        seq = row["seq"]
+        # Until the transaction is known to be whole, nothing else may be charged on this object.
+        self._failed = True
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            insert_row(self._connection, row)
+            self._connection.executemany(
+                "INSERT INTO released VALUES (?, ?, ?, ?, ?)",
+                ((seq, position, *values) for position, values in enumerate(table)),
+            )
+            self._connection.execute("UPDATE head SET seq = ?, hash = ? WHERE id = 1", (seq, row["hash"]))
+            self._connection.execute("COMMIT")
+            # The log is durable already; this keeps the main file whole for whoever copies it alone.
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise IntegrityError(f"{self._path}: the ledger could not be written ({error})") from error
+        self._failed = False
+
+    def _require_writable(self) -> None:
+        if os.getpid() != self._pid:
+            raise IntegrityError(f"{self._path}: a forked process may not write its parent's ledger")
+        if self._closed:
+            raise InputError(f"{self._path}: the ledger was closed")
+        if self._failed:
+            raise IntegrityError(f"{self._path}: a write failed before; open the ledger again")
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All charges, oldest first."""
+        with self._guard:
+            return tuple(self._entries)
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """All charged events, oldest first; what `BudgetFilter.affordable` wants."""
+        return tuple(entry.event for entry in self.entries())
+
+    def released(self) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
+        """Everything that was released, in order: index, answered and label, each of shape (asked,)."""
+        with self._guard:
+            outputs = list(self._outputs)
+        empty = np.zeros(0, dtype=np.int64)
+        return (
+            np.concatenate([empty, *(part.index for part in outputs)]),
+            np.concatenate([empty.astype(np.bool_), *(part.answered for part in outputs)]),
+            np.concatenate([empty, *(part.label for part in outputs)]),
+        )
+
+    def epsilon(self, delta: float | None = None) -> float:
+        """ε spent so far against the student and the public at δ (default: the terms'), rounded up.
+
+        A reading, as what was answered depends on the votes; `promised` is the bound fixed beforehand.
+
+        Raises:
+            InputError: δ outside (0, 1).
+        """
+        with self._guard:
+            if delta is None or delta == self.terms.delta:
+                return self._epsilon
+            return self._epsilon_of(self._cost, delta)
+
+    def promised(self) -> float | None:
+        """ε against the student and the public that the terms fixed; 0 while nothing was released."""
+        with self._guard:
+            return promised_epsilon(self.terms) if self._entries else 0.0
+
+    def promised_coordinator(self) -> float | None:
+        """ε against the coordinator that the terms fixed; None where no bound holds.
+
+        Not 0 before the first row: a coordinator that is killed between the totals and their row has seen
+        them. Hospitals answer no more queries than the terms say, whatever the ledger holds.
+        """
+        return promised_coordinator_epsilon(self.terms)
+
+    def coordinator_epsilon(self, delta: float | None = None) -> float | None:
+        """ε against the coordinator at δ; None where it sees votes without noise, so that no bound holds.
+
+        Raises:
+            InputError: δ outside (0, 1).
+        """
+        return coordinator_epsilon(self.terms, self.events(), self.terms.delta if delta is None else delta)
+
+    @property
+    def head(self) -> str:
+        """Hash of the last row: kept elsewhere, it shows an auditor a ledger that was cut or put back."""
+        return self._head
+
+    @property
+    def path(self) -> Path:
+        """Where the ledger lies."""
+        return self._path
+
+    def _epsilon_of(self, cost: Cost, delta: float) -> float:
+        orders = () if self._budget is None else (self._budget.order,)
+        return epsilon_of(cost, delta, orders=orders)
+
+    def close(self) -> None:
+        """Write the log into the main file and give the lock back; may be called twice."""
+        with self._guard:
+            # A forked child shares both with its parent, who goes on with them.
+            if self._closed or os.getpid() != self._pid:
+                return
+            self._closed = True
+            disconnect(self._connection)
+            self._lock.release()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _sealed(row: Row, key: Ed25519PrivateKey | None) -> Row:
+    digest = row_hash(row)
+    signature = None if key is None else key.sign(signed_bytes(digest)).hex()
+    return {**row, "hash": digest, "signature": signature}
+
+
+def _check_outputs(event: PrivacyEvent, index: ArrayLike, answered: ArrayLike, label: ArrayLike) -> Outputs:
+    if event.asked < 1:
+        raise InputError("a release of no query is not charged")
+    outputs = Outputs(
+        index=frozen(_column("index", index, event.asked, "iu").astype(np.int64)),
+        answered=frozen(_column("answered", answered, event.asked, "b").astype(np.bool_)),
+        label=frozen(_column("label", label, event.asked, "iu").astype(np.int64)),
+    )
+    if int(outputs.answered.sum()) != event.answered:
+        raise InputError(
+            f"answered marks {int(outputs.answered.sum())} queries; the event has {event.answered}"
+        )
+    if (outputs.index < 0).any():
+        raise InputError("index holds a negative place in the public pool")
+    known = (outputs.label >= 0) & (outputs.label < event.mechanism.num_classes)
+    if not np.where(outputs.answered, known, outputs.label == -1).all():
+        raise InputError("label must be a class where a query was answered, and -1 elsewhere")
+    return outputs
+
+
+def _column(name: str, values: ArrayLike, length: int, kinds: str) -> NDArray[Any]:
+    column = np.asarray(values)
+    if column.shape != (length,) or column.dtype.kind not in kinds:
+        wanted = "truth values" if kinds == "b" else "whole numbers"
+        raise InputError(f"{name} is {column.dtype} {column.shape}: {wanted} of shape ({length},) are meant")
+    return column

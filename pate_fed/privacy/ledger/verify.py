@@ -1,0 +1,302 @@
+"""The ledger read by an auditor: every ε again from the rows alone, and the first row that is not as written.
+
+What is noticed: a row that was changed, removed, put in, moved or repeated, also at the end (the head's
+record names the last one), released labels that differ from the row's digest and counts, a charge that the
+terms do not allow, and a budget that was passed. What is not: somebody who may write the file and knows this
+program can compute a whole new chain, unless the rows are signed and the reader knows the public key
+(`public_key`); and an older copy of the file put back in its place, signed or not, is a true ledger of an
+earlier hour, unless the reader knows the last hash from elsewhere, such as the run's report (`head`).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.privacy.filter import epsilon_of
+from pate_fed.privacy.ledger.file import SCHEMA, read_only
+from pate_fed.privacy.ledger.rows import (
+    COLUMNS,
+    FIRST_PREVIOUS,
+    Entry,
+    LedgerTerms,
+    Row,
+    entry_from_row,
+    outputs_digest,
+    row_hash,
+    signed_bytes,
+)
+from pate_fed.privacy.mechanisms.events import Cost, PrivacyEvent
+
+__all__ = ["Chain", "Outputs", "coordinator_epsilon", "read_chain", "read_ledger"]
+
+# A recorded ε may differ from ours by the last digits of another platform's logarithm.
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """Released outputs, all of shape (asked,): `index` int64, `answered` bool, `label` int64 with -1."""
+
+    index: NDArray[np.int64]
+    answered: NDArray[np.bool_]
+    label: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """A ledger that passed every check: its terms, charges, released outputs and totals.
+
+    `cost` and `epsilon` are what the student and the public learn, recomputed; `head` is the last row's hash.
+    """
+
+    terms: LedgerTerms
+    public_key: str | None
+    created: str
+    version: str
+    entries: tuple[Entry, ...]
+    outputs: tuple[Outputs, ...]
+    cost: Cost
+    epsilon: float
+    head: str
+
+
+def read_ledger(path: Path, *, public_key: str | None = None, head: str | None = None) -> Chain:
+    """Read and check the ledger at `path`; see `read_chain`."""
+    connection = read_only(path)
+    try:
+        return read_chain(connection, path, public_key=public_key, head=head)
+    finally:
+        connection.close()
+
+
+def read_chain(
+    connection: sqlite3.Connection, path: Path, *, public_key: str | None = None, head: str | None = None
+) -> Chain:
+    """Check a ledger, row by row.
+
+    `public_key` (Ed25519, 64 hex digits) is the key that must have signed every row, `head` the hash of a row
+    that must be in the chain; both come from elsewhere.
+
+    Raises:
+        IntegrityError: the ledger is not as it was written; the message names the first row that is not.
+    """
+    try:
+        connection.execute("BEGIN")
+        rows, outputs, last = _load(connection)
+        connection.execute("COMMIT")
+        return _check(rows, outputs, last, public_key=public_key, head=head)
+    except (sqlite3.Error, UnicodeError) as error:
+        # UnicodeError: SQLite's own message may quote the damaged bytes.
+        raise IntegrityError(f"{path}: the ledger is damaged ({error})") from error
+    except IntegrityError as error:
+        raise IntegrityError(f"{path}: {error}") from error
+
+
+def coordinator_epsilon(terms: LedgerTerms, events: Iterable[PrivacyEvent], delta: float) -> float | None:
+    """ε against the coordinator at δ, rounded up; None where it sees votes or totals without noise."""
+    if terms.coordinator.variance is None:
+        return None
+    costs = [event.coordinator_cost() for event in events]
+    known = [cost for cost in costs if cost is not None]
+    return epsilon_of(sum(known, Cost()), delta) if len(known) == len(costs) else None
+
+
+def _load(
+    connection: sqlite3.Connection,
+) -> tuple[list[Row], dict[int, list[tuple[Any, ...]]], tuple[Any, ...]]:
+    state = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if state != "ok":
+        raise IntegrityError(f"the ledger is damaged ({state})")
+    made = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+    if {sql for (sql,) in made} != set(SCHEMA):
+        raise IntegrityError("the tables or the triggers that make them append-only were changed")
+    found = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM entries ORDER BY seq")
+    rows = [dict(zip(COLUMNS, values, strict=True)) for values in found]
+    outputs: dict[int, list[tuple[Any, ...]]] = {}
+    query = "SELECT seq, position, query, answered, label FROM released ORDER BY seq, position"
+    for seq, *values in connection.execute(query):
+        outputs.setdefault(seq, []).append(tuple(values))
+    heads = connection.execute("SELECT id, seq, hash FROM head").fetchall()
+    if len(heads) != 1:
+        raise IntegrityError("the head's record is missing")
+    return rows, outputs, heads[0][1:]
+
+
+def _check(
+    rows: list[Row],
+    outputs: dict[int, list[tuple[Any, ...]]],
+    last: tuple[Any, ...],
+    *,
+    public_key: str | None,
+    head: str | None,
+) -> Chain:
+    _check_links(rows, last)
+    if head is not None and head not in {row["hash"] for row in rows}:
+        raise IntegrityError(f"no row has the hash {head}: rows were removed, or this is another ledger")
+    terms, signer = _first(rows[0])
+    if public_key is not None and signer != public_key:
+        raise IntegrityError(f"row 0 was not signed by the key {public_key}")
+    if signer is not None:
+        _check_signatures(rows, signer)
+    chain = Chain(
+        terms=terms,
+        public_key=signer,
+        created=rows[0]["time"],
+        version=rows[0]["version"],
+        entries=(),
+        outputs=(),
+        cost=Cost(),
+        epsilon=0.0,
+        head=rows[0]["hash"],
+    )
+    if not set(outputs) <= set(range(1, len(rows))):
+        raise IntegrityError("labels were released that belong to no row")
+    return _replay(chain, rows[1:], outputs)
+
+
+def _check_links(rows: list[Row], last: tuple[Any, ...]) -> None:
+    """Every row in its place, as it was written, after the one before it, and none missing at the end."""
+    previous = FIRST_PREVIOUS
+    for place, row in enumerate(rows):
+        if row["seq"] != place:
+            raise IntegrityError(f"row {place} was removed")
+        if row_hash(row) != row["hash"]:
+            raise IntegrityError(f"row {place} {_what_happened(rows, place)}")
+        if row["previous"] != previous:
+            raise IntegrityError(f"row {max(place - 1, 0)} was changed: row {place} continues another one")
+        previous = row["hash"]
+    if not rows or last[0] != len(rows) - 1:
+        raise IntegrityError(
+            f"row {len(rows)} was removed: the head's record names row {last[0]} as the last"
+        )
+    if last[1] != previous:
+        raise IntegrityError(f"row {last[0]} was changed: the head's record has another hash")
+
+
+def _what_happened(rows: list[Row], place: int) -> str:
+    """In words: whether the content at `place` was written as another row, or is new."""
+    row = rows[place]
+    for other in range(len(rows) + 1):
+        if other != place and row_hash({**row, "seq": other}) == row["hash"]:
+            if other < place:
+                return f"repeats row {other}, or was reordered"
+            return f"was written as row {other}: rows were reordered, or one before it was removed"
+    return "was changed"
+
+
+def _first(row: Row) -> tuple[LedgerTerms, str | None]:
+    try:
+        body = json.loads(row["body"])
+        if row["kind"] != "terms":
+            raise ValueError("not the terms")
+        return LedgerTerms.from_dict(body["terms"]), body["public_key"]
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise IntegrityError("row 0 does not hold a study's terms") from error
+
+
+def _check_signatures(rows: Sequence[Row], public_key: str) -> None:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
+    except (TypeError, ValueError) as error:
+        raise IntegrityError("row 0 names a public key that is none") from error
+    for row in rows:
+        try:
+            key.verify(bytes.fromhex(row["signature"]), signed_bytes(row["hash"]))
+        except (InvalidSignature, TypeError, ValueError) as error:
+            raise IntegrityError(f"row {row['seq']} is not signed by the ledger's key") from error
+
+
+def _replay(chain: Chain, rows: Sequence[Row], outputs: dict[int, list[tuple[Any, ...]]]) -> Chain:
+    """Charge every row again, from the rows alone."""
+    budget = chain.terms.budget
+    entries: list[Entry] = []
+    released: list[Outputs] = []
+    batches: set[str] = set()
+    asked = answered = 0
+    cost = chain.terms.reserved
+    epsilon = epsilon_of(cost, chain.terms.delta)
+    for row in rows:
+        place = row["seq"]
+        entry = _entry(row, chain.terms)
+        if entry.batch_digest in batches:
+            raise IntegrityError(f"row {place} charges a batch a second time: repeated")
+        batches.add(entry.batch_digest)
+        _check_basis(entry, entries)
+        released.append(_outputs(entry, outputs.get(place, [])))
+        cost += entry.event.cost()
+        asked, answered = asked + entry.event.asked, answered + entry.event.answered
+        try:
+            chain.terms.refuse_beyond_caps(asked=asked, answered=answered)
+        except IntegrityError as error:
+            raise IntegrityError(f"row {place} passes a cap: {error}") from error
+        orders = () if budget is None else (budget.order,)
+        epsilon = max(epsilon, epsilon_of(cost, chain.terms.delta, orders=orders))
+        if not entry.epsilon >= epsilon * (1 - _SLACK):
+            raise IntegrityError(f"row {place} states ε={entry.epsilon!r}; its entries give {epsilon!r}")
+        if budget is not None and not budget.holds(cost):
+            raise IntegrityError(f"row {place} passes the budget ε={budget.epsilon:g}")
+        entries.append(entry)
+    head = entries[-1].hash if entries else chain.head
+    return replace(
+        chain, entries=tuple(entries), outputs=tuple(released), cost=cost, epsilon=epsilon, head=head
+    )
+
+
+def _entry(row: Row, terms: LedgerTerms) -> Entry:
+    try:
+        entry = entry_from_row(row)
+        terms.refuse(entry.event)
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        InputError,
+        IntegrityError,
+    ) as error:
+        raise IntegrityError(f"row {row['seq']} holds no charge that the terms allow") from error
+    return entry
+
+
+def _check_basis(entry: Entry, earlier: Sequence[Entry]) -> None:
+    """Choices depend on past outputs only."""
+    if entry.basis is None:
+        return
+    try:
+        entry.basis.require_past({row.hash for row in earlier})
+    except IntegrityError as error:
+        raise IntegrityError(f"row {entry.seq}: {error}") from error
+
+
+def _outputs(entry: Entry, values: list[tuple[Any, ...]]) -> Outputs:
+    """The released outputs of one row, checked against its digest and counts."""
+    place, event = entry.seq, entry.event
+    places = [position for position, *_ in values]
+    if len(places) != event.asked or places != list(range(event.asked)):
+        raise IntegrityError(f"row {place} released {event.asked} queries; {len(values)} are there")
+    try:
+        table = np.array([rest for _, *rest in values], dtype=np.int64).reshape(-1, 3)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise IntegrityError(f"labels of row {place} are no whole numbers") from error
+    index, answered, label = table.T
+    if outputs_digest(index, answered, label) != entry.outputs_digest:
+        raise IntegrityError(f"row {place}: the released labels were changed")
+    if not np.isin(answered, (0, 1)).all() or int(answered.sum()) != event.answered:
+        raise IntegrityError(f"row {place} charges {event.answered} answers; {int(answered.sum())} are there")
+    low, high = np.where(answered, 0, -1), np.where(answered, event.mechanism.num_classes - 1, -1)
+    if ((label < low) | (label > high)).any():
+        raise IntegrityError(f"row {place} released a label that is no class")
+    return Outputs(index=index.copy(), answered=answered.astype(np.bool_), label=label.copy())

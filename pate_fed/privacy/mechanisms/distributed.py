@@ -1,0 +1,120 @@
+"""Noisy max where the hospitals add the noise: the coordinator never sees an exact total.
+
+Every hospital adds its own discrete Gaussian share before its votes are masked; what is unmasked is noisy
+already. The threshold is then post-processing and saves nothing: every query whose noisy totals were unmasked
+is paid for, by the student's ledger and by the coordinator's alike.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pate_fed.errors import InputError
+from pate_fed.privacy.checks import check_count, check_scale, is_number
+from pate_fed.privacy.mechanisms.events import RECORD, Cost, Protection, Sight, hospital_noise
+from pate_fed.privacy.mechanisms.gnmax import Release, Voting, finish
+from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.mechanisms.totals import noisy_argmax, stop_after
+
+__all__ = ["DistributedGNMax", "party_sigma"]
+
+# Masked sums are taken modulo 2^32, so no honest noisy total can be larger.
+_LARGEST = 2**31
+
+
+def party_sigma(sigma: float, *, parties: int, dropouts: int = 0, colluders: int = 0) -> float:
+    """The noise parameter of one hospital's share, in votes, so that honest survivors add up to `sigma`.
+
+    Raises:
+        InputError: counts that leave no honest survivor.
+    """
+    check_count("dropouts", dropouts)
+    check_count("colluders", colluders)
+    honest = check_count("parties", parties, least=1) - dropouts - colluders
+    if honest < 1:
+        raise InputError(
+            f"dropouts={dropouts}, colluders={colluders}: none of {parties} hospitals is left whose noise "
+            "nobody knows"
+        )
+    share = check_scale("sigma", sigma) / math.sqrt(honest)
+    # Rounded up, compared exactly: the shares must not add up to less than they should.
+    while Fraction(share) ** 2 * honest < Fraction(sigma) ** 2:
+        share = math.nextafter(share, math.inf)
+    return share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributedGNMax(Voting):
+    """Argmax of totals to which the hospitals added noise, where the noisy maximum reaches `threshold`.
+
+    `sigma_party` is the parameter of each hospital's discrete Gaussian share, `least_honest` the number of
+    hospitals in a sum, less those that may collude, below which nothing is unmasked. `threshold` is None
+    where every query is answered. All but the count in votes.
+
+    Raises:
+        InputError: a parameter out of range.
+    """
+
+    name: ClassVar[str] = "distributed-gnmax"
+    threshold: float | None
+    sigma_party: float
+    least_honest: int
+
+    def __post_init__(self) -> None:
+        Voting.__post_init__(self)
+        check_count("least_honest", self.least_honest, least=1)
+        hospital_noise(sigma_party=self.sigma_party, survivors=self.least_honest)
+        if self.threshold is not None and not (is_number(self.threshold) and math.isfinite(self.threshold)):
+            raise InputError(f"threshold={self.threshold!r}: must be a finite number of votes, or None")
+
+    def cost_asked(self, protection: Protection) -> Cost:
+        """What the noisy totals of one query cost, with the least noise that they may hold."""
+        least = hospital_noise(sigma_party=self.sigma_party, survivors=self.least_honest)
+        cost = least.cost(1, protection, num_classes=self.num_classes)
+        return Cost() if cost is None else cost
+
+    def release(
+        self,
+        totals: ArrayLike,
+        noise: NoiseSource,
+        *,
+        max_answers: int | None = None,
+        protection: Protection = RECORD,
+        coordinator: Sight,
+    ) -> Release:
+        """Answer from noisy totals; all queries count as asked, since all were unmasked.
+
+        Shapes: `totals` int (queries, classes), which may be negative. `noise` names the hospitals' source
+        and breaks ties; it adds nothing. `coordinator` says how many hospitals are in these totals.
+
+        Raises:
+            InputError: totals that are none, or with less noise in them than the mechanism promises.
+        """
+        array = np.asarray(totals)
+        if array.dtype.kind not in "iu" or array.ndim != 2 or array.shape[1] != self.num_classes:
+            raise InputError(
+                f"noisy totals are {array.dtype} {array.shape}; whole numbers (queries, {self.num_classes}) "
+                "are meant"
+            )
+        if array.size and (array.max() > _LARGEST or array.min() < -_LARGEST):
+            raise InputError("noisy totals hold a value that no sum of votes and noise can have")
+        honest = (coordinator.survivors or 0) - coordinator.colluders
+        if coordinator.sigma_party != self.sigma_party or honest < self.least_honest:
+            raise InputError(
+                f"the totals hold noise of {honest} hospitals with sigma_party={coordinator.sigma_party}; "
+                f"{self.least_honest} with {self.sigma_party} are promised"
+            )
+        noisy = array.astype(np.int64)
+        passed = np.ones(len(noisy), dtype=np.bool_)
+        if self.threshold is not None:
+            passed = noisy.max(axis=1) >= math.ceil(self.threshold)
+        passed[stop_after(passed, max_answers) :] = False
+        label = np.full(len(noisy), -1, dtype=np.int64)
+        label[passed] = noisy_argmax(noisy[passed], np.zeros_like(noisy[passed]), noise)
+        return finish(self, passed, label, noise, protection, coordinator)

@@ -1,0 +1,32 @@
+"""Every mechanism by its name, as studies and ledgers know it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from pate_fed.errors import InputError
+from pate_fed.privacy.mechanisms.distributed import DistributedGNMax
+from pate_fed.privacy.mechanisms.events import Mechanism
+from pate_fed.privacy.mechanisms.gnmax import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Voting
+
+__all__ = ["MECHANISMS", "mechanism_from_parameters"]
+
+MECHANISMS: dict[str, type[Voting]] = {
+    kind.name: kind for kind in (LNMax, GNMax, ConfidentGNMax, InteractiveGNMax, DistributedGNMax)
+}
+
+
+def mechanism_from_parameters(name: str, parameters: dict[str, Any]) -> Mechanism:
+    """The mechanism with that name and these parameters, as a ledger keeps them.
+
+    Raises:
+        InputError: an unknown name, or parameters that are not the mechanism's.
+    """
+    kind = MECHANISMS.get(name)
+    if kind is None:
+        raise InputError(f"mechanism={name!r}: must be one of {', '.join(MECHANISMS)}")
+    names = {entry.name for entry in fields(kind)}
+    if set(parameters) != names:
+        raise InputError(f"mechanism={name!r} has the parameters {', '.join(sorted(names))}")
+    return kind(**parameters)

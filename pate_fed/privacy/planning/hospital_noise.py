@@ -1,0 +1,91 @@
+"""What a plan costs where the hospitals add the noise, beside noise at the coordinator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pate_fed.config.trust import LEAST_PARTIES, Secrecy
+from pate_fed.privacy.filter import BudgetFilter, epsilon_of
+from pate_fed.privacy.ledger.describe import epsilon_text
+from pate_fed.privacy.mechanisms.distributed import DistributedGNMax, party_sigma
+from pate_fed.privacy.mechanisms.events import hospital_noise
+
+__all__ = ["SharesOffer", "offer_with_shares"]
+
+_QUORUM = 0.8  # a study's default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharesOffer:
+    """The same questions with the hospitals' own noise. All noise in votes.
+
+    `epsilon` holds against all who see labels, `epsilon_coordinator` against the coordinator where every
+    hospital votes; `affordable` is how many queries the budget buys. `honest` of `hospitals` are counted on.
+    """
+
+    hospitals: int
+    honest: int
+    colluders: int
+    sigma2: float
+    sigma_party: float
+    asked: int
+    epsilon: float
+    epsilon_coordinator: float
+    affordable: int
+
+    def lines(self) -> list[str]:
+        """The offer in words, two lines."""
+        public, own = (epsilon_text(bound, digits=2) for bound in (self.epsilon, self.epsilon_coordinator))
+        return [
+            "noise at the hospitals instead (--secure-sum --noise-at hospitals): every query asked is paid "
+            f"in full, so {self.asked} queries at sigma2={self.sigma2:g} cost ε={public}, also against the "
+            f"coordinator, which is unbounded otherwise; ε={own} against it where all {self.hospitals} vote",
+            f"the budget affords {self.affordable} such queries; each of {self.hospitals} hospitals adds "
+            f"sigma={self.sigma_party:.3g}, {self.honest} are counted on, {self.colluders} may tell theirs",
+        ]
+
+
+def offer_with_shares(
+    *,
+    num_hospitals: int,
+    num_teachers: int,
+    num_classes: int,
+    sigma2: float,
+    threshold: float | None,
+    asked: int,
+    budget: BudgetFilter,
+    pool: int,
+) -> SharesOffer | None:
+    """What these questions cost with hospitals' noise; None where too few hospitals could sum under masks.
+
+    None too where a whole hospital may join or leave, whose noise would come and go with its votes.
+
+    Dropouts and colluders are a study's defaults; `sigma2` is raised where shares of it would be too small.
+    """
+    if num_hospitals < LEAST_PARTIES or budget.protection.votes_vanish:
+        return None
+    secrecy = Secrecy(secure_sum=True, noise_at="hospitals")
+    shares = secrecy.shares(num_hospitals, secrecy.least_voters(num_hospitals, _QUORUM))
+    sigma = max(sigma2, shares.least_sigma)
+    share = party_sigma(sigma, parties=shares.least_voters, colluders=shares.colluders)
+    mechanism = DistributedGNMax(
+        num_teachers=num_teachers,
+        num_classes=num_classes,
+        threshold=threshold,
+        sigma_party=share,
+        least_honest=shares.honest,
+    )
+    sight = hospital_noise(sigma_party=share, survivors=num_hospitals, colluders=shares.colluders)
+    seen = sight.cost(asked, budget.protection, num_classes=num_classes)
+    assert seen is not None
+    return SharesOffer(
+        hospitals=num_hospitals,
+        honest=shares.honest,
+        colluders=shares.colluders,
+        sigma2=sigma,
+        sigma_party=share,
+        asked=asked,
+        epsilon=epsilon_of(mechanism.cost_asked(budget.protection) * asked, budget.delta),
+        epsilon_coordinator=epsilon_of(seen, budget.delta),
+        affordable=budget.affordable(mechanism, queries=pool),
+    )

@@ -1,0 +1,1 @@
+"""What coordinator and hospital say to each other, typed, both ways: terms, messages, refusals."""

@@ -1,0 +1,195 @@
+"""What a study's terms mean for privacy: the mechanism, what the coordinator sees, the most that it costs.
+
+Both sides use it: the coordinator to release, a hospital to hold the terms against its policy.
+"""
+
+from __future__ import annotations
+
+from pate_fed.config.sections import INTERACTIVE
+from pate_fed.errors import InputError
+from pate_fed.privacy import (
+    PLAIN,
+    SECURE_SUM,
+    BudgetFilter,
+    ConfidentGNMax,
+    DistributedGNMax,
+    GNMax,
+    InteractiveGNMax,
+    LedgerTerms,
+    LNMax,
+    Protection,
+    SanitiseSettings,
+    Sight,
+    check_sanitisable,
+    hospital_noise,
+    promised_coordinator_epsilon,
+    promised_epsilon,
+)
+from pate_fed.protocol.messages import Terms
+
+__all__ = [
+    "Mechanism",
+    "make_interactive",
+    "make_ledger_terms",
+    "make_mechanism",
+    "sight_of",
+    "worst_epsilon",
+]
+
+CONFIDENCE = 0.9  # of a student whose own label an unpassed check confirms
+
+Mechanism = ConfidentGNMax | DistributedGNMax | GNMax | LNMax
+
+
+def make_mechanism(terms: Terms) -> Mechanism:
+    """The mechanism that the terms fix, of the first round where there are several.
+
+    Raises:
+        InputError: the terms' mechanism is none that noise at the hospitals can serve.
+    """
+    teachers = terms.num_teachers
+    if terms.sigma_party is not None:
+        if terms.aggregator == INTERACTIVE:
+            raise InputError(
+                f"--aggregator {INTERACTIVE} with --noise-at hospitals: there a query costs as much as its "
+                "answer, so it saves nothing to leave out what the student knows; take confident-gnmax, or "
+                "noise at the coordinator"
+            )
+        if terms.aggregator == "lnmax":
+            raise InputError(
+                "--aggregator lnmax with --noise-at hospitals: hospitals add shares of Gaussian noise; take "
+                "gnmax or confident-gnmax"
+            )
+        return DistributedGNMax(
+            num_teachers=teachers,
+            num_classes=terms.num_classes,
+            threshold=None if terms.aggregator == "gnmax" else terms.threshold,
+            sigma_party=terms.sigma_party,
+            least_honest=terms.least_clients - terms.colluders,
+        )
+    if terms.aggregator == "gnmax":
+        return GNMax(num_teachers=teachers, num_classes=terms.num_classes, sigma=terms.sigma2)
+    if terms.aggregator == "lnmax":
+        return LNMax(num_teachers=teachers, num_classes=terms.num_classes, scale=terms.sigma2)
+    return ConfidentGNMax(
+        num_teachers=teachers,
+        num_classes=terms.num_classes,
+        threshold=terms.threshold,
+        sigma1=terms.sigma1,
+        sigma2=terms.sigma2,
+    )
+
+
+def make_interactive(terms: Terms) -> InteractiveGNMax | None:
+    """The mechanism of rounds in which a student's predictions are the reference; None without such rounds.
+
+    Its noise and threshold are the first round's, so a query costs the same in every round.
+    """
+    if terms.aggregator != INTERACTIVE:
+        return None
+    return InteractiveGNMax(
+        num_teachers=terms.num_teachers,
+        num_classes=terms.num_classes,
+        threshold=terms.threshold,
+        sigma1=terms.sigma1,
+        sigma2=terms.sigma2,
+        confidence=CONFIDENCE,
+    )
+
+
+def _protection(terms: Terms) -> Protection:
+    """What is protected: a patient's replaced records move one vote, a hospital those of its teachers.
+
+    So does a record that is added or removed: it may be a patient's only one, and a hospital's patients are
+    dealt to its teachers by how many there are (`pate_fed.data.split_by_patient`), so with another number
+    every teacher gets other ones.
+    """
+    dealt_anew = terms.unit == "hospital" or terms.adjacency == "add-or-remove-one"
+    moved = terms.teachers_per_client if dealt_anew else 1
+    return Protection(unit=terms.unit, adjacency=terms.adjacency, votes_moved=moved)
+
+
+def sight_of(terms: Terms, voters: int) -> Sight:
+    """What the coordinator sees of a batch in which so many parties voted."""
+    if not terms.secure_sum:
+        return PLAIN
+    if terms.sigma_party is None:
+        return SECURE_SUM
+    return hospital_noise(sigma_party=terms.sigma_party, survivors=voters, colluders=terms.colluders)
+
+
+def make_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms:
+    """What the ledger fixes before the first vote; `noise` is the source's kind, `private` whether it is one.
+
+    Raises:
+        InputError: the budget does not even fit one query, or the terms allow no sanitised ε.
+    """
+    mechanism, protection = make_mechanism(terms), _protection(terms)
+    later = make_interactive(terms)
+    made = LedgerTerms(
+        sanitise=_fix_sanitising(terms, protection) if terms.sanitise else None,
+        study_digest=terms.digest,
+        delta=terms.delta,
+        epsilon=terms.epsilon,
+        mechanisms=(mechanism,) if later is None else (mechanism, later),
+        protection=protection,
+        noise=noise,
+        private=private,
+        coordinator=sight_of(terms, terms.least_clients),
+        most_asked=terms.max_queries,
+        most_answered=terms.labels,
+    )
+    if made.budget is not None and made.budget.affordable(mechanism, queries=1) == 0:
+        raise InputError(
+            f"--epsilon {terms.epsilon:g} at --delta {terms.delta:g}: not even one query fits with this "
+            f"noise and {mechanism.num_teachers} teachers"
+            f"{', beside the sanitised ε' if terms.sanitise else ''}; give more noise (--sigma1, --sigma2), "
+            "more teachers, or a larger budget"
+        )
+    return made
+
+
+def _fix_sanitising(terms: Terms, protection: Protection) -> SanitiseSettings:
+    """The parameters of the sanitised release, from the terms alone, before the first vote."""
+    if terms.adds_noise:
+        raise InputError(
+            "--sanitise with --noise-at hospitals: nobody knows the exact totals, so nothing is left to "
+            "sanitise; the data-independent ε may be published as it is"
+        )
+    if terms.aggregator == "lnmax":
+        raise InputError(
+            "--sanitise with --aggregator lnmax: smooth sensitivity is derived for Gaussian noise"
+        )
+    if terms.aggregator == INTERACTIVE:
+        raise InputError(
+            f"--sanitise with --aggregator {INTERACTIVE}: smooth sensitivity is not derived for a check on "
+            "differences of totals; the data-independent ε may be published as it is"
+        )
+    budget = None if terms.epsilon is None else BudgetFilter(terms.epsilon, terms.delta, protection)
+    try:
+        settings = SanitiseSettings.for_study(
+            asked=terms.max_queries,
+            answered=min(terms.labels, terms.max_queries),
+            sigma1=terms.sigma1 if terms.aggregator == "confident-gnmax" else None,
+            sigma2=terms.sigma2,
+            num_classes=terms.num_classes,
+            delta=terms.delta,
+            budget=budget,
+        )
+        check_sanitisable(settings, sigma2=terms.sigma2, num_classes=terms.num_classes, protection=protection)
+    except InputError as error:
+        raise InputError(f"--sanitise: {error}") from error
+    return settings
+
+
+def worst_epsilon(terms: Terms) -> tuple[float | None, float | None]:
+    """The most that the study can cost at its δ: against all who see labels, and against the coordinator.
+
+    What the ledger promises: whatever the votes are. None where the coordinator sees votes or totals without
+    noise.
+
+    Raises:
+        InputError: terms that no mechanism has.
+    """
+    fixed = make_ledger_terms(terms, noise="as agreed", private=terms.seed is None)
+    return promised_epsilon(fixed), promised_coordinator_epsilon(fixed)

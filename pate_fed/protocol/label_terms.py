@@ -1,0 +1,218 @@
+"""What hospitals agree to before they answer about their labels, and what that costs at most.
+
+Both sides use it: the coordinator to ask and to release, a hospital to hold the terms against its policy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.config.trust import AT_HOSPITALS, LEAST_PARTIES, Secrecy
+from pate_fed.errors import InputError
+from pate_fed.label_dp.federation import FederatedClusters, shared_epsilon
+from pate_fed.label_dp.randres import RandRes
+from pate_fed.privacy.checks import check_count, check_delta, is_number
+from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
+from pate_fed.protocol.messages import Agreed
+
+__all__ = ["COUNTS_UNDER_MASKS", "RANDRES", "LabelTerms", "clusters_digest", "few_hospitals", "label_terms"]
+
+Ints = NDArray[np.int64]
+
+RANDRES = "randres"
+COUNTS_UNDER_MASKS = "cluster-counts"
+_MECHANISMS = (RANDRES, COUNTS_UNDER_MASKS)
+
+
+def clusters_digest(clusters: Ints) -> str:
+    """SHA-256 hex of public clusters, int64 (n,)."""
+    return hashlib.sha256(np.asarray(clusters).astype("<i8").tobytes()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelTerms(Agreed):
+    """A study of private labels of `pool_size` public inputs, fixed before the first label is asked about.
+
+    `mechanism` is "randres", by which each hospital responds about its own labels (δ = 0, nothing is masked),
+    or "cluster-counts": each counts its labels in `num_clusters` public clusters, adds noise of `sigma_party`
+    labels to each count and masks; sums over `least_clients` hospitals, less `colluders` that may tell their
+    noise, keep ε at δ. With a `seed` simulated hospitals' noise is seeded, and protects nobody.
+
+    Raises:
+        InputError: a value out of range, or of the other mechanism.
+    """
+
+    study: str
+    mechanism: str
+    num_classes: int
+    pool_size: int
+    pool_digest: str
+    num_clients: int
+    least_clients: int
+    epsilon: float
+    delta: float
+    num_clusters: int = 0
+    clusters_digest: str = ""
+    sigma_party: float | None = None
+    colluders: int = 0
+    seed: int | None = None
+    classes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        texts = (self.study, self.mechanism, self.pool_digest, self.clusters_digest, *self.classes)
+        if not all(isinstance(text, str) and len(text) <= 100 for text in texts):
+            raise InputError("texts of at most 100 characters are meant")
+        if self.mechanism not in _MECHANISMS:
+            raise InputError(f"mechanism={self.mechanism!r}: one of {', '.join(_MECHANISMS)} is meant")
+        check_count("pool_size", self.pool_size, least=1), check_count("colluders", self.colluders)
+        check_count("num_clients", self.num_clients, least=1)
+        check_count("least_clients", self.least_clients, least=1)
+        if self.least_clients > self.num_clients:
+            raise InputError(f"least_clients={self.least_clients}: there are {self.num_clients} hospitals")
+        if self.seed is not None:
+            check_count("seed", self.seed)
+        if self.secure_sum:
+            self._check_counts()
+        else:
+            self._check_response()
+
+    def _check_response(self) -> None:
+        RandRes(num_classes=self.num_classes, epsilon=self.epsilon)
+        summed = (self.num_clusters, self.clusters_digest, self.sigma_party, self.colluders)
+        if summed != (0, "", None, 0) or not is_number(self.delta) or self.delta != 0:
+            raise InputError("randomised response has δ = 0, and neither clusters nor shares of noise")
+
+    def _check_counts(self) -> None:
+        check_delta(self.delta), check_count("num_clusters", self.num_clusters)
+        if not is_number(self.sigma_party) or not self.spent <= self.epsilon:
+            raise InputError(f"sigma_party={self.sigma_party!r}: more noise is meant, or ε is passed")
+
+    @property
+    def clusters(self) -> FederatedClusters:
+        """NoiseCluster over these hospitals.
+
+        Raises:
+            InputError: the terms' values make none.
+        """
+        return FederatedClusters(
+            num_clusters=self.num_clusters,
+            num_classes=self.num_classes,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            hospitals=self.num_clients,
+            dropouts=self.num_clients - self.least_clients,
+            colluders=self.colluders,
+        )
+
+    @property
+    def spent(self) -> float:
+        """ε at δ of what leaves all hospitals, against the coordinator and everyone else alike."""
+        if not self.secure_sum or self.sigma_party is None:
+            return self.epsilon
+        return shared_epsilon(self.sigma_party, honest=self.clusters.honest, delta=self.delta)
+
+    @property
+    def secure_sum(self) -> bool:
+        """Whether what leaves a hospital is masked."""
+        return self.mechanism == COUNTS_UNDER_MASKS
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether what is summed has noise in it: always."""
+        return self.secure_sum
+
+    @property
+    def max_queries(self) -> int:
+        """Requests for answers about labels: a hospital answers one."""
+        return 1
+
+    def same_answer(self, other: LabelTerms) -> bool:
+        """Whether an answer that was given under `other` may be given again under these.
+
+        Randomised response is drawn once for labels and kept: the kept answer tells nothing new under any
+        terms by which it would have been drawn alike. Counts are answered under the very terms, once.
+        """
+        if self.secure_sum or other.secure_sum:
+            return self == other
+        names = ("num_classes", "pool_size", "pool_digest", "epsilon", "seed")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    def hospital_noise(self, number: int) -> NoiseSource:
+        """The source of a simulated hospital: seeded where the terms have a seed, else the system's."""
+        if self.seed is None:
+            return noise_from_seed(None)
+        text = f"{self.seed}/labels/{number}".encode()
+        return noise_from_seed(int.from_bytes(hashlib.sha256(text).digest()[:4], "big"))
+
+
+def few_hospitals(count: int) -> str:
+    """What a user is told whose hospitals are too few for a sum."""
+    return (
+        f"hospitals={count}: a sum over fewer than {LEAST_PARTIES} hides too little; give more of them, or a "
+        "method with randres"
+    )
+
+
+def label_terms(
+    *,
+    study: str,
+    num_classes: int,
+    pool_size: int,
+    pool_digest: str,
+    num_clients: int,
+    quorum: float,
+    epsilon: float,
+    delta: float,
+    seed: int | None,
+    clusters: Ints | None = None,
+    num_clusters: int = 0,
+) -> LabelTerms:
+    """Terms of randomised response or, with `clusters` int64 (pool_size,), of counts under masks.
+
+    At least the share `quorum` of the hospitals must answer; under masks two thirds at least, and one in ten
+    may tell the coordinator its own noise, as in a study with votes.
+
+    Raises:
+        InputError: a value out of range, or too few hospitals to hide one among.
+    """
+    common: dict[str, Any] = {
+        "study": study,
+        "num_classes": num_classes,
+        "pool_size": pool_size,
+        "pool_digest": pool_digest,
+        "num_clients": num_clients,
+        "epsilon": float(epsilon),
+        "seed": seed,
+    }
+    if clusters is None:
+        least = Secrecy().least_voters(num_clients, quorum)
+        return LabelTerms(mechanism=RANDRES, least_clients=least, delta=0.0, **common)
+    if num_clients < LEAST_PARTIES:
+        raise InputError(few_hospitals(num_clients))
+    secrecy = Secrecy(secure_sum=True, noise_at=AT_HOSPITALS)
+    least = secrecy.least_voters(num_clients, quorum)
+    colluders = secrecy.shares(num_clients, least).colluders
+    shared = FederatedClusters(
+        num_clusters=num_clusters,
+        num_classes=num_classes,
+        epsilon=epsilon,
+        delta=delta,
+        hospitals=num_clients,
+        dropouts=num_clients - least,
+        colluders=colluders,
+    )
+    return LabelTerms(
+        mechanism=COUNTS_UNDER_MASKS,
+        least_clients=least,
+        delta=float(delta),
+        num_clusters=num_clusters,
+        clusters_digest=clusters_digest(clusters),
+        sigma_party=shared.sigma_party,
+        colluders=colluders,
+        **common,
+    )

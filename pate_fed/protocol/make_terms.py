@@ -1,0 +1,125 @@
+"""From a study and its public pool to the terms that hospitals agree to, checked before any writing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from pate_fed.config.study import Study
+from pate_fed.data import Dataset, partition
+from pate_fed.errors import InputError
+from pate_fed.learning.device import resolve_device
+from pate_fed.learning.networks.encoder import Encoder, encoder_for
+from pate_fed.privacy import party_sigma
+from pate_fed.protocol.messages import Terms
+
+__all__ = ["check_against_data", "encoder_file", "make_terms", "public_encoder"]
+
+
+def make_terms(study: Study, dataset: Dataset) -> Terms:
+    """The terms of a resolved study over this pool."""
+    aggregation = study.aggregation
+    assert (
+        aggregation.threshold is not None
+        and aggregation.sigma1 is not None
+        and aggregation.sigma2 is not None
+    )
+    encoder = public_encoder(study, dataset)
+    secrecy, clients, least = study.secrecy, study.parties.num_clients, study.least_clients
+    colluders, sigma_party = 0, None
+    if secrecy.at_hospitals:
+        colluders = secrecy.shares(clients, least).colluders
+        sigma_party = party_sigma(aggregation.sigma2, parties=least, colluders=colluders)
+    return Terms(
+        study=study.name,
+        num_classes=dataset.num_classes,
+        image_shape=tuple(int(length) for length in dataset.public_images.shape[1:]),
+        pool_size=len(dataset.public_images),
+        pool_digest=dataset.pool_digest,
+        num_clients=clients,
+        teachers_per_client=study.parties.teachers_per_client,
+        least_clients=least,
+        aggregator=aggregation.aggregator,
+        threshold=aggregation.threshold,
+        sigma1=aggregation.sigma1,
+        sigma2=aggregation.sigma2,
+        labels=study.queries.labels,
+        max_queries=study.queries.cap(dataset.num_queries, noise_at_hospitals=secrecy.at_hospitals),
+        epsilon=study.privacy.epsilon,
+        delta=study.privacy.delta,
+        unit=study.privacy.unit,
+        adjacency=study.privacy.adjacency,
+        sanitise=study.privacy.sanitise,
+        teacher=asdict(study.teacher),
+        secure_sum=secrecy.secure_sum,
+        noise_at=secrecy.noise_at,
+        sigma_party=sigma_party,
+        colluders=colluders,
+        seed=study.seed,
+        classes=dataset.class_names,
+        table=None if study.data.table is None else study.data.table.to_toml(),
+        encoder=None if encoder is None else encoder.digest,
+    )
+
+
+def public_encoder(study: Study, dataset: Dataset) -> Encoder | None:
+    """What teachers learn on, fitted to the public inputs that may be asked about; None where none is needed.
+
+    The student of such teachers starts from it too.
+    """
+    pool = dataset.public_images[: dataset.num_queries]
+    return encoder_for(study.teacher, pool)
+
+
+def encoder_file(study: Study, dataset: Dataset) -> bytes:
+    """The encoder as it is sent with the order to teach; nothing where there is none."""
+    encoder = public_encoder(study, dataset)
+    return b"" if encoder is None else encoder.to_bytes()
+
+
+def check_against_data(study: Study, dataset: Dataset) -> None:
+    """What only the data can tell about a study.
+
+    Raises:
+        InputError: more teachers than private records, a party with fewer records than teachers, more
+            queries than the pool holds, or a device that is not there.
+    """
+    # Where hospitals keep their own files, the coordinator has none of their records.
+    if len(dataset.private_labels) or not study.data.from_files:
+        _check_private(study, dataset)
+    if study.data.dataset != "table":
+        resolve_device(study.engine.device)
+    most = study.queries.max_queries
+    if most is not None and most > dataset.num_queries:
+        raise InputError(
+            f"--max-queries {most}: {dataset.name} has {dataset.num_queries} public inputs to ask about"
+        )
+
+
+def _check_private(study: Study, dataset: Dataset) -> None:
+    records, teachers = len(dataset.private_labels), study.parties.num_teachers
+    if teachers > records:
+        raise InputError(
+            f"--num-clients {study.parties.num_clients} with --teachers-per-client "
+            f"{study.parties.teachers_per_client}: {teachers} teachers, but {dataset.name} has {records} "
+            "private records; every teacher needs at least one"
+        )
+    _check_parts(study, dataset)
+
+
+def _check_parts(study: Study, dataset: Dataset) -> None:
+    """A skewed partition may leave a party fewer records than it has teachers."""
+    parties = study.parties
+    parts = partition(
+        dataset.private_labels,
+        num_parties=parties.num_clients,
+        scheme=parties.partition,
+        seed=study.seed_for("partition"),
+        owners=dataset.owners,
+    )
+    least = min(len(part) for part in parts)
+    if least < parties.teachers_per_client:
+        raise InputError(
+            f"--partition {parties.partition} with --teachers-per-client {parties.teachers_per_client}: the "
+            f"smallest party has {least} records, and every teacher needs at least one; give fewer teachers, "
+            "fewer parties or a larger ALPHA"
+        )

@@ -1,0 +1,452 @@
+"""What coordinator and hospital say to each other, typed, both ways; nothing else crosses the wire.
+
+Every message lowers to a flat record of numbers, text and integer arrays (`to_record`) and is rebuilt from
+one with every field checked (`from_record`): a malformed message is refused before anything acts on it. A
+hospital's reviewer finds here all that can leave the house: a name, a digest, a count of teachers, a vote
+matrix or, instead of it, the key material and the masked vector of `pate_fed.secure_sum.messages`; where
+features are public and labels private, labels after randomised response; and refusals from a fixed list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from enum import Enum
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.config.trust import AT_COORDINATOR, AT_HOSPITALS
+from pate_fed.errors import IntegrityError
+
+__all__ = [
+    "COUNTS",
+    "END",
+    "EVALUATION",
+    "LABELS",
+    "RELEASE",
+    "SUM",
+    "TEACH",
+    "VOTES",
+    "Agreed",
+    "EndReply",
+    "EndRequest",
+    "LabelReply",
+    "LabelRequest",
+    "Record",
+    "Refusal",
+    "RefusalReply",
+    "Reply",
+    "SumReply",
+    "SumRequest",
+    "TeachReply",
+    "TeachRequest",
+    "Terms",
+    "VoteReply",
+    "VoteRequest",
+    "check_votes",
+    "parse_reply",
+]
+
+Scalar = int | float | str | bytes
+Record = dict[str, Scalar | NDArray[Any]]
+A = TypeVar("A", bound="Agreed")
+M = TypeVar("M", bound="_Message")
+
+TEACH = "train.teacher"
+VOTES = "query.votes"
+SUM = "query.sum"
+LABELS = "query.labels"
+COUNTS = "query.counts"
+END = "query.end"
+RELEASE = "release"
+_MOST_SAID = 300  # characters in which a coordinator says how a study ended
+EVALUATION = "evaluation"
+
+
+class Refusal(Enum):
+    """Why a hospital does not answer: the fixed list, so that no error text can carry data out."""
+
+    TERMS = "the terms are not the ones this hospital agreed to"
+    NO_POOL = "this hospital has no copy of the public pool yet"
+    POOL = "the public pool is not the one in the terms"
+    ENCODER = "the encoder that came is not the one in the terms, or none came"
+    REPEATED = "a query of this batch was answered before"
+    ANSWERED = "this hospital was asked about its labels before, under other terms"
+    CAPS = "the batch asks more than the terms allow in all"
+    NOT_TAUGHT = "no teacher is trained yet"
+    POLICY = "refused by the hospital's policy"
+    POLICY_STUDY = "refused by the hospital's policy: not a study that it takes part in"
+    POLICY_POOL = "refused by the hospital's policy: not a pool that it answers about"
+    POLICY_CLASSES = "refused by the hospital's policy: other classes than it votes on"
+    POLICY_HOSPITALS = "refused by the hospital's policy: too few hospitals"
+    POLICY_SECURE_SUM = "refused by the hospital's policy: votes would be seen without masks"
+    POLICY_SEED = "refused by the hospital's policy: seeded noise protects nobody"
+    POLICY_PUBLIC = "refused by the hospital's policy: too large an ε against the public"
+    POLICY_COORDINATOR = "refused by the hospital's policy: too large an ε against the coordinator"
+    POLICY_DELTA = "refused by the hospital's policy: too large a δ for a limit on ε"
+    POLICY_QUERIES = "refused by the hospital's policy: more queries than it answers in all"
+    POLICY_DAY = "refused by the hospital's policy: more queries than it answers in a day"
+    MALFORMED = "the request is malformed"
+    PLAIN = "by the study's terms votes leave this hospital masked only"
+    COORDINATOR = "this hospital began the study's secure summation with another coordinator or run directory"
+    VERSION = "the request speaks another version of secure summation than this hospital's program"
+    DATA = "the hospital's own data cannot be used"
+    FAULT = "a fault at the hospital; its own log has the details"
+
+    @property
+    def is_policy(self) -> bool:
+        """Whether the hospital's policy is the reason."""
+        return self.name.startswith("POLICY")
+
+    @property
+    def sentence(self) -> str:
+        """That the hospital refused, and why."""
+        return self.value if self.is_policy else f"refused: {self.value}"
+
+
+def _digest(*parts: bytes) -> str:
+    """SHA-256 over length-prefixed parts, so that no two lists of parts collide."""
+    state = hashlib.sha256()
+    for part in parts:
+        state.update(len(part).to_bytes(8, "big"))
+        state.update(part)
+    return state.hexdigest()
+
+
+class Agreed:
+    """Terms that both sides name by their digest: frozen values with one canonical text."""
+
+    __slots__ = ()
+
+    def to_json(self) -> str:
+        """Canonical JSON: equal terms give equal text."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)  # type: ignore[call-overload]
+
+    @classmethod
+    def from_json(cls: type[A], text: str) -> A:
+        """Terms from their canonical JSON.
+
+        Raises:
+            IntegrityError: not JSON, fields missing or unknown, or values that the terms refuse.
+        """
+        try:
+            values = json.loads(text)
+            kinds = {entry.name: str(entry.type) for entry in fields(cls)}  # type: ignore[arg-type]
+            if not isinstance(values, dict) or set(values) != set(kinds):
+                raise IntegrityError("the study's terms have missing or unknown fields")
+            lists = {name: tuple(values[name]) for name, kind in kinds.items() if kind.startswith("tuple")}
+            return cls(**{**values, **lists})
+        except (ValueError, TypeError) as error:
+            raise IntegrityError("the study's terms are not readable") from error
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the terms, hex; named in every later message."""
+        return _digest(b"pate_fed/v1 terms", self.to_json().encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms(Agreed):
+    """What a hospital agrees to before it trains; fixed before the first vote is seen.
+
+    `threshold`, `sigma1` and `sigma2` are in votes; `epsilon` is None where no budget was set. With
+    `sanitise` a data-dependent ε is released too, through smooth sensitivity. With `secure_sum` votes leave a
+    hospital masked only. Where `noise_at` is "hospitals" each adds noise of `sigma_party` votes first, so
+    that sums over `least_clients` of them, less `colluders` that may tell theirs, hold noise of `sigma2`.
+    `encoder` is the SHA-256 of the public encoder that teachers learn on, None where they need none.
+    """
+
+    study: str
+    num_classes: int
+    image_shape: tuple[int, ...]
+    pool_size: int
+    pool_digest: str
+    num_clients: int
+    teachers_per_client: int
+    least_clients: int
+    aggregator: str
+    threshold: float
+    sigma1: float
+    sigma2: float
+    labels: int
+    max_queries: int
+    epsilon: float | None
+    delta: float
+    unit: str
+    adjacency: str
+    sanitise: bool
+    teacher: dict[str, Any]
+    secure_sum: bool = False
+    noise_at: str = AT_COORDINATOR
+    sigma_party: float | None = None
+    colluders: int = 0
+    seed: int | None = None
+    classes: tuple[str, ...] = ()
+    table: dict[str, Any] | None = None
+    encoder: str | None = None
+
+    @property
+    def num_teachers(self) -> int:
+        """Teachers in the whole federation: no query has more votes."""
+        return self.num_clients * self.teachers_per_client
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether each hospital adds its share of the noise."""
+        return self.noise_at == AT_HOSPITALS
+
+
+class _Message:
+    """Shared lowering: a message is a flat record with its kind and fields."""
+
+    kind: ClassVar[str]
+    __slots__ = ()
+
+    def to_record(self) -> Record:
+        """The message as a flat record."""
+        return {"kind": self.kind, **{entry.name: getattr(self, entry.name) for entry in fields(self)}}  # type: ignore[arg-type]
+
+    @classmethod
+    def from_record(cls: type[M], record: Record) -> M:
+        """The message in a record, every field checked.
+
+        Raises:
+            IntegrityError: another kind of message, or a field missing, unknown or of the wrong type.
+        """
+        names = {entry.name: str(entry.type) for entry in fields(cls)}  # type: ignore[arg-type]
+        if record.get("kind") != cls.kind or set(record) != {"kind", *names}:
+            raise IntegrityError(f"expected a message {cls.kind!r} with the fields {', '.join(names)}")
+        for name, kind in names.items():
+            if not _fits(record[name], kind):
+                raise IntegrityError(f"field {name!r} of a message {cls.kind!r} has the wrong type")
+        return cls(**{name: record[name] for name in names})
+
+
+def _fits(value: object, kind: str) -> bool:
+    if kind == "str":
+        return isinstance(value, str)
+    if kind == "bytes":
+        return isinstance(value, bytes)
+    if kind == "int":
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, np.ndarray) and value.dtype == np.int64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeachRequest(_Message):
+    """Coordinator to hospital: the terms; train if you agree.
+
+    `enrol` is a packed `secure_sum.messages.EnrolRequest` where votes will be masked, else empty. `pool` is
+    the public inputs as a .npy file, for a hospital that has no copy of them, else empty. `encoder` is the
+    public encoder's safetensors file where the terms name one, else empty.
+    """
+
+    kind: ClassVar[str] = "teach"
+    terms: str
+    enrol: bytes = b""
+    pool: bytes = b""
+    encoder: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeachReply(_Message):
+    """Hospital to coordinator: agreed and trained. No figure about data or training.
+
+    `enrolment` is a packed `secure_sum.messages.Enrolment` where votes will be masked, else empty.
+    """
+
+    kind: ClassVar[str] = "taught"
+    party: str
+    terms_digest: str
+    num_teachers: int
+    enrolment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteRequest(_Message):
+    """Coordinator to hospital: vote on these public inputs.
+
+    Shapes: `index` is int64 (queries,), positions in the public pool. `purpose` is "release", or "evaluation"
+    where nothing is released (simulated parties only).
+    """
+
+    kind: ClassVar[str] = "query"
+    terms_digest: str
+    batch: int
+    purpose: str
+    index: NDArray[np.int64]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 hex that names the batch in the reply and in the ledger."""
+        head = f"{self.terms_digest}/{self.batch}/{self.purpose}".encode()
+        return _digest(b"pate_fed/v1 batch", head, self.index.astype("<i8").tobytes())
+
+    @property
+    def content_digest(self) -> str:
+        """Names a batch by what it asks about, so that another number or order does not make it new."""
+        return hashlib.sha256(np.sort(self.index).astype("<i8").tobytes()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteReply(_Message):
+    """Hospital to coordinator: the vote matrix, int64 (queries, classes)."""
+
+    kind: ClassVar[str] = "votes"
+    party: str
+    batch_digest: str
+    votes: NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        return f"VoteReply(party={self.party!r}, batch_digest={self.batch_digest!r}, votes=<hidden>)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumRequest(_Message):
+    """Coordinator to hospital: one step of a batch's secure summation.
+
+    `step` is a packed request of `secure_sum.messages`, `roster` the packed roster where this hospital has
+    not shown yet that it has pinned it, else empty. `index` names the batch's public inputs in the two steps
+    that need them (opening and masking) and is empty in the others; `batch` and `purpose` are those of a
+    `VoteRequest`, whose digest the step must carry.
+    """
+
+    kind: ClassVar[str] = "sum"
+    terms_digest: str
+    batch: int
+    purpose: str
+    index: NDArray[np.int64]
+    roster: bytes
+    step: bytes
+
+    @property
+    def question(self) -> VoteRequest:
+        """What is voted on, as a plain request would ask it."""
+        return VoteRequest(
+            terms_digest=self.terms_digest, batch=self.batch, purpose=self.purpose, index=self.index
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumReply(_Message):
+    """Hospital to coordinator: a packed, signed reply of `secure_sum.messages`."""
+
+    kind: ClassVar[str] = "summed"
+    party: str
+    step: bytes
+
+    def __repr__(self) -> str:
+        return f"SumReply(party={self.party!r}, step=<{len(self.step)} bytes>)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelRequest(_Message):
+    """Coordinator to hospital: the terms of a study of private labels; answer if you agree.
+
+    `terms` are `pate_fed.protocol.label_terms.LabelTerms`. Shapes: `clusters` int64 (pool_size,), the public
+    inputs' clusters, where counts will be summed under masks, and empty else; so is `enrol`, a packed
+    `secure_sum.messages.EnrolRequest`.
+    """
+
+    kind: ClassVar[str] = "labels"
+    terms: str
+    clusters: NDArray[np.int64]
+    enrol: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelReply(_Message):
+    """Hospital to coordinator: agreed, with its labels after randomised response, or with its enrolment.
+
+    Shapes: `index` int64 (n,), which public inputs are its own; `label` int64 (n,). Both are empty where
+    counts will be summed, and `enrolment` is empty else.
+    """
+
+    kind: ClassVar[str] = "labelled"
+    party: str
+    terms_digest: str
+    index: NDArray[np.int64]
+    label: NDArray[np.int64]
+    enrolment: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"LabelReply(party={self.party!r}, labels=<hidden>)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalReply(_Message):
+    """Hospital to coordinator: no, with a code from the fixed list `Refusal`."""
+
+    kind: ClassVar[str] = "refused"
+    party: str
+    code: str
+
+    @property
+    def refusal(self) -> Refusal:
+        """The reason; an unknown code counts as a fault."""
+        return Refusal.__members__.get(self.code, Refusal.FAULT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndRequest(_Message):
+    """Coordinator to hospital: the study is over; `exit_code` and `summary` are the coordinator's own.
+
+    Raises:
+        IntegrityError: long texts, or what steers a terminal; a hospital shows them on its own.
+    """
+
+    kind: ClassVar[str] = "end"
+    status: str
+    exit_code: int
+    summary: str
+
+    def __post_init__(self) -> None:
+        said = self.status + self.summary
+        if len(said) > _MOST_SAID or not said.isprintable():
+            raise IntegrityError(f"up to {_MOST_SAID} printable characters are meant")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndReply(_Message):
+    """Hospital to coordinator: heard."""
+
+    kind: ClassVar[str] = "ended"
+    party: str
+
+
+Reply = TeachReply | VoteReply | SumReply | LabelReply | RefusalReply | EndReply
+
+
+def parse_reply(record: Record) -> Reply:
+    """The reply in a record.
+
+    Raises:
+        IntegrityError: it is none of the replies, or malformed.
+    """
+    for kind in (TeachReply, VoteReply, SumReply, LabelReply, RefusalReply, EndReply):
+        if record.get("kind") == kind.kind:
+            return kind.from_record(record)
+    raise IntegrityError("a reply of unknown kind")
+
+
+def check_votes(votes: NDArray[np.int64], *, queries: int, classes: int, num_teachers: int) -> None:
+    """Refuse a vote matrix that no honest party can send.
+
+    Shapes: `votes` int64 (queries, classes); every row sums to the party's `num_teachers`.
+
+    Raises:
+        IntegrityError: wrong type or shape, a negative count, or a row with too many or too few votes. The
+            message carries no votes.
+    """
+    if votes.dtype != np.int64:
+        raise IntegrityError(f"votes are {votes.dtype}, not int64")
+    if votes.shape != (queries, classes):
+        raise IntegrityError(f"votes have the shape {votes.shape}, not {(queries, classes)}")
+    if votes.size and votes.min() < 0:
+        raise IntegrityError("votes hold negative counts")
+    # Each entry is checked before the sum, which could otherwise wrap around in 64 bits.
+    if (votes.size and votes.max() > num_teachers) or (votes.sum(axis=1) != num_teachers).any():
+        raise IntegrityError(f"a row of votes does not sum to the party's {num_teachers} teachers")

@@ -1,0 +1,375 @@
+"""`pate-fed label-dp` from the outside: what it prints and writes, and every mistake with its code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """240 images whose bright stripe tells the class, of three; 60 more to test with."""
+    rng = np.random.default_rng(0)
+    for name, count in (("train", 240), ("test", 60)):
+        labels = np.arange(count) % 3
+        images = rng.integers(0, 50, (count, 16, 16, 1))
+        for row in range(4):
+            images[np.arange(count), 5 * labels + row] += 150
+        np.save(tmp_path / f"{name}-images.npy", images.astype(np.uint8))
+        np.save(tmp_path / f"{name}-labels.npy", labels)
+    return tmp_path
+
+
+def _command(records: Path, *more: str) -> list[str]:
+    files = ["--dataset", "files"]
+    for option, part in (("", "train"), ("test-", "test")):
+        for kind in ("images", "labels"):
+            files += [f"--{option}{kind}", str(records / f"{part}-{kind}.npy")]
+    method = more[more.index("--method") + 1] if "--method" in more else "randres+denoise-ssl"
+    small = [] if method == "noise-cluster" else ["--epochs", "8"]
+    small += ["--clusters", "6"] if "noise-cluster" in method or "denoise" in method else []
+    small += ["--teachers", "4"] if method.startswith("pate-fm") else []
+    return ["label-dp", *files, "--classes", "3", *small, *more]
+
+
+@pytest.mark.parametrize("method", ["randres+normal", "noise-cluster", "alibi", "pate-fm"])
+@pytest.mark.parametrize("change", [lambda labels: labels.clip(0, 1), lambda labels: labels * 0])
+def test_which_classes_occur_decides_neither_whether_a_run_ends_nor_what_it_writes(
+    records: Path, method: str, change: Callable[[np.ndarray], np.ndarray], capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The rarest class may have one record. A run that refused the labels without it would tell, by having
+    # released anything at all, that this record is there, whatever ε is.
+    path, out = records / "train-labels.npy", records / "out"
+    np.save(path, change(np.load(path)))
+    small = ["--epochs", "1"] if method != "noise-cluster" else []
+    assert main(_command(records, "--epsilon", "1", "--method", method, *small, "--out", str(out))) == 0
+    error = capsys.readouterr().err.splitlines()[0]
+    assert error.startswith("warning: class") and (" has no records" in error or " have no records" in error)
+    assert np.load(out / "labels.npz")["label"].max() < 3
+    assert "no records" not in (out / "metrics.json").read_text()
+
+
+@pytest.mark.parametrize("method", ["randres+denoise-ssl", "noise-cluster", "lp-1st"])
+def test_a_run_prints_its_promise_and_writes_what_was_released(
+    records: Path, method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = records / "out"
+    more = ["--epsilon", "3", "--method", method, "--out", str(out), "--seed", "1"]
+    assert main(_command(records, *more)) == 0
+    text = capsys.readouterr().out.splitlines()
+    assert text[-1].startswith("SUCCESS  ε=3 δ=") and "unit=label" in text[-1]
+    assert "not private: seeded noise" in text[0] and "one record's label replaced" in text[0]
+    assert any("not to be published" in line for line in text)
+    figures = json.loads((out / "metrics.json").read_text())
+    assert figures["privacy"]["unit"] == "label" and figures["privacy"]["private"] is False
+    assert figures["accuracy"]["test"] > 0.5 and str(figures["accuracy"]["test"])[:6] in text[-1]
+    assert not any(name.endswith("_measured") for name in figures["figures"])
+    # How many released labels are right is counted with the true ones: whoever knows all but one, knows it.
+    assert all(path.stat().st_mode & 0o077 == 0 for path in out.iterdir())
+    released = np.load(out / "labels.npz")["label"]
+    assert released.shape == (240,)
+    if method == "randres+denoise-ssl":
+        assert 0 < figures["figures"]["kept_right_equation8"] <= 1
+        assert 0 < figures["from_true_labels_do_not_publish"]["kept_right_measured"] <= 1
+    if method != "randres+denoise-ssl":
+        pictures = str(records / "test-images.npy")
+        assert main(["predict", str(out / "student.ts"), pictures]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 60
+
+
+def test_noise_that_protects_is_the_default(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(_command(records, "--epsilon", "1", "--method", "lp-1st", "--format", "json")) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["privacy"]["private"] is True and "CSPRNG" in figures["privacy"]["noise"]
+    assert figures["seed"] is None and figures["privacy"]["delta"] == 0
+
+
+def test_labels_at_hospitals_from_the_command_line(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = records / "out"
+    more = ["--epsilon", "4", "--method", "noise-cluster", "--hospitals", "5", "--seed", "0"]
+    assert main(_command(records, *more, "--out", str(out))) == 0
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert "summed under masks; not private: seeded noise" in lines[0]
+    assert lines[1].startswith("hospitals: 5 of 5 answered, 4 were needed; the coordinator saw noisy counts")
+    assert "hospitals that take part: 5/5" in said.err and "noisy counts under masks: 20/20" in said.err
+    figures = json.loads((out / "metrics.json").read_text())
+    assert figures["hospitals"]["coordinator"]["epsilon"] == figures["privacy"]["epsilon"] <= 4
+    assert figures["hospitals"]["left_out"] == [] and figures["hospitals"]["colluders"] == 1
+
+
+@pytest.mark.slow  # studies on Ray are among the default tests, and take the same way
+def test_ray_gives_the_same_labels_from_hospitals(records: Path) -> None:
+    more = ["--epsilon", "3", "--method", "noise-cluster", "--hospitals", "4", "--seed", "3"]
+    command = _command(records, *more, "--out", str(records / "inline"))
+    assert main(command) == 0
+    code = "import sys; from pate_fed.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, *command[:-1], str(records / "ray"), "--backend", "ray"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "hospitals: 4 of 4 answered" in done.stdout
+    inline, ray = (np.load(records / backend / "labels.npz")["label"] for backend in ("inline", "ray"))
+    np.testing.assert_array_equal(inline, ray)
+
+
+def test_hospitals_policies_end_a_study_below_its_quorum(
+    records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = records / "policy.toml"
+    policy.write_text("epsilon_public = 0.5")
+    more = ["--method", "lp-1st", "--hospitals", "5", "--policy", str(policy)]
+    assert main(_command(records, "--epsilon", "1", *more)) == 4
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "0 of 5 parties answered" in error and "too large an ε against the public" in error
+    assert main(_command(records, "--epsilon", "0.5", *more)) == 0
+    assert "labels after each one's noise" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("refusing", "spent"), [(5, 0.0), (2, 1.0)])
+def test_a_study_that_failed_leaves_who_was_left_out_and_what_it_may_have_cost(
+    refusing: int,
+    spent: float,
+    records: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from clients.label_hospital import LabelHospital
+    from pate_fed.protocol.messages import Refusal
+
+    answer = LabelHospital.answer
+
+    def some(hospital: LabelHospital, request: Any) -> Any:
+        refuses = int(hospital._site.party[-1]) < refusing
+        return hospital.refuse(Refusal.POLICY_STUDY) if refuses else answer(hospital, request)
+
+    monkeypatch.setattr(LabelHospital, "answer", some)
+    out = records / "out"
+    command = _command(records, "--epsilon", "1", "--method", "lp-1st", "--hospitals", "5", "--out", str(out))
+    assert main(command) == 4
+    said = capsys.readouterr().err.splitlines()
+    assert sum(line.startswith("left out: hospital-") for line in said) == refusing
+    figures = json.loads((out / "metrics.json").read_text())
+    assert (figures["status"], figures["privacy"]["epsilon"]) == ("failed", spent)
+    assert figures["hospitals"]["answered"] == 5 - refusing and "the quorum is 4" in figures["error"]
+    monkeypatch.setattr(LabelHospital, "answer", lambda hospital, _: hospital.refuse(Refusal.POLICY_STUDY))
+    assert main(command) == 4
+    assert json.loads((out / "metrics.json").read_text())["privacy"]["epsilon"] == spent
+    capsys.readouterr()
+    assert main(["ledger", "verify", str(out)]) == 2
+    assert "the study failed, and no label was released" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert main(command) == 0
+    again = json.loads((out / "metrics.json").read_text())
+    assert again["status"] == "success"
+    monkeypatch.setattr(LabelHospital, "answer", some)
+    assert main(command) == 4
+    assert json.loads((out / "metrics.json").read_text()) == again  # what was released stays accounted for
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "message"),
+    [
+        (None, ["--epsilon", "0"], "--epsilon 0.0: must be"),
+        (None, ["--epsilon", "-1"], "--epsilon -1.0: must be"),
+        (None, ["--epsilon", "nan"], "--epsilon nan"),
+        (None, ["--epsilon", "1", "--clusters", "2"], "--clusters 2: must be at least the 3 classes"),
+        (None, ["--epsilon", "1", "--delta", "2", "--method", "noise-cluster"], "--delta 2.0"),
+        (None, ["--epsilon", "1", "--method", "randres+denoise"], "did you mean randres+denoise-ssl"),
+        (None, ["--epsilon", "1", "--network", "resnet"], "network is 'resnet'"),
+        (None, ["--epsilon", "1", "--clusterer", "mine"], "--clusterer mine"),
+        (None, ["--epsilon", "1", "--hospitals", "0"], "--hospitals 0"),
+        (None, ["--epsilon", "0", "--hospitals", "5"], "--epsilon 0.0: must be"),
+        (None, ["--epsilon", "1", "--hospitals", "3", "--method", "noise-cluster"], "--hospitals 3: a sum"),
+        (None, ["--epsilon", "1", "--hospitals", "5", "--clusters", "2", "--method", "noise-cluster"],
+         "--clusters 2: must be at least the 3 classes"),
+        (None, ["--epsilon", "1", "--hospitals", "5", "--classes", "2"], "outside the classes: 0 to 1"),
+        (None, ["--epsilon", "1", "--hospitals", "5", "--quorum", "0"], "--quorum 0.0: a share"),
+        (None, ["--epsilon", "1", "--hospitals", "5", "--backend", "mpi"], "invalid choice: 'mpi'"),
+        (None, ["--epsilon", "1", "--hospitals", "5", "--policy", "none.toml"], "--policy none.toml"),
+        (None, ["--epsilon", "1", "--quorum", "1"], "--quorum 1.0: goes with --hospitals"),
+        (None, ["--epsilon", "1", "--classes", "2"], "outside the classes: 0 to 1"),
+        (None, ["--epsilon", "1", "--method", "pate-fm", "--teachers", "1"], "--teachers 1"),
+        (lambda labels: labels - 1, ["--epsilon", "1"], "outside the classes"),
+        (lambda labels: labels[:-1], ["--epsilon", "1"], "239 labels for 240 images"),
+        (lambda labels: labels / 2, ["--epsilon", "1"], "whole numbers (n,)"),
+    ],
+)  # fmt: skip
+def test_bad_input_ends_with_2_and_a_sentence(
+    records: Path, change: object, more: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = records / "train-labels.npy"
+    if change is not None:
+        np.save(path, change(np.load(path)))  # type: ignore[operator]
+    assert main(_command(records, *more)) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ") and message in error
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("labels", lambda labels: labels[:-1], "--test-labels: 59 labels for 60 images"),
+        ("labels", lambda labels: labels + 1, "--test-labels: a label is outside the classes: 0 to 2"),
+        ("images", lambda images: images[:, :-1], "--test-images are 15×16×1 pixels and channels: 16×16×1"),
+        ("images", lambda images: images[:-1], "--test-labels: 60 labels for 59 images"),
+    ],
+)
+def test_a_test_part_that_does_not_fit_is_refused_before_labels_are_asked(
+    records: Path,
+    part: str,
+    change: Callable[[np.ndarray], np.ndarray],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def spent(*_: object) -> None:
+        raise AssertionError("labels were privatised")
+
+    monkeypatch.setattr("pate_fed.label_dp.RandRes.release", spent)
+    path = records / f"test-{part}.npy"
+    np.save(path, change(np.load(path)))
+    assert main(_command(records, "--epsilon", "1", "--method", "lp-1st")) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ") and message in error
+
+
+def test_what_was_released_outlives_a_failed_test(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pate_fed.label_dp.public import PublicInputs
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(PublicInputs, "probabilities", broken)
+    command = ["--epsilon", "3", "--method", "lp-1st", "--seed", "1", "--epochs", "1"]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        main(_command(records, *command, "--out", str(records / "out")))
+    assert np.load(records / "out" / "labels.npz")["label"].shape == (240,)
+    figures = json.loads((records / "out" / "metrics.json").read_text())
+    assert figures["privacy"]["epsilon"] == 3 and figures["accuracy"]["test"] is None
+    assert (records / "out" / "student.ts").exists()
+
+
+FILES = ["--dataset", "files", "--images", "i.npy", "--labels", "l.npy"]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ([*FILES, "--test-labels", "t.npy"], "--test-labels t.npy: give --test-images FILE too"),
+        ([*FILES, "--records", "10"], "--records 10: goes with --advise or a named data set"),
+        ([*FILES, "--records", "0"], "--records 0: goes with --advise or a named data set"),
+        ([*FILES, "--data-dir", "d"], "--data-dir d: goes with a named data set"),
+        ([*FILES, "--download"], "--download: goes with a named data set"),
+        (["--classes", "10"], "--classes 10: goes with --advise or --dataset files; fashion-mnist says"),
+        (["--images", "i.npy"], "--images i.npy: goes with --dataset files"),
+        (["--test-labels", "t.npy"], "--test-labels t.npy: goes with --dataset files"),
+        (["--abundant-compute"], "--abundant-compute: goes with --advise"),
+        (["--teachers", "9"], "--teachers 9: goes with --method pate-fm"),
+        (["--method", "lp-1st", "--clusters", "9"], "--clusters 9: goes with --method noise-cluster or"),
+        (["--method", "alibi", "--clusterer", "pca"], "--clusterer pca: goes with --method noise-cluster or"),
+        (["--method", "noise-cluster", "--epochs", "9"], "--epochs 9: does not go with"),
+        (["--method", "noise-cluster", "--network", "light"], "--network light: does not go with"),
+        (["--advise", "--out", "o"], "--out o: does not go with --advise"),
+        (["--advise", "--method", "alibi"], "--method alibi: does not go with --advise"),
+        (["--advise", "--seed", "0"], "--seed 0: does not go with --advise"),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    more: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["label-dp", "--epsilon", "1", *more]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ") and message in error
+
+
+def test_private_labels_do_not_tell_how_many_classes_there_are(
+    records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = _command(records, "--epsilon", "1")
+    place = command.index("--classes")
+    assert main(command[:place] + command[place + 2 :]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "give --classes K too" in error and "must not tell it" in error
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--insecure"], "--insecure: give --hospitals N too"),
+        (["--hospitals", "4", "--insecure"], "--insecure: give --out DIR too"),
+        (["--hospitals", "4", "--insecure", "--seed", "1", "--out", "o"], "--seed 1 with --insecure"),
+        (["--hospitals", "4", "--insecure", "--labels", "l.npy", "--out", "o"], "--labels l.npy with"),
+        (["--hospitals", "4", "--tls-dir", "none", "--out", "o"], "none"),
+        (["--hospitals", "4", "--address", "127.0.0.1:0", "--out", "o"], "--address"),
+        (["--hospitals", "4", "--address", "10.1.2.3:900", "--insecure", "--out", "o"], "unprotected"),
+        (["--hospitals", "4", "--init", "keys"], "--init keys: give --address HOST:PORT too"),
+        (["--hospitals", "4", "--init", "keys", "--address", "localhost"], "give --address HOST:PORT too"),
+        (["--hospitals", "4", "--init", "keys", "--method", "alibi"], "--hospitals with --method alibi"),
+    ],
+)
+def test_what_hospitals_connect_to_must_be_clear(
+    records: Path,
+    more: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(records)
+    command = ["label-dp", "--dataset", "files", "--images", "train-images.npy", "--epsilon", "1"]
+    assert main([*command, "--method", "lp-1st", *more, "--classes", "3"]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ") and message in error
+    assert not (records / "keys").exists()
+
+
+@pytest.mark.parametrize("method", ["lp-1st", "noise-cluster"])
+def test_keys_are_made_for_the_very_terms(
+    records: Path, method: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pate_fed.identity import Authority, cost_in_words, read_terms
+    from pate_fed.protocol.label_terms import LabelTerms
+
+    monkeypatch.chdir(records)
+    command = ["label-dp", "--dataset", "files", "--images", "train-images.npy", "--classes", "3"]
+    command += ["--hospitals", "4", "--method", method, "--epsilon", "2"]
+    command += ["--clusters", "6"] if method == "noise-cluster" else []
+    assert main([*command, "--init", "keys", "--address", "localhost:9999"]) == 0
+    assert "--tls-dir keys" in capsys.readouterr().out
+    terms = read_terms(Authority(records / "keys").study["terms"])
+    words = (
+        "by cluster-counts, once: ε=2 δ=1e-05" if method == "noise-cluster" else "by randres, once: ε=2 δ=0"
+    )
+    assert f"'label-dp': private labels {words} against the" in cost_in_words(terms.to_json())
+    assert isinstance(terms, LabelTerms) and terms.pool_size == 240 and terms.epsilon == 2
+    assert terms.secure_sum == (method == "noise-cluster") and terms.seed is None
+
+
+def test_missing_files_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["label-dp", "--epsilon", "1", "--dataset", "files"]) == 2
+    assert "needs --images FILE" in capsys.readouterr().err
+    folder = tmp_path / "file"
+    folder.write_text("")
+    assert main(["label-dp", "--epsilon", "1", "--dataset", "cifar100", "--data-dir", str(folder)]) == 2
+    assert "no such folder" in capsys.readouterr().err
+
+
+def test_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["label-dp", "--advise", "--epsilon", "1", "--classes", "10", "--records", "60000"]) == 0
+    text = capsys.readouterr().out
+    assert "--method randres+denoise-ssl" in text and "23.20 %" in text
+    command = ["label-dp", "--advise", "--epsilon", "0.01", "--format", "json"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "noise-cluster"
+    assert main(["label-dp", "--advise", "--epsilon", "0"]) == 2
+    assert "--epsilon 0.0" in capsys.readouterr().err

@@ -1,0 +1,238 @@
+"""`pate-fed predict` on every kind of file, and `pate-fed reproduce` from the outside."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pate_fed import reproduce as reproduction
+from pate_fed.cli.main import _REPRODUCTIONS, main
+from pate_fed.learning import StudentSettings
+from pate_fed.learning.students.student import Student
+from pate_fed.learning.students.train import train_student
+from pate_fed.learning.teachers.forests import train_forest
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A student of bright and dark images, both of its files, and four kinds of files of images."""
+    path = tmp_path_factory.mktemp("student")
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 80)
+    images = rng.integers(0, 90, (80, 12, 12, 1))
+    images[labels == 1, 3:9, 3:9] += 150
+    images = images.astype(np.uint8)
+    student = train_student(
+        images,
+        labelled_index=np.arange(60),
+        labels=labels[:60],
+        num_classes=2,
+        settings=StudentSettings(name="supervised", epochs=20, batch_size=20),
+        seed=0,
+    )
+    student.save(path / "student.pt")
+    student.export(path / "student.ts")
+    shown = images[60:63]
+    np.save(path / "three.npy", shown[..., 0])
+    np.savez(path / "three.npz", images=shown, other=np.zeros(2))
+    head = struct.pack(">4B3I", 0, 0, 8, 3, 3, 12, 12)
+    (path / "three-idx3-ubyte.gz").write_bytes(gzip.compress(head + shown.tobytes()))
+    for number, picture in enumerate(shown):
+        Image.fromarray(picture[..., 0]).save(path / f"one-{number}.png")
+    return path
+
+
+def _shares(out: str) -> list[list[float]]:
+    return [json.loads(line)["probabilities"] for line in out.splitlines()]
+
+
+@pytest.mark.parametrize("name", ["student.pt", "student.ts"])
+@pytest.mark.parametrize(
+    "files", [["three.npy"], ["three.npz"], ["three-idx3-ubyte.gz"], ["one-0.png", "one-1.png", "one-2.png"]]
+)
+def test_every_file_gives_the_students_own_answer(
+    folder: Path, name: str, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(folder / file) for file in files]
+    assert main(["predict", str(folder / name), *paths, "--format", "json"]) == 0
+    shares = _shares(capsys.readouterr().out)
+    images = np.load(folder / "three.npy")[..., None]
+    expected = Student.load(folder / "student.pt").predict_proba(images)
+    assert np.allclose(shares, expected, atol=2e-6)
+    assert main(["predict", str(folder / name), *paths]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(
+        f"class {row.argmax()}, probability {row.max():.3f}" in line
+        for row, line in zip(expected, lines, strict=True)
+    )
+
+
+def _weights_of(path: Path) -> int:
+    """A place inside the largest part of a file of torch's."""
+    with zipfile.ZipFile(path) as archive:
+        largest = max(archive.infolist(), key=lambda part: part.file_size)
+    return largest.header_offset + 30 + len(largest.filename) + 64 + largest.file_size // 2
+
+
+@pytest.mark.parametrize(
+    ("files", "code", "words"),
+    [
+        (["student.pt", "none.png"], 2, "no such file"),
+        (["none.pt", "three.npy"], 2, "none.pt"),
+        (["none.ts", "three.npy"], 2, "none.ts"),
+        (["three.npy", "three.npy"], 6, "not a student"),
+        (["student.pt", "student.pt"], 2, "not a picture"),
+        (["student.pt", "wide.npy"], 2, "wide.npy"),
+        (["student.pt", "float.npy"], 2, "uint8"),
+        (["student.pt", "two.npz"], 2, "one array"),
+        (["student.pt", "broken.npz"], 2, "no array"),
+        (["broken.ts", "three.npy"], 6, "TorchScript"),
+        (["student.ts", "wide.npy"], 2, "which takes (12, 12, 1)"),
+        (["student.pt", "stack.tif"], 2, "holds 2 pictures"),
+        (["student.pt", "empty"], 2, "without picture files"),
+        (["student.pt", "none.npy"], 2, "no image"),
+        (["torn.pt", "three.npy"], 6, "damaged"),
+        (["torn.ts", "three.npy"], 6, "damaged"),
+        (["student-ts.pt", "three.npy"], 6, "not a student"),
+        (["student.ts", "three.npy", "--device", "cuda"], 2, "no effect"),
+        (["student.pt", "deep.png"], 2, "more than 8 bits"),
+        (["student.pt", "torn.bmp"], 2, "torn.bmp"),
+        (["two.npz", "three.npy"], 6, "no forest"),
+    ],
+)
+def test_mistakes_are_named(
+    folder: Path, files: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(folder / "wide.npy", np.zeros((1, 12, 20), dtype=np.uint8))
+    np.save(folder / "float.npy", np.zeros((1, 12, 12)))
+    np.savez(folder / "two.npz", a=np.zeros(1), b=np.zeros(1))
+    (folder / "broken.npz").write_bytes(b"PK")
+    (folder / "broken.ts").write_bytes(b"PK")
+    np.save(folder / "none.npy", np.zeros((0, 12, 12), dtype=np.uint8))
+    (folder / "empty").mkdir(exist_ok=True)
+    page = Image.fromarray(np.zeros((12, 12), dtype=np.uint8))
+    page.save(folder / "stack.tif", save_all=True, append_images=[page])
+    for name in ("student.pt", "student.ts"):  # torch alone answers with the damaged weights
+        damaged = bytearray((folder / name).read_bytes())
+        damaged[_weights_of(folder / name)] ^= 0xFF
+        (folder / name.replace("student", "torn")).write_bytes(damaged)
+    (folder / "student-ts.pt").write_bytes((folder / "student.ts").read_bytes())
+    Image.fromarray(np.full((12, 12), 4000, dtype=np.uint16)).save(folder / "deep.png")
+    (folder / "torn.bmp").write_bytes(b"BM" + bytes(40))
+    words_of = (word if word in ("--device", "cuda") else str(folder / word) for word in files)
+    assert main(["predict", *words_of]) == code
+    err = capsys.readouterr().err
+    assert words in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("name", ["student.pt", "student.ts"])
+def test_a_grey_student_reads_colour_files_as_its_hospitals_did(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Image.open(folder / "one-0.png") as grey:
+        grey.convert("RGB").save(folder / "as-rgb.png")
+    student = str(folder / name)
+    assert main(["predict", student, str(folder / "one-0.png"), str(folder / "as-rgb.png")]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.split("[0]")[1] == second.split("[0]")[1]
+
+
+@pytest.mark.parametrize("name", ["named.pt", "named.ts"])
+def test_a_folder_is_its_pictures_and_classes_have_their_names(
+    folder: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    student = Student.load(folder / "student.pt")
+    student.class_names = ("dark", "bright")
+    student.save(tmp_path / "named.pt")
+    student.export(tmp_path / "named.ts")
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    (pictures / "notes.txt").write_text("no picture", encoding="utf-8")
+    for number in range(3):
+        (pictures / f"{number}.PNG").write_bytes((folder / f"one-{number}.png").read_bytes())
+    assert main(["predict", str(tmp_path / name), str(pictures)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    expected = student.predict(np.load(folder / "three.npy")[..., None])
+    assert [line.split(", ")[0] for line in lines] == [
+        f"{pictures / f'{number}.PNG'}[0]: class {student.class_names[label]}"
+        for number, label in enumerate(expected)
+    ]
+    assert main(["predict", str(tmp_path / name), str(pictures), "--format", "json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["name"] for each in found] == [student.class_names[each["class"]] for each in found]
+
+
+@pytest.mark.parametrize("names", [("dark",), ("dark", "\x1b[2J", "more")])
+def test_names_that_do_not_fit_are_left_out(
+    folder: Path, tmp_path: Path, names: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    student = Student.load(folder / "student.pt")
+    student.class_names = names
+    student.save(tmp_path / "student.pt")
+    assert main(["predict", str(tmp_path / "student.pt"), str(folder / "three.npy")]) == 0
+    assert all(line.split("class ")[1][0] in "01" for line in capsys.readouterr().out.splitlines())
+
+
+def test_a_name_from_a_file_steers_no_terminal(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    student = Student.load(folder / "student.pt")
+    student.class_names = ("\x1b[2Jdark", "\x1b[2Jbright")
+    student.save(tmp_path / "student.pt")
+    assert main(["predict", str(tmp_path / "student.pt"), str(folder / "three.npy")]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out and "class '\\x1b[2J" in out
+
+
+def test_a_tables_student_answers_about_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = np.linspace(0, 1, 40)[:, None]
+    forest = train_forest(rows, (rows[:, 0] > 0.5).astype(np.int64), num_classes=2, trees=5, seed=0)
+    forest.save(tmp_path / "student.npz")
+    (tmp_path / "new.csv").write_text("age,dose,outcome\n1,0.1,\n2,0.9,ill\n", encoding="utf-8")
+    command = ["predict", str(tmp_path / "student.npz"), str(tmp_path / "new.csv")]
+    assert main(command) == 2
+    assert "study.toml" in capsys.readouterr().err
+    table = '[data]\ndataset = "table"\n[data.table]\nlabel = "outcome"\nclasses = ["well", "ill"]\n'
+    study = tmp_path / "study.toml"
+    study.write_text(table + 'columns = {dose = "number"}\n', encoding="utf-8")
+    assert main(command) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert "new.csv[0]: class well, probability" in first and "new.csv[1]: class ill" in second
+    assert main([*command, "--format", "json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["row"], each["class"], each["name"]) for each in found] == [(0, 0, "well"), (1, 1, "ill")]
+    study.write_text(table + 'columns = {dose = "number", age = "number"}\n', encoding="utf-8")
+    assert main(command) == 2
+    assert "not that of student.npz" in capsys.readouterr().err
+
+
+def test_reproduce_is_wired_and_names_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tuple(_REPRODUCTIONS) == reproduction.REPRODUCTIONS
+    assert main(["reproduce", "pate", "--out", str(tmp_path)]) == 2
+    assert "pate++-fashion-mnist" in capsys.readouterr().err
+    seen: list[reproduction.Reproduction] = []
+
+    def record(name: str, plan: reproduction.Reproduction, *, on_progress: object) -> list[str]:
+        seen.append(plan)
+        return ["a line"]
+
+    monkeypatch.setattr(reproduction, "reproduce", record)
+    monkeypatch.setattr("pate_fed.reproduce.cores", lambda: 4)
+    command = ["reproduce", "pate++-fashion-mnist", "--paper", "--seeds", "2", "--tables", "1", "3"]
+    assert main([*command, "--out", str(tmp_path), "--data-dir", "here"]) == 0
+    assert seen == [
+        reproduction.Reproduction(
+            data_dir=Path("here"), out_dir=tmp_path, paper=True, seeds=2, tables=(1, 3), workers=4
+        )
+    ]
+    assert "a line" in capsys.readouterr().out
+    assert main([*command, "--quick"]) == 2

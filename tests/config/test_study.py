@@ -1,0 +1,165 @@
+"""study.toml and the command line: what is read is what was written, and every mistake is named."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pate_fed.config.study import (
+    OPTIONS,
+    Aggregation,
+    Parties,
+    Privacy,
+    Queries,
+    Study,
+    load_study,
+    study_from_dict,
+)
+from pate_fed.errors import InputError
+from pate_fed.simulation import main
+
+names = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=100).filter(str.isprintable)
+
+
+@given(
+    name=names,
+    seed=st.none() | st.integers(0, 2**63 - 1),
+    clients=st.integers(1, 5000),
+    epsilon=st.none() | st.floats(1e-6, 1e6),
+    delta=st.floats(1e-12, 0.5),
+    alpha=st.floats(0.01, 100),
+)
+def test_a_resolved_study_survives_toml(
+    name: str, seed: int | None, clients: int, epsilon: float | None, delta: float, alpha: float
+) -> None:
+    study = Study(
+        name=name,
+        seed=seed,
+        parties=Parties(num_clients=clients, partition=f"dirichlet:{alpha}"),
+        privacy=Privacy(epsilon=epsilon, delta=delta),
+    ).resolve()
+    assert study_from_dict(tomllib.loads(study.to_toml())) == study
+
+
+def test_noise_and_threshold_grow_with_the_number_of_teachers() -> None:
+    study = Study(parties=Parties(num_clients=25, teachers_per_client=10)).resolve()
+    ours = study.aggregation
+    assert (ours.threshold, ours.sigma1, ours.sigma2) == (200, 150, 40)
+    assert Study(aggregation=Aggregation(sigma2=7.0)).resolve().aggregation.sigma2 == 7.0
+
+
+def test_seeds_differ_between_uses_and_studies() -> None:
+    study = Study()
+    seeds = {study.seed_for("teacher", party, k) for party in range(50) for k in range(3)}
+    assert len(seeds) == 150
+    assert study.seed_for("a") != replace(study, seed=1).seed_for("a")
+    assert Study().seed_for("a") == Study(seed=0).seed_for("a")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"partis": {}}, ["partis", "parties"]),
+        ({"parties": {"num_clint": 3}}, ["num_clint", "num_clients"]),
+        ({"parties": {"num_clients": 0}}, ["--num-clients", "0", "at least 1"]),
+        ({"parties": {"num_clients": -3}}, ["--num-clients", "-3"]),
+        ({"parties": {"num_clients": True}}, ["--num-clients", "whole number"]),
+        ({"parties": {"num_clients": 2.5}}, ["--num-clients", "2.5"]),
+        ({"parties": {"partition": "dirichlet:0"}}, ["--partition", "dirichlet:0.5"]),
+        ({"parties": {"partition": "iid:3"}}, ["--partition", "iid:3"]),
+        ({"parties": {"quorum": 0}}, ["--quorum"]),
+        ({"parties": 3}, ["[parties]"]),
+        ({"data": {"dataset": "glyf"}}, ["--dataset", "did you mean glyph"]),
+        ({"data": {"glyph": {"classes": 1}}}, ["data.glyph", "classes"]),
+        ({"data": {"glyph": {"klasses": 10}}}, ["klasses", "classes"]),
+        ({"teacher": {"name": "small-cn"}}, ["small-cn", "small-cnn"]),
+        ({"student": {"epochs": 0}}, ["epochs"]),
+        ({"aggregation": {"sigma1": 0.0}}, ["--sigma1", "1e-6 to 1e9"]),
+        ({"aggregation": {"sigma2": float("nan")}}, ["--sigma2", "nan"]),
+        ({"aggregation": {"sigma2": float("inf")}}, ["--sigma2", "inf"]),
+        ({"aggregation": {"threshold": float("inf")}}, ["--threshold"]),
+        ({"privacy": {"delta": 0.0}}, ["--delta", "above 0"]),
+        ({"privacy": {"delta": 1.0}}, ["--delta", "below 1"]),
+        ({"privacy": {"epsilon": -1}}, ["--epsilon", "-1"]),
+        ({"privacy": {"unit": "patient"}}, ["privacy.unit", "record"]),
+        ({"queries": {"labels": 0}}, ["--labels"]),
+        ({"study": {"seed": -1}}, ["--seed"]),
+        ({"study": {"name": "a\nb"}}, ["study.name"]),
+        ({"engine": {"backend": "rai"}}, ["--backend", "did you mean ray"]),
+        ({"engine": {"gpus_per_client": 1.5}}, ["--gpus-per-client"]),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_mistakes_are_named(values: dict[str, object], words: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        study_from_dict(values)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_every_option_sets_an_existing_key() -> None:
+    study = Study()
+    for option in OPTIONS:
+        section, key = option.key.split(".")
+        assert hasattr(study if section == "study" else getattr(study, section), key), option.key
+
+
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.toml.*No such file"):
+        load_study(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("[parties\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"bad\.toml: not valid TOML"):
+        load_study(tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--num-clients", "zero"], ["--num-clients zero", "whole number"]),
+        (["--num-clients", "0"], ["--num-clients", "at least 1"]),
+        (["--sigma2", "many"], ["--sigma2 many", "a number"]),
+        (["--config", "no-such.toml"], ["no-such.toml"]),
+        (["--dataset", "mnits"], ["mnist"]),
+        (["--student", "gann"], ["--student (student.name", "did you mean gan"]),
+        (["--student-epochs", "0"], ["--student-epochs", "at least 1"]),
+        (["--num-client", "3"], ["--num-client: no such option", "did you mean --num-clients"]),
+        (["--labels"], ["--labels", "expected one argument"]),
+    ],
+)
+def test_the_command_line_ends_with_code_2(
+    arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1].startswith("FAILED  ε=0")
+    assert "Traceback" not in err
+    for word in words:
+        assert word in err
+
+
+def test_a_used_run_directory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "metrics.json").write_text("{}", encoding="utf-8")
+    assert main(["--run-dir", str(tmp_path)]) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
+
+
+def test_a_file_as_run_directory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert main(["--run-dir", str(tmp_path / "file")]) == 2
+    assert "a file of that name" in capsys.readouterr().err
+
+
+def test_queries_must_be_positive() -> None:
+    with pytest.raises(InputError):
+        Queries(max_queries=0)
+
+
+def test_a_study_from_an_editor_that_marks_its_text_is_read(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_bytes(b"\xef\xbb\xbf[parties]\r\nnum_clients = 7\r\n")
+    assert load_study(tmp_path / "study.toml") == {"parties": {"num_clients": 7}}

@@ -1,0 +1,266 @@
+"""What a release costs: sensitivities by brute force, divergences by exact sums, counts and words."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import FrozenInstanceError, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError
+from pate_fed.privacy import (
+    PLAIN,
+    SECURE_SUM,
+    ConfidentGNMax,
+    GNMax,
+    LNMax,
+    PrivacyEvent,
+    Protection,
+    Sight,
+    hospital_noise,
+    total_cost,
+)
+from pate_fed.privacy.mechanisms.events import Cost
+
+REST: dict[str, Any] = {"num_teachers": 12, "num_classes": 3}
+CONFIDENT = ConfidentGNMax(**REST, threshold=8, sigma1=5.0, sigma2=3.0)
+
+
+def event(mechanism: Any = CONFIDENT, asked: int = 10, answered: int = 4, **changes: Any) -> PrivacyEvent:
+    given: dict[str, Any] = {"protection": Protection(), "noise": "test", "private": False, **changes}
+    return PrivacyEvent(mechanism=mechanism, asked=asked, answered=answered, **given)
+
+
+def histograms(votes: int, classes: int) -> list[tuple[int, ...]]:
+    return [t for t in itertools.product(range(votes + 1), repeat=classes) if sum(t) == votes]
+
+
+@pytest.mark.parametrize("moved", [1, 2, 3])
+def test_sensitivity_of_moved_votes_is_the_largest_over_all_neighbours(moved: int) -> None:
+    protection = Protection(unit="hospital", votes_moved=moved)
+    rest = histograms(4, 3)
+    own = histograms(moved, 3)
+    _largest(protection, [(_add(r, a), _add(r, b)) for r in rest for a in own for b in own])
+
+
+@pytest.mark.parametrize("moved", [1, 2, 3])
+def test_sensitivity_of_votes_that_vanish_is_the_largest_over_all_neighbours(moved: int) -> None:
+    protection = Protection(unit="hospital", adjacency="add-or-remove-one", votes_moved=moved)
+    rest = histograms(4, 3)
+    _largest(protection, [(r, _add(r, a)) for r in rest for a in histograms(moved, 3)])
+
+
+def _add(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip(first, second, strict=True))
+
+
+def _largest(protection: Protection, pairs: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> None:
+    first, second = np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs])
+    move = np.abs(first - second)
+    assert protection.l1 == move.sum(axis=1).max()
+    assert protection.l2_squared == (move**2).sum(axis=1).max()
+    assert protection.top == np.abs(first.max(axis=1) - second.max(axis=1)).max()
+
+
+def test_a_record_added_or_removed_changes_a_teacher_that_goes_on_voting() -> None:
+    kinds = [Protection(adjacency=adjacency) for adjacency in ("replace-one", "add-or-remove-one")]
+    assert {(kind.l1, kind.l2_squared, kind.top) for kind in kinds} == {(2, 2, 1)}
+
+
+@pytest.mark.parametrize("order", [1.5, 2.0, 10.0, 40.0])
+@pytest.mark.parametrize("sigma", [0.7, 1.0, 3.0])
+@pytest.mark.parametrize("moved", [1, 2])
+def test_noisy_totals_diverge_by_no_more_than_they_cost(order: float, sigma: float, moved: int) -> None:
+    law = _gaussian(sigma)
+    # One class loses the votes, another gains them.
+    exact = 2 * _divergence(law, moved, order)
+    cost = GNMax(**REST, sigma=sigma).cost_asked(Protection(votes_moved=moved))
+    assert exact <= cost.rdp_float(order) * (1 + 1e-9)
+    # The bound is met up to what a discrete Gaussian falls short of a continuous one.
+    assert exact >= cost.rdp_float(order) * 0.8
+
+
+@pytest.mark.parametrize("order", [1.5, 2.0, 10.0])
+def test_threshold_check_diverges_by_no_more_than_it_costs(order: float) -> None:
+    law = _gaussian(CONFIDENT.sigma1)
+    exact = _divergence(law, 1, order)
+    bound = CONFIDENT.cost_asked(Protection()).rdp_float(order)
+    assert 0.9 * bound <= exact <= bound * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("order", [1.5, 2.0, 10.0, 200.0])
+@pytest.mark.parametrize("scale", [0.5, 2.0, 20.0])
+def test_laplace_totals_diverge_by_no_more_than_they_cost(order: float, scale: float) -> None:
+    exact = 2 * _divergence(_normal(-np.abs(np.arange(-900.0, 901.0)) / scale), 1, order)
+    bound = LNMax(**REST, scale=scale).cost_asked(Protection()).rdp_float(order)
+    assert 0.2 * bound <= exact <= bound * (1 + 1e-9)
+
+
+def _gaussian(sigma: float) -> NDArray[np.float64]:
+    """ln Pr[x] of the discrete Gaussian, x = -400..400."""
+    return _normal(-0.5 * (np.arange(-400.0, 401.0) / sigma) ** 2)
+
+
+def _normal(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(logs - np.log(np.exp(logs).sum()))
+
+
+def _divergence(law: NDArray[np.float64], shift: int, order: float) -> float:
+    """Rényi divergence of a law, given as logarithms, from itself moved by `shift`."""
+    logs = order * law[shift:] + (1 - order) * law[:-shift]
+    peak = logs.max()
+    return float((peak + np.log(np.exp(logs - peak).sum())) / (order - 1))
+
+
+def test_rho_of_the_papers_formula() -> None:
+    # PATE++ Proposition 2: asked / (2 σ1²) + answered / σ2².
+    assert event(asked=640, answered=283).cost().rho == Fraction(640, 50) + Fraction(283, 9)
+    moved = event(asked=640, answered=283, protection=Protection(votes_moved=5)).cost()
+    assert moved.rho == 25 * (Fraction(640, 50) + Fraction(283, 9))
+
+
+def test_laplace_is_pure() -> None:
+    cost = event(LNMax(**REST, scale=20), asked=7, answered=7).cost()
+    assert cost == Cost(pure=((Fraction(1, 10), 7),))
+    assert cost.rdp(Fraction(2)) == 7 * Fraction(1, 100)
+    assert cost.rdp(Fraction(1000)) == 7 * Fraction(1, 10)
+
+
+@settings(deadline=None, derandomize=True)
+@given(
+    st.lists(
+        st.tuples(st.floats(0.1, 1e3), st.floats(0.1, 1e3), st.integers(0, 50), st.integers(0, 50)),
+        max_size=6,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_total_does_not_depend_on_the_order_of_its_parts(parts: list[Any], dice: Any) -> None:
+    events = []
+    for sigma1, sigma2, asked, answered in parts:
+        mechanism = replace(CONFIDENT, sigma1=sigma1, sigma2=sigma2)
+        events.append(event(mechanism, asked=asked, answered=min(asked, answered)))
+        events.append(event(LNMax(**REST, scale=sigma1), asked=asked, answered=asked))
+    total = total_cost(events)
+    dice.shuffle(events)
+    assert total_cost(events) == total
+    assert total.rdp(Fraction(3)) == sum((e.cost().rdp(Fraction(3)) for e in events), Fraction(0))
+    assert total.rdp_float(3.0) == pytest.approx(float(total.rdp(Fraction(3))), rel=1e-9, abs=1e-300)
+
+
+def test_a_flat_part_is_known_up_to_its_order() -> None:
+    both = Cost(Fraction(1, 10)) + Cost(flat=Fraction(1, 2), most_order=Fraction(20))
+    both += Cost(flat=Fraction(1, 4), most_order=Fraction(8))
+    assert (both.flat, both.most_order) == (Fraction(3, 4), Fraction(8))
+    assert both.rdp(Fraction(8)) == Fraction(8, 10) + Fraction(3, 4)
+    assert (both * 2).rdp(Fraction(8)) == 2 * both.rdp(Fraction(8))
+    assert both * 0 == Cost()
+    assert both.rdp_float(8.5) == math.inf
+    with pytest.raises(InputError, match="known up to 8"):
+        both.rdp(Fraction(17, 2))
+
+
+def test_coordinator_without_noise_has_no_bound() -> None:
+    for sight in (PLAIN, SECURE_SUM):
+        assert event(coordinator=sight).coordinator_cost() is None
+    assert PLAIN.words() == "every hospital's votes"
+    assert "exact totals" in SECURE_SUM.words()
+
+
+def test_coordinator_with_hospital_noise_pays_for_every_asked_query() -> None:
+    sight = hospital_noise(sigma_party=8.0, survivors=27, colluders=2)
+    cost = event(coordinator=sight, asked=100, answered=3).coordinator_cost()
+    assert cost is not None
+    # s² = 64 · 25 = 40²: a/s² a query, answered or not; the slack for sums is far below it.
+    assert float(cost.rho) == pytest.approx(100 / 1600, rel=1e-12)
+    assert cost.rho > Fraction(100, 1600)
+    more = event(coordinator=replace(sight, colluders=26), asked=100, answered=3).coordinator_cost()
+    assert more is not None and float(more.rho) == pytest.approx(100 / 64, rel=1e-12)
+
+
+@pytest.mark.parametrize("parties", [1, 2, 5, 40])
+@pytest.mark.parametrize("order", [2.0, 8.0])
+def test_sums_of_hospital_noise_diverge_by_no_more_than_they_cost(parties: int, order: float) -> None:
+    sigma = math.sqrt(2)
+    law = one = np.exp(_gaussian(sigma)[360:441])
+    for _ in range(parties - 1):
+        law = np.convolve(law, one)
+    exact = 2 * _divergence(np.log(law[law > 1e-280]), 1, order)
+    sight = hospital_noise(sigma_party=sigma * (1 + 1e-15), survivors=parties)
+    cost = sight.cost(1, Protection(), num_classes=3)
+    assert cost is not None and exact <= cost.rdp_float(order) * (1 + 1e-6)
+
+
+def test_slack_of_sums_is_the_notes() -> None:
+    # notes: n=5000, s_i²=2: 3e-8 a class.
+    sight = hospital_noise(sigma_party=math.sqrt(2.0000001), survivors=5000)
+    cost = sight.cost(1, Protection(), num_classes=4)
+    assert cost is not None and sight.variance is not None
+    slack = float(cost.rho - 1 / sight.variance)
+    direct = 10 * math.fsum(math.exp(-4 * math.pi**2 * k / (k + 1)) for k in range(1, 5000))
+    assert direct == pytest.approx(2.7e-8, rel=0.1)
+    assert direct <= slack <= direct * 1.01
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"unit": "patient"},
+        {"adjacency": "both"},
+        {"votes_moved": 0},
+        {"votes_moved": -1},
+        {"votes_moved": 1.5},
+        {"votes_moved": True},
+        {"votes_moved": 10**10},
+    ],
+)
+def test_bad_protection_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(change))):
+        Protection(**change)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"kind": "blind"},
+        {"kind": "plain", "survivors": 3},
+        {"kind": "secure-sum", "colluders": 1},
+        {"kind": "hospital-noise"},
+        {"kind": "hospital-noise", "sigma_party": 1.0, "survivors": 5},
+        {"kind": "hospital-noise", "sigma_party": math.inf, "survivors": 5},
+        {"kind": "hospital-noise", "sigma_party": math.nan, "survivors": 5},
+        {"kind": "hospital-noise", "sigma_party": 4.0},
+        {"kind": "hospital-noise", "sigma_party": 4.0, "survivors": 0},
+        {"kind": "hospital-noise", "sigma_party": 4.0, "survivors": 5, "colluders": 5},
+        {"kind": "hospital-noise", "sigma_party": 4.0, "survivors": 5, "colluders": -1},
+    ],
+)
+def test_bad_sight_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        Sight(**values)
+
+
+def test_bad_counts_are_refused() -> None:
+    for change in ({"asked": -1}, {"answered": -1}, {"answered": 11}, {"asked": 1.5}):
+        with pytest.raises(InputError):
+            event(**change)  # type: ignore[arg-type]
+
+
+def test_values_are_frozen() -> None:
+    for value, name in ((event(), "asked"), (Protection(), "unit"), (PLAIN, "kind"), (CONFIDENT, "sigma2")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(value, name, 1)
+
+
+def test_words_name_unit_and_adjacency() -> None:
+    assert Protection().words() == "one record replaced (one vote of a query moves)"
+    hospital = Protection(unit="hospital", adjacency="add-or-remove-one", votes_moved=4)
+    assert hospital.words() == "one hospital added or removed (up to 4 votes of a query appear or disappear)"
+    one = Protection(unit="hospital", adjacency="add-or-remove-one")
+    assert one.words() == "one hospital added or removed (one vote of a query appears or disappears)"

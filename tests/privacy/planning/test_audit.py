@@ -1,0 +1,162 @@
+"""The empirical audit: a mechanism that is broken on purpose is caught, the right one passes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pate_fed.errors import InputError
+from pate_fed.privacy import (
+    ConfidentGNMax,
+    GNMax,
+    LNMax,
+    Protection,
+    SeededNoise,
+    SystemNoise,
+    epsilon_of,
+)
+from pate_fed.privacy.planning.audit import AuditResult, _lower_bound, audit, audit_all, clopper_pearson
+
+SIZE = {"num_teachers": 10, "num_classes": 3}
+RIGHT = ConfidentGNMax(**SIZE, threshold=-1000, sigma1=100.0, sigma2=3.0)
+HALVED = ConfidentGNMax(**SIZE, threshold=-1000, sigma1=100.0, sigma2=1.5)
+TIE, MOVED = [5, 5, 0], [6, 4, 0]
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_every_mechanism_passes(seed: int) -> None:
+    results = audit_all(SeededNoise(seed), trials=10_000)
+    assert len(results) == 7
+    for result in results:
+        assert result.passed, result.line()
+        # The audit is no formality: it does see something.
+        assert result.lower_bound > 0.1 * result.epsilon, result.line()
+
+
+@pytest.mark.parametrize("seed", [3])
+def test_halved_noise_is_caught_at_every_tie(seed: int) -> None:
+    for result in audit_all(SeededNoise(seed), trials=10_000, shrink=0.5):
+        # A clear winner hides the fault: which is why the ties are looked at.
+        assert result.passed == ("clear winner" in result.name), result.line()
+        assert ("FAULT" in result.line()) != result.passed
+
+
+def test_the_noise_that_protects_passes_and_its_half_is_caught() -> None:
+    kept = {"queries": 4, "trials": 2_000}
+    right = audit(GNMax(**SIZE, sigma=3.0), TIE, MOVED, noise=SystemNoise(), **kept)
+    broken = audit(
+        GNMax(**SIZE, sigma=1.2), TIE, MOVED, noise=SystemNoise(), claimed=GNMax(**SIZE, sigma=3.0), **kept
+    )
+    assert right.passed and not broken.passed
+
+
+def test_a_mechanism_without_noise_is_caught() -> None:
+    still = LNMax(**SIZE, scale=1e-6)
+    result = audit(still, [6, 4, 0], [5, 5, 0], noise=SeededNoise(0), claimed=LNMax(**SIZE, scale=5.0))
+    assert not result.passed and result.lower_bound > 3
+
+
+def test_a_wrong_sensitivity_is_caught() -> None:
+    """Four votes move, one is charged."""
+    four = Protection(votes_moved=4)
+    result = audit(RIGHT, [7, 3, 0], [3, 7, 0], noise=SeededNoise(7), protection=four)
+    assert result.passed
+    charged_one = AuditResult(
+        name="one vote charged",
+        epsilon=audit(RIGHT, TIE, MOVED, noise=SeededNoise(7), trials=100).epsilon,
+        delta=result.delta,
+        lower_bound=result.lower_bound,
+        confidence=result.confidence,
+        trials=result.trials,
+        queries=result.queries,
+    )
+    assert not charged_one.passed
+
+
+def test_the_bound_is_a_lower_bound_for_a_law_that_is_known() -> None:
+    """One bit: Pr[answered] is known exactly on both sides, so ε is too."""
+    check = ConfidentGNMax(**SIZE, threshold=5, sigma1=2.0, sigma2=100.0)
+    x = np.arange(-60, 61)
+    mass = np.exp(-(x**2) / 8)
+    mass /= mass.sum()
+    here, there = mass[x >= 0].sum(), mass[x >= -1].sum()
+    delta = 0.01
+    exact = max(
+        math.log((a - delta) / b)
+        for a, b in ((here, there), (there, here), (1 - here, 1 - there), (1 - there, 1 - here))
+    )
+    bounds = [
+        audit(
+            check, [5, 3, 2], [6, 2, 2], noise=SeededNoise(seed), queries=1, delta=delta, bit_only=True
+        ).lower_bound
+        for seed in range(10)
+    ]
+    assert max(bounds) <= exact
+    assert np.mean(bounds) > 0.6 * exact
+
+
+def test_the_ledger_s_epsilon_is_what_is_compared() -> None:
+    result = audit(RIGHT, TIE, MOVED, noise=SeededNoise(1), queries=3, trials=100, delta=1e-3)
+    asked = RIGHT.cost_asked(Protection()) + RIGHT.cost_answered(Protection())
+    assert result.epsilon == epsilon_of(asked * 3, 1e-3)
+    assert (result.queries, result.trials, result.delta) == (3, 100, 1e-3)
+
+
+def test_both_shares_are_bounded_not_estimated() -> None:
+    outcomes = np.eye(2, dtype=np.int64)
+    here = outcomes[(np.arange(2000) % 10 >= 6).astype(int)]  # 60 % of each half
+    there = outcomes[(np.arange(2000) % 10 >= 2).astype(int)]  # 20 %
+    low, _ = clopper_pearson(600, 1000, miss=0.005)
+    _, high = clopper_pearson(200, 1000, miss=0.005)
+    assert _lower_bound(here, there, 0.01, 0.005) == pytest.approx(math.log((low - 0.01) / high))
+    assert _lower_bound(there, here, 0.01, 0.005) == _lower_bound(here, there, 0.01, 0.005)
+    assert _lower_bound(here, here, 0.01, 0.005) == 0.0
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 10), (10, 10), (3, 50), (500, 1000)])
+def test_clopper_pearson_is_scipy_s(hits: int, trials: int) -> None:
+    low, high = clopper_pearson(hits, trials, miss=0.005)
+    expected = stats.binomtest(hits, trials).proportion_ci(confidence_level=0.99, method="exact")
+    assert (low, high) == pytest.approx((expected.low, expected.high))
+
+
+@pytest.mark.parametrize(
+    ("neighbour", "protection"),
+    [
+        (TIE, Protection()),
+        ([7, 3, 0], Protection()),
+        ([6, 5, 0], Protection()),
+        ([4, 4, 2], Protection()),
+        ([7, 5, 0], Protection(unit="hospital", adjacency="add-or-remove-one")),
+        ([5, 5], Protection()),
+        ([TIE, MOVED], Protection()),
+    ],
+)
+def test_votes_that_are_no_neighbours_are_refused(neighbour: object, protection: Protection) -> None:
+    with pytest.raises(InputError):
+        audit(RIGHT, TIE, neighbour, noise=SeededNoise(0), protection=protection, trials=100)  # type: ignore[arg-type]
+
+
+def test_votes_may_vanish_where_the_unit_says_so() -> None:
+    gone = Protection(unit="hospital", adjacency="add-or-remove-one")
+    assert audit(RIGHT, TIE, [5, 4, 0], noise=SeededNoise(0), protection=gone, trials=1000).passed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"queries": 0}, {"trials": 10}, {"delta": 0.0}, {"confidence": 1.0}, {"confidence": math.nan}],
+)
+def test_bad_parameters_are_refused(change: dict[str, float]) -> None:
+    with pytest.raises(InputError):
+        audit(RIGHT, TIE, MOVED, noise=SeededNoise(0), **change)  # type: ignore[arg-type]
+
+
+def test_other_bad_parameters_are_refused() -> None:
+    with pytest.raises(InputError, match="shrink"):
+        audit_all(SeededNoise(0), shrink=0.0)
+    with pytest.raises(InputError, match="hits"):
+        clopper_pearson(3, 2, miss=0.01)
+    assert not audit(HALVED, TIE, MOVED, noise=SeededNoise(9), claimed=RIGHT).passed

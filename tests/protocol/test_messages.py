@@ -1,0 +1,165 @@
+"""Messages survive the wire, and nothing malformed gets past it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pate_fed.errors import IntegrityError
+from pate_fed.protocol.messages import (
+    EndRequest,
+    Refusal,
+    RefusalReply,
+    TeachReply,
+    TeachRequest,
+    Terms,
+    VoteReply,
+    VoteRequest,
+    check_votes,
+    parse_reply,
+)
+
+TERMS = Terms(
+    study="s",
+    num_classes=10,
+    image_shape=(28, 28, 1),
+    pool_size=100,
+    pool_digest="ab" * 32,
+    num_clients=5,
+    teachers_per_client=1,
+    least_clients=4,
+    aggregator="confident-gnmax",
+    threshold=4.0,
+    sigma1=3.0,
+    sigma2=0.8,
+    labels=10,
+    max_queries=50,
+    epsilon=None,
+    delta=1e-5,
+    unit="record",
+    adjacency="replace-one",
+    sanitise=False,
+    teacher={"name": "small-cnn"},
+)
+
+
+@pytest.mark.parametrize("summary", ["\x1b[2J all is well", "two\nSUCCESS  ε=0", "a" * 301])
+def test_what_a_coordinator_says_at_the_end_cannot_steer_a_terminal(summary: str) -> None:
+    fair = EndRequest(status="success", exit_code=0, summary="ε=1.000 δ=1e-05 labels=3")
+    assert EndRequest.from_record(fair.to_record()) == fair
+    with pytest.raises(IntegrityError, match="printable"):
+        EndRequest.from_record({**fair.to_record(), "summary": summary})
+
+
+def _request(**changes: object) -> VoteRequest:
+    values = {"terms_digest": TERMS.digest, "batch": 0, "purpose": "release", "index": np.arange(5)}
+    return VoteRequest(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_terms_survive_and_any_change_shows_in_their_digest() -> None:
+    assert Terms.from_json(TERMS.to_json()) == TERMS
+    for change in (
+        {"sigma1": 3.5},
+        {"pool_digest": "cd" * 32},
+        {"epsilon": 1.0},
+        {"delta": 1e-6},
+        {"study": "t"},
+    ):
+        assert replace(TERMS, **change).digest != TERMS.digest
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "null", '{"study": 1}', TERMS.to_json()[:-1] + ',"extra":1}']
+)
+def test_malformed_terms_are_refused(text: str) -> None:
+    with pytest.raises(IntegrityError):
+        Terms.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        TeachReply(party="a", terms_digest="d", num_teachers=2),
+        VoteReply(party="a", batch_digest="d", votes=np.eye(3, dtype=np.int64)),
+        RefusalReply(party="a", code=Refusal.POOL.name),
+    ],
+)
+def test_replies_survive(message: TeachReply | VoteReply | RefusalReply) -> None:
+    got = parse_reply(message.to_record())
+    assert got.to_record().keys() == message.to_record().keys()
+    for name, value in message.to_record().items():
+        np.testing.assert_array_equal(got.to_record()[name], value)
+
+
+def test_fields_missing_unknown_or_of_the_wrong_type_are_refused() -> None:
+    good = TeachReply(party="a", terms_digest="d", num_teachers=2).to_record()
+    for bad in (
+        {**good, "weights": np.zeros(3)},
+        {name: value for name, value in good.items() if name != "party"},
+        {**good, "num_teachers": 2.0},
+        {**good, "num_teachers": True},
+        {**good, "party": 3},
+        {**good, "kind": "gradients"},
+        {},
+    ):
+        with pytest.raises(IntegrityError):
+            parse_reply(bad)
+    votes = VoteReply(party="a", batch_digest="d", votes=np.eye(2, dtype=np.int64)).to_record()
+    with pytest.raises(IntegrityError):
+        parse_reply({**votes, "votes": np.eye(2)})
+
+
+def test_a_request_survives() -> None:
+    request = _request()
+    assert VoteRequest.from_record(request.to_record()).digest == request.digest
+    assert TeachRequest.from_record(TeachRequest(terms="t").to_record()) == TeachRequest(terms="t")
+
+
+def test_batches_have_different_digests() -> None:
+    changes = [
+        {},
+        {"batch": 1},
+        {"purpose": "evaluation"},
+        {"index": np.arange(6)},
+        {"index": np.arange(5)[::-1]},
+    ]
+    assert len({_request(**change).digest for change in changes}) == len(changes)
+
+
+def test_an_unknown_refusal_is_a_fault() -> None:
+    assert RefusalReply(party="a", code="my patient is Ann").refusal is Refusal.FAULT
+
+
+def test_votes_are_hidden_in_a_repr() -> None:
+    assert "31" not in repr(VoteReply(party="a", batch_digest="d", votes=np.full((2, 2), 31)))
+
+
+@given(
+    teachers=st.integers(1, 9),
+    rows=st.lists(st.integers(0, 3), min_size=1, max_size=20),
+)
+def test_honest_votes_pass(teachers: int, rows: list[int]) -> None:
+    votes = np.zeros((len(rows), 4), dtype=np.int64)
+    votes[np.arange(len(rows)), rows] = teachers
+    check_votes(votes, queries=len(rows), classes=4, num_teachers=teachers)
+
+
+@pytest.mark.parametrize(
+    ("votes", "word"),
+    [
+        (np.array([[1.0, 0.0]]), "int64"),
+        (np.array([[1, 0, 0]]), "shape"),
+        (np.array([[1, 0], [1, 0]]), "shape"),
+        (np.array([[2, -1]]), "negative"),
+        (np.array([[2, 0]]), "does not sum"),
+        (np.array([[0, 0]]), "does not sum"),
+        (np.array([[2**62, 2**62]]), "does not sum"),
+    ],
+)
+def test_dishonest_votes_are_refused(votes: np.ndarray, word: str) -> None:
+    with pytest.raises(IntegrityError, match=word):
+        check_votes(votes, queries=1, classes=2, num_teachers=1)
