@@ -13,7 +13,7 @@ from typing import TypeVar
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from clients.base import House
+from clients.base import BaseHospital
 from clients.hospital import Hospital
 from clients.label_hospital import LabelHospital
 from clients.label_site import read_label_site
@@ -36,7 +36,7 @@ __all__ = ["app", "note_sent", "refuse_bundle"]
 
 app = ClientApp()
 
-H = TypeVar("H", bound=House)
+H = TypeVar("H", bound=BaseHospital)
 
 _NOBODY = "unknown"  # the party's own name is in its settings, which could not be read
 

@@ -6,10 +6,10 @@ from clients.journal import Journal
 from pate_fed.errors import InputError
 from pate_fed.protocol.messages import Refusal, RefusalReply
 
-__all__ = ["House"]
+__all__ = ["BaseHospital"]
 
 
-class House:
+class BaseHospital:
     """One hospital's side of a study; whatever goes out is made in a class that extends it."""
 
     def __init__(self, party: str, journal: Journal) -> None:

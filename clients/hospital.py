@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import House
+from clients.base import BaseHospital
 from clients.journal import Journal
 from clients.masked import SUM_FOLDER, MaskedStep, enrol, is_sound, refusal_for
 from clients.site import Site
@@ -41,7 +41,7 @@ __all__ = ["Hospital"]
 DAY_S = 86_400.0
 
 
-class Hospital(House):
+class Hospital(BaseHospital):
     """Answers the coordinator's two requests from what lies in the site's state directory.
 
     A new process may serve every message, so nothing is kept in memory between them: agreed terms, teachers

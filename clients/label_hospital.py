@@ -12,7 +12,7 @@ import io
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import House
+from clients.base import BaseHospital
 from clients.journal import Journal
 from clients.label_site import LabelSite, read_own_labels
 from clients.masked import SUM_FOLDER, MaskedStep, enrol, refusal_for
@@ -41,7 +41,7 @@ TERMS, RESPONSE, CLUSTERS = "terms.json", "response.npy", "clusters.npy"
 _NONE: Ints = np.empty(0, dtype=np.int64)
 
 
-class LabelHospital(House):
+class LabelHospital(BaseHospital):
     """Answers from what lies in the site's state directory; a new process may serve every message."""
 
     def __init__(self, site: LabelSite) -> None:

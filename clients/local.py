@@ -22,7 +22,7 @@ from clients.site import Site
 from pate_fed.config.study import Data, Parties, Study, load_study, study_from_dict
 from pate_fed.data import (
     Dataset,
-    Kind,
+    InputSpec,
     Rows,
     Schema,
     pool_digest,
@@ -227,7 +227,7 @@ def local_site(settings: LocalSettings) -> Site:
     return site.under(Terms.from_json(agreed.read_text(encoding="utf-8"))) if agreed.exists() else site
 
 
-def check_records(path: Path, kind: Kind, *, teachers: int) -> Rows:
+def check_records(path: Path, kind: InputSpec, *, teachers: int) -> Rows:
     """A hospital's records, read as a study of this kind will, and enough for so many teachers.
 
     Raises:
@@ -262,10 +262,10 @@ def _rehearsing(settings: LocalSettings) -> Site:
     )
 
 
-def kind_of(terms: Terms) -> Kind:
+def kind_of(terms: Terms) -> InputSpec:
     """What the records of a study with these terms are."""
     schema = None if terms.table is None else Schema.from_toml(terms.table)
-    return Kind(classes=terms.classes, schema=schema, shape=terms.image_shape)
+    return InputSpec(classes=terms.classes, schema=schema, shape=terms.image_shape)
 
 
 def study_of(terms: Terms) -> Study:

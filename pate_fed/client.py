@@ -30,7 +30,7 @@ from pate_fed.secure_sum.messages import Reply as SumMessage
 
 if TYPE_CHECKING:
     from pate_fed.flower.supernode import Exchange, SuperNode
-    from pate_fed.identity import Identity
+    from pate_fed.identity import HospitalIdentity
 
 __all__ = ["main"]
 
@@ -283,13 +283,13 @@ def _temporary_files_in(state: Path) -> Iterator[None]:
         tempfile.tempdir = before
 
 
-def _identity(arguments: argparse.Namespace) -> Identity | None:
+def _identity(arguments: argparse.Namespace) -> HospitalIdentity | None:
     """The hospital's identity, checked before anyone is connected to."""
     if arguments.tls_dir is None:
         return None
-    from pate_fed.identity import Identity
+    from pate_fed.identity import HospitalIdentity
 
-    found = Identity.open(Path(arguments.tls_dir))
+    found = HospitalIdentity.open(Path(arguments.tls_dir))
     for warning in found.check(arguments.hospital):
         print(f"warning: {warning}", file=sys.stderr)
     return found

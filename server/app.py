@@ -25,7 +25,7 @@ from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError, IntegrityError, PateFedError
-from pate_fed.privacy import Ledger, noise_from_seed, promised_coordinator_epsilon, promised_epsilon
+from pate_fed.privacy import Ledger, guaranteed_coordinator_epsilon, guaranteed_epsilon, noise_from_seed
 from pate_fed.protocol.cost import make_interactive, make_ledger_terms, make_mechanism
 from pate_fed.protocol.make_terms import check_against_data, make_terms
 from pate_fed.protocol.messages import EndRequest
@@ -47,12 +47,12 @@ from pate_fed.report import (
 )
 from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import round_up
-from server.coordinator import Course, Findings
+from server.coordinator import RunState, StudyRun
 from server.disk import in_words
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending
 from server.learning import CHECKPOINTS
-from server.release import Desk
+from server.release import LabelReleaser
 
 __all__ = ["Coordinator"]
 
@@ -92,7 +92,7 @@ class Coordinator:
         self._ledger_terms = make_ledger_terms(
             self._terms, noise=self._noise.kind, private=self._noise.private
         )
-        self._found = Findings()
+        self._found = RunState()
         self._privacy = self._before_the_ledger()
         self._names: Mapping[int, str] | None = None
         self._sum_identities: Mapping[str, bytes] | None = None
@@ -201,9 +201,9 @@ class Coordinator:
                 finally:
                     # What was spent comes first: no other figure and no full disk may hide it.
                     self._privacy = PrivacyFigures(
-                        student=ledger.promised(),
+                        student=ledger.guaranteed(),
                         spent=ledger.epsilon(),
-                        coordinator=ledger.promised_coordinator(),
+                        coordinator=ledger.guaranteed_coordinator(),
                     )
                     self._export_labels(ledger)
                     self._log.write(spending(ledger))
@@ -217,9 +217,9 @@ class Coordinator:
         if not (self._resume and ((self._run_dir / "ledger.sqlite").exists() or self._told_before())):
             return PrivacyFigures(student=0.0)
         return PrivacyFigures(
-            student=promised_epsilon(self._ledger_terms),
+            student=guaranteed_epsilon(self._ledger_terms),
             student_reason="the ledger was not opened; it says what was spent (pate-fed ledger show)",
-            coordinator=promised_coordinator_epsilon(self._ledger_terms),
+            coordinator=guaranteed_coordinator_epsilon(self._ledger_terms),
         )
 
     def _open_ledger(self) -> Ledger:
@@ -283,9 +283,9 @@ class Coordinator:
             except OSError as error:
                 print(f"warning: {path}: private, remove it by hand ({error.strerror})", file=sys.stderr)
 
-    def _course(self, ledger: Ledger) -> Course:
-        desk = Desk(self._terms, make_mechanism(self._terms), noise=self._noise, ledger=ledger)
-        course = Course(
+    def _course(self, ledger: Ledger) -> StudyRun:
+        desk = LabelReleaser(self._terms, make_mechanism(self._terms), noise=self._noise, ledger=ledger)
+        course = StudyRun(
             self._study,
             self._dataset,
             self._terms,
@@ -339,7 +339,7 @@ class Coordinator:
             rounds=study.queries.rounds or 1,
             strategy=study.queries.strategy,
             budget=terms.epsilon,
-            promised=promised_epsilon(self._ledger_terms),
+            promised=guaranteed_epsilon(self._ledger_terms),
             delta=terms.delta,
             unit=terms.unit,
             adjacency=terms.adjacency,

@@ -30,7 +30,7 @@ from pate_fed.report import (
     Evaluation,
     LeftOut,
     Progress,
-    Release,
+    ReleasedBatch,
     RunLog,
     Seconds,
     Taught,
@@ -44,20 +44,20 @@ from server.kept import KeptTotals
 from server.learning import Learner
 from server.masked import ROUNDS, MaskedRounds
 from server.masked_state import MaskedState
-from server.release import Desk
+from server.query_rounds import QueryRounds, StudentPredictions
+from server.release import LabelReleaser
 from server.returning import Returning
 from server.rounds import Member, collect_votes, teach
-from server.stages import Said, Stages
 
 if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
     from pate_fed.learning.teachers.forests import Forest
 
-__all__ = ["Course", "Findings"]
+__all__ = ["RunState", "StudyRun"]
 
 
 @dataclass(slots=True, repr=False)
-class Findings:
+class RunState:
     """What the course has found so far. Totals are private: they stay in this process.
 
     `checked` is what an interactive study's check looked at, batch by batch; private too.
@@ -81,7 +81,7 @@ class Findings:
         return np.concatenate(self.totals)[:asked] if self.totals else np.empty((0, 0), dtype=np.int64)
 
 
-class Course:
+class StudyRun:
     """One study over one Grid, from the first message to the trained student."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Course:
         study: Study,
         dataset: Dataset,
         terms: Terms,
-        desk: Desk,
+        desk: LabelReleaser,
         *,
         ledger: Ledger,
         log: RunLog,
@@ -112,7 +112,7 @@ class Course:
         self._returning: Returning | None = None
         self._next_batch = self._after_the_last()
         self._learner = Learner(study, dataset, log=log, progress=progress, stop=stop, path=student_path)
-        self._stages = Stages(
+        self._stages = QueryRounds(
             study.queries,
             ledger,
             folder,
@@ -219,10 +219,10 @@ class Course:
             self._log_release(begun.batch, asked=len(begun.index), answered=0)
         return begun.batch + 1
 
-    def _found_before(self) -> Findings:
+    def _found_before(self) -> RunState:
         """What was released before this process started, with its totals where they were kept."""
         index, _, label = self._ledger.released()
-        found = Findings(index=index, label=label, reinforced=self._stages.reinforced(), earlier=len(index))
+        found = RunState(index=index, label=label, reinforced=self._stages.reinforced(), earlier=len(index))
         entries = self._ledger.entries()
         kept = None if self._kept is None else self._kept.read([entry.batch_digest for entry in entries])
         if kept:
@@ -241,7 +241,7 @@ class Course:
 
     def _log_release(self, batch: int, *, asked: int, answered: int) -> None:
         epsilon = self._ledger.epsilon()
-        self._log.write(Release(batch=batch, asked=asked, answered=answered, epsilon=epsilon))
+        self._log.write(ReleasedBatch(batch=batch, asked=asked, answered=answered, epsilon=epsilon))
 
     def _batch_size(self) -> int:
         repeated = int(repeated_inputs(self._dataset)[: self._dataset.num_queries].sum())
@@ -358,7 +358,9 @@ class Course:
         found.accuracy = replace(found.accuracy, student=float(right.mean()) if known else None)
         found.student = student
 
-    def _learn_of_pool(self, number: int, index: NDArray[np.int64], label: NDArray[np.int64]) -> Said:
+    def _learn_of_pool(
+        self, number: int, index: NDArray[np.int64], label: NDArray[np.int64]
+    ) -> StudentPredictions:
         with self._timed("student"):
             return self._learner.of_pool(number, index, label)
 

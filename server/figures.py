@@ -27,7 +27,7 @@ from pate_fed.privacy import (
 )
 from pate_fed.protocol.cost import Mechanism
 from pate_fed.report import Spending
-from server.coordinator import Findings
+from server.coordinator import RunState
 
 __all__ = ["analysts_epsilon", "publishable_epsilon", "spending"]
 
@@ -35,7 +35,7 @@ _POINTS = 40
 
 
 def analysts_epsilon(
-    mechanism: Mechanism, found: Findings, protection: Protection, *, delta: float
+    mechanism: Mechanism, found: RunState, protection: Protection, *, delta: float
 ) -> float | None:
     """The data-dependent ε; it reveals something about the votes, so it is not for publication.
 
@@ -56,7 +56,7 @@ def analysts_epsilon(
 
 def publishable_epsilon(
     mechanism: Mechanism,
-    found: Findings,
+    found: RunState,
     settings: SanitiseSettings,
     noise: NoiseSource,
     protection: Protection,

@@ -17,7 +17,7 @@ from pate_fed.learning.settings import EpochRecord
 from pate_fed.protocol.make_terms import public_encoder
 from pate_fed.report import Epoch, Progress, RunLog, Samples
 from server.exchange import Stopped
-from server.stages import Said
+from server.query_rounds import StudentPredictions
 
 if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
@@ -62,7 +62,7 @@ class Learner:
             self._log.write(Samples(images=images))
         return student
 
-    def of_pool(self, number: int, index: Ints, label: Ints) -> Said:
+    def of_pool(self, number: int, index: Ints, label: Ints) -> StudentPredictions:
         """What a student for round `number` says of the public pool, and by what the round chooses.
 
         Raises:
@@ -82,7 +82,7 @@ class Learner:
                 num_classes=self._dataset.num_classes,
                 seed=study.seed_for("experts", number),
             )
-        return Said(probabilities=said, scores=scores)
+        return StudentPredictions(probabilities=said, scores=scores)
 
     def _forest(self, index: Ints, label: Ints, number: int | None) -> Forest:
         from pate_fed.learning.teachers.forests import train_forest

@@ -11,16 +11,16 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.privacy import Basis, Ledger, NoiseSource, PrivacyEvent, Release
-from pate_fed.protocol.cost import Mechanism, make_interactive, sight_of
+from pate_fed.privacy import Ledger, NoiseSource, PrivacyEvent, Provenance, Release
+from pate_fed.protocol.cost import Mechanism, coordinator_view, make_interactive
 from pate_fed.protocol.messages import Terms
 
-__all__ = ["Desk"]
+__all__ = ["LabelReleaser"]
 
 _FEW = 50  # queries that are worth a batch of their own under hospitals' noise
 
 
-class Desk:
+class LabelReleaser:
     """Releases batch after batch until labels, queries or budget are used up."""
 
     def __init__(self, terms: Terms, mechanism: Mechanism, *, noise: NoiseSource, ledger: Ledger) -> None:
@@ -65,7 +65,7 @@ class Desk:
         totals: NDArray[np.int64],
         *,
         voters: int,
-        basis: Basis | None = None,
+        basis: Provenance | None = None,
         predictions: NDArray[np.float32] | None = None,
     ) -> Release:
         """Label one batch; the ledger's row and the labels are on disk when this returns.
@@ -86,7 +86,7 @@ class Desk:
             self._noise,
             max_answers=self.labels_left,
             protection=self._ledger.terms.protection,
-            coordinator=sight_of(self._terms, voters),
+            coordinator=coordinator_view(self._terms, voters),
         )
         self._ledger.charge(
             release.event,

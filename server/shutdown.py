@@ -9,10 +9,10 @@ from flwr.serverapp import Grid
 from pate_fed.protocol.messages import END, EndRequest
 from server.exchange import exchange
 
-__all__ = ["say_farewell"]
+__all__ = ["send_shutdown_notice"]
 
 
-def say_farewell(grid: Grid, verdict: EndRequest, *, timeout_s: float = 30.0) -> int:
+def send_shutdown_notice(grid: Grid, verdict: EndRequest, *, timeout_s: float = 30.0) -> int:
     """Tell every connected hospital; how many heard it. One that does not answer changes nothing."""
     requests = dict.fromkeys(grid.get_node_ids(), verdict.to_record())
     answers = exchange(grid, requests, message_type=END, timeout_s=timeout_s, stop=threading.Event())

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pate_fed.privacy import digest_of, epsilon_of, promised_epsilon, total_cost, verify
+from pate_fed.privacy import digest_of, epsilon_of, guaranteed_epsilon, total_cost, verify
 from pate_fed.report import read_result
 from pate_fed.runtime.launch import simulated_disks
 from pate_fed.simulation import main
@@ -114,7 +114,7 @@ def test_labels_ledger_and_metrics_agree(inline: tuple[Path, subprocess.Complete
         assert int(labels["answered"].sum()) == report.answered == metrics["queries_answered"]
         assert ((labels["label"] >= 0) == labels["answered"]).all()
     assert report.asked == metrics["queries_asked"]
-    promised = promised_epsilon(report.chain.terms)
+    promised = guaranteed_epsilon(report.chain.terms)
     assert promised is not None
     assert metrics["privacy"]["student"]["data_independent"] == pytest.approx(promised, abs=1e-5)
     assert metrics["privacy"]["student"]["data_independent"] >= promised > report.epsilon
@@ -298,7 +298,7 @@ def test_a_student_of_the_first_round_shapes_the_second(
     assert "in 2 rounds" in text and (strategy == "random" or strategy in text)
     # However the mechanisms share the caps, the promise is that of one of them.
     one = report.chain.terms.mechanisms[:1]
-    assert promised_epsilon(report.chain.terms) == promised_epsilon(
+    assert guaranteed_epsilon(report.chain.terms) == guaranteed_epsilon(
         replace(report.chain.terms, mechanisms=one)
     )
     figures = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))["privacy"]["student"]
@@ -342,7 +342,7 @@ def test_a_sanitised_epsilon_is_released_where_the_terms_allow_it(
     report = verify(run_dir / "ledger.sqlite")
     assert report.chain.terms.sanitise is not None
     figures = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))["privacy"]["student"]
-    promised = promised_epsilon(report.chain.terms)
+    promised = guaranteed_epsilon(report.chain.terms)
     assert promised is not None
     assert figures["data_independent"] == pytest.approx(promised, abs=1e-5)
     # The labels without the released figure cost less, and by at least the release's own RDP.

@@ -128,7 +128,7 @@ def _demo_in(folder: Path) -> Demo:
 
 def _make_identities(folder: Path) -> None:
     """What `study init`, `hospital request`, `study admit` and `hospital accept` do, all on one disk."""
-    from pate_fed.identity import Authority, Identity, make_request, make_terms_of
+    from pate_fed.identity import Authority, HospitalIdentity, make_request, make_terms_of
 
     address = f"127.0.0.1:{free_port()}"
     terms = make_terms_of(folder / "study.toml")
@@ -137,7 +137,7 @@ def _make_identities(folder: Path) -> None:
         own = folder / f"identity-{name}"
         admission = authority.admit(make_request(own, name), days=90)
         admission.write(own / f"{name}.admission")
-        Identity.accept(own, own / f"{name}.admission", expected=authority.fingerprint)
+        HospitalIdentity.accept(own, own / f"{name}.admission", expected=authority.fingerprint)
 
 
 def run_demo(demo: Demo) -> int:

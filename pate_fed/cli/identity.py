@@ -126,13 +126,13 @@ def _hospital_request(arguments: argparse.Namespace) -> int:
 
 
 def _hospital_accept(arguments: argparse.Namespace) -> int:
-    from pate_fed.identity import Identity, cost_in_words
+    from pate_fed.identity import HospitalIdentity, cost_text
 
-    found = Identity.accept(
+    found = HospitalIdentity.accept(
         Path(arguments.dir), Path(arguments.admission), expected=arguments.fingerprint
     ).admission
     print(f"accepted: {found.hospital} may connect to {found.address}")
-    print(f"the study's terms, and what they cost at most: {cost_in_words(found.terms)}")
+    print(f"the study's terms, and what they cost at most: {cost_text(found.terms)}")
     if arguments.fingerprint is None:
         print(f"compare this fingerprint with the coordinator's, by telephone: {found.fingerprint}")
     return 0

@@ -19,7 +19,7 @@ from pate_fed.runtime.host import add_address_options
 
 if TYPE_CHECKING:
     from pate_fed.label_dp.hospitals import Hospitals, Place
-    from pate_fed.label_dp.methods import Outcome
+    from pate_fed.label_dp.methods import LabelDpResult
     from pate_fed.label_dp.public import PublicInputs
     from pate_fed.label_dp.records import Records
     from pate_fed.protocol.label_terms import LabelTerms
@@ -193,7 +193,7 @@ def _cost_before(out: Path) -> float:
         return 0.0
 
 
-def _test_accuracy(outcome: Outcome, records: Records) -> float | None:
+def _test_accuracy(outcome: LabelDpResult, records: Records) -> float | None:
     if records.test_images is None or records.test_labels is None:
         return None
     return float((outcome.classify(records.test_images) == records.test_labels).mean())
@@ -292,7 +292,7 @@ def _folder(out: Path) -> Path:
     return out
 
 
-def _figures(arguments: argparse.Namespace, outcome: Outcome, seconds: float) -> dict[str, Any]:
+def _figures(arguments: argparse.Namespace, outcome: LabelDpResult, seconds: float) -> dict[str, Any]:
     labels = outcome.labels
     return {
         "status": "success",
@@ -319,7 +319,7 @@ def _figures(arguments: argparse.Namespace, outcome: Outcome, seconds: float) ->
     }
 
 
-def _write(out: Path, public: PublicInputs, outcome: Outcome, figures: dict[str, Any]) -> None:
+def _write(out: Path, public: PublicInputs, outcome: LabelDpResult, figures: dict[str, Any]) -> None:
     from pate_fed.disk import write_arrays
 
     write_arrays(out / "labels.npz", label=outcome.labels.label)
@@ -335,7 +335,7 @@ def _write_figures(out: Path, figures: dict[str, Any]) -> None:
     write_result(out / "metrics.json", (json.dumps(figures, indent=1) + "\n").encode())
 
 
-def _lines(outcome: Outcome, right: float | None, out: Path | None, more: list[str]) -> list[str]:
+def _lines(outcome: LabelDpResult, right: float | None, out: Path | None, more: list[str]) -> list[str]:
     from pate_fed.label_dp.release import shown_epsilon
 
     def shown(value: float | int | None) -> str:

@@ -146,7 +146,7 @@ def _student(path: Path, device: str) -> _Reader:
 def _forest(path: Path) -> _Reader:
     """A table's student; what the columns mean is in the study.toml that its run left beside it."""
     from pate_fed.config.study import load_study
-    from pate_fed.data import Kind, Schema, read_pool
+    from pate_fed.data import InputSpec, Schema, read_pool
     from pate_fed.learning.teachers.forests import Forest
 
     forest = Forest.load(path)
@@ -159,7 +159,7 @@ def _forest(path: Path) -> _Reader:
     schema = Schema.from_toml(table)
     if (schema.num_features, len(schema.classes)) != (len(forest.fill), forest.num_classes):
         raise InputError(f"{beside}: its [data.table] is not that of {path.name}")
-    kind = Kind(classes=schema.classes, schema=schema)
+    kind = InputSpec(classes=schema.classes, schema=schema)
     return _Reader(
         lambda file: read_pool(file, kind).inputs, lambda rows, _: forest.predict_proba(rows), schema.classes
     )

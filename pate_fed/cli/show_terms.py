@@ -11,7 +11,7 @@ from pate_fed.label_dp.release import shown_epsilon
 from pate_fed.protocol.make_terms import make_terms
 from pate_fed.protocol.messages import Agreed, Terms
 
-__all__ = ["cost_in_words", "make_terms_of", "read_terms"]
+__all__ = ["cost_text", "make_terms_of", "read_terms"]
 
 
 def read_terms(text: str) -> Agreed:
@@ -28,7 +28,7 @@ def read_terms(text: str) -> Agreed:
         return LabelTerms.from_json(text)
 
 
-def cost_in_words(text: str) -> str:
+def cost_text(text: str) -> str:
     """What a hospital agrees to with these terms, and what that costs at most, before it connects.
 
     Raises:

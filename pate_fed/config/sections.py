@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from pate_fed.config.trust import NOISE_PLACES
-from pate_fed.data import DATASETS, GlyphSettings, Kind, Schema
+from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema
 from pate_fed.errors import InputError
 from pate_fed.learning import STRATEGIES, STUDENTS, TEACHERS
 
@@ -198,10 +198,10 @@ class Data:
         """Whether the study names files of its own rather than a known data set."""
         return self.dataset in FROM_FILES
 
-    def kind(self) -> Kind:
+    def kind(self) -> InputSpec:
         """What the inputs in the study's own files are."""
         classes = self.table.classes if self.table is not None else self.classes
-        return Kind(classes=classes, schema=self.table)
+        return InputSpec(classes=classes, schema=self.table)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from pate_fed.config.sections import (
     check,
     refuse,
 )
-from pate_fed.config.trust import Secrecy
+from pate_fed.config.trust import TrustModel
 from pate_fed.data import Schema
 from pate_fed.errors import InputError
 from pate_fed.learning import (
@@ -72,7 +72,7 @@ class Study:
     aggregation: Aggregation = field(default_factory=Aggregation)
     queries: Queries = field(default_factory=Queries)
     privacy: Privacy = field(default_factory=Privacy)
-    secrecy: Secrecy = field(default_factory=Secrecy)
+    secrecy: TrustModel = field(default_factory=TrustModel)
     student: StudentSettings = field(default_factory=StudentSettings)
     engine: Engine = field(default_factory=Engine)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pate_fed.errors import InputError
 
-__all__ = ["AT_COORDINATOR", "AT_HOSPITALS", "LEAST_PARTIES", "NOISE_PLACES", "Secrecy", "Shares"]
+__all__ = ["AT_COORDINATOR", "AT_HOSPITALS", "LEAST_PARTIES", "NOISE_PLACES", "Shares", "TrustModel"]
 
 AT_COORDINATOR = "coordinator"
 AT_HOSPITALS = "hospitals"
@@ -24,7 +24,7 @@ _LEAST_VARIANCE = 2  # a party's share, in votes squared; see `pate_fed.secure_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Secrecy:
+class TrustModel:
     """With `secure_sum` the coordinator learns totals only; with noise at the hospitals only noisy ones.
 
     `colluders` is how many hospitals may tell the coordinator their own noise before the ε against it is

@@ -6,7 +6,7 @@ nothing heavier.
 """
 
 from pate_fed.data.dataset import DATASETS, Dataset, load_dataset, pool_digest, repeated_inputs
-from pate_fed.data.files import Kind, dataset_from_files, read_pool, read_records
+from pate_fed.data.files import InputSpec, dataset_from_files, read_pool, read_records
 from pate_fed.data.partition import partition, split_among_teachers, split_by_patient
 from pate_fed.data.preview import contact_sheet
 from pate_fed.data.schema import Rows, Schema
@@ -16,7 +16,7 @@ __all__ = [
     "DATASETS",
     "Dataset",
     "GlyphSettings",
-    "Kind",
+    "InputSpec",
     "Rows",
     "Schema",
     "contact_sheet",

@@ -21,13 +21,13 @@ from pate_fed.data.pictures import PICTURE_SUFFIXES, read_picture
 from pate_fed.data.schema import UNLABELLED, Rows, Schema, read_table
 from pate_fed.errors import InputError
 
-__all__ = ["Kind", "dataset_from_files", "read_pool", "read_records"]
+__all__ = ["InputSpec", "dataset_from_files", "read_pool", "read_records"]
 
 BY_CHANCE = 1e-5  # a class that a part of the pool lacks with less than this probability was sorted out of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class InputSpec:
     """What a study's inputs are: rows of a table with a schema, or images of one shape."""
 
     classes: tuple[str, ...]
@@ -35,7 +35,7 @@ class Kind:
     shape: tuple[int, ...] | None = None  # of one input; None: not known yet
 
 
-def read_records(path: Path, kind: Kind) -> Rows:
+def read_records(path: Path, kind: InputSpec) -> Rows:
     """A hospital's labelled records.
 
     Raises:
@@ -47,7 +47,7 @@ def read_records(path: Path, kind: Kind) -> Rows:
     return rows
 
 
-def read_pool(path: Path, kind: Kind) -> Rows:
+def read_pool(path: Path, kind: InputSpec) -> Rows:
     """A public pool; rows may have true labels, which only measure.
 
     A folder's pictures come in an order that their pixels give: by name they would be sorted by class, and a
@@ -60,7 +60,7 @@ def read_pool(path: Path, kind: Kind) -> Rows:
 
 
 def dataset_from_files(
-    name: str, *, pool: Path, private: Sequence[Path], kind: Kind, num_queries: int | None
+    name: str, *, pool: Path, private: Sequence[Path], kind: InputSpec, num_queries: int | None
 ) -> Dataset:
     """A data set of a pool and, for a simulation, the parties' private records, one file a party.
 
@@ -71,7 +71,7 @@ def dataset_from_files(
             class where its last inputs are to test.
     """
     public = read_pool(pool, kind)
-    kind = Kind(classes=kind.classes, schema=kind.schema, shape=public.inputs.shape[1:])
+    kind = InputSpec(classes=kind.classes, schema=kind.schema, shape=public.inputs.shape[1:])
     parts = [read_records(path, kind) for path in private]
     labelled = bool((public.labels != UNLABELLED).all())
     asked = num_queries or (max(1, len(public.labels) * 9 // 10) if labelled else len(public.labels))
@@ -108,7 +108,7 @@ def _check_mixed(pool: Path, labels: NDArray[np.int64], asked: int, classes: Seq
                 )
 
 
-def _read(path: Path, kind: Kind, *, labelled: bool) -> Rows:
+def _read(path: Path, kind: InputSpec, *, labelled: bool) -> Rows:
     if not path.exists():
         raise InputError(f"{path}: there is no such file or folder")
     if kind.schema is not None and path.suffix != ".npz":
@@ -129,7 +129,7 @@ def _read(path: Path, kind: Kind, *, labelled: bool) -> Rows:
     return rows
 
 
-def _check(path: Path, rows: Rows, kind: Kind) -> None:
+def _check(path: Path, rows: Rows, kind: InputSpec) -> None:
     if not len(rows.labels):
         raise InputError(f"{path}: holds no records")
     if kind.shape is not None and rows.inputs.shape[1:] != kind.shape:
@@ -141,7 +141,7 @@ def _check(path: Path, rows: Rows, kind: Kind) -> None:
         )
 
 
-def _read_npz(path: Path, kind: Kind) -> Rows:
+def _read_npz(path: Path, kind: InputSpec) -> Rows:
     try:
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -173,7 +173,7 @@ def _as_rows(path: Path, inputs: NDArray[Any], schema: Schema) -> NDArray[np.flo
     return np.asarray(inputs, dtype=np.float64)
 
 
-def _read_idx(path: Path, kind: Kind) -> Rows:
+def _read_idx(path: Path, kind: InputSpec) -> Rows:
     images, labels = (sorted(path.glob(pattern)) for pattern in ("*idx3*", "*idx1*"))
     if len(images) != 1 or len(labels) != 1:
         raise InputError(f"{path}: {len(images)} idx3 and {len(labels)} idx1 files: one of each is meant")
@@ -184,7 +184,7 @@ def _read_idx(path: Path, kind: Kind) -> Rows:
     return _own_patients(inputs, found)
 
 
-def _read_folder(path: Path, kind: Kind) -> Rows:
+def _read_folder(path: Path, kind: InputSpec) -> Rows:
     """One folder a class, named as in the study, with image files; a pool may have images without a class."""
     found: list[tuple[Path, int]] = [(each, UNLABELLED) for each in _images_in(path)]
     for folder in sorted(each for each in path.iterdir() if each.is_dir()):

@@ -52,7 +52,7 @@ _THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class KnownFormat:
     """A public data set: its files and the folders, below the data folder, where they may lie."""
 
     title: str
@@ -64,9 +64,11 @@ class Kind:
 
 
 KINDS = {
-    "mnist": Kind("MNIST", "MNIST", _DIGITS, _IDX, ("MNIST/raw", "raw", ".")),
-    "fashion-mnist": Kind("Fashion-MNIST", "FashionMNIST", _CLOTHES, _IDX, ("FashionMNIST/raw", "raw", ".")),
-    "svhn": Kind(
+    "mnist": KnownFormat("MNIST", "MNIST", _DIGITS, _IDX, ("MNIST/raw", "raw", ".")),
+    "fashion-mnist": KnownFormat(
+        "Fashion-MNIST", "FashionMNIST", _CLOTHES, _IDX, ("FashionMNIST/raw", "raw", ".")
+    ),
+    "svhn": KnownFormat(
         "SVHN",
         "SVHN",
         _DIGITS,
@@ -74,14 +76,14 @@ KINDS = {
         ("SVHN", "svhn", "."),
         most_queries=10_000,
     ),
-    "cifar10": Kind(
+    "cifar10": KnownFormat(
         "CIFAR-10",
         "CIFAR10",
         _THINGS,
         (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta"),
         ("cifar-10-batches-py", "CIFAR10/cifar-10-batches-py", "cifar10/cifar-10-batches-py", "."),
     ),
-    "cifar100": Kind(
+    "cifar100": KnownFormat(
         "CIFAR-100",
         "CIFAR100",
         FINE_THINGS,
@@ -133,7 +135,7 @@ def _data_dir(data_dir: Path | None) -> Path | None:
     return data_dir
 
 
-def _find(kind: Kind, root: Path) -> tuple[Path, ...] | None:
+def _find(kind: KnownFormat, root: Path) -> tuple[Path, ...] | None:
     """The data set's files in the first folder that has all of them; gzip or plain where they are idx."""
     for folder in kind.folders:
         paths = []
@@ -145,7 +147,7 @@ def _find(kind: Kind, root: Path) -> tuple[Path, ...] | None:
     return None
 
 
-def _missing(name: str, kind: Kind, root: Path, *, given: bool) -> str:
+def _missing(name: str, kind: KnownFormat, root: Path, *, given: bool) -> str:
     files = [f"{file}.gz" if kind.files is _IDX else file for file in kind.files]
     places = [str(root / folder) for folder in kind.folders]
     where = f"--data-dir {root} (or PATE_FED_DATA)" if given else "no --data-dir and no PATE_FED_DATA"
@@ -159,7 +161,7 @@ def _missing(name: str, kind: Kind, root: Path, *, given: bool) -> str:
     )
 
 
-def _lacking(kind: Kind, root: Path) -> str:
+def _lacking(kind: KnownFormat, root: Path) -> str:
     for folder in kind.folders:
         there = [
             any((root / folder / f"{file}{end}").is_file() for end in ("", ".gz")) for file in kind.files
@@ -249,7 +251,7 @@ def _cifar(part: Any) -> Part:
     return np.ascontiguousarray(part.data), np.asarray(part.targets, dtype=np.int64)
 
 
-def _download(kind: Kind, root: Path) -> None:
+def _download(kind: KnownFormat, root: Path) -> None:
     from torchvision import datasets
 
     cls = getattr(datasets, kind.torchvision)

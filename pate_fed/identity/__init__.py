@@ -4,17 +4,17 @@ Keys are made where they are used and never leave; a hospital's request is signe
 its certificate, the authority's, the study's terms and the coordinator's address. Imports no flwr.
 """
 
-from pate_fed.cli.show_terms import cost_in_words, make_terms_of, read_terms
-from pate_fed.identity.admission import Admission, Identity
+from pate_fed.cli.show_terms import cost_text, make_terms_of, read_terms
+from pate_fed.identity.admission import Admission, HospitalIdentity
 from pate_fed.identity.authority import Authority
 from pate_fed.identity.keys import check_private, make_request, read_request, sum_fingerprint
 
 __all__ = [
     "Admission",
     "Authority",
-    "Identity",
+    "HospitalIdentity",
     "check_private",
-    "cost_in_words",
+    "cost_text",
     "make_request",
     "make_terms_of",
     "read_request",

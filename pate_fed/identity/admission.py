@@ -24,7 +24,7 @@ from pate_fed.identity.certificates import (
 )
 from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, load_key, load_sum_key, write_public
 
-__all__ = ["Admission", "Identity", "signed_terms"]
+__all__ = ["Admission", "HospitalIdentity", "signed_terms"]
 
 ADMISSION_FILE = "admission.json"
 CA_FILE = "ca.crt"
@@ -103,14 +103,14 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class HospitalIdentity:
     """A hospital's identity in its own folder: the key that it made, and its admission."""
 
     folder: Path
     admission: Admission
 
     @classmethod
-    def accept(cls, folder: Path, admission: Path, *, expected: str | None = None) -> Identity:
+    def accept(cls, folder: Path, admission: Path, *, expected: str | None = None) -> HospitalIdentity:
         """Take an admission into the folder of the key that it is for.
 
         `expected` is the authority's fingerprint as the coordinator told it another way.
@@ -132,7 +132,7 @@ class Identity:
         return identity
 
     @classmethod
-    def open(cls, folder: Path) -> Identity:
+    def open(cls, folder: Path) -> HospitalIdentity:
         """The identity in a folder.
 
         Raises:

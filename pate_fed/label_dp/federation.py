@@ -6,8 +6,8 @@ of all and of no hospital its own. One label moves one count of one cluster, so 
 the noise is paid for once, whatever the number of clusters.
 
 The shares are discrete Gaussians, whose sum is close to one but is none: the cost is that of
-`pate_fed.privacy.Sight`, ρ = 1/σ² and its slack on the two counts that differ (arXiv 2102.06387, Proposition
-14), which no others can add to, as their laws are the same for both neighbours.
+`pate_fed.privacy.CoordinatorView`, ρ = 1/σ² and its slack on the two counts that differ (arXiv 2102.06387,
+Proposition 14), which no others can add to, as their laws are the same for both neighbours.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from pate_fed.label_dp.teachers import TeachSettings, queries_of, teach
 from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 
-__all__ = ["MethodSettings", "Outcome", "Students", "check_method", "clusters_to_name", "run_method"]
+__all__ = ["LabelDpResult", "MethodSettings", "Students", "check_method", "clusters_to_name", "run_method"]
 
 Ints = NDArray[np.int64]
 Facts = dict[str, float | int | None]
@@ -60,7 +60,7 @@ class MethodSettings:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Outcome:
+class LabelDpResult:
     """What a method gave: `classify` gives classes of images, `networks` what can be exported.
 
     `facts` are figures about the method for people; those whose name ends with "_measured" were taken with
@@ -147,7 +147,7 @@ class _Run:
 
     # Whole methods.
 
-    def noise_cluster(self) -> Outcome:
+    def noise_cluster(self) -> LabelDpResult:
         public, settings = self.public, self.settings
         clusters, count = clusters_to_name(public, settings, self.epsilon)
         if settings.hospitals is not None:
@@ -165,7 +165,7 @@ class _Run:
         self.facts["clusters"] = count
         return self._learnt(labels, [named_centres(public, clusters, labels, count)])
 
-    def lp_2st(self) -> Outcome:
+    def lp_2st(self) -> LabelDpResult:
         """Half of the labels teach a prior for the response on the other half; each is answered once."""
         public, learn = self.public, self.settings.learn
         first = RandRes(num_classes=public.num_classes, epsilon=self.epsilon)
@@ -187,7 +187,7 @@ class _Run:
         label[~half] = second.release(self.truth[~half], prior, self.noise).label
         return self._learnt(staged, [ldp_normal(public, staged, learn, seed=self.seed + 1, mixup=MIXUP)])
 
-    def alibi(self) -> Outcome:
+    def alibi(self) -> LabelDpResult:
         """Twice: under a uniform prior, then under the first network's predictions."""
         public, learn = self.public, self.settings.learn
         mechanism = Alibi(num_classes=public.num_classes, epsilon=self.epsilon)
@@ -197,7 +197,7 @@ class _Run:
         again = mechanism.private_labels(rows, self.noise, public.probabilities([first]))
         return self._learnt(labels, [ldp_normal(public, again, learn, seed=self.seed + 1)])
 
-    def learn(self, labels: PrivateLabels, learner: str) -> Outcome:
+    def learn(self, labels: PrivateLabels, learner: str) -> LabelDpResult:
         """One of the learners from labels that are there."""
         public, settings = self.public, self.settings
         response = RandRes(num_classes=public.num_classes, epsilon=self.epsilon)
@@ -221,7 +221,7 @@ class _Run:
             return self._learnt(labels, aug_descent(public, labels.label, descent, seed=self.seed))
         return self._denoise(labels)
 
-    def _denoise(self, labels: PrivateLabels) -> Outcome:
+    def _denoise(self, labels: PrivateLabels) -> LabelDpResult:
         public, settings = self.public, self.settings
         count = settings.num_clusters or fine_clusters(len(public), public.num_classes)
         clusters = public.clusters(settings.clusterer, count)
@@ -252,11 +252,11 @@ class _Run:
         kept = np.where(found.kept, labels.label, NO_LABEL)
         return self._learnt(labels, [ldp_ssl(public, kept, settings.learn, seed=self.seed)])
 
-    def _learnt(self, labels: PrivateLabels, networks: list[Classifier]) -> Outcome:
+    def _learnt(self, labels: PrivateLabels, networks: list[Classifier]) -> LabelDpResult:
         def classify(images: NDArray[np.uint8]) -> Ints:
             return np.asarray(self.public.probabilities(networks, images).argmax(axis=1), dtype=np.int64)
 
-        return Outcome(method="", labels=labels, classify=classify, networks=networks, facts=self.facts)
+        return LabelDpResult(method="", labels=labels, classify=classify, networks=networks, facts=self.facts)
 
 
 def clusters_to_name(public: PublicInputs, settings: MethodSettings, epsilon: float) -> tuple[Ints, int]:
@@ -307,7 +307,7 @@ def run_method(
     seed: int,
     totals: Ints | None = None,
     students: Students | None = None,
-) -> Outcome:
+) -> LabelDpResult:
     """One of `METHODS` from the private `labels`, int64 (n,), of the public inputs.
 
     `labels` are None where `settings.hospitals` have them and nothing is to be measured with them.

@@ -18,7 +18,7 @@ from pate_fed.errors import InputError
 from pate_fed.learning.networks.classifiers import (
     Classifier,
     FixedFront,
-    Front,
+    Preprocessing,
     Shape,
     build_classifier,
     build_encoder_network,
@@ -48,7 +48,7 @@ def build_network(name: str, shape: Shape, num_classes: int, encoder: Encoder | 
         return build_classifier(name, shape, num_classes)
     if min(shape[:2]) < 16:
         raise InputError(f"network {name} on images of {shape[0]}×{shape[1]}: at least 16×16 is meant")
-    front: FixedFront = Front(shape[2])
+    front: FixedFront = Preprocessing(shape[2])
     if name == "resnet-18":
         return _resnet(front, shape[2], num_classes)
     if name == "vgg-16":

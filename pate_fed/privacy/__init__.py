@@ -14,18 +14,18 @@ from pate_fed.privacy.bounds.sanitise import (
 )
 from pate_fed.privacy.filter import BudgetFilter, Odometer, epsilon_of, total_cost
 from pate_fed.privacy.ledger.describe import LedgerReport, describe, epsilon_text, verify
-from pate_fed.privacy.ledger.guarantee import promised_coordinator_epsilon, promised_epsilon
+from pate_fed.privacy.ledger.guarantee import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.privacy.ledger.ledger import Ledger
-from pate_fed.privacy.ledger.provenance import Basis, digest_of
+from pate_fed.privacy.ledger.provenance import Provenance, digest_of
 from pate_fed.privacy.ledger.rows import Entry, LedgerTerms
 from pate_fed.privacy.mechanisms.distributed import DistributedGNMax, party_sigma
 from pate_fed.privacy.mechanisms.events import (
     PLAIN,
     RECORD,
     SECURE_SUM,
+    CoordinatorView,
     PrivacyEvent,
     Protection,
-    Sight,
     hospital_noise,
 )
 from pate_fed.privacy.mechanisms.gnmax import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
@@ -39,10 +39,10 @@ __all__ = [
     "RECORD",
     "SECURE_SUM",
     "AuditResult",
-    "Basis",
     "BudgetFilter",
     "ConfidentGNMax",
     "ConvertedEpsilon",
+    "CoordinatorView",
     "DistributedGNMax",
     "Entry",
     "GNMax",
@@ -56,11 +56,11 @@ __all__ = [
     "Plan",
     "PrivacyEvent",
     "Protection",
+    "Provenance",
     "Release",
     "SanitiseSettings",
     "SanitisedEpsilon",
     "SeededNoise",
-    "Sight",
     "SystemNoise",
     "audit_all",
     "check_sanitisable",
@@ -70,6 +70,8 @@ __all__ = [
     "digest_of",
     "epsilon_of",
     "epsilon_text",
+    "guaranteed_coordinator_epsilon",
+    "guaranteed_epsilon",
     "hospital_noise",
     "mechanism_epsilon_do_not_publish",
     "noise_from_seed",
@@ -77,8 +79,6 @@ __all__ = [
     "past_votes",
     "past_votes_from_file",
     "plan",
-    "promised_coordinator_epsilon",
-    "promised_epsilon",
     "sanitised_epsilon",
     "to_epsilon",
     "total_cost",

@@ -12,6 +12,7 @@ from pate_fed.privacy import (
     SECURE_SUM,
     BudgetFilter,
     ConfidentGNMax,
+    CoordinatorView,
     DistributedGNMax,
     GNMax,
     InteractiveGNMax,
@@ -19,20 +20,19 @@ from pate_fed.privacy import (
     LNMax,
     Protection,
     SanitiseSettings,
-    Sight,
     check_sanitisable,
+    guaranteed_coordinator_epsilon,
+    guaranteed_epsilon,
     hospital_noise,
-    promised_coordinator_epsilon,
-    promised_epsilon,
 )
 from pate_fed.protocol.messages import Terms
 
 __all__ = [
     "Mechanism",
+    "coordinator_view",
     "make_interactive",
     "make_ledger_terms",
     "make_mechanism",
-    "sight_of",
     "worst_epsilon",
 ]
 
@@ -109,7 +109,7 @@ def _protection(terms: Terms) -> Protection:
     return Protection(unit=terms.unit, adjacency=terms.adjacency, votes_moved=moved)
 
 
-def sight_of(terms: Terms, voters: int) -> Sight:
+def coordinator_view(terms: Terms, voters: int) -> CoordinatorView:
     """What the coordinator sees of a batch in which so many parties voted."""
     if not terms.secure_sum:
         return PLAIN
@@ -135,7 +135,7 @@ def make_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms
         protection=protection,
         noise=noise,
         private=private,
-        coordinator=sight_of(terms, terms.least_clients),
+        coordinator=coordinator_view(terms, terms.least_clients),
         most_asked=terms.max_queries,
         most_answered=terms.labels,
     )
@@ -192,4 +192,4 @@ def worst_epsilon(terms: Terms) -> tuple[float | None, float | None]:
         InputError: terms that no mechanism has.
     """
     fixed = make_ledger_terms(terms, noise="as agreed", private=terms.seed is None)
-    return promised_epsilon(fixed), promised_coordinator_epsilon(fixed)
+    return guaranteed_epsilon(fixed), guaranteed_coordinator_epsilon(fixed)

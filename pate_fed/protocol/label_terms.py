@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.trust import AT_HOSPITALS, LEAST_PARTIES, Secrecy
+from pate_fed.config.trust import AT_HOSPITALS, LEAST_PARTIES, TrustModel
 from pate_fed.errors import InputError
 from pate_fed.label_dp.federation import FederatedClusters, shared_epsilon
 from pate_fed.label_dp.randres import RandRes
@@ -190,11 +190,11 @@ def label_terms(
         "seed": seed,
     }
     if clusters is None:
-        least = Secrecy().least_voters(num_clients, quorum)
+        least = TrustModel().least_voters(num_clients, quorum)
         return LabelTerms(mechanism=RANDRES, least_clients=least, delta=0.0, **common)
     if num_clients < LEAST_PARTIES:
         raise InputError(few_hospitals(num_clients))
-    secrecy = Secrecy(secure_sum=True, noise_at=AT_HOSPITALS)
+    secrecy = TrustModel(secure_sum=True, noise_at=AT_HOSPITALS)
     least = secrecy.least_voters(num_clients, quorum)
     colluders = secrecy.shares(num_clients, least).colluders
     shared = FederatedClusters(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.disk import write_result
-from pate_fed.report import curves, plots, words
+from pate_fed.report import curves, plots, text
 from pate_fed.report.png import contact_sheet, data_uri
 from pate_fed.report.result import RunResult
 
@@ -32,7 +32,7 @@ def render_report(result: RunResult, *, publishable: bool = False) -> str:
 
 
 def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
-    notes = words.banners(result, publishable=publishable)
+    notes = text.banners(result, publishable=publishable)
     return {
         "result": result,
         "study": result.study,
@@ -41,16 +41,16 @@ def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
         "style": _asset("report.css"),
         "alarms": [note for note in notes if note.kind == "danger"],
         "notes": [note for note in notes if note.kind != "danger"],
-        "key_figures": words.key_figures(result),
-        "guarantees": words.guarantees(result),
-        "lead": words.protection_lead(result),
-        "terms": words.describe_terms(result),
+        "key_figures": text.key_figures(result),
+        "guarantees": text.guarantees(result),
+        "lead": text.protection_lead(result),
+        "terms": text.describe_terms(result),
         "groups": _groups(result, publishable=publishable),
         "samples": _samples(result),
         "time": plots.time_bars(result),
-        "hidden": [] if publishable else words.unpublishable(result),
+        "hidden": [] if publishable else text.unpublishable(result),
         "sanitised": _sanitised(result, publishable=publishable),
-        "duration": words.duration(result.outcome.seconds.total),
+        "duration": text.duration(result.outcome.seconds.total),
         "versions": sorted(result.study.versions.items()),
     }
 
@@ -84,7 +84,7 @@ def _sanitised(result: RunResult, *, publishable: bool) -> str | None:
     # The noise is scaled by the votes' own smooth sensitivity, so its size is for the analyst alone.
     sd = None if publishable else privacy.sanitised_sd
     spread = "" if sd is None else f" (standard deviation of its noise {sd:.3f})"
-    return words.epsilon_text(privacy.sanitised) + spread
+    return text.epsilon_text(privacy.sanitised) + spread
 
 
 def _asset(name: str) -> str:

@@ -25,7 +25,7 @@ from pate_fed.report.result import (
     LeftOut,
     Outcome,
     PrivacyFigures,
-    Release,
+    ReleasedBatch,
     RunResult,
     Samples,
     Spending,
@@ -71,7 +71,7 @@ Event = (
     | Taught
     | Voted
     | PartyWork
-    | Release
+    | ReleasedBatch
     | Spending
     | LeftOut
     | Epoch
@@ -85,7 +85,7 @@ EVENTS: dict[str, type[Any]] = {
     "teach": Taught,
     "vote": Voted,
     "party_work": PartyWork,
-    "release": Release,
+    "release": ReleasedBatch,
     "spending": Spending,
     "left_out": LeftOut,
     "epoch": Epoch,
@@ -215,7 +215,7 @@ def read_result(run_dir: Path) -> RunResult:
     return RunResult(
         study=found[StudyFacts][-1],
         outcome=_last(found[Outcome]) or _cut_off(found[StudyFacts][-1]),
-        releases=tuple(found[Release]),
+        releases=tuple(found[ReleasedBatch]),
         epochs=tuple(found[Epoch]),
         evaluation=_last(found[Evaluation]) or Evaluation(),
         samples=_last(found[Samples]),

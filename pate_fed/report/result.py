@@ -26,7 +26,7 @@ __all__ = [
     "LeftOut",
     "Outcome",
     "PrivacyFigures",
-    "Release",
+    "ReleasedBatch",
     "RunResult",
     "Samples",
     "Seconds",
@@ -104,7 +104,7 @@ class StudyFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class ReleasedBatch:
     """One batch that went out: how many queries were looked at and answered, and ε after it.
 
     `epsilon` is the data-independent ε of everything released so far, rounded up.
@@ -263,7 +263,7 @@ class RunResult:
 
     study: StudyFacts
     outcome: Outcome
-    releases: tuple[Release, ...] = ()
+    releases: tuple[ReleasedBatch, ...] = ()
     epochs: tuple[Epoch, ...] = ()
     evaluation: Evaluation = field(default_factory=Evaluation)
     samples: Samples | None = None

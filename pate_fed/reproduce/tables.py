@@ -89,7 +89,7 @@ def _of_table() -> dict[int, list[Cell]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class StudentRun:
     """One trained student. Shares in [0, 1]; `removed_wrong` is the share of wrong ones among `removed`."""
 
     epsilon: float
@@ -133,7 +133,7 @@ def reproduce_tables(plan: Reproduction, say: Callable[[str], None]) -> list[str
     path, wanted = plan.file("runs", "csv"), list(_tasks(plan))
     totals = _totals(plan, dataset, {_teacher(plan, task[1]) for task in wanted}, say)
     bind_rows(path, inputs_of(plan, dataset, {_bound_as(plan, each): totals[each] for each in totals}))
-    runs = read_rows(path, Run)
+    runs = read_rows(path, StudentRun)
     done = {_task(run) for run in runs}
     todo = [task for task in wanted if task not in done]
     # PATE++ starts from what its PATE+ has counted.
@@ -156,7 +156,7 @@ def reproduce_tables(plan: Reproduction, say: Callable[[str], None]) -> list[str
     return lines
 
 
-def _task(run: Run) -> Task:
+def _task(run: StudentRun) -> Task:
     return run.epsilon, run.student, run.beta, run.tau, run.seed
 
 
@@ -211,7 +211,9 @@ def _totals(
     }
 
 
-def _train(plan: Reproduction, dataset: Dataset, totals: Mapping[str, NDArray[np.int64]], task: Task) -> Run:
+def _train(
+    plan: Reproduction, dataset: Dataset, totals: Mapping[str, NDArray[np.int64]], task: Task
+) -> StudentRun:
     epsilon, student, beta, tau, seed = task
     index, label = released_labels(totals[_teacher(plan, student)], epsilon=epsilon, seed=seed)
     wrong = label != dataset.public_labels[index]
@@ -223,7 +225,7 @@ def _train(plan: Reproduction, dataset: Dataset, totals: Mapping[str, NDArray[np
     trained, accuracy = _fit(plan, dataset, task, index, label, start)
     if trained.counts is not None and tau is None:
         write_arrays(_counts_file(plan, task), counts=trained.counts, index=index, label=label)
-    return Run(
+    return StudentRun(
         epsilon=epsilon,
         student=student,
         beta=beta,
@@ -314,7 +316,7 @@ def _title(cell: Cell) -> str:
     return f"ε {epsilon:g}, {student}" + (f" ({', '.join(options)})" if options else "")
 
 
-def _summary(runs: list[Run]) -> Iterator[tuple[Cell, float | None, float, float, int]]:
+def _summary(runs: list[StudentRun]) -> Iterator[tuple[Cell, float | None, float, float, int]]:
     """A cell, the paper's % if any, our mean % and standard deviation, and the seeds; the paper's order."""
     for cell in [*PAPER, *_of_table()[4]]:
         found = [100 * r.accuracy for r in runs if _task(r)[:4] == cell]
@@ -322,7 +324,7 @@ def _summary(runs: list[Run]) -> Iterator[tuple[Cell, float | None, float, float
             yield cell, PAPER.get(cell), *mean_and_sd(found), len(found)
 
 
-def _lines(runs: list[Run]) -> list[str]:
+def _lines(runs: list[StudentRun]) -> list[str]:
     from pate_fed.privacy.bounds.gaussian import confident_mu, gaussian_dp_epsilon
 
     rows = list(_summary(runs))
@@ -343,7 +345,7 @@ def _lines(runs: list[Run]) -> list[str]:
     return lines
 
 
-def _wrong(runs: list[Run], epsilon: float) -> str:
+def _wrong(runs: list[StudentRun], epsilon: float) -> str:
     shares: dict[str, list[float]] = {"": [], ON_ENCODER: []}
     for run in runs:
         if run.epsilon == epsilon:
@@ -356,7 +358,7 @@ def _wrong(runs: list[Run], epsilon: float) -> str:
     return ", ".join(parts)
 
 
-def _cleansed(runs: list[Run]) -> Iterator[str]:
+def _cleansed(runs: list[StudentRun]) -> Iterator[str]:
     for epsilon in sorted({run.epsilon for run in runs}):
         for where in ("", ON_ENCODER):
             cell = epsilon, f"pate++{where}", BETA, TAU
@@ -370,7 +372,7 @@ def _cleansed(runs: list[Run]) -> Iterator[str]:
                 )
 
 
-def _draw(path: Path, runs: list[Run]) -> None:
+def _draw(path: Path, runs: list[StudentRun]) -> None:
     """Dots with the seeds' standard deviation, and the paper's figure as a diamond."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pate_fed.flower.superlink import SuperLink
     from pate_fed.identity import Authority
 
-__all__ = ["Roster"]
+__all__ = ["AdmittedHospitals"]
 
 _WATCH_S = 2.0
 WARN_DAYS = 30
 
 
-class Roster:
+class AdmittedHospitals:
     """The admitted hospitals of a running study; the authority's folder is read again every two seconds.
 
     `names` says whose key each node has, `sum_identities` which key each signs secure sums with. Both grow

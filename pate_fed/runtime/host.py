@@ -82,7 +82,7 @@ class Host:
             PateFedError: the SuperLink does not start, or ends before its time.
         """
         from pate_fed.flower.superlink import ServerTls, SuperLink
-        from pate_fed.runtime.admitted import Roster
+        from pate_fed.runtime.admitted import AdmittedHospitals
 
         tls, roster = None, None
         if self.authority is not None:
@@ -94,7 +94,7 @@ class Host:
             link.wait_until_ready(stop.is_set)
             if not stop.is_set():
                 if self.authority is not None:
-                    roster = Roster(self.authority, link, say=self.say)
+                    roster = AdmittedHospitals(self.authority, link, say=self.say)
                     hosted.know(roster.names, roster.sum_identities)
                 grid, context = link.open_run()
                 self._wait(link, grid, hospitals, stop)
@@ -102,7 +102,7 @@ class Host:
                 verdict = hosted.verdict()
                 completed = verdict.exit_code == 0
                 if link.running:
-                    importlib.import_module("server.shutdown").say_farewell(grid, verdict)
+                    importlib.import_module("server.shutdown").send_shutdown_notice(grid, verdict)
             link.close_run(completed=completed)
         finally:
             if roster is not None:

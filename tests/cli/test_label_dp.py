@@ -337,7 +337,7 @@ def test_what_hospitals_connect_to_must_be_clear(
 def test_keys_are_made_for_the_very_terms(
     records: Path, method: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from pate_fed.identity import Authority, cost_in_words, read_terms
+    from pate_fed.identity import Authority, cost_text, read_terms
     from pate_fed.protocol.label_terms import LabelTerms
 
     monkeypatch.chdir(records)
@@ -350,7 +350,7 @@ def test_keys_are_made_for_the_very_terms(
     words = (
         "by cluster-counts, once: ε=2 δ=1e-05" if method == "noise-cluster" else "by randres, once: ε=2 δ=0"
     )
-    assert f"'label-dp': private labels {words} against the" in cost_in_words(terms.to_json())
+    assert f"'label-dp': private labels {words} against the" in cost_text(terms.to_json())
     assert isinstance(terms, LabelTerms) and terms.pool_size == 240 and terms.epsilon == 2
     assert terms.secure_sum == (method == "noise-cluster") and terms.seed is None
 

@@ -19,7 +19,7 @@ from clients.local import LocalSettings, RehearsingSite
 from clients.masked import is_sound
 from clients.site import Site
 from pate_fed.config.study import Aggregation, Data, Engine, Parties, Study
-from pate_fed.config.trust import Secrecy
+from pate_fed.config.trust import TrustModel
 from pate_fed.data import GlyphSettings, pool_digest
 from pate_fed.errors import IntegrityError
 from pate_fed.learning import TeacherSettings
@@ -45,11 +45,11 @@ PLAIN = Study(
     teacher=TeacherSettings(epochs=1),
     engine=Engine(device="cpu"),
 ).resolve()
-MASKED = replace(PLAIN, secrecy=Secrecy(secure_sum=True))
+MASKED = replace(PLAIN, secrecy=TrustModel(secure_sum=True))
 NOISY = replace(
     PLAIN,
     aggregation=Aggregation(),
-    secrecy=Secrecy(secure_sum=True, noise_at="hospitals"),
+    secrecy=TrustModel(secure_sum=True, noise_at="hospitals"),
 ).resolve()
 
 

@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pate_fed.config.study import Aggregation, Parties, Study, study_from_dict
-from pate_fed.config.trust import LEAST_PARTIES, Secrecy
+from pate_fed.config.trust import LEAST_PARTIES, TrustModel
 from pate_fed.errors import InputError
 from pate_fed.privacy import hospital_noise, party_sigma
 from pate_fed.secure_sum import threshold_for
 
-NOISY = Secrecy(secure_sum=True, noise_at="hospitals")
+NOISY = TrustModel(secure_sum=True, noise_at="hospitals")
 
 
 @given(clients=st.integers(LEAST_PARTIES, 5000), quorum=st.floats(0.01, 1.0))
 def test_no_sum_is_formed_of_fewer_than_quorum_and_two_thirds(clients: int, quorum: float) -> None:
-    least = Secrecy(secure_sum=True).least_voters(clients, quorum)
+    least = TrustModel(secure_sum=True).least_voters(clients, quorum)
     assert max(quorum * clients, threshold_for(clients)) <= least <= clients
-    assert Secrecy().least_voters(clients, quorum) <= least
+    assert TrustModel().least_voters(clients, quorum) <= least
 
 
 @given(clients=st.integers(LEAST_PARTIES, 3000), quorum=st.floats(0.01, 1.0))
@@ -66,6 +66,6 @@ def test_every_mistake_is_named(secrecy: dict[str, object], words: str) -> None:
 
 def test_too_many_colluders_and_too_few_parties_are_named() -> None:
     for clients, colluders, words in ((10, 8, "at most 7"), (3, None, "--num-clients 3")):
-        secrecy = Secrecy(secure_sum=True, noise_at="hospitals", colluders=colluders)
+        secrecy = TrustModel(secure_sum=True, noise_at="hospitals", colluders=colluders)
         with pytest.raises(InputError, match=words):
             Study(parties=Parties(num_clients=clients), secrecy=secrecy).resolve()

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from pate_fed.data import (
-    Kind,
+    InputSpec,
     Schema,
     dataset_from_files,
     partition,
@@ -20,9 +20,9 @@ from pate_fed.data import (
 )
 from pate_fed.errors import InputError
 
-IMAGES = Kind(classes=("cat", "dog"))
+IMAGES = InputSpec(classes=("cat", "dog"))
 SCHEMA = Schema(label="y", classes=("a", "b"), columns=(("x", ()),), patient="p")
-TABLE = Kind(classes=("a", "b"), schema=SCHEMA)
+TABLE = InputSpec(classes=("a", "b"), schema=SCHEMA)
 
 
 def _pictures(count: int) -> np.ndarray:
@@ -105,7 +105,7 @@ def test_damaged_pictures_are_named(suffix: str, tmp_path: Path) -> None:
         torn[rng.integers(0, min(len(torn), 60), 4)] = rng.integers(0, 256, 4)
         file.write_bytes(torn.tobytes())
         try:
-            read_records(tmp_path, Kind(classes=("cat", "dog"), shape=(6, 5, 1)))
+            read_records(tmp_path, InputSpec(classes=("cat", "dog"), shape=(6, 5, 1)))
         except InputError as error:
             assert f"0.{suffix}" in str(error)
 
@@ -142,7 +142,7 @@ def test_a_wrong_archive_is_named(arrays: dict[str, np.ndarray], words: str, tmp
 def test_images_of_another_shape_than_the_studys(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=_pictures(3), y=np.array([0, 1, 1]))
     with pytest.raises(InputError, match=r"the study's are \(8, 8, 1\)"):
-        read_records(tmp_path / "a.npz", Kind(classes=("a", "b"), shape=(8, 8, 1)))
+        read_records(tmp_path / "a.npz", InputSpec(classes=("a", "b"), shape=(8, 8, 1)))
 
 
 def test_a_pickle_is_not_opened(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_a_download_is_read_and_kept(
 ) -> None:
     fetched: list[Path] = []
 
-    def fetch(_: formats.Kind, root: Path) -> None:
+    def fetch(_: formats.KnownFormat, root: Path) -> None:
         fetched.append(root)
         write_mnist(root / "MNIST" / "raw", 20, 10)  # type: ignore[operator]
 

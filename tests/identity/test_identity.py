@@ -17,7 +17,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity import (
     Admission,
     Authority,
-    Identity,
+    HospitalIdentity,
     certificates,
     make_request,
     read_request,
@@ -55,10 +55,10 @@ def authority(tmp_path: Path) -> Authority:
     return Authority.init(tmp_path / "ca", address="coordinator.example:9092", terms=TERMS, days=90)
 
 
-def _admit(authority: Authority, folder: Path, name: str = "north", days: int = 60) -> Identity:
+def _admit(authority: Authority, folder: Path, name: str = "north", days: int = 60) -> HospitalIdentity:
     admission = authority.admit(make_request(folder, name), days=days)
     admission.write(folder / f"{name}.admission")
-    return Identity.accept(folder, folder / f"{name}.admission")
+    return HospitalIdentity.accept(folder, folder / f"{name}.admission")
 
 
 def test_a_hospital_is_admitted_and_keeps_its_key(authority: Authority, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_hospital_is_admitted_and_keeps_its_key(authority: Authority, tmp_path
     assert identity.admission.terms_digest == Terms.from_json(TERMS).digest
     assert identity.admission.fingerprint == authority.fingerprint
     assert [name for name, _ in authority.admitted()] == ["north"]
-    assert Identity.open(tmp_path / "north").check("north") == []
+    assert HospitalIdentity.open(tmp_path / "north").check("north") == []
     secrets = list(tmp_path.rglob("*.key"))
     assert {path.name for path in secrets} == {
         "ca.key",
@@ -167,16 +167,16 @@ def test_swapped_and_foreign_identities_are_refused(authority: Authority, tmp_pa
     south = _admit(authority, tmp_path / "south", "south")
     with pytest.raises(InputError, match="is north's, not south's"):
         north.check("south")
-    swapped = Identity(south.folder, north.admission)
+    swapped = HospitalIdentity(south.folder, north.admission)
     with pytest.raises(InputError, match="not the key that was admitted as north"):
         swapped.check("north")
     foreign = Authority.init(tmp_path / "other", address="h:1", terms=TERMS, days=9)
     forged = replace(north.admission, authority=foreign.folder.joinpath("ca.crt").read_text())
     with pytest.raises(IntegrityError, match="not from this study's authority"):
-        Identity(north.folder, forged).check("north")
+        HospitalIdentity(north.folder, forged).check("north")
     with pytest.raises(IntegrityError, match="not the expected one"):
         forged.write(tmp_path / "forged.admission")
-        Identity.accept(north.folder, tmp_path / "forged.admission", expected=authority.fingerprint)
+        HospitalIdentity.accept(north.folder, tmp_path / "forged.admission", expected=authority.fingerprint)
     (authority.folder / "hospitals" / "west.crt").write_text(north.admission.certificate)
     with pytest.raises(IntegrityError, match="of 'north'"):
         list(authority.admitted())
@@ -201,7 +201,7 @@ def test_changed_terms_are_refused(authority: Authority, tmp_path: Path) -> None
     louder = replace(Terms.from_json(TERMS), sigma2=0.1).to_json()
     changed = replace(north.admission, terms=louder)
     with pytest.raises(IntegrityError, match="not signed"):
-        Identity(north.folder, changed).check("north")
+        HospitalIdentity(north.folder, changed).check("north")
 
 
 def test_a_key_that_others_can_read_is_refused(authority: Authority, tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_damaged_admission_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         Admission.read(tmp_path / "none")
     with pytest.raises(InputError, match="hospital request"):
-        Identity.open(tmp_path)
+        HospitalIdentity.open(tmp_path)
 
 
 def test_certificates_pass_the_strict_check_that_python_3_13_makes_by_default(authority: Authority) -> None:

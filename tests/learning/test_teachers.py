@@ -189,10 +189,10 @@ def test_weights_that_are_not_numbers_do_not_vote(stripes: MakeStripes) -> None:
 def test_divergence_is_named(stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = stripes(60)
 
-    def broken(front: models.Front, pixels: torch.Tensor) -> None:
+    def broken(front: models.Preprocessing, pixels: torch.Tensor) -> None:
         front.std.fill_(float("nan"))
 
-    monkeypatch.setattr(models.Front, "fit", broken)
+    monkeypatch.setattr(models.Preprocessing, "fit", broken)
     with pytest.raises(PateFedError, match=r"loss is not finite in epoch 1"):
         train_teacher(images, labels, num_classes=4, settings=QUICK, seed=0)
 

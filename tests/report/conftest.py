@@ -14,7 +14,7 @@ from pate_fed.report import (
     LeftOut,
     Outcome,
     PrivacyFigures,
-    Release,
+    ReleasedBatch,
     RunResult,
     Samples,
     Seconds,
@@ -60,17 +60,17 @@ def _facts() -> StudyFacts:
     )
 
 
-def _releases(answered_in_all: int) -> tuple[Release, ...]:
+def _releases(answered_in_all: int) -> tuple[ReleasedBatch, ...]:
     releases, rho, first = [], 0.0, answered_in_all * 2 // 5
     batches = [(1000, first), (1000, first - 11), (478, answered_in_all - 2 * first + 11)]
     for batch, (asked, answered) in enumerate(batches):
         rho += asked / (2 * 150**2) + answered / 40**2
         epsilon = rho + 2 * math.sqrt(rho * math.log(1e5))
-        releases.append(Release(batch=batch, asked=asked, answered=answered, epsilon=epsilon))
+        releases.append(ReleasedBatch(batch=batch, asked=asked, answered=answered, epsilon=epsilon))
     return tuple(releases)
 
 
-def _spending(releases: tuple[Release, ...]) -> Spending:
+def _spending(releases: tuple[ReleasedBatch, ...]) -> Spending:
     ends = range(1, len(releases) + 1)
     return Spending(
         asked=tuple(sum(release.asked for release in releases[:end]) for end in ends),

@@ -18,7 +18,7 @@ from pate_fed.report import (
     LeftOut,
     Outcome,
     PartyWork,
-    Release,
+    ReleasedBatch,
     RunLog,
     RunResult,
     Samples,
@@ -158,7 +158,7 @@ def test_threads_do_not_mix_their_lines(tmp_path: Path) -> None:
 
         def write(batch: int) -> None:
             for _ in range(50):
-                log.write(Release(batch=batch, asked=1000, answered=400, epsilon=1.5))
+                log.write(ReleasedBatch(batch=batch, asked=1000, answered=400, epsilon=1.5))
 
         threads = [threading.Thread(target=write, args=(batch,)) for batch in range(4)]
         for thread in threads:
@@ -189,7 +189,7 @@ def test_a_closed_log_and_an_unwritable_place_are_said(tmp_path: Path) -> None:
 def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     with RunLog(path) as log:
-        log.write(Release(batch=0, asked=1, answered=1, epsilon=float("inf")))
+        log.write(ReleasedBatch(batch=0, asked=1, answered=1, epsilon=float("inf")))
     assert json.loads(path.read_text(encoding="utf-8"))["epsilon"] is None
 
 

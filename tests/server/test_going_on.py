@@ -19,7 +19,7 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 from pate_fed.config.study import Aggregation, Data, Engine, Parties, Privacy, Queries, Study
-from pate_fed.config.trust import Secrecy
+from pate_fed.config.trust import TrustModel
 from pate_fed.data import GlyphSettings
 from pate_fed.errors import IntegrityError, PateFedError
 from pate_fed.flower.inline import run_inline
@@ -31,7 +31,7 @@ from server.app import Coordinator
 from server.kept import KeptTotals
 from server.masked import MaskedRounds
 from server.masked_state import MaskedState
-from server.release import Desk
+from server.release import LabelReleaser
 
 PARTIES, BATCH = 4, 10
 PLAIN = Study(
@@ -44,7 +44,7 @@ PLAIN = Study(
     student=StudentSettings(name="supervised", epochs=1),
     engine=Engine(backend="grpc", device="cpu"),
 ).resolve()
-MASKED = replace(PLAIN, secrecy=Secrecy(secure_sum=True)).resolve()
+MASKED = replace(PLAIN, secrecy=TrustModel(secure_sum=True)).resolve()
 
 
 class Killed(BaseException):
@@ -131,7 +131,7 @@ def test_votes_and_totals_outlive_the_coordinator(
 ) -> None:
     world = World(PLAIN, tmp_path, monkeypatch)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        _dies(patch, Desk, "release", _second, after=after)
+        _dies(patch, LabelReleaser, "release", _second, after=after)
         world.run(resume=False)
     assert world.run(resume=True) == 0
     entries = world.check()
@@ -151,7 +151,7 @@ def test_what_an_earlier_process_released_is_not_told_as_nothing(
 ) -> None:
     world = World(PLAIN, tmp_path, monkeypatch)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        _dies(patch, Desk, "release", _second, after=True)
+        _dies(patch, LabelReleaser, "release", _second, after=True)
         world.run(resume=False)
     path = world.run_dir / "ledger.sqlite"
     promised = verify(path).to_dict()["promised"]["student"]
@@ -171,7 +171,7 @@ def test_a_ledger_that_lost_what_the_log_tells_of_is_not_gone_on_with(
 ) -> None:
     world = World(PLAIN, tmp_path, monkeypatch)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        _dies(patch, Desk, "release", _second, after=True)
+        _dies(patch, LabelReleaser, "release", _second, after=True)
         world.run(resume=False)
     path = world.run_dir / "ledger.sqlite"
     chain = verify(path).chain
@@ -191,7 +191,7 @@ def test_totals_that_are_lost_leave_only_the_bound_that_holds_anyway(
 ) -> None:
     world = World(PLAIN, tmp_path, monkeypatch)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        _dies(patch, Desk, "release", _second, after=True)
+        _dies(patch, LabelReleaser, "release", _second, after=True)
         world.run(resume=False)
     next((world.run_dir / "totals").iterdir()).unlink()
     assert world.run(resume=True) == 2
@@ -226,7 +226,7 @@ def test_the_same_parties_with_other_keys_are_not_taken_back(
 ) -> None:
     world = World(replace(MASKED, privacy=Privacy()), tmp_path, monkeypatch)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        _dies(patch, Desk, "release", _second, after=True)
+        _dies(patch, LabelReleaser, "release", _second, after=True)
         world.run(resume=False)
     [party] = list(world.parties.glob("*1/secure_sum"))
     for path in party.iterdir():

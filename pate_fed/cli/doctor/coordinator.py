@@ -13,7 +13,7 @@ from pate_fed.cli.doctor.machine import Load
 from pate_fed.config.study import Study
 from pate_fed.errors import InputError, QuorumError
 from pate_fed.flower.processes import check_port, split_address
-from pate_fed.identity import Authority, cost_in_words
+from pate_fed.identity import Authority, cost_text
 from pate_fed.identity.certificates import days_left, require_valid
 from pate_fed.protocol.messages import Terms
 from pate_fed.runtime.admitted import WARN_DAYS
@@ -100,7 +100,7 @@ class CoordinatorSide:
         noise = noise_from_seed(self._study.seed)
         make_ledger_terms(terms, noise=noise.kind, private=noise.private)
         self._terms = terms
-        return Good(said=f"{terms.pool_size} public inputs; {cost_in_words(terms.to_json())}")
+        return Good(said=f"{terms.pool_size} public inputs; {cost_text(terms.to_json())}")
 
     def _check_keys(self) -> Good:
         authority = Authority(Path(self._given.tls_dir))

@@ -17,7 +17,7 @@ from pate_fed.cli.doctor.records import Wanted, check_labels, try_teachers
 from pate_fed.cli.health import hospital_runs
 from pate_fed.errors import InputError, PolicyError
 from pate_fed.flower.processes import split_address
-from pate_fed.identity import Identity, cost_in_words, read_terms
+from pate_fed.identity import HospitalIdentity, cost_text, read_terms
 from pate_fed.identity.certificates import days_left, issued_at, read_certificate
 from pate_fed.identity.keys import check_name
 from pate_fed.protocol.label_terms import LabelTerms
@@ -39,7 +39,7 @@ class HospitalSide:
 
     def __init__(self, given: argparse.Namespace) -> None:
         self._given = given
-        self._identity: Identity | None = None
+        self._identity: HospitalIdentity | None = None
         self._terms: Terms | LabelTerms | None = None
         self._wanted: Wanted | None = None
 
@@ -97,7 +97,9 @@ class HospitalSide:
             check_name(given.hospital)
         if given.tls_dir is None:
             return Good(said=f"{given.hospital}, no key or admission given")
-        self._identity = found = Identity.open(Path(given.tls_dir))  # its terms are read even where keys fail
+        self._identity = found = HospitalIdentity.open(
+            Path(given.tls_dir)
+        )  # its terms are read even where keys fail
         warnings = found.check(given.hospital or found.admission.hospital)
         certificate = read_certificate(found.admission.certificate.encode(), "the admission")
         behind = (issued_at(certificate) - datetime.now(UTC)).total_seconds()
@@ -116,7 +118,7 @@ class HospitalSide:
         assert self._identity is not None
         text = self._identity.admission.terms
         _ = self._identity.admission.terms_digest  # refuses what the authority did not sign
-        words = cost_in_words(text)
+        words = cost_text(text)
         found = read_terms(text)
         assert isinstance(found, Terms | LabelTerms)
         self._terms = found

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pate_fed.cli.doctor.findings import Good
 from pate_fed.config.study import Study, load_study, study_from_dict
-from pate_fed.data import Kind, Rows, split_by_patient
+from pate_fed.data import InputSpec, Rows, split_by_patient
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Terms
@@ -35,7 +35,7 @@ _FOLDS = 5  # with one teacher a fifth of the records is left out
 class Wanted:
     """What a study wants of records."""
 
-    kind: Kind
+    kind: InputSpec
     teachers: int
     teacher: TeacherSettings
 

@@ -84,7 +84,7 @@ class FixedFront(nn.Module, ABC):
         """Take what it needs to know of the images `x` (n, C, H, W)."""
 
 
-class Front(FixedFront):
+class Preprocessing(FixedFront):
     """Standardised pixels: `fit` takes each channel's mean and standard deviation."""
 
     def __init__(self, channels: int) -> None:
@@ -125,7 +125,7 @@ class PixelRange(FixedFront):
         return self.low + (1 - self.low) * x
 
 
-class OrientedGradients(Front):
+class OrientedGradients(Preprocessing):
     """Pixels at half size, and the energy of the grey gradient along four orientations.
 
     With the gradient g and a unit vector a, the energy is the mean of (a·g)² over a 2×2 cell, divided by
@@ -328,7 +328,7 @@ def _deep(
     trunk.append(nn.Flatten())  # (n, 192·⌈H/4⌉·⌈W/4⌉)
     for size in (before * ((rows + 3) // 4) * ((columns + 3) // 4), 192):
         trunk += [normed(_drawn(nn.Linear(size, 192))), active(), regular()]  # (n, 192)
-    return Classifier(Front(channels), trunk, normed(_drawn(nn.Linear(192, num_classes), 1.0)))
+    return Classifier(Preprocessing(channels), trunk, normed(_drawn(nn.Linear(192, num_classes), 1.0)))
 
 
 _BUILDERS = {"small-cnn": _small, "deep-cnn": _deep}

@@ -15,13 +15,13 @@ from pate_fed.learning.students.learner import Learner
 from pate_fed.learning.students.sets import Sets
 from pate_fed.learning.students.student import Student
 
-__all__ = ["Run", "run_stages"]
+__all__ = ["StudentTraining", "run_stages"]
 
 Measure = Callable[[Student], float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class StudentTraining:
     """What the loop is given: how a stage's learner is made, and how its student is measured and told of.
 
     `tested` measures on the test part, which is only shown; `held_out` on the labels that do not teach, which
@@ -50,7 +50,7 @@ class Run:
         )
 
 
-def run_stages(run: Run, saved: Checkpoint, sets: Sets) -> Student:
+def run_stages(run: StudentTraining, saved: Checkpoint, sets: Sets) -> Student:
     """All stages from where `saved` stands; between them PATE++ takes off the labels it suspects most.
 
     Raises:
@@ -64,7 +64,9 @@ def run_stages(run: Run, saved: Checkpoint, sets: Sets) -> Student:
     return student
 
 
-def _run_stage(run: Run, saved: Checkpoint, sets: Sets, stage: int) -> tuple[Student, Tensor | None]:
+def _run_stage(
+    run: StudentTraining, saved: Checkpoint, sets: Sets, stage: int
+) -> tuple[Student, Tensor | None]:
     """One student from scratch, and how often each of its labelled samples was suspected."""
     settings, history = run.settings, saved.history
     learner, stop = run.learner_for(sets), EarlyStop(settings.patience, count=run.held_out_count)

@@ -29,7 +29,7 @@ from pate_fed.learning.students.early_stopping import held_out_part
 from pate_fed.learning.students.fixmatch import FixMatch
 from pate_fed.learning.students.gan import Trainer
 from pate_fed.learning.students.learner import Learner
-from pate_fed.learning.students.loop import Measure, Run, run_stages
+from pate_fed.learning.students.loop import Measure, StudentTraining, run_stages
 from pate_fed.learning.students.noise_rate import estimate_noise_rate
 from pate_fed.learning.students.sets import Sets
 from pate_fed.learning.students.student import Student
@@ -101,7 +101,7 @@ def train_student(
     )
     sets = Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
     held = held_out_part(len(labels), settings, seed=seed)
-    run = Run(
+    run = StudentTraining(
         settings=settings,
         image_shape=image_shape(images),
         num_classes=num_classes,

@@ -9,10 +9,14 @@ from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any
 
-from pate_fed.privacy.ledger.guarantee import promised_coordinator_epsilon, promised_epsilon, promised_words
+from pate_fed.privacy.ledger.guarantee import (
+    guarantee_text,
+    guaranteed_coordinator_epsilon,
+    guaranteed_epsilon,
+)
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.verify import Chain, coordinator_epsilon, read_ledger
-from pate_fed.privacy.mechanisms.events import Mechanism, Sight
+from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism
 
 __all__ = ["LedgerReport", "describe", "epsilon_text", "verify"]
 
@@ -68,8 +72,8 @@ class LedgerReport:
             "queries_answered": self.answered,
             "terms": terms.to_dict(),
             "promised": {
-                "student": promised_epsilon(terms),
-                "coordinator": promised_coordinator_epsilon(terms),
+                "student": guaranteed_epsilon(terms),
+                "coordinator": guaranteed_coordinator_epsilon(terms),
             },
             "spent": {"student": self.epsilon, "coordinator": self.coordinator_epsilon},
             "coordinator_sees": terms.coordinator.words(),
@@ -125,12 +129,12 @@ def describe(path: Path) -> list[str]:
 def _bounds(report: LedgerReport) -> list[str]:
     terms = report.chain.terms
     protected = f"for {terms.protection.words()}"
-    promised, spent = promised_epsilon(terms), f"spent so far ε={epsilon_text(report.epsilon)}"
+    promised, spent = guaranteed_epsilon(terms), f"spent so far ε={epsilon_text(report.epsilon)}"
     against = f"no bound beforehand, {spent}, {protected}"
     if promised is not None:
         proven = f"({epsilon_text(promised)}, {terms.delta:g})-differential privacy {protected}"
-        against = f"{proven}, fixed before the first query by {promised_words(terms)}; {spent}"
-    seen, most = report.coordinator_epsilon, promised_coordinator_epsilon(terms)
+        against = f"{proven}, fixed before the first query by {guarantee_text(terms)}; {spent}"
+    seen, most = report.coordinator_epsilon, guaranteed_coordinator_epsilon(terms)
     if seen is None:
         coordinator = f"no bound: it sees {terms.coordinator.words()}"
     else:
@@ -167,7 +171,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _other(sight: Sight) -> str:
+def _other(sight: CoordinatorView) -> str:
     if sight.variance is None:
         return "as against the student"
     if sight.colluders:

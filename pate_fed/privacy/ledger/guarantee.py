@@ -11,10 +11,10 @@ from pate_fed.privacy.filter import epsilon_of
 from pate_fed.privacy.ledger.rows import LedgerTerms
 from pate_fed.privacy.mechanisms.events import NOTHING, Cost, Mechanism
 
-__all__ = ["promised_coordinator_epsilon", "promised_epsilon", "promised_words"]
+__all__ = ["guarantee_text", "guaranteed_coordinator_epsilon", "guaranteed_epsilon"]
 
 
-def promised_epsilon(terms: LedgerTerms) -> float | None:
+def guaranteed_epsilon(terms: LedgerTerms) -> float | None:
     """ε against the student and the public at the terms' δ, rounded up; None where nothing bounds it."""
     bounds = [] if terms.epsilon is None else [terms.epsilon]
     if terms.most_asked is not None and terms.most_answered is not None:
@@ -36,7 +36,7 @@ def _most(mechanism: Mechanism, terms: LedgerTerms, asked: int, answered: int) -
     return cost + mechanism.cost_answered(terms.protection) * min(asked, answered)
 
 
-def promised_coordinator_epsilon(terms: LedgerTerms) -> float | None:
+def guaranteed_coordinator_epsilon(terms: LedgerTerms) -> float | None:
     """ε against the coordinator, with the fewest hospitals in every sum; None where nothing bounds it."""
     if terms.most_asked is None:
         return None
@@ -45,7 +45,7 @@ def promised_coordinator_epsilon(terms: LedgerTerms) -> float | None:
     return None if cost is None else epsilon_of(NOTHING + cost, terms.delta)
 
 
-def promised_words(terms: LedgerTerms) -> str:
+def guarantee_text(terms: LedgerTerms) -> str:
     """What fixes the promise."""
     caps = f"at most {terms.most_asked} queries and {terms.most_answered} labels"
     known = terms.most_asked is not None and terms.most_answered is not None

@@ -20,8 +20,8 @@ from pate_fed import __version__
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy.filter import epsilon_of
 from pate_fed.privacy.ledger.file import WriterLock, connect, create_file, disconnect, insert_row
-from pate_fed.privacy.ledger.guarantee import promised_coordinator_epsilon, promised_epsilon
-from pate_fed.privacy.ledger.provenance import Basis
+from pate_fed.privacy.ledger.guarantee import guaranteed_coordinator_epsilon, guaranteed_epsilon
+from pate_fed.privacy.ledger.provenance import Provenance
 from pate_fed.privacy.ledger.rows import (
     Entry,
     LedgerTerms,
@@ -126,7 +126,7 @@ class Ledger:
         index: ArrayLike,
         answered: ArrayLike,
         label: ArrayLike,
-        basis: Basis | None = None,
+        basis: Provenance | None = None,
     ) -> Entry:
         """Write what a release cost together with its labels, in one transaction, before they are used.
 
@@ -246,18 +246,18 @@ class Ledger:
                 return self._epsilon
             return self._epsilon_of(self._cost, delta)
 
-    def promised(self) -> float | None:
+    def guaranteed(self) -> float | None:
         """ε against the student and the public that the terms fixed; 0 while nothing was released."""
         with self._guard:
-            return promised_epsilon(self.terms) if self._entries else 0.0
+            return guaranteed_epsilon(self.terms) if self._entries else 0.0
 
-    def promised_coordinator(self) -> float | None:
+    def guaranteed_coordinator(self) -> float | None:
         """ε against the coordinator that the terms fixed; None where no bound holds.
 
         Not 0 before the first row: a coordinator that is killed between the totals and their row has seen
         them. Hospitals answer no more queries than the terms say, whatever the ledger holds.
         """
-        return promised_coordinator_epsilon(self.terms)
+        return guaranteed_coordinator_epsilon(self.terms)
 
     def coordinator_epsilon(self, delta: float | None = None) -> float | None:
         """ε against the coordinator at δ; None where it sees votes without noise, so that no bound holds.

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy.checks import check_count
 
-__all__ = ["Basis", "digest_of"]
+__all__ = ["Provenance", "digest_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Basis:
+class Provenance:
     """Round, strategy, and the student behind a batch.
 
     `learnt_to` is the hash of the last row whose labels the student had learnt from, `predictions` the

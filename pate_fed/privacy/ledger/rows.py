@@ -20,8 +20,15 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy.bounds.sanitise import SanitiseSettings
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.filter import BudgetFilter
-from pate_fed.privacy.ledger.provenance import Basis
-from pate_fed.privacy.mechanisms.events import PLAIN, Cost, Mechanism, PrivacyEvent, Protection, Sight
+from pate_fed.privacy.ledger.provenance import Provenance
+from pate_fed.privacy.mechanisms.events import (
+    PLAIN,
+    CoordinatorView,
+    Cost,
+    Mechanism,
+    PrivacyEvent,
+    Protection,
+)
 from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
 
 __all__ = [
@@ -97,7 +104,7 @@ class LedgerTerms:
     protection: Protection
     noise: str
     private: bool
-    coordinator: Sight = PLAIN
+    coordinator: CoordinatorView = PLAIN
     sanitise: SanitiseSettings | None = None
     most_asked: int | None = None
     most_answered: int | None = None
@@ -192,7 +199,7 @@ class LedgerTerms:
                 **values,
                 "mechanisms": tuple(made),
                 "protection": Protection(**values["protection"]),
-                "coordinator": Sight(**values["coordinator"]),
+                "coordinator": CoordinatorView(**values["coordinator"]),
                 "sanitise": None if values["sanitise"] is None else SanitiseSettings(**values["sanitise"]),
             }
         )
@@ -215,7 +222,7 @@ class Entry:
     previous: str
     hash: str
     signature: str | None
-    basis: Basis | None = None
+    basis: Provenance | None = None
 
 
 def outputs_digest(index: NDArray[Any], answered: NDArray[Any], label: NDArray[Any]) -> str:
@@ -257,7 +264,7 @@ def charge_row(
     outputs: str,
     epsilon: float,
     previous: str,
-    basis: Basis | None = None,
+    basis: Provenance | None = None,
 ) -> Row:
     """The row of one charge, without hash and signature."""
     return {
@@ -299,7 +306,7 @@ def entry_from_row(row: Row) -> Entry:
         protection=Protection(**json.loads(row["protection"])),
         noise=row["noise"],
         private=bool(row["private"]),
-        coordinator=Sight(**json.loads(row["coordinator"])),
+        coordinator=CoordinatorView(**json.loads(row["coordinator"])),
     )
     kept = (
         "seq",
@@ -312,7 +319,7 @@ def entry_from_row(row: Row) -> Entry:
         "hash",
         "signature",
     )
-    basis = None if row["body"] is None else Basis(**json.loads(row["body"])["basis"])
+    basis = None if row["body"] is None else Provenance(**json.loads(row["body"])["basis"])
     return Entry(event=event, basis=basis, **{name: row[name] for name in kept})
 
 
@@ -320,7 +327,7 @@ def _mechanism_dict(mechanism: Mechanism) -> dict[str, Any]:
     return {"name": mechanism.name, "parameters": mechanism.parameters()}
 
 
-def _keeps_to(seen: Sight, fixed: Sight) -> bool:
+def _keeps_to(seen: CoordinatorView, fixed: CoordinatorView) -> bool:
     if fixed.survivors is None or seen.survivors is None:
         return seen == fixed
     same = (seen.kind, seen.sigma_party, seen.colluders) == (fixed.kind, fixed.sigma_party, fixed.colluders)

@@ -17,7 +17,7 @@ import numpy as np
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy.ledger.describe import LedgerReport, verify
-from pate_fed.privacy.ledger.guarantee import promised_coordinator_epsilon, promised_epsilon
+from pate_fed.privacy.ledger.guarantee import guaranteed_coordinator_epsilon, guaranteed_epsilon
 
 __all__ = ["verify_run"]
 
@@ -89,7 +89,7 @@ def _metrics(path: Path, report: LedgerReport) -> str:
         raise IntegrityError(f"{path}: more labels than the {report.answered} on the ledger")
     if status != "success":
         return f"{path.name}: of a process that did not come to the study's end"
-    bounds = promised_epsilon(terms) if released else 0.0, promised_coordinator_epsilon(terms)
+    bounds = guaranteed_epsilon(terms) if released else 0.0, guaranteed_coordinator_epsilon(terms)
     for who, value, bound in zip(("the public", "the coordinator"), told, bounds, strict=True):
         if value is not None and (bound is None or not value >= bound * (1 - _SLACK)):
             raise IntegrityError(f"{path}: ε against {who} is {value!r}, by the ledger {bound!r}")

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.checks import check_count, check_scale, is_number
-from pate_fed.privacy.mechanisms.events import RECORD, Cost, Protection, Sight, hospital_noise
+from pate_fed.privacy.mechanisms.events import RECORD, CoordinatorView, Cost, Protection, hospital_noise
 from pate_fed.privacy.mechanisms.gnmax import Release, Voting, finish
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.totals import noisy_argmax, stop_after
@@ -86,7 +86,7 @@ class DistributedGNMax(Voting):
         *,
         max_answers: int | None = None,
         protection: Protection = RECORD,
-        coordinator: Sight,
+        coordinator: CoordinatorView,
     ) -> Release:
         """Answer from noisy totals; all queries count as asked, since all were unmasked.
 

@@ -21,11 +21,11 @@ __all__ = [
     "RECORD",
     "SECURE_SUM",
     "UNITS",
+    "CoordinatorView",
     "Cost",
     "Mechanism",
     "PrivacyEvent",
     "Protection",
-    "Sight",
     "hospital_noise",
 ]
 
@@ -186,7 +186,7 @@ class Mechanism(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class CoordinatorView:
     """What the coordinator gets to see of the votes, and so which bound holds against it.
 
     `kind` is "plain" (every hospital's votes), "secure-sum" (exact totals) or "hospital-noise" (noisy totals:
@@ -265,13 +265,15 @@ _SIGHTS = {
     "hospital-noise": "only noisy totals of every query; the hospitals' own noise and masks hide the rest",
 }
 
-PLAIN = Sight()
-SECURE_SUM = Sight(kind="secure-sum")
+PLAIN = CoordinatorView()
+SECURE_SUM = CoordinatorView(kind="secure-sum")
 
 
-def hospital_noise(*, sigma_party: float, survivors: int, colluders: int = 0) -> Sight:
-    """The sight of a coordinator to whom only noisy totals come; see `Sight`."""
-    return Sight(kind="hospital-noise", sigma_party=sigma_party, survivors=survivors, colluders=colluders)
+def hospital_noise(*, sigma_party: float, survivors: int, colluders: int = 0) -> CoordinatorView:
+    """The sight of a coordinator to whom only noisy totals come; see `CoordinatorView`."""
+    return CoordinatorView(
+        kind="hospital-noise", sigma_party=sigma_party, survivors=survivors, colluders=colluders
+    )
 
 
 def _sum_distance(sigma: float, parties: int) -> Fraction:
@@ -300,7 +302,7 @@ class PrivacyEvent:
     protection: Protection
     noise: str
     private: bool
-    coordinator: Sight = PLAIN
+    coordinator: CoordinatorView = PLAIN
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "asked", check_count("asked", self.asked))

@@ -18,7 +18,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.checks import check_count, check_scale, check_threshold, is_number
-from pate_fed.privacy.mechanisms.events import PLAIN, RECORD, Cost, Mechanism, PrivacyEvent, Protection, Sight
+from pate_fed.privacy.mechanisms.events import (
+    PLAIN,
+    RECORD,
+    CoordinatorView,
+    Cost,
+    Mechanism,
+    PrivacyEvent,
+    Protection,
+)
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.totals import (
     check_predictions,
@@ -97,7 +105,7 @@ class Voting:
         noise: NoiseSource,
         max_answers: int | None,
         protection: Protection,
-        coordinator: Sight,
+        coordinator: CoordinatorView,
     ) -> Release:
         """Answer every query, up to `max_answers`."""
         votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
@@ -136,7 +144,7 @@ class LNMax(Voting):
         *,
         max_answers: int | None = None,
         protection: Protection = RECORD,
-        coordinator: Sight = PLAIN,
+        coordinator: CoordinatorView = PLAIN,
     ) -> Release:
         """Answer every query, up to `max_answers`.
 
@@ -178,7 +186,7 @@ class GNMax(Voting):
         *,
         max_answers: int | None = None,
         protection: Protection = RECORD,
-        coordinator: Sight = PLAIN,
+        coordinator: CoordinatorView = PLAIN,
     ) -> Release:
         """Answer every query, up to `max_answers`.
 
@@ -230,7 +238,7 @@ class ConfidentGNMax(Voting):
         *,
         max_answers: int | None = None,
         protection: Protection = RECORD,
-        coordinator: Sight = PLAIN,
+        coordinator: CoordinatorView = PLAIN,
     ) -> Release:
         """Answer the queries that pass the check, in order; nothing more is asked after `max_answers`.
 
@@ -249,7 +257,7 @@ class ConfidentGNMax(Voting):
         noise: NoiseSource,
         max_answers: int | None,
         protection: Protection,
-        coordinator: Sight,
+        coordinator: CoordinatorView,
     ) -> tuple[Release, Bools]:
         """The check on `top`, then the argmax of `votes` where it passed."""
         passed = top + noise.discrete_gaussian(top.shape, sigma=self.sigma1) >= math.ceil(self.threshold)
@@ -290,7 +298,7 @@ class InteractiveGNMax(ConfidentGNMax):
         predictions: ArrayLike,
         max_answers: int | None = None,
         protection: Protection = RECORD,
-        coordinator: Sight = PLAIN,
+        coordinator: CoordinatorView = PLAIN,
     ) -> Release:
         """Answer the queries on which the teachers contradict the student; see `ConfidentGNMax.release`.
 
@@ -338,7 +346,7 @@ def finish(
     label: Ints,
     noise: NoiseSource,
     protection: Protection,
-    coordinator: Sight,
+    coordinator: CoordinatorView,
 ) -> Release:
     """The release of these bits and labels, with what it cost."""
     event = PrivacyEvent(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pate_fed.config.trust import LEAST_PARTIES, Secrecy
+from pate_fed.config.trust import LEAST_PARTIES, TrustModel
 from pate_fed.privacy.filter import BudgetFilter, epsilon_of
 from pate_fed.privacy.ledger.describe import epsilon_text
 from pate_fed.privacy.mechanisms.distributed import DistributedGNMax, party_sigma
@@ -64,7 +64,7 @@ def offer_with_shares(
     """
     if num_hospitals < LEAST_PARTIES or budget.protection.votes_vanish:
         return None
-    secrecy = Secrecy(secure_sum=True, noise_at="hospitals")
+    secrecy = TrustModel(secure_sum=True, noise_at="hospitals")
     shares = secrecy.shares(num_hospitals, secrecy.least_voters(num_hospitals, _QUORUM))
     sigma = max(sigma2, shares.least_sigma)
     share = party_sigma(sigma, parties=shares.least_voters, colluders=shares.colluders)

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import serialization
 from pate_fed.cli.doctor import way
 from pate_fed.cli.doctor.findings import PROBLEM, WARNING
 from pate_fed.cli.doctor.records import Wanted, try_teachers
-from pate_fed.data import Kind, Rows
-from pate_fed.identity import Authority, Identity, certificates, make_request
+from pate_fed.data import InputSpec, Rows
+from pate_fed.identity import Authority, HospitalIdentity, certificates, make_request
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.label_terms import LabelTerms
 
@@ -170,7 +170,7 @@ def test_with_whom_a_policy_sums(site: Any) -> None:
     terms = make_terms_of(Path("study.toml"))
     authority = Authority.init(Path("masked"), address="127.0.0.1:9", terms=terms, days=90)
     authority.admit(make_request(Path("own"), "north"), days=90).write(Path("north.admission"))
-    Identity.accept(Path("own"), Path("north.admission"))
+    HospitalIdentity.accept(Path("own"), Path("north.admission"))
     Path("policy.toml").write_text(f'[trusted]\neast = "{"0" * 64}"\n')
     found = site.hospital("--tls-dir", "own", "--policy", "policy.toml")
     assert found["policy"].result == WARNING
@@ -191,7 +191,7 @@ def test_labels_of_a_study_of_private_labels(site: Any) -> None:
     )
     authority = Authority.init(Path("labels"), address="127.0.0.1:9", terms=terms.to_json(), days=90)
     authority.admit(make_request(Path("own"), "north"), days=90).write(Path("north.admission"))
-    Identity.accept(Path("own"), Path("north.admission"))
+    HospitalIdentity.accept(Path("own"), Path("north.admission"))
     Path("labels.csv").write_text("index,label\n4,0\n7,2\n")
     found = site.hospital("--tls-dir", "own", "--data", "labels.csv")
     assert found["records"].said == "labels of 2 public inputs"
@@ -210,7 +210,7 @@ def test_an_expired_identity_and_a_clock_behind_the_authoritys(
     with monkeypatch.context() as context:
         _shift_clock(context, 0.5)  # the authority's clock is half a day ahead of this one
         Authority(Path("authority")).admit(Path("identity-north/north.req"), days=9).write(Path("a"))
-        Identity.accept(Path("identity-north"), Path("a"))
+        HospitalIdentity.accept(Path("identity-north"), Path("a"))
     row = site.hospital(*NORTH)["identity"]
     assert row.exit_code == 2 and "720 minutes behind" in row.said
 
@@ -285,7 +285,7 @@ def _images(*, learnable: bool) -> Rows:
 
 @pytest.mark.parametrize("teachers", [1, 3])
 def test_teachers_are_worth_something_where_labels_and_records_belong_together(teachers: int) -> None:
-    kind = Kind(classes=("a", "b", "c"), shape=(16, 16, 1))
+    kind = InputSpec(classes=("a", "b", "c"), shape=(16, 16, 1))
     wanted = Wanted(kind=kind, teachers=teachers, teacher=TeacherSettings())
     assert not try_teachers(_images(learnable=True), wanted).warnings
     (words,) = try_teachers(_images(learnable=False), wanted).warnings

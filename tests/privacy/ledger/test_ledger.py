@@ -33,8 +33,8 @@ from pate_fed.privacy import (
     describe,
     epsilon_of,
     epsilon_text,
+    guaranteed_epsilon,
     hospital_noise,
-    promised_epsilon,
     total_cost,
     verify,
 )
@@ -445,13 +445,13 @@ def test_a_coordinator_killed_before_the_first_row_has_seen_what_was_promised(pa
     seen = hospital_noise(sigma_party=4.0, survivors=8, colluders=2)
     terms = replace(TERMS, mechanisms=(mechanism,), coordinator=seen, most_asked=50, most_answered=50)
     with Ledger.create(path, terms) as ledger:
-        assert ledger.promised() == ledger.epsilon() == 0.0
-        promised = ledger.promised_coordinator()
+        assert ledger.guaranteed() == ledger.epsilon() == 0.0
+        promised = ledger.guaranteed_coordinator()
         charge(ledger, 0, release(0, mechanism=mechanism, coordinator=seen))
         spent = ledger.coordinator_epsilon()
         assert promised is not None
         assert spent is not None
-        assert ledger.promised_coordinator() == promised > spent
+        assert ledger.guaranteed_coordinator() == promised > spent
 
 
 def test_in_words_with_hospital_noise(path: Path) -> None:
@@ -483,7 +483,7 @@ def test_votes_are_not_in_the_file(path: Path) -> None:
 
 def test_caps_are_kept_and_fix_the_promise_beforehand(path: Path) -> None:
     capped = replace(TERMS, epsilon=None, most_asked=25, most_answered=12)
-    promise = promised_epsilon(capped)
+    promise = guaranteed_epsilon(capped)
     worst = PrivacyEvent(
         mechanism=MECHANISM,
         asked=25,
@@ -493,12 +493,12 @@ def test_caps_are_kept_and_fix_the_promise_beforehand(path: Path) -> None:
         private=TERMS.private,
     )
     assert promise == epsilon_of(worst.cost(), TERMS.delta)
-    assert promised_epsilon(replace(capped, epsilon=promise / 2)) == promise / 2
-    assert promised_epsilon(replace(TERMS, epsilon=None)) is None
+    assert guaranteed_epsilon(replace(capped, epsilon=promise / 2)) == promise / 2
+    assert guaranteed_epsilon(replace(TERMS, epsilon=None)) is None
     with Ledger.create(path, capped) as ledger:
-        assert ledger.promised() == 0.0
+        assert ledger.guaranteed() == 0.0
         charge(ledger, 0)
-        assert ledger.promised() == promise > ledger.epsilon() > 0
+        assert ledger.guaranteed() == promise > ledger.epsilon() > 0
         with pytest.raises(IntegrityError, match="40 queries in all: the ledger's terms allow 25"):
             charge(ledger, 1)
         assert len(ledger.entries()) == 1

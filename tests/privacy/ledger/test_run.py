@@ -43,7 +43,7 @@ def _write(folder: Path, *, first: int = 0) -> Path:
                 answered=release.answered,
                 label=release.label,
             )
-        released, promised = ledger.released(), ledger.promised()
+        released, promised = ledger.released(), ledger.guaranteed()
     np.savez(folder / "labels.npz", **dict(zip(("index", "answered", "label"), released, strict=True)))
     metrics = {
         "status": "success",

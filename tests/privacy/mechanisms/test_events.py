@@ -19,11 +19,11 @@ from pate_fed.privacy import (
     PLAIN,
     SECURE_SUM,
     ConfidentGNMax,
+    CoordinatorView,
     GNMax,
     LNMax,
     PrivacyEvent,
     Protection,
-    Sight,
     hospital_noise,
     total_cost,
 )
@@ -243,7 +243,7 @@ def test_bad_protection_is_refused(change: dict[str, Any]) -> None:
 )
 def test_bad_sight_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        Sight(**values)
+        CoordinatorView(**values)
 
 
 def test_bad_counts_are_refused() -> None:

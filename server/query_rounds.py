@@ -19,9 +19,9 @@ from pate_fed.config.study import Queries
 from pate_fed.disk import write_arrays
 from pate_fed.errors import IntegrityError
 from pate_fed.learning import choose_order
-from pate_fed.privacy import Basis, InteractiveGNMax, Ledger, digest_of
+from pate_fed.privacy import InteractiveGNMax, Ledger, Provenance, digest_of
 
-__all__ = ["Said", "Stage", "Stages"]
+__all__ = ["QueryRound", "QueryRounds", "StudentPredictions"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -31,7 +31,7 @@ _FEW = 50  # queries that are always worth a batch of their own
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Said:
+class StudentPredictions:
     """What was learnt of the public pool, float32 (pool, classes) each.
 
     `scores` are what the next questions are chosen by: the student's `probabilities`, or binary experts'.
@@ -47,15 +47,15 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stage:
+class QueryRound:
     """A round and what shapes its questions; nothing does in the first, and where no label is there yet."""
 
     number: int
-    basis: Basis | None = None
-    said: Said | None = None
+    basis: Provenance | None = None
+    said: StudentPredictions | None = None
 
 
-class Stages:
+class QueryRounds:
     """Where a study with rounds stands. `learn` gives what is said by whoever learnt from some labels.
 
     Its arguments are the round, an index into the public pool and labels, int64 (m,) each. `against` is the
@@ -72,7 +72,7 @@ class Stages:
         *,
         pool: int,
         against: InteractiveGNMax | None,
-        learn: Callable[[int, Ints, Ints], Said],
+        learn: Callable[[int, Ints, Ints], StudentPredictions],
         repeated: Bools | None = None,
         order: Ints | None = None,
     ) -> None:
@@ -81,14 +81,14 @@ class Stages:
         self._rounds = queries.rounds or 1
         self._repeated = np.zeros(pool, dtype=np.bool_) if repeated is None else repeated
         self._order = np.arange(pool, dtype=np.int64) if order is None else order
-        self._stages: dict[int, Stage] = {}
+        self._stages: dict[int, QueryRound] = {}
 
     @property
     def against(self) -> InteractiveGNMax | None:
         """The mechanism of the present round where a student is its reference."""
         return None if self.current().said is None else self._against
 
-    def current(self) -> Stage:
+    def current(self) -> QueryRound:
         """The present round; its student learns when it is first asked for, and labels are there.
 
         Raises:
@@ -97,7 +97,7 @@ class Stages:
         number = self._number()
         if number > 1 and number not in self._stages and self._ledger_answered():
             self._stages[number] = self._begin(number)
-        return self._stages.get(number, Stage(number))
+        return self._stages.get(number, QueryRound(number))
 
     def limit(self, room: int) -> int:
         """How many of `room` queries the next batch may hold, so that a round ends near its part."""
@@ -174,26 +174,26 @@ class Stages:
     def _ledger_answered(self) -> bool:
         return any(event.answered for event in self._ledger.events())
 
-    def _begin(self, number: int) -> Stage:
+    def _begin(self, number: int) -> QueryRound:
         kept = [entry.basis for entry in self._ledger.entries()]
         basis = next((each for each in kept if each is not None and each.round == number), None)
         path = self._path(number)
         if basis is not None:
-            return Stage(number, basis, self._read(basis))
+            return QueryRound(number, basis, self._read(basis))
         if path.exists():  # a process that died before the round's first release had learnt already
             said = _load(path)
         else:
             said = self._learn(number, *self.labels())
             _save(path, said)
-        basis = Basis(
+        basis = Provenance(
             round=number,
             strategy=self._queries.strategy,
             learnt_to=self._ledger.head,
             predictions=said.digest,
         )
-        return Stage(number, basis, said)
+        return QueryRound(number, basis, said)
 
-    def _read(self, basis: Basis) -> Said:
+    def _read(self, basis: Provenance) -> StudentPredictions:
         stage = self._stages.get(basis.round)
         if stage is not None and stage.said is not None and stage.basis == basis:
             return stage.said
@@ -201,23 +201,23 @@ class Stages:
         said = _load(path)
         if said.digest != basis.predictions:
             raise IntegrityError(f"{path}: not what the ledger names as the predictions of this round")
-        self._stages[basis.round] = Stage(basis.round, basis, said)
+        self._stages[basis.round] = QueryRound(basis.round, basis, said)
         return said
 
     def _path(self, number: int) -> Path:
         return self._folder / f"round-{number}.npz"
 
 
-def _load(path: Path) -> Said:
+def _load(path: Path) -> StudentPredictions:
     try:
         with np.load(path, allow_pickle=False) as kept:
-            return Said(np.asarray(kept["probabilities"]), np.asarray(kept["scores"]))
+            return StudentPredictions(np.asarray(kept["probabilities"]), np.asarray(kept["scores"]))
     except Exception as error:  # numpy raises what its readers meet first
         raise IntegrityError(
             f"{path}: the predictions that a round rests on are gone or damaged, so it cannot go on"
         ) from error
 
 
-def _save(path: Path, said: Said) -> None:
+def _save(path: Path, said: StudentPredictions) -> None:
     """All of it or nothing; on the disk when this returns."""
     write_arrays(path, probabilities=said.probabilities, scores=said.scores)

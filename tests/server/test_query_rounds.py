@@ -11,17 +11,17 @@ import pytest
 from pate_fed.config.study import Queries
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy import (
-    Basis,
     ConfidentGNMax,
     InteractiveGNMax,
     Ledger,
     LedgerTerms,
     Protection,
+    Provenance,
     SeededNoise,
     verify,
 )
 from pate_fed.privacy.ledger.provenance import digest_of
-from server.stages import Said, Stages
+from server.query_rounds import QueryRounds, StudentPredictions
 
 POOL, CLASSES, TEACHERS = 400, 3, 20
 NOISE = {"threshold": 8.0, "sigma1": 2.0, "sigma2": 2.0}
@@ -61,16 +61,16 @@ class _Study:
         path = folder / "ledger.sqlite"
         self.ledger = Ledger.open(path) if path.exists() else Ledger.create(path, _terms(epsilon))
         queries = Queries(strategy=strategy, rounds=2)
-        self.stages = Stages(
+        self.stages = QueryRounds(
             queries, self.ledger, folder, pool=POOL, against=AGAINST, learn=self._learn, order=order
         )
 
-    def _learn(self, number: int, index: np.ndarray, label: np.ndarray) -> Said:
+    def _learn(self, number: int, index: np.ndarray, label: np.ndarray) -> StudentPredictions:
         self.learnt.append(number)
         assert (label == TRUTH[index]).mean() > 0.9
         said = np.full((POOL, CLASSES), 0.01, dtype=np.float32)
         said[np.arange(POOL), np.minimum(TRUTH, 1)] = 0.98
-        return Said(probabilities=said / said.sum(axis=1, keepdims=True), scores=said)
+        return StudentPredictions(probabilities=said / said.sum(axis=1, keepdims=True), scores=said)
 
     def ask(self, size: int = 300) -> np.ndarray:
         size = self.stages.limit(min(size, 300 - sum(event.asked for event in self.ledger.events())))
@@ -211,7 +211,7 @@ def test_a_budget_is_shared_by_the_rounds(tmp_path: Path) -> None:
 
 def test_a_choice_by_anything_but_earlier_rows_is_refused(study: _Study) -> None:
     study.ask(20)
-    foreign = Basis(round=2, strategy="random", learnt_to="12" * 32, predictions=digest_of())
+    foreign = Provenance(round=2, strategy="random", learnt_to="12" * 32, predictions=digest_of())
     released = CONFIDENT.release(TOTALS[200:210], SeededNoise(5))
     with pytest.raises(IntegrityError, match="no earlier row"):
         study.ledger.charge(

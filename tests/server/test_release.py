@@ -22,9 +22,9 @@ from pate_fed.privacy import (
     hospital_noise,
     party_sigma,
 )
-from pate_fed.protocol.cost import make_mechanism, sight_of
+from pate_fed.protocol.cost import coordinator_view, make_mechanism
 from pate_fed.protocol.messages import Terms
-from server.release import Desk
+from server.release import LabelReleaser
 
 MASKED = Terms(
     study="s",
@@ -54,14 +54,14 @@ NOISY = replace(
 )
 DIGEST = "ab" * 32
 
-Open = Callable[..., Desk]
+Open = Callable[..., LabelReleaser]
 
 
 @pytest.fixture
 def open_desk(tmp_path: Path) -> Any:
     ledgers: list[Ledger] = []
 
-    def make(terms: Terms) -> Desk:
+    def make(terms: Terms) -> LabelReleaser:
         noise, mechanism = SeededNoise(1), make_mechanism(terms)
         ledger_terms = LedgerTerms(
             study_digest=terms.digest,
@@ -70,10 +70,10 @@ def open_desk(tmp_path: Path) -> Any:
             protection=Protection(),
             noise=noise.kind,
             private=noise.private,
-            coordinator=sight_of(terms, terms.least_clients),
+            coordinator=coordinator_view(terms, terms.least_clients),
         )
         ledgers.append(Ledger.create(tmp_path / f"{len(ledgers)}.sqlite", ledger_terms))
-        return Desk(terms, mechanism, noise=noise, ledger=ledgers[-1])
+        return LabelReleaser(terms, mechanism, noise=noise, ledger=ledgers[-1])
 
     yield make
     for ledger in ledgers:
@@ -123,14 +123,14 @@ def test_a_void_batch_is_charged_as_asked_and_never_again(terms: Terms, open_des
     [entry] = desk._ledger.entries()
     assert entry.epsilon > 0
     # The fewest voters there may be: no less noise is on its way, whoever falls silent.
-    assert entry.event.coordinator == sight_of(terms, 8)
+    assert entry.event.coordinator == coordinator_view(terms, 8)
     with pytest.raises(IntegrityError, match="charged before"):
         desk.release(DIGEST, np.arange(30), _totals(30), voters=10)
 
 
 def test_each_way_of_the_votes_has_its_sight() -> None:
-    assert sight_of(replace(MASKED, secure_sum=False), 10) == PLAIN
-    assert sight_of(MASKED, 10) == SECURE_SUM
+    assert coordinator_view(replace(MASKED, secure_sum=False), 10) == PLAIN
+    assert coordinator_view(MASKED, 10) == SECURE_SUM
     mechanism = make_mechanism(NOISY)
     assert isinstance(mechanism, DistributedGNMax)
     assert (mechanism.least_honest, mechanism.threshold) == (7, 6.0)
