@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pate_fed import __version__
-from pate_fed.config.arguments import Parser, check_security
+from pate_fed.cli.parser import Parser, check_security
 from pate_fed.errors import InputError, PateFedError, PolicyError
 from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal, Terms
 from pate_fed.runtime.connection import Connection

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed import __version__
-from pate_fed.config.arguments import Parser
+from pate_fed.cli.parser import Parser
 from pate_fed.config.study import PROCESSES, Study, load_study, study_from_dict
 from pate_fed.errors import PateFedError
 from pate_fed.runtime.host import add_address_options, open_host

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed import __version__
-from pate_fed.config.arguments import Parser, add_study_options, study_from_arguments
+from pate_fed.cli.parser import Parser
+from pate_fed.config.options import add_study_options, study_from_arguments
 from pate_fed.config.study import Study
 from pate_fed.errors import PateFedError
 from pate_fed.runtime.launch import (

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pate_fed.config.arguments import Parser
+from pate_fed.cli.parser import Parser
 from pate_fed.errors import PateFedError
 from pate_fed.flower.processes import split_address
 

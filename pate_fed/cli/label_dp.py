@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.config.arguments import Parser
+from pate_fed.cli.parser import Parser
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.runtime.host import add_address_options
 

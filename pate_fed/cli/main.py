@@ -16,7 +16,7 @@ from pate_fed import __version__
 from pate_fed.cli.doctor import add_doctor_command
 from pate_fed.cli.identity import add_hospital_commands
 from pate_fed.cli.label_dp import add_label_dp_command
-from pate_fed.config.arguments import Parser, print_lines
+from pate_fed.cli.parser import Parser, print_lines
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.runtime.launch import INTERRUPTED, terminating
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pate_fed.config.arguments import check_security
+from pate_fed.cli.parser import check_security
 from pate_fed.errors import PateFedError
 
 if TYPE_CHECKING:

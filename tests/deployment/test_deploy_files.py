@@ -17,7 +17,7 @@ import yaml
 
 from pate_fed import client, server
 from pate_fed.cli import health
-from pate_fed.config.arguments import Parser
+from pate_fed.cli.parser import Parser
 from pate_fed.identity import Authority, make_request
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pate_fed.config.arguments import Parser
+from pate_fed.cli.parser import Parser
 from pate_fed.errors import InputError, PateFedError
 
 if TYPE_CHECKING:
