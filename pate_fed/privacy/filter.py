@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -35,11 +35,17 @@ def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> flo
     """ε of the (ε, δ)-DP that follows from the cost, rounded up: improved conversion at the best order.
 
     ε = rdp(α) + ln(1 - 1/α) - ln(δ α)/(α - 1), at least 0 (arXiv 2004.00010, Proposition 12). `orders` are
-    tried besides the ones that the search finds.
+    tried besides the ones that the search finds. Parts that are known as (ε, δ)-DP only take their δ first.
 
     Raises:
-        InputError: δ outside (0, 1).
+        InputError: δ outside (0, 1), but for 0 where all parts are known as (ε, δ)-DP.
     """
+    if cost.epsilon:
+        rest, left = replace(cost, epsilon=Fraction(0), delta=Fraction(0)), Fraction(delta) - cost.delta
+        if left < 0:
+            return math.inf
+        beside = 0.0 if rest == Cost() else epsilon_of(rest, math.nextafter(float(left), 0))
+        return _round_up(cost.epsilon + Fraction(beside))
     delta = check_delta(delta)
     if cost == Cost():
         return 0.0
@@ -185,7 +191,10 @@ def _overhead_up(order: float, delta: float) -> Fraction:
 
 
 def _epsilon_at(cost: Cost, delta: float, order: float) -> float:
-    exact = cost.rdp(Fraction(order)) + _overhead_up(order, delta)
+    return _round_up(cost.rdp(Fraction(order)) + _overhead_up(order, delta))
+
+
+def _round_up(exact: Fraction) -> float:
     nearest = _float(exact)
     return math.nextafter(nearest, math.inf) if nearest < exact else nearest
 

@@ -150,6 +150,8 @@ def _bounds(report: LedgerReport) -> list[str]:
         f"Against the coordinator: {coordinator}",
         "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up",
     ]
+    if terms.protection.unit == "label":
+        lines[-1] = "Every ε follows from the mechanism's parameters alone, whatever the labels are, rounded up"
     if terms.sanitise is not None:
         lines.append(
             "A data-dependent ε may be released too, once (smooth sensitivity, order "
@@ -181,9 +183,10 @@ def _other(sight: CoordinatorView) -> str:
 
 
 def _mechanism(mechanism: Mechanism) -> str:
+    unit = "votes" if mechanism.num_teachers else "labels"
     parameters = {name: value for name, value in mechanism.parameters().items() if value is not None}
     values = ", ".join(f"{name}={value:g}" for name, value in parameters.items())
-    return f"{mechanism.name} with {values}; noise and threshold in votes"
+    return f"{mechanism.name} with {values}; noise and threshold in {unit}"
 
 
 def _entry_line(entry: Entry, entries: Sequence[Entry]) -> str:

@@ -32,12 +32,13 @@ def _most(mechanism: Mechanism, terms: LedgerTerms, asked: int, answered: int) -
     """
     if mechanism.answers_all:
         asked = min(asked, answered)
-    cost = mechanism.cost_asked(terms.protection) * asked
-    return cost + mechanism.cost_answered(terms.protection) * min(asked, answered)
+    return mechanism.cost(asked, min(asked, answered), terms.protection)
 
 
 def guaranteed_coordinator_epsilon(terms: LedgerTerms) -> float | None:
     """ε against the coordinator, with the fewest hospitals in every sum; None where nothing bounds it."""
+    if terms.coordinator.sees_release:
+        return guaranteed_epsilon(terms)
     if terms.most_asked is None:
         return None
     classes = terms.mechanisms[0].num_classes
@@ -47,6 +48,8 @@ def guaranteed_coordinator_epsilon(terms: LedgerTerms) -> float | None:
 
 def guarantee_text(terms: LedgerTerms) -> str:
     """What fixes the promise."""
+    if terms.each_once:
+        return "the mechanism, by which each record's label is answered about once"
     caps = f"at most {terms.most_asked} queries and {terms.most_answered} labels"
     known = terms.most_asked is not None and terms.most_answered is not None
     if terms.epsilon is None:

@@ -16,6 +16,10 @@ from pate_fed.privacy.checks import check_count, is_number
 
 __all__ = [
     "ADJACENCIES",
+    "IN_ONE_PLACE",
+    "LABEL",
+    "NOISY_COUNTS",
+    "NOISY_LABELS",
     "NOTHING",
     "PLAIN",
     "RECORD",
@@ -42,6 +46,8 @@ class Protection:
     going deals all of a hospital's records to its K teachers anew. Where it is above 1 Gaussian RDP grows
     by its square and pure ε by itself.
 
+    The unit "label" is for features that are public: one record's label is replaced (label DP).
+
     Raises:
         InputError: an unknown unit or adjacency, or `votes_moved` below 1.
     """
@@ -51,13 +57,15 @@ class Protection:
     votes_moved: int = 1
 
     def __post_init__(self) -> None:
-        if self.unit not in UNITS:
+        if self.unit not in (*UNITS, "label"):
             raise InputError(f"unit={self.unit!r}: must be one of {', '.join(UNITS)}")
         if self.adjacency not in ADJACENCIES:
             raise InputError(f"adjacency={self.adjacency!r}: must be one of {', '.join(ADJACENCIES)}")
         moved = check_count("votes_moved", self.votes_moved, least=1)
         if moved > 10**9:
             raise InputError(f"votes_moved={moved}: must be at most 10^9")
+        if self.unit == "label" and (self.adjacency, moved) != ("replace-one", 1):
+            raise InputError("unit='label': one label is replaced, and moves one vote")
         # A NumPy number would be spelt differently in the ledger.
         object.__setattr__(self, "votes_moved", moved)
 
@@ -87,6 +95,8 @@ class Protection:
 
     def words(self) -> str:
         """The unit and the adjacency in a sentence's part."""
+        if self.unit == "label":
+            return "one record's label replaced, where features are public"
         verb = "replaced" if self.adjacency == "replace-one" else "added or removed"
         votes = "one vote" if self.votes_moved == 1 else f"up to {self.votes_moved} votes"
         if self.votes_moved == 1:
@@ -97,6 +107,7 @@ class Protection:
 
 
 RECORD = Protection()
+LABEL = Protection(unit="label")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +117,16 @@ class Cost:
     `rho` is the ρ of all Gaussian parts (ρ-zCDP: RDP `a * rho` at every order a); `pure` lists pure-DP parts
     as (ε, times), each worth min(ε, ε² a / 2) at order a (Bun and Steinke 2016, Proposition 3.3; P17, Theorem
     2). `flat` is RDP at every order up to `most_order` (RDP grows with the order, so one order bounds those
-    below it); beyond, nothing is known. None: there is no such limit.
+    below it); beyond, nothing is known. None: there is no such limit. `epsilon` and `delta` are of parts that
+    are known as (ε, δ)-DP only; they add up by themselves (basic composition), at δ = 0 too.
     """
 
     rho: Fraction = Fraction(0)
     pure: tuple[tuple[Fraction, int], ...] = ()
     flat: Fraction = Fraction(0)
     most_order: Fraction | None = None
+    epsilon: Fraction = Fraction(0)
+    delta: Fraction = Fraction(0)
 
     def __add__(self, other: Cost) -> Cost:
         times: dict[Fraction, int] = {}
@@ -124,20 +138,25 @@ class Cost:
             tuple(sorted(times.items())),
             self.flat + other.flat,
             min(limits, default=None),
+            self.epsilon + other.epsilon,
+            self.delta + other.delta,
         )
 
     def __mul__(self, times: int) -> Cost:
         if times == 0:
             return Cost()
         pure = tuple((epsilon, count * times) for epsilon, count in self.pure)
-        return Cost(self.rho * times, pure, self.flat * times, self.most_order)
+        pair = self.epsilon * times, self.delta * times
+        return Cost(self.rho * times, pure, self.flat * times, self.most_order, *pair)
 
     def rdp(self, order: Fraction) -> Fraction:
         """Exact Rényi divergence bound at `order` > 1, in nats.
 
         Raises:
-            InputError: an order above `most_order`.
+            InputError: an order above `most_order`, or parts that are known as (ε, δ)-DP only.
         """
+        if self.epsilon:
+            raise InputError("a cost that is known as (ε, δ)-DP only has no Rényi divergence")
         if self.most_order is not None and order > self.most_order:
             raise InputError(f"order={float(order):g}: this cost is known up to {float(self.most_order):g}")
         laplace = (count * min(epsilon, epsilon * epsilon * order / 2) for epsilon, count in self.pure)
@@ -178,6 +197,9 @@ class Mechanism(Protocol):
     def parameters(self) -> dict[str, Any]:
         """All parameters, as plain numbers by name."""
 
+    def cost(self, asked: int, answered: int, protection: Protection) -> Cost:
+        """What a release of so many queries costs."""
+
     def cost_asked(self, protection: Protection) -> Cost:
         """What each query costs that is looked at, answered or not."""
 
@@ -191,7 +213,8 @@ class CoordinatorView:
 
     `kind` is "plain" (every hospital's votes), "secure-sum" (exact totals) or "hospital-noise" (noisy totals:
     every hospital adds discrete Gaussian noise of `sigma_party` votes, at least `survivors` hospitals are in
-    the sum and at most `colluders` of them tell the coordinator their noise).
+    the sum and at most `colluders` of them tell the coordinator their noise). Where labels are what is
+    private: "labels" (they lie with it), "noisy-labels" and "noisy-counts" (what is released, and no more).
 
     Raises:
         InputError: an unknown kind, or parameters that do not go with it.
@@ -254,6 +277,11 @@ class CoordinatorView:
         slack = _sum_distance(self.sigma_party, self.survivors - self.colluders) * num_classes / 4
         return Cost(Fraction(protection.l2_squared) / (2 * variance) + slack) * asked
 
+    @property
+    def sees_release(self) -> bool:
+        """Whether it sees what is released and no more, so that one ε holds against it and the public."""
+        return self.kind in ("noisy-labels", "noisy-counts")
+
     def words(self) -> str:
         """What the coordinator sees and what hides the rest, as the end of "the coordinator sees"."""
         return _SIGHTS[self.kind]
@@ -263,10 +291,15 @@ _SIGHTS = {
     "plain": "every hospital's votes",
     "secure-sum": "the exact totals of every query; masks hide each hospital's own votes",
     "hospital-noise": "only noisy totals of every query; the hospitals' own noise and masks hide the rest",
+    "labels": "the labels themselves, which are in one place: its own",
+    "noisy-labels": "labels after each hospital's own noise",
+    "noisy-counts": "noisy counts of all hospitals together; masks hide each one's own",
 }
 
 PLAIN = CoordinatorView()
 SECURE_SUM = CoordinatorView(kind="secure-sum")
+IN_ONE_PLACE = CoordinatorView(kind="labels")
+NOISY_LABELS, NOISY_COUNTS = CoordinatorView(kind="noisy-labels"), CoordinatorView(kind="noisy-counts")
 
 
 def hospital_noise(*, sigma_party: float, survivors: int, colluders: int = 0) -> CoordinatorView:
@@ -314,9 +347,10 @@ class PrivacyEvent:
 
     def cost(self) -> Cost:
         """What the student, and so the public, learns: the realised cost, a function of the answered bits."""
-        asked = self.mechanism.cost_asked(self.protection) * self.asked
-        return asked + self.mechanism.cost_answered(self.protection) * self.answered
+        return self.mechanism.cost(self.asked, self.answered, self.protection)
 
     def coordinator_cost(self) -> Cost | None:
         """What the coordinator learns; None where no bound holds."""
+        if self.coordinator.sees_release:
+            return self.cost()
         return self.coordinator.cost(self.asked, self.protection, num_classes=self.mechanism.num_classes)
