@@ -151,7 +151,9 @@ def _bounds(report: LedgerReport) -> list[str]:
         "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up",
     ]
     if terms.protection.unit == "label":
-        lines[-1] = "Every ε follows from the mechanism's parameters alone, whatever the labels are, rounded up"
+        lines[-1] = (
+            "Every ε follows from the mechanism's parameters alone, whatever the labels are, rounded up"
+        )
     if terms.sanitise is not None:
         lines.append(
             "A data-dependent ε may be released too, once (smooth sensitivity, order "
