@@ -94,7 +94,7 @@ def _data(arguments: argparse.Namespace) -> int:
 
 
 def _ledger_show(arguments: argparse.Namespace) -> int:
-    from pate_fed.privacy import describe
+    from pate_fed.privacy.ledger.report import describe
     from pate_fed.protocol.label_verify import is_label_run, verify_labels
 
     run_dir = Path(arguments.run_dir)
@@ -104,8 +104,7 @@ def _ledger_show(arguments: argparse.Namespace) -> int:
 
 
 def _ledger_verify(arguments: argparse.Namespace) -> int:
-    from pate_fed.privacy import LedgerReport
-    from pate_fed.privacy.ledger.run import verify_run
+    from pate_fed.privacy.ledger.report import LedgerReport, verify_run
     from pate_fed.protocol.label_verify import LabelReport, is_label_run, verify_labels
 
     report: LabelReport | LedgerReport
@@ -168,7 +167,8 @@ def _as_typed(error: InputError, options: Mapping[str, str]) -> InputError:
 
 
 def _make_plan(arguments: argparse.Namespace) -> Plan:
-    from pate_fed.privacy import Protection, past_votes_from_file, plan
+    from pate_fed.privacy import Protection, plan
+    from pate_fed.privacy.planning.vote_model import past_votes_from_file
 
     votes, moved = _agreement(arguments.agreement), arguments.votes_moved
     if moved is None:

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError
 from pate_fed.label_dp.noise_cluster import NoiseCluster, name_clusters
 from pate_fed.label_dp.release import PrivateLabels
+from pate_fed.privacy.bounds.cost import Cost, epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
-from pate_fed.privacy.filter import epsilon_of
-from pate_fed.privacy.mechanisms.events import RECORD, Cost, hospital_noise
+from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.protection import RECORD
 
 __all__ = ["FederatedClusters", "shared_epsilon"]
 

@@ -16,11 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.label_dp.release import NO_LABEL, PrivateLabels
+from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
-from pate_fed.privacy.filter import epsilon_of
-from pate_fed.privacy.mechanisms.events import RECORD, PrivacyEvent
-from pate_fed.privacy.mechanisms.gnmax import ConfidentGNMax
+from pate_fed.privacy.mechanisms.events import PrivacyEvent
 from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax
+from pate_fed.privacy.protection import RECORD
 
 __all__ = ["PateFM", "plan_pate_fm", "shares_of_labels", "vote"]
 

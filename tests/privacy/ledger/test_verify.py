@@ -25,13 +25,12 @@ from pate_fed.privacy import (
     Protection,
     SanitiseSettings,
     SeededNoise,
-    describe,
     epsilon_of,
-    epsilon_text,
     total_cost,
     verify,
 )
 from pate_fed.privacy.ledger.file import read_only
+from pate_fed.privacy.ledger.report import describe, epsilon_text
 from pate_fed.privacy.ledger.rows import COLUMNS, row_hash
 from pate_fed.privacy.ledger.verify import _load, _replay
 

@@ -1,24 +1,30 @@
-"""The ledger in words and figures: who is protected against whom, by how much, and what was spent on what."""
+"""Report on a ledger that passed every check: ε against each adversary, and the run that lies beside it.
+
+What lies beside a ledger is what people read and hand on. `verify_run` notices labels that no row has charged
+for, a ledger of another run, and figures that state less than the ledger guarantees. The student and the
+report cannot be held against it.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
-from pate_fed.privacy.ledger.guarantee import (
-    guarantee_text,
-    guaranteed_coordinator_epsilon,
-    guaranteed_epsilon,
-)
+import numpy as np
+
+from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy.ledger.rows import Entry
-from pate_fed.privacy.ledger.verify import Chain, coordinator_epsilon, read_ledger
+from pate_fed.privacy.ledger.terms import guarantee_text, guaranteed_coordinator_epsilon, guaranteed_epsilon
+from pate_fed.privacy.ledger.verify import SLACK, Chain, coordinator_epsilon, read_ledger
 from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism
 
-__all__ = ["LedgerReport", "describe", "epsilon_text", "verify"]
+__all__ = ["LedgerReport", "describe", "epsilon_text", "verify", "verify_run"]
 
 
 def epsilon_text(epsilon: float, *, digits: int = 4) -> str:
@@ -71,12 +77,12 @@ class LedgerReport:
             "queries_asked": self.asked,
             "queries_answered": self.answered,
             "terms": terms.to_dict(),
-            "promised": {
+            "guaranteed": {
                 "student": guaranteed_epsilon(terms),
                 "coordinator": guaranteed_coordinator_epsilon(terms),
             },
             "spent": {"student": self.epsilon, "coordinator": self.coordinator_epsilon},
-            "coordinator_sees": terms.coordinator.words(),
+            "coordinator_sees": terms.coordinator.text(),
             "beside": list(self.beside),
             "head": self.chain.head,
             "public_key": self.chain.public_key,
@@ -109,8 +115,78 @@ def verify(path: Path, *, public_key: str | None = None, head: str | None = None
     return LedgerReport(path=Path(path), chain=read_ledger(Path(path), public_key=public_key, head=head))
 
 
+def verify_run(run_dir: Path, *, public_key: str | None = None, head: str | None = None) -> LedgerReport:
+    """Check a run's ledger as `verify` does, and hold `labels.npz` and `metrics.json` against it.
+
+    Raises:
+        InputError: the directory holds no ledger.
+        IntegrityError: the ledger is not as it was written, or what lies beside it is not from it.
+    """
+    path = run_dir / "ledger.sqlite"
+    if not path.is_file():
+        raise InputError(f"{run_dir}: holds no ledger.sqlite; give the --run-dir of a run")
+    report = verify(path, public_key=public_key, head=head)
+    found = []
+    if (labels := run_dir / "labels.npz").exists():
+        found.append(_labels(labels, report))
+    if (metrics := run_dir / "metrics.json").exists():
+        found.append(_metrics(metrics, report))
+    return replace(report, beside=tuple(found))
+
+
+def _labels(path: Path, report: LedgerReport) -> str:
+    """Each label must be on the ledger, in order; a process that was cut off wrote fewer."""
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            columns = {name: np.asarray(held[name]) for name in ("index", "answered", "label")}
+        count = len(columns["index"])
+    except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+        raise IntegrityError(f"{path}: the labels are damaged") from error
+    for name, column in columns.items():
+        charged = [getattr(part, name) for part in report.chain.outputs]
+        released = np.concatenate([np.empty(0, dtype=np.int64), *charged])[:count]
+        if not np.array_equal(column, released):
+            raise IntegrityError(f"{path}: {name}: not what this ledger released and charged for")
+    return f"{path.name}: {count} of {report.asked} queries, each as on the ledger"
+
+
+def _metrics(path: Path, report: LedgerReport) -> str:
+    """No figure may be below what the terms guarantee."""
+    terms, released = report.chain.terms, bool(report.chain.entries)
+    try:
+        metrics: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        privacy, status = metrics["privacy"], metrics["status"]
+        figures = privacy["student"]["data_independent"], privacy["coordinator"]["epsilon"]
+        told = [None if value is None else float(value) for value in figures]
+        facts = {
+            "δ": (privacy["delta"], terms.delta),
+            "unit and adjacency": (
+                (privacy["unit"], privacy["adjacency"]),
+                (terms.protection.unit, terms.protection.adjacency),
+            ),
+            "teachers": (metrics["num_teachers"], terms.mechanisms[0].num_teachers),
+            "classes": (metrics["num_classes"], terms.mechanisms[0].num_classes),
+            "whether the noise protects": (metrics["seed"] is None, terms.private),
+        }
+        more = metrics["queries_answered"] > report.answered
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise IntegrityError(f"{path}: a figure is missing or none") from error
+    for name, (given, meant) in facts.items():
+        if given != meant:
+            raise IntegrityError(f"{path}: {name}: {given!r}, by the ledger {meant!r}")
+    if more:
+        raise IntegrityError(f"{path}: more labels than the {report.answered} on the ledger")
+    if status != "success":
+        return f"{path.name}: of a process that did not come to the study's end"
+    bounds = guaranteed_epsilon(terms) if released else 0.0, guaranteed_coordinator_epsilon(terms)
+    for who, value, bound in zip(("the public", "the coordinator"), told, bounds, strict=True):
+        if value is not None and (bound is None or not value >= bound * (1 - SLACK)):
+            raise IntegrityError(f"{path}: ε against {who} is {value!r}, by the ledger {bound!r}")
+    return f"{path.name}: no ε below the ledger's, and of the same terms"
+
+
 def describe(path: Path) -> list[str]:
-    """The ledger in words, line by line, after the checks of `verify`."""
+    """The ledger as text, line by line, after the checks of `verify`."""
     report = verify(path)
     chain, terms = report.chain, report.chain.terms
     budget = "none" if terms.epsilon is None else f"ε={terms.epsilon!r}, never passed"
@@ -128,21 +204,21 @@ def describe(path: Path) -> list[str]:
 
 def _bounds(report: LedgerReport) -> list[str]:
     terms = report.chain.terms
-    protected = f"for {terms.protection.words()}"
-    promised, spent = guaranteed_epsilon(terms), f"spent so far ε={epsilon_text(report.epsilon)}"
+    protected = f"for {terms.protection.text()}"
+    guaranteed, spent = guaranteed_epsilon(terms), f"spent so far ε={epsilon_text(report.epsilon)}"
     against = f"no bound beforehand, {spent}, {protected}"
-    if promised is not None:
-        proven = f"({epsilon_text(promised)}, {terms.delta:g})-differential privacy {protected}"
+    if guaranteed is not None:
+        proven = f"({epsilon_text(guaranteed)}, {terms.delta:g})-differential privacy {protected}"
         against = f"{proven}, fixed before the first query by {guarantee_text(terms)}; {spent}"
     seen, most = report.coordinator_epsilon, guaranteed_coordinator_epsilon(terms)
     if seen is None:
-        coordinator = f"no bound: it sees {terms.coordinator.words()}"
+        coordinator = f"no bound: it sees {terms.coordinator.text()}"
     else:
-        sight = terms.coordinator
+        view = terms.coordinator
         coordinator = (
             f"({epsilon_text(seen if most is None else most)}, {terms.delta:g})-differential privacy "
-            f"{protected}, while at most {_hospitals(sight.colluders, 'tell', 'tells')} it their noise: it "
-            f"sees {sight.words()}; spent so far ε={epsilon_text(seen)}"
+            f"{protected}, while at most {_hospitals(view.colluders, 'tell', 'tells')} it their noise: it "
+            f"sees {view.text()}; spent so far ε={epsilon_text(seen)}"
         )
     lines = [
         f"Against the student and anyone who gets it or its labels: {against}",
@@ -171,12 +247,12 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _other(sight: CoordinatorView) -> str:
-    if sight.variance is None:
+def _other(view: CoordinatorView) -> str:
+    if view.variance is None:
         return "as against the student"
-    if sight.colluders:
-        together = " together" if sight.colluders > 1 else ""
-        return f"as against the student, also for {_hospitals(sight.colluders)}{together}"
+    if view.colluders:
+        together = " together" if view.colluders > 1 else ""
+        return f"as against the student, also for {_hospitals(view.colluders)}{together}"
     return "no bound is stated: it knows its own share of the noise, and no colluder was reckoned with"
 
 
@@ -189,8 +265,8 @@ def _mechanism(mechanism: Mechanism) -> str:
 def _entry_line(entry: Entry, entries: Sequence[Entry]) -> str:
     event, chosen = entry.event, ""
     counts = f"{event.asked} asked, {event.answered} answered"
-    if entry.basis is not None:
-        last = next(row.seq for row in entries if row.hash == entry.basis.learnt_to)
-        chosen = f"; round {entry.basis.round}, {entry.basis.strategy}, by a student of rows up to {last}"
+    if (student := entry.provenance) is not None:
+        last = next(row.seq for row in entries if row.hash == student.learnt_to)
+        chosen = f"; round {student.round}, {student.strategy}, by a student of rows up to {last}"
     line = f"  {entry.seq:>4}  {entry.time}  {event.mechanism.name}: {counts}"
     return f"{line}, then ε={epsilon_text(entry.epsilon)}{chosen}"
