@@ -8,7 +8,6 @@ is computed here exactly, and both must hold.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,56 +15,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.label_dp.release import PrivateLabels, check_labels
-from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
-from pate_fed.privacy.bounds.gaussian import gaussian_delta
-from pate_fed.privacy.checks import check_count, check_delta, check_epsilon, check_scale
+from pate_fed.privacy.checks import check_count
+from pate_fed.privacy.label_dp import discrete_delta, equation5_sigma
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.totals import noisy_argmax
 
-__all__ = ["NoiseCluster", "discrete_delta", "equation5_sigma", "label_counts", "name_clusters"]
+__all__ = ["NoiseCluster", "label_counts", "name_clusters"]
 
 Ints = NDArray[np.int64]
 
-MOST_SIGMA = 1e6
 _SLACK = 1e-9  # of δ: more than the logarithms of two tails can be off
 _STEP = 1e-4  # of σ, by which noise grows until the discrete Gaussian's own δ is small enough
-
-
-def equation5_sigma(epsilon: float, delta: float) -> float:
-    """The least σ with Φ(√2/(2σ) - εσ/√2) - e^ε Φ(-√2/(2σ) - εσ/√2) ≤ δ (LDP, Theorem 1), in labels.
-
-    Raises:
-        InputError: ε or δ out of range, or so small that σ would pass 10^6.
-    """
-    epsilon, delta = check_epsilon(epsilon), check_delta(delta)
-
-    def holds(sigma: float) -> bool:
-        return gaussian_delta(math.sqrt(2) / sigma, epsilon) <= delta
-
-    low, high = 1e-3, MOST_SIGMA
-    if not holds(high):
-        raise InputError(
-            f"epsilon={epsilon:g}, delta={delta:g}: noise of more than {MOST_SIGMA:g} labels would be "
-            "needed; larger ones are meant"
-        )
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
-
-
-def discrete_delta(sigma: float, epsilon: float) -> float:
-    """The exact δ at ε of discrete Gaussian noise of `sigma` on counts of which one moves.
-
-    The privacy loss at the noise (x, x') of the two counts is (1 - (x - x'))/σ², so with D the difference of
-    two draws δ = Pr[D > εσ² - 1] - e^ε Pr[D > εσ² + 1].
-
-    Raises:
-        InputError: σ or ε out of range.
-    """
-    sigma, epsilon = check_scale("sigma", sigma), check_epsilon(epsilon)
-    gap = math.floor(epsilon * sigma**2 - 1) + 1
-    first, second = log_tail_gaussian_difference(np.array([gap, gap + 2]), sigma).tolist()
-    return 0.0 if epsilon + second >= first else -math.exp(first) * math.expm1(epsilon + second - first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pate_fed.errors import InputError
 from pate_fed.privacy.checks import check_count
 
-__all__ = ["ADJACENCIES", "RECORD", "UNITS", "Protection"]
+__all__ = ["ADJACENCIES", "LABEL", "RECORD", "UNITS", "Protection"]
 
 UNITS = ("record", "hospital")
 ADJACENCIES = ("replace-one", "add-or-remove-one")
@@ -22,6 +22,8 @@ class Protection:
     going deals all of a hospital's records to its K teachers anew. Where it is above 1 Gaussian RDP grows
     by its square and pure ε by itself.
 
+    The unit "label" is for features that are public: one record's label is replaced (label DP).
+
     Raises:
         InputError: an unknown unit or adjacency, or `votes_moved` below 1.
     """
@@ -31,13 +33,15 @@ class Protection:
     votes_moved: int = 1
 
     def __post_init__(self) -> None:
-        if self.unit not in UNITS:
+        if self.unit not in (*UNITS, "label"):
             raise InputError(f"unit={self.unit!r}: must be one of {', '.join(UNITS)}")
         if self.adjacency not in ADJACENCIES:
             raise InputError(f"adjacency={self.adjacency!r}: must be one of {', '.join(ADJACENCIES)}")
         moved = check_count("votes_moved", self.votes_moved, least=1)
         if moved > 10**9:
             raise InputError(f"votes_moved={moved}: must be at most 10^9")
+        if self.unit == "label" and (self.adjacency, moved) != ("replace-one", 1):
+            raise InputError("unit='label': one label is replaced, and moves one vote")
         # A NumPy number would be spelt differently in the ledger.
         object.__setattr__(self, "votes_moved", moved)
 
@@ -67,6 +71,8 @@ class Protection:
 
     def text(self) -> str:
         """The unit and the adjacency as part of a sentence."""
+        if self.unit == "label":
+            return "one record's label replaced, where features are public"
         verb = "replaced" if self.adjacency == "replace-one" else "added or removed"
         votes = "one vote" if self.votes_moved == 1 else f"up to {self.votes_moved} votes"
         if self.votes_moved == 1:
@@ -77,3 +83,4 @@ class Protection:
 
 
 RECORD = Protection()
+LABEL = Protection(unit="label")

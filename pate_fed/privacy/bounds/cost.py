@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -30,13 +30,16 @@ class Cost:
     `rho` is the ρ of all Gaussian parts (ρ-zCDP: RDP `a * rho` at every order a); `pure` lists pure-DP parts
     as (ε, times), each worth min(ε, ε² a / 2) at order a (Bun and Steinke 2016, Proposition 3.3; P17, Theorem
     2). `flat` is RDP at every order up to `most_order` (RDP grows with the order, so one order bounds those
-    below it); beyond, nothing is known. None: there is no such limit.
+    below it); beyond, nothing is known. None: there is no such limit. `epsilon` and `delta` are of parts that
+    are known as (ε, δ)-DP only; they add up by themselves (basic composition), at δ = 0 too.
     """
 
     rho: Fraction = Fraction(0)
     pure: tuple[tuple[Fraction, int], ...] = ()
     flat: Fraction = Fraction(0)
     most_order: Fraction | None = None
+    epsilon: Fraction = Fraction(0)
+    delta: Fraction = Fraction(0)
 
     def __add__(self, other: Cost) -> Cost:
         times: dict[Fraction, int] = {}
@@ -48,20 +51,25 @@ class Cost:
             tuple(sorted(times.items())),
             self.flat + other.flat,
             min(limits, default=None),
+            self.epsilon + other.epsilon,
+            self.delta + other.delta,
         )
 
     def __mul__(self, times: int) -> Cost:
         if times == 0:
             return Cost()
         pure = tuple((epsilon, count * times) for epsilon, count in self.pure)
-        return Cost(self.rho * times, pure, self.flat * times, self.most_order)
+        pair = self.epsilon * times, self.delta * times
+        return Cost(self.rho * times, pure, self.flat * times, self.most_order, *pair)
 
     def rdp(self, order: Fraction) -> Fraction:
         """Exact Rényi divergence bound at `order` > 1, in nats.
 
         Raises:
-            InputError: an order above `most_order`.
+            InputError: an order above `most_order`, or parts that are known as (ε, δ)-DP only.
         """
+        if self.epsilon:
+            raise InputError("a cost that is known as (ε, δ)-DP only has no Rényi divergence")
         if self.most_order is not None and order > self.most_order:
             raise InputError(f"order={float(order):g}: this cost is known up to {float(self.most_order):g}")
         laplace = (count * min(epsilon, epsilon * epsilon * order / 2) for epsilon, count in self.pure)
@@ -75,11 +83,20 @@ def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> flo
     """ε of the (ε, δ)-DP that follows from the cost, rounded up: improved conversion at the best order.
 
     ε = rdp(α) + ln(1 - 1/α) - ln(δ α)/(α - 1), at least 0 (arXiv 2004.00010, Proposition 12). `orders` are
-    tried besides the ones that the search finds.
+    tried besides the ones that the search finds. Parts that are known as (ε, δ)-DP only take their δ first.
 
     Raises:
-        InputError: δ outside (0, 1).
+        InputError: δ outside (0, 1), but for 0 where all parts are known as (ε, δ)-DP.
     """
+    if cost.epsilon:
+        if delta != 0:
+            check_delta(delta)
+        rest, left = replace(cost, epsilon=Fraction(0), delta=Fraction(0)), Fraction(delta) - cost.delta
+        share = math.nextafter(float(left), 0)  # rounded down: what is left for the other parts
+        if left < 0 or (rest != Cost() and share <= 0):
+            return math.inf
+        beside = 0.0 if rest == Cost() else epsilon_of(rest, share)
+        return _round_up(cost.epsilon + Fraction(beside))
     delta = check_delta(delta)
     if cost == Cost():
         return 0.0
@@ -98,7 +115,10 @@ def overhead_up(order: float, delta: float) -> Fraction:
 
 
 def _epsilon_at(cost: Cost, delta: float, order: float) -> float:
-    exact = cost.rdp(Fraction(order)) + overhead_up(order, delta)
+    return _round_up(cost.rdp(Fraction(order)) + overhead_up(order, delta))
+
+
+def _round_up(exact: Fraction) -> float:
     nearest = _float(exact)
     return math.nextafter(nearest, math.inf) if nearest < exact else nearest
 

@@ -160,7 +160,8 @@ class Ledger:
             self.terms.refuse_beyond_caps(
                 asked=self._asked + event.asked, answered=self._answered + event.answered
             )
-            cost = self._cost + event.cost()
+            self.terms.refuse_again([*(part.index for part in self._outputs), outputs.index])
+            cost = self.terms.plus(self._cost, event)
             if self._budget is not None:
                 self._budget.require(cost)
             epsilon = max(self._epsilon, self._epsilon_of(cost, self.terms.delta))

@@ -17,6 +17,7 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy.ledger.rows import Entry
@@ -136,8 +137,11 @@ def verify_run(run_dir: Path, *, public_key: str | None = None, head: str | None
 
 def _labels(path: Path, report: LedgerReport) -> str:
     """Each label must be on the ledger, in order; a process that was cut off wrote fewer."""
+    private_labels = report.chain.terms.protection.unit == "label"
     try:
         with np.load(path, allow_pickle=False) as held:
+            if private_labels:  # in the records' order; PATE-FM's are beside the student's labels of all
+                return _private_labels(path, held["released" if "released" in held else "label"], report)
             columns = {name: np.asarray(held[name]) for name in ("index", "answered", "label")}
         count = len(columns["index"])
     except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
@@ -148,6 +152,18 @@ def _labels(path: Path, report: LedgerReport) -> str:
         if not np.array_equal(column, released):
             raise IntegrityError(f"{path}: {name}: not what this ledger released and charged for")
     return f"{path.name}: {count} of {report.asked} queries, each as on the ledger"
+
+
+def _private_labels(path: Path, label: NDArray[Any], report: LedgerReport) -> str:
+    """Labels int64 (records,), -1 where none was released, must be those on the ledger."""
+    released = np.full(len(label), -1, dtype=np.int64)
+    for part in report.chain.outputs:
+        if part.index.max(initial=-1) >= len(released):
+            raise IntegrityError(f"{path}: fewer labels than this ledger released and charged for")
+        released[part.index] = part.label
+    if not np.array_equal(label, released):
+        raise IntegrityError(f"{path}: label: not what this ledger released and charged for")
+    return f"{path.name}: {len(label)} records, each label as on the ledger"
 
 
 def _metrics(path: Path, report: LedgerReport) -> str:
@@ -226,6 +242,8 @@ def _bounds(report: LedgerReport) -> list[str]:
         f"Against the coordinator: {coordinator}",
         "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up",
     ]
+    if terms.protection.unit == "label":
+        lines[-1] = "Every ε follows from the mechanism's parameters, whatever the labels are, rounded up"
     if terms.sanitise is not None:
         lines.append(
             "A data-dependent ε may be released too, once (smooth sensitivity, order "
@@ -257,9 +275,10 @@ def _other(view: CoordinatorView) -> str:
 
 
 def _mechanism(mechanism: Mechanism) -> str:
+    unit = "votes" if mechanism.num_teachers else "labels"
     parameters = {name: value for name, value in mechanism.parameters().items() if value is not None}
     values = ", ".join(f"{name}={value:g}" for name, value in parameters.items())
-    return f"{mechanism.name} with {values}; noise and threshold in votes"
+    return f"{mechanism.name} with {values}; noise and threshold in {unit}"
 
 
 def _entry_line(entry: Entry, entries: Sequence[Entry]) -> str:

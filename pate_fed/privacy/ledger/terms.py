@@ -8,14 +8,18 @@ and no bound that was fixed beforehand. The budget is one, held by the filter at
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.filter import BudgetFilter
+from pate_fed.privacy.label_dp import LabelRelease, LabelResponse
 from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, Mechanism, PrivacyEvent
 from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
 from pate_fed.privacy.mechanisms.sanitise import SanitiseSettings
@@ -43,7 +47,8 @@ class LedgerTerms:
     that may be charged, `noise` and `private` the noise source's, `coordinator` what the coordinator sees
     (with hospital noise `survivors` is the least number in a sum). With `sanitise` a data-dependent ε will be
     released too, once; it is paid here, before the first query, whether or not it is drawn in the end.
-    `most_asked` and `most_answered` are the study's caps on queries and labels.
+    `most_asked` and `most_answered` are the study's caps on queries and labels. Where all mechanisms respond
+    label by label, no record is in two rows, δ may be 0, and rows compose in parallel.
 
     Raises:
         InputError: a value out of range.
@@ -66,18 +71,21 @@ class LedgerTerms:
             raise InputError(
                 f"study_digest={self.study_digest!r}: must be a SHA-256 digest in lower-case hex"
             )
-        check_delta(self.delta)
-        if self.epsilon is not None:
-            check_epsilon(self.epsilon)
         if not self.mechanisms:
             raise InputError("mechanisms=(): a ledger needs at least one mechanism to charge")
+        if self.delta != 0 or not self.each_once:
+            check_delta(self.delta)
+        if self.each_once and len({each.cost_asked(self.protection) for each in self.mechanisms}) > 1:
+            raise InputError("mechanisms that respond label by label must have one ε")
+        if self.epsilon is not None:
+            check_epsilon(self.epsilon)
         if self.epsilon is not None:
             BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved)
         for name in ("most_asked", "most_answered"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), least=1)
         for mechanism in self.mechanisms:
-            mechanism.cost_asked(self.protection)  # refuses what it has no bound for
+            mechanism.cost(1, 1, self.protection)  # refuses what it has no bound for
         self.coordinator.cost(1, self.protection, num_classes=self.mechanisms[0].num_classes)
 
     @property
@@ -91,6 +99,29 @@ class LedgerTerms:
         if self.epsilon is None:
             return None
         return BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved)
+
+    @property
+    def each_once(self) -> bool:
+        """Whether every release responds label by label, so that no record may be in two of them."""
+        return all(isinstance(mechanism, LabelResponse) for mechanism in self.mechanisms)
+
+    def plus(self, cost: Cost, event: PrivacyEvent) -> Cost:
+        """The cost of all releases with one more: they add up, unless each is about other records' labels."""
+        return self.reserved + event.cost() if self.each_once else cost + event.cost()
+
+    def refuse_again(self, places: Sequence[NDArray[np.int64]]) -> None:
+        """Refuse a record that is in two rows, or twice in one, where each may be there once.
+
+        Shapes: `places` int64 (asked,) of each row.
+
+        Raises:
+            IntegrityError: there is one.
+        """
+        if not self.each_once:
+            return
+        every = np.concatenate(places)
+        if len(np.unique(every)) != len(every):
+            raise IntegrityError("a record's label is asked about a second time")
 
     def refuse(self, event: PrivacyEvent) -> None:
         """Refuse an event that is not what the terms fix.
@@ -108,6 +139,9 @@ class LedgerTerms:
             raise IntegrityError(f"the ledger's terms allow no {event.mechanism}")
         if not _keeps_to(event.coordinator, self.coordinator):
             raise IntegrityError("the coordinator saw other than what the ledger's terms say")
+        counts = isinstance(event.mechanism, LabelRelease) and not self.each_once
+        if counts and event.asked != self.most_asked:
+            raise IntegrityError("counts of labels are released once, about all records")
 
     def refuse_beyond_caps(self, *, asked: int, answered: int) -> None:
         """Refuse totals of queries and labels beyond the caps.
@@ -175,12 +209,13 @@ def _most(mechanism: Mechanism, terms: LedgerTerms, asked: int, answered: int) -
     """
     if mechanism.answers_all:
         asked = min(asked, answered)
-    cost = mechanism.cost_asked(terms.protection) * asked
-    return cost + mechanism.cost_answered(terms.protection) * min(asked, answered)
+    return mechanism.cost(asked, min(asked, answered), terms.protection)
 
 
 def guaranteed_coordinator_epsilon(terms: LedgerTerms) -> float | None:
     """ε against the coordinator, with the fewest hospitals in every sum; None where nothing bounds it."""
+    if terms.coordinator.sees_release:
+        return guaranteed_epsilon(terms)
     if terms.most_asked is None:
         return None
     classes = terms.mechanisms[0].num_classes
@@ -190,6 +225,8 @@ def guaranteed_coordinator_epsilon(terms: LedgerTerms) -> float | None:
 
 def guarantee_text(terms: LedgerTerms) -> str:
     """What fixes the guarantee, as text: the budget, the caps, or both."""
+    if terms.each_once:
+        return "the mechanism, by which each record's label is answered about once"
     caps = f"at most {terms.most_asked} queries and {terms.most_answered} labels"
     known = terms.most_asked is not None and terms.most_answered is not None
     if terms.epsilon is None:

@@ -14,6 +14,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,8 @@ def read_chain(
 
 def coordinator_epsilon(terms: LedgerTerms, events: Iterable[PrivacyEvent], delta: float) -> float | None:
     """ε against the coordinator at δ, rounded up; None where it sees votes or totals without noise."""
+    if terms.coordinator.sees_release:
+        return epsilon_of(reduce(terms.plus, events, terms.reserved), delta)
     if terms.coordinator.variance is None:
         return None
     costs = [event.coordinator_cost() for event in events]
@@ -235,10 +238,11 @@ def _replay(chain: Chain, rows: Sequence[Row], outputs: dict[int, list[tuple[Any
         batches.add(entry.batch_digest)
         _check_provenance(entry, entries)
         released.append(_outputs(entry, outputs.get(place, [])))
-        cost += entry.event.cost()
+        cost = chain.terms.plus(cost, entry.event)
         asked, answered = asked + entry.event.asked, answered + entry.event.answered
         try:
             chain.terms.refuse_beyond_caps(asked=asked, answered=answered)
+            chain.terms.refuse_again([part.index for part in released])
         except IntegrityError as error:
             raise IntegrityError(f"row {place} passes a cap: {error}") from error
         orders = () if budget is None else (budget.order,)

@@ -12,7 +12,17 @@ from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.checks import check_count, is_number
 from pate_fed.privacy.protection import Protection
 
-__all__ = ["PLAIN", "SECURE_SUM", "CoordinatorView", "Mechanism", "PrivacyEvent", "hospital_noise"]
+__all__ = [
+    "IN_ONE_PLACE",
+    "NOISY_COUNTS",
+    "NOISY_LABELS",
+    "PLAIN",
+    "SECURE_SUM",
+    "CoordinatorView",
+    "Mechanism",
+    "PrivacyEvent",
+    "hospital_noise",
+]
 
 
 class Mechanism(Protocol):
@@ -37,6 +47,9 @@ class Mechanism(Protocol):
     def parameters(self) -> dict[str, Any]:
         """All parameters, as plain numbers by name."""
 
+    def cost(self, asked: int, answered: int, protection: Protection) -> Cost:
+        """What a release of so many queries costs."""
+
     def cost_asked(self, protection: Protection) -> Cost:
         """What each query costs that is looked at, answered or not."""
 
@@ -50,7 +63,8 @@ class CoordinatorView:
 
     `kind` is "plain" (every hospital's votes), "secure-sum" (exact totals) or "hospital-noise" (noisy totals:
     every hospital adds discrete Gaussian noise of `sigma_party` votes, at least `survivors` hospitals are in
-    the sum and at most `colluders` of them tell the coordinator their noise).
+    the sum and at most `colluders` of them tell the coordinator their noise). Where labels are what is
+    private: "labels" (they lie with it), "noisy-labels" and "noisy-counts" (what is released, and no more).
 
     Raises:
         InputError: an unknown kind, or parameters that do not go with it.
@@ -113,6 +127,11 @@ class CoordinatorView:
         slack = _sum_distance(self.sigma_party, self.survivors - self.colluders) * num_classes / 4
         return Cost(Fraction(protection.l2_squared) / (2 * variance) + slack) * asked
 
+    @property
+    def sees_release(self) -> bool:
+        """Whether it sees what is released and no more, so that one ε holds against it and the public."""
+        return self.kind in ("noisy-labels", "noisy-counts")
+
     def text(self) -> str:
         """What the coordinator sees and what hides the rest, as the end of "the coordinator sees"."""
         return _SEEN[self.kind]
@@ -122,10 +141,15 @@ _SEEN = {
     "plain": "every hospital's votes",
     "secure-sum": "the exact totals of every query; masks hide each hospital's own votes",
     "hospital-noise": "only noisy totals of every query; the hospitals' own noise and masks hide the rest",
+    "labels": "the labels themselves, which are in one place: its own",
+    "noisy-labels": "labels after each hospital's own noise",
+    "noisy-counts": "noisy counts of all hospitals together; masks hide each one's own",
 }
 
 PLAIN = CoordinatorView()
 SECURE_SUM = CoordinatorView(kind="secure-sum")
+IN_ONE_PLACE = CoordinatorView(kind="labels")
+NOISY_LABELS, NOISY_COUNTS = CoordinatorView(kind="noisy-labels"), CoordinatorView(kind="noisy-counts")
 
 
 def hospital_noise(*, sigma_party: float, survivors: int, colluders: int = 0) -> CoordinatorView:
@@ -173,9 +197,10 @@ class PrivacyEvent:
 
     def cost(self) -> Cost:
         """What the student, and so the public, learns: the realised cost, a function of the answered bits."""
-        asked = self.mechanism.cost_asked(self.protection) * self.asked
-        return asked + self.mechanism.cost_answered(self.protection) * self.answered
+        return self.mechanism.cost(self.asked, self.answered, self.protection)
 
     def coordinator_cost(self) -> Cost | None:
         """What the coordinator learns; None where no bound holds."""
+        if self.coordinator.sees_release:
+            return self.cost()
         return self.coordinator.cost(self.asked, self.protection, num_classes=self.mechanism.num_classes)

@@ -86,6 +86,10 @@ class Voting:
             for name, (kind, value) in given.items()
         }
 
+    def cost(self, asked: int, answered: int, protection: Protection) -> Cost:
+        """What a release of so many queries costs."""
+        return self.cost_asked(protection) * asked + self.cost_answered(protection) * answered
+
     def cost_asked(self, protection: Protection) -> Cost:
         """What each query costs that is looked at, answered or not."""
         raise TypeError(f"{type(self).__name__} states no cost")
