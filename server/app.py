@@ -25,7 +25,8 @@ from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError, IntegrityError, PateFedError
-from pate_fed.privacy import Ledger, guaranteed_coordinator_epsilon, guaranteed_epsilon, noise_from_seed
+from pate_fed.privacy import Ledger, noise_from_seed
+from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.protocol.cost import make_interactive, make_ledger_terms, make_mechanism
 from pate_fed.protocol.make_terms import check_against_data, make_terms
 from pate_fed.protocol.messages import EndRequest
@@ -343,11 +344,11 @@ class Coordinator:
             delta=terms.delta,
             unit=terms.unit,
             adjacency=terms.adjacency,
-            protects=self._ledger_terms.protection.words(),
+            protects=self._ledger_terms.protection.text(),
             noise=self._noise.kind,
             noise_private=self._noise.private,
             coordinator=sight.kind,
-            coordinator_sees=sight.words(),
+            coordinator_sees=sight.text(),
             colluders=sight.colluders,
             sigma_party=sight.sigma_party,
             versions=collect_versions(),

@@ -340,7 +340,7 @@ class HospitalLabels:
             "coordinator": {
                 "epsilon": terms.spent if self.spent else 0.0,
                 "delta": terms.delta,
-                "sees": terms.seen.words() if self.spent else "nothing",
+                "sees": terms.seen.text() if self.spent else "nothing",
             },
             "sigma_party": terms.sigma_party,
             "colluders": terms.colluders if terms.secure_sum else None,
@@ -356,7 +356,7 @@ class HospitalLabels:
         told = f"{self.answered} of {terms.num_clients} answered, {terms.least_clients} were needed"
         if self.answered is None:
             told = "what they released is on the ledger: nobody was asked again"
-        lines = [f"hospitals: {told}; the coordinator saw {terms.seen.words()}"]
+        lines = [f"hospitals: {told}; the coordinator saw {terms.seen.text()}"]
         if self.kept:
             lines.append(
                 f"their counts were summed before and kept in {self.place.kept}: nobody was asked again"

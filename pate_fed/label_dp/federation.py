@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError
 from pate_fed.label_dp.noise_cluster import NoiseCluster, cluster_majority
 from pate_fed.label_dp.release import PrivateLabels
+from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
-from pate_fed.privacy.filter import epsilon_of
 from pate_fed.privacy.label_dp import SharedClusterCounts
-from pate_fed.privacy.mechanisms.events import LABEL
 from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.protection import LABEL
 
 __all__ = ["FederatedClusters"]
 

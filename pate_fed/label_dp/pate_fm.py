@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.label_dp.release import PrivateLabels
+from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
-from pate_fed.privacy.filter import epsilon_of
-from pate_fed.privacy.mechanisms.events import LABEL
-from pate_fed.privacy.mechanisms.gnmax import ConfidentGNMax, Release
 from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, Release
+from pate_fed.privacy.protection import LABEL
 
 __all__ = ["PateFM", "plan_pate_fm", "shares_of_labels", "vote"]
 

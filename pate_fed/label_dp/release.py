@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
+from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.checks import check_count
-from pate_fed.privacy.filter import epsilon_of
 from pate_fed.privacy.label_dp import LabelRelease
-from pate_fed.privacy.mechanisms.events import LABEL
 from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.protection import LABEL
 
 __all__ = [
     "NO_LABEL",

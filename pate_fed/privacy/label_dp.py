@@ -16,11 +16,13 @@ import numpy as np
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import round_up
+from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
 from pate_fed.privacy.bounds.gaussian import gaussian_delta, gaussian_dp_epsilon
 from pate_fed.privacy.bounds.orders import check_sigma
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon, check_scale, is_number
-from pate_fed.privacy.mechanisms.events import RECORD, Cost, Protection, hospital_noise
+from pate_fed.privacy.mechanisms.events import hospital_noise
+from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = [
     "LABEL_MECHANISMS",

@@ -8,8 +8,6 @@ from __future__ import annotations
 from pate_fed.config.sections import INTERACTIVE
 from pate_fed.errors import InputError
 from pate_fed.privacy import (
-    PLAIN,
-    SECURE_SUM,
     BudgetFilter,
     ConfidentGNMax,
     CoordinatorView,
@@ -20,11 +18,10 @@ from pate_fed.privacy import (
     LNMax,
     Protection,
     SanitiseSettings,
-    check_sanitisable,
-    guaranteed_coordinator_epsilon,
-    guaranteed_epsilon,
-    hospital_noise,
 )
+from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
+from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM, hospital_noise
+from pate_fed.privacy.mechanisms.sanitise import check_sanitisable
 from pate_fed.protocol.messages import Terms
 
 __all__ = [
@@ -174,7 +171,7 @@ def _fix_sanitising(terms: Terms, protection: Protection) -> SanitiseSettings:
             sigma2=terms.sigma2,
             num_classes=terms.num_classes,
             delta=terms.delta,
-            budget=budget,
+            order=None if budget is None else budget.order,
         )
         check_sanitisable(settings, sigma2=terms.sigma2, num_classes=terms.num_classes, protection=protection)
     except InputError as error:

@@ -18,7 +18,7 @@ from pate_fed.label_dp.federation import FederatedClusters
 from pate_fed.label_dp.randres import RandRes
 from pate_fed.privacy.checks import check_count, check_delta, is_number
 from pate_fed.privacy.label_dp import RandomisedResponse, SharedClusterCounts
-from pate_fed.privacy.ledger.rows import is_digest
+from pate_fed.privacy.ledger.terms import is_digest
 from pate_fed.privacy.mechanisms.events import NOISY_COUNTS, NOISY_LABELS, CoordinatorView
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
 from pate_fed.protocol.messages import Agreed

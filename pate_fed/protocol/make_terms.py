@@ -9,7 +9,7 @@ from pate_fed.data import Dataset, partition
 from pate_fed.errors import InputError
 from pate_fed.learning.device import resolve_device
 from pate_fed.learning.networks.encoder import Encoder, encoder_for
-from pate_fed.privacy import party_sigma
+from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.protocol.messages import Terms
 
 __all__ = ["check_against_data", "encoder_file", "make_terms", "public_encoder"]

@@ -31,8 +31,8 @@ from pate_fed.privacy import (
     RECORD,
     LNMax,
     PrivacyEvent,
+    data_dependent_epsilon_do_not_publish,
     epsilon_of,
-    mechanism_epsilon_do_not_publish,
     noise_from_seed,
 )
 from pate_fed.reproduce.plan import Reproduction
@@ -106,7 +106,7 @@ def _reproduce(name: str, table: _Table, published: _Published, plan: Reproducti
     event = PrivacyEvent(
         mechanism=mechanism, asked=LABELS, answered=LABELS, protection=RECORD, noise="seeded", private=False
     )
-    seen = mechanism_epsilon_do_not_publish(mechanism, totals, np.ones(LABELS, dtype=bool), delta=DELTA)
+    seen = data_dependent_epsilon_do_not_publish(mechanism, totals, np.ones(LABELS, dtype=bool), delta=DELTA)
     figures = [
         ("student, accuracy %", f"{np.mean(accuracies):.2f}", f"{published.accuracy:.2f}"),
         ("one forest on all records, accuracy %", f"{alone:.2f}", f"{published.central:.2f}"),

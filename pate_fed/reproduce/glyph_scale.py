@@ -29,8 +29,8 @@ from pate_fed.privacy import (
     GNMax,
     LNMax,
     SeededNoise,
+    data_dependent_epsilon_do_not_publish,
     epsilon_of,
-    mechanism_epsilon_do_not_publish,
 )
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp
 from pate_fed.reproduce.measures import least_noise
@@ -168,9 +168,9 @@ def _curves(
             for share in SHARES:
                 noise = share * teachers / (2**0.5 if kind == "LNMax" else 1)  # equal deviations
                 mechanism = _mechanism(kind, teachers, totals.shape[1], noise)
-                seen = mechanism_epsilon_do_not_publish(mechanism, totals, everything, delta=DELTA).epsilon
-                found.append((seen, 100 * _accuracy(kind, totals, truth, noise)))
-                rows.append((name, kind, noise, seen, f"{found[-1][1]:.2f}"))
+                spent = data_dependent_epsilon_do_not_publish(mechanism, totals, everything, delta=DELTA)
+                found.append((spent.epsilon, 100 * _accuracy(kind, totals, truth, noise)))
+                rows.append((name, kind, noise, spent.epsilon, f"{found[-1][1]:.2f}"))
             say(f"{name}, {kind}: ε from the votes")
             yield (name, kind), found
     head = ("teachers", "mechanism", "noise", "epsilon from the votes, do not publish", "accuracy %")

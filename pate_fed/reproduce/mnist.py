@@ -109,7 +109,12 @@ def _train(
     plan: Reproduction, dataset: Dataset, totals: NDArray[np.int64], task: tuple[str, int, int]
 ) -> MnistRun:
     student, labels, seed = task
-    from pate_fed.privacy import ConfidentGNMax, SeededNoise, epsilon_of, mechanism_epsilon_do_not_publish
+    from pate_fed.privacy import (
+        ConfidentGNMax,
+        SeededNoise,
+        data_dependent_epsilon_do_not_publish,
+        epsilon_of,
+    )
 
     mechanism = ConfidentGNMax(
         num_teachers=int(totals[0].sum()),
@@ -132,7 +137,7 @@ def _train(
         device=plan.device,
         tested=slice(TRAINED, None),
     )
-    spent = mechanism_epsilon_do_not_publish(mechanism, totals[asked], answered, delta=DELTA)
+    spent = data_dependent_epsilon_do_not_publish(mechanism, totals[asked], answered, delta=DELTA)
     return MnistRun(
         student=student,
         labels=labels,

@@ -29,9 +29,8 @@ from pate_fed.privacy import (
     epsilon_of,
     total_cost,
 )
+from pate_fed.privacy.bounds.cost import Cost, _best_order, _epsilon_at
 from pate_fed.privacy.checks import check_delta
-from pate_fed.privacy.filter import _best_order, _epsilon_at
-from pate_fed.privacy.mechanisms.events import Cost
 
 REST: dict[str, Any] = {"num_teachers": 250, "num_classes": 10}
 MNIST = ConfidentGNMax(**REST, threshold=200, sigma1=150, sigma2=40)
@@ -92,9 +91,9 @@ def test_epsilon_is_at_least_the_exact_value_and_agrees_with_dp_accounting(parts
     if ours > 500:  # Where nothing is protected dp-accounting's own orders end.
         return
     best = _best_order(cost, delta)
-    theirs, _ = compute_epsilon([best], [cost.rdp_float(best)], delta)
+    theirs, _ = compute_epsilon([best], [float(cost.rdp(Fraction(best)))], delta)
     orders = 1 + np.geomspace(1e-3, 1e7, 2000)
-    wider, _ = compute_epsilon(orders, [cost.rdp_float(a) for a in orders], delta)
+    wider, _ = compute_epsilon(orders, [float(cost.rdp(Fraction(a))) for a in orders], delta)
     # At δ of some per cent dp-accounting knows a rule by which ε is 0; else both use the same conversion.
     assert theirs == 0 or ours == pytest.approx(theirs, rel=1e-9, abs=1e-12)
     assert wider == 0 or ours <= wider * (1 + 1e-6)

@@ -11,17 +11,9 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy import (
-    PLAIN,
-    SECURE_SUM,
-    DistributedGNMax,
-    Ledger,
-    LedgerTerms,
-    Protection,
-    SeededNoise,
-    hospital_noise,
-    party_sigma,
-)
+from pate_fed.privacy import DistributedGNMax, Ledger, LedgerTerms, Protection, SeededNoise
+from pate_fed.privacy.mechanisms.distributed import party_sigma
+from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM, hospital_noise
 from pate_fed.protocol.cost import coordinator_view, make_mechanism
 from pate_fed.protocol.messages import Terms
 from server.release import LabelReleaser
@@ -109,7 +101,7 @@ def test_what_the_coordinator_saw_is_charged_with_who_voted(open_desk: Open) -> 
     assert entry.event.coordinator == hospital_noise(
         sigma_party=NOISY.sigma_party or 0.0, survivors=9, colluders=1
     )
-    with pytest.raises(InputError, match="promised"):
+    with pytest.raises(InputError, match="needed"):
         desk.release("cd" * 32, np.arange(5), _totals(5), voters=7)
     seen = desk._ledger.coordinator_epsilon()
     assert seen is not None and 0 < seen < desk._ledger.epsilon()

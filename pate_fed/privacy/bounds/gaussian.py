@@ -10,21 +10,19 @@ import math
 import sys
 from typing import Any
 
-from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import round_up
-from pate_fed.privacy.bounds.orders import Floats, check_orders, check_sigma
+from pate_fed.privacy.bounds.orders import check_orders, check_sigma
 from pate_fed.privacy.checks import check_count, check_delta
-from pate_fed.privacy.mechanisms.events import RECORD, Protection
+from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = [
     "confident_mu",
     "confident_rho",
     "gaussian_delta",
     "gaussian_dp_epsilon",
-    "gaussian_rdp",
     "pate_plus_plus_epsilon",
     "pld_epsilon",
 ]
@@ -52,26 +50,6 @@ def confident_rho(
     if sigma1 is not None:
         rho += asked * protection.top**2 / (2 * check_sigma("sigma1", sigma1) ** 2)
     return rho
-
-
-def gaussian_rdp(
-    asked: int,
-    answered: int,
-    orders: ArrayLike,
-    *,
-    sigma1: float | None,
-    sigma2: float,
-    protection: Protection = RECORD,
-) -> Floats:
-    """RDP of a run at each order, whatever the votes; holds for continuous and for discrete noise.
-
-    Shapes: (orders,).
-
-    Raises:
-        InputError: counts, noise or orders out of range.
-    """
-    rho = confident_rho(asked, answered, sigma1=sigma1, sigma2=sigma2, protection=protection)
-    return check_orders(orders) * rho
 
 
 def confident_mu(

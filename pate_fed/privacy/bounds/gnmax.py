@@ -15,7 +15,7 @@ from scipy.special import log_ndtr
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
 from pate_fed.privacy.bounds.orders import Floats, check_histograms, check_orders, check_sigma
-from pate_fed.privacy.mechanisms.events import RECORD, Protection
+from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = [
     "effective_sigma",

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from pate_fed.privacy.bounds.gnmax import effective_sigma, gnmax_rdp
 from pate_fed.privacy.bounds.orders import Floats, check_histograms, check_orders
 from pate_fed.privacy.bounds.threshold import log_answered
-from pate_fed.privacy.mechanisms.events import RECORD, Protection
+from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = ["joint_rdp"]
 

@@ -17,7 +17,7 @@ from scipy.special import log_ndtr, ndtri_exp
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.gnmax import theorem6
 from pate_fed.privacy.bounds.orders import Floats, check_histograms, check_orders, check_sigma
-from pate_fed.privacy.bounds.vote_moves import Moves
+from pate_fed.privacy.bounds.vote_moves import VoteMoves
 from pate_fed.privacy.checks import check_count
 
 __all__ = [
@@ -162,11 +162,11 @@ def gnmax_local_sensitivity(
     if share.shape != (len(votes),) or not (share >= 0).all():
         raise InputError(f"weights have the shape {share.shape}: one of at least 0 for each query is meant")
     pieces = gnmax_sensitivity(float(sigma), votes.shape[1], float(order))
-    moves = Moves(votes, sigma=pieces.sigma, margin=1 if integer_noise else 0)
+    moves = VoteMoves(votes, sigma=pieces.sigma, margin=1 if integer_noise else 0)
     return summed_curve(moves, pieces, share, num_teachers)
 
 
-def summed_curve(moves: Moves, pieces: GNMaxSensitivity, share: Floats, num_teachers: int) -> Floats:
+def summed_curve(moves: VoteMoves, pieces: GNMaxSensitivity, share: Floats, num_teachers: int) -> Floats:
     """The curve of `gnmax_local_sensitivity` from its parts, `share` (queries,) being the weights.
 
     It goes on until every query is on its plateau, or the maximum over it would jump between neighbours that

@@ -17,7 +17,7 @@ from pate_fed.privacy.bounds.discrete import log_tail_gaussian
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp_from_log_q
 from pate_fed.privacy.bounds.orders import Floats, check_orders, check_sigma
 from pate_fed.privacy.checks import check_threshold
-from pate_fed.privacy.mechanisms.events import RECORD, Protection
+from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = [
     "bit_divergence",

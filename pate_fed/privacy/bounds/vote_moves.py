@@ -1,4 +1,4 @@
-"""Where a query's q goes while votes are moved one by one, in closed form for any number of moves."""
+"""Bound on q after k vote moves, in closed form for any k (P18, appendix B; arXiv 1802.08908)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from scipy.special import log_ndtr
 
 from pate_fed.privacy.bounds.orders import Floats
 
-__all__ = ["Moves"]
+__all__ = ["VoteMoves"]
 
 Ints = NDArray[np.int64]
 
 
-class Moves:
-    """Votes of many queries, sorted, and ln q (P18, Proposition 7) after any number of moves.
+class VoteMoves:
+    """ln q (P18, Proposition 7) of many queries after any number of moved votes.
 
     Moves go from the first to the second class ("closer", q grows) or from the currently second to the first
     ("apart", q shrinks; the second is whichever is largest then). `margin` is what every gap counts less.

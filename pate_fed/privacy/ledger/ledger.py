@@ -18,24 +18,27 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed import __version__
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy.filter import epsilon_of
+from pate_fed.privacy.bounds.cost import Cost, epsilon_of
 from pate_fed.privacy.ledger.file import WriterLock, connect, create_file, disconnect, insert_row
-from pate_fed.privacy.ledger.guarantee import guaranteed_coordinator_epsilon, guaranteed_epsilon
-from pate_fed.privacy.ledger.provenance import Provenance
 from pate_fed.privacy.ledger.rows import (
     Entry,
-    LedgerTerms,
+    Provenance,
     Row,
     charge_row,
     entry_from_row,
-    is_digest,
     outputs_digest,
     row_hash,
     signed_bytes,
     terms_row,
 )
+from pate_fed.privacy.ledger.terms import (
+    LedgerTerms,
+    guaranteed_coordinator_epsilon,
+    guaranteed_epsilon,
+    is_digest,
+)
 from pate_fed.privacy.ledger.verify import Chain, Outputs, coordinator_epsilon, read_chain
-from pate_fed.privacy.mechanisms.events import Cost, PrivacyEvent
+from pate_fed.privacy.mechanisms.events import PrivacyEvent
 from pate_fed.privacy.mechanisms.totals import frozen
 
 if TYPE_CHECKING:
@@ -126,13 +129,14 @@ class Ledger:
         index: ArrayLike,
         answered: ArrayLike,
         label: ArrayLike,
-        basis: Provenance | None = None,
+        provenance: Provenance | None = None,
     ) -> Entry:
         """Write what a release cost together with its labels, in one transaction, before they are used.
 
-        `basis` is the student that had a part in the batch, where one had. Shapes: `index` int (asked,), the
-        queries' places in the public pool; `answered` bool (asked,); `label` int (asked,), -1 where not
-        answered.
+        `provenance` names the student that had a part in the batch, where one had.
+
+        Shapes: `index` int (asked,), the queries' places in the public pool; `answered` bool (asked,);
+        `label` int (asked,), -1 where not answered.
 
         Raises:
             InputError: arrays that do not go with the event.
@@ -147,8 +151,8 @@ class Ledger:
         with self._guard:
             self._require_writable()
             self.terms.refuse(event)
-            if basis is not None:
-                basis.require_past({entry.hash for entry in self._entries})
+            if provenance is not None:
+                provenance.require_past({entry.hash for entry in self._entries})
             if batch_digest in self._batches:
                 raise IntegrityError(
                     f"the batch {batch_digest[:12]}… was charged before; it is never released again"
@@ -161,18 +165,19 @@ class Ledger:
             if self._budget is not None:
                 self._budget.require(cost)
             epsilon = max(self._epsilon, self._epsilon_of(cost, self.terms.delta))
-            row = charge_row(
-                event,
+            draft = Entry(
                 seq=len(self._entries) + 1,
                 time=_now(),
-                version=__version__,
+                event=event,
                 batch_digest=batch_digest,
-                outputs=outputs_digest(outputs.index, outputs.answered, outputs.label),
+                outputs_digest=outputs_digest(outputs.index, outputs.answered, outputs.label),
+                version=__version__,
                 epsilon=epsilon,
                 previous=self._head,
-                basis=basis,
+                provenance=provenance,
             )
-            sealed = _sealed(row, self._key)
+            sealed = _sealed(charge_row(draft), self._key)
+            # The row, the labels and the new head are on the disk before anything in memory moves on.
             self._write(sealed, outputs)
             entry = entry_from_row(sealed)
             self._entries.append(entry)
@@ -237,7 +242,7 @@ class Ledger:
     def epsilon(self, delta: float | None = None) -> float:
         """ε spent so far against the student and the public at δ (default: the terms'), rounded up.
 
-        A reading, as what was answered depends on the votes; `promised` is the bound fixed beforehand.
+        A reading, as what was answered depends on the votes; `guaranteed` is the bound fixed beforehand.
 
         Raises:
             InputError: δ outside (0, 1).

@@ -22,25 +22,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy.filter import epsilon_of
+from pate_fed.privacy.bounds.cost import Cost, epsilon_of
 from pate_fed.privacy.ledger.file import SCHEMA, read_only
 from pate_fed.privacy.ledger.rows import (
     COLUMNS,
     FIRST_PREVIOUS,
     Entry,
-    LedgerTerms,
     Row,
     entry_from_row,
     outputs_digest,
     row_hash,
     signed_bytes,
 )
-from pate_fed.privacy.mechanisms.events import Cost, PrivacyEvent
+from pate_fed.privacy.ledger.terms import LedgerTerms
+from pate_fed.privacy.mechanisms.events import PrivacyEvent
 
-__all__ = ["Chain", "Outputs", "coordinator_epsilon", "read_chain", "read_ledger"]
+__all__ = ["SLACK", "Chain", "Outputs", "coordinator_epsilon", "read_chain", "read_ledger"]
 
 # A recorded ε may differ from ours by the last digits of another platform's logarithm.
-_SLACK = 1e-9
+SLACK = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ def _check_links(rows: list[Row], last: tuple[Any, ...]) -> None:
 
 
 def _what_happened(rows: list[Row], place: int) -> str:
-    """In words: whether the content at `place` was written as another row, or is new."""
+    """As text: whether the content at `place` was written as another row, or is new."""
     row = rows[place]
     for other in range(len(rows) + 1):
         if other != place and row_hash({**row, "seq": other}) == row["hash"]:
@@ -236,7 +236,7 @@ def _replay(chain: Chain, rows: Sequence[Row], outputs: dict[int, list[tuple[Any
         if entry.batch_digest in batches:
             raise IntegrityError(f"row {place} charges a batch a second time: repeated")
         batches.add(entry.batch_digest)
-        _check_basis(entry, entries)
+        _check_provenance(entry, entries)
         released.append(_outputs(entry, outputs.get(place, [])))
         cost = chain.terms.plus(cost, entry.event)
         asked, answered = asked + entry.event.asked, answered + entry.event.answered
@@ -247,7 +247,7 @@ def _replay(chain: Chain, rows: Sequence[Row], outputs: dict[int, list[tuple[Any
             raise IntegrityError(f"row {place} passes a cap: {error}") from error
         orders = () if budget is None else (budget.order,)
         epsilon = max(epsilon, epsilon_of(cost, chain.terms.delta, orders=orders))
-        if not entry.epsilon >= epsilon * (1 - _SLACK):
+        if not entry.epsilon >= epsilon * (1 - SLACK):
             raise IntegrityError(f"row {place} states ε={entry.epsilon!r}; its entries give {epsilon!r}")
         if budget is not None and not budget.holds(cost):
             raise IntegrityError(f"row {place} passes the budget ε={budget.epsilon:g}")
@@ -275,12 +275,12 @@ def _entry(row: Row, terms: LedgerTerms) -> Entry:
     return entry
 
 
-def _check_basis(entry: Entry, earlier: Sequence[Entry]) -> None:
+def _check_provenance(entry: Entry, earlier: Sequence[Entry]) -> None:
     """Choices depend on past outputs only."""
-    if entry.basis is None:
+    if entry.provenance is None:
         return
     try:
-        entry.basis.require_past({row.hash for row in earlier})
+        entry.provenance.require_past({row.hash for row in earlier})
     except IntegrityError as error:
         raise IntegrityError(f"row {entry.seq}: {error}") from error
 

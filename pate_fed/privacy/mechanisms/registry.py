@@ -9,7 +9,7 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.label_dp import LABEL_MECHANISMS
 from pate_fed.privacy.mechanisms.distributed import DistributedGNMax
 from pate_fed.privacy.mechanisms.events import Mechanism
-from pate_fed.privacy.mechanisms.gnmax import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Voting
+from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Voting
 
 __all__ = ["MECHANISMS", "mechanism_from_parameters"]
 

@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import (
-    Protection,
-    SeededNoise,
-    data_dependent_epsilon_do_not_publish,
-    data_dependent_rdp,
-)
+from pate_fed.privacy import Protection, SeededNoise
 from pate_fed.privacy.bounds.discrete import log_tail_gaussian, log_tail_gaussian_difference
 from pate_fed.privacy.bounds.gnmax import (
     effective_sigma,
@@ -28,7 +23,6 @@ from pate_fed.privacy.bounds.gnmax import (
     log1mexp,
 )
 from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS
-from pate_fed.privacy.bounds.threshold import exact_bit_rdp
 
 ORDERS = [1.5, 2.0, 5.0, 14.0, 40.0, 200.0]
 VOTES = np.array([[250, 0, 0], [0, 200, 50], [84, 83, 83], [10, 10, 230], [125, 125, 0]])
@@ -165,51 +159,3 @@ def test_bad_log_q_is_refused(log_q: object) -> None:
 def test_bad_weights_are_refused(weights: list[float]) -> None:
     with pytest.raises(InputError, match="weights"):
         gnmax_rdp_total(VOTES, 40.0, ORDERS, weights=weights)
-
-
-ANSWERED = np.array([True, True, False, True, False])
-TERMS = {"threshold": 150, "sigma1": 60.0, "sigma2": 40.0}
-
-
-def test_a_run_pays_the_bit_for_every_query_and_the_argmax_for_answers() -> None:
-    curve = data_dependent_rdp(VOTES, ANSWERED, orders=ORDERS, **TERMS)
-    bits = exact_bit_rdp(VOTES.max(axis=1), 150, 60.0, ORDERS, discrete=True).sum(axis=0)
-    argmax = gnmax_rdp(VOTES[ANSWERED], 40.0, ORDERS, discrete=True).sum(axis=0)
-    np.testing.assert_allclose(curve, bits + argmax)
-    plain = data_dependent_rdp(VOTES, ANSWERED, threshold=None, sigma1=None, sigma2=40.0, orders=ORDERS)
-    np.testing.assert_allclose(plain, argmax)
-
-
-def test_what_the_check_looked_at_may_differ_from_the_largest_total() -> None:
-    usual = data_dependent_rdp(VOTES, ANSWERED, orders=ORDERS, checked=VOTES.max(axis=1), **TERMS)
-    np.testing.assert_array_equal(usual, data_dependent_rdp(VOTES, ANSWERED, orders=ORDERS, **TERMS))
-    far = data_dependent_rdp(VOTES, ANSWERED, orders=ORDERS, checked=np.full(5, -2000), **TERMS)
-    assert (far < usual).all()
-
-
-def test_a_run_s_epsilon_is_below_the_data_independent_one() -> None:
-    epsilon = data_dependent_epsilon_do_not_publish(VOTES, ANSWERED, delta=1e-5, **TERMS).epsilon
-    assert 0 < epsilon
-    votes = np.tile([[200, 30, 20]], (500, 1))
-    answered = np.ones(500, dtype=bool)
-    dependent = data_dependent_epsilon_do_not_publish(votes, answered, delta=1e-5, **TERMS).epsilon
-    # ρ = 500/(2·60²) + 500/40² = 0.382
-    assert dependent < 0.382 + 2 * math.sqrt(0.382 * math.log(1e5))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"answered": ANSWERED[:3]},
-        {"answered": ANSWERED.astype(float)},
-        {"sigma1": None},
-        {"threshold": math.nan},
-        {"sigma2": 0.0},
-        {"checked": [1, 2]},
-        {"totals": VOTES - 100},
-    ],
-)
-def test_a_run_that_does_not_fit_is_refused(change: dict[str, object]) -> None:
-    arguments = {"totals": VOTES, "answered": ANSWERED, **TERMS, **change}
-    with pytest.raises(InputError):
-        data_dependent_rdp(**arguments)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,16 +13,17 @@ from scipy.integrate import quad
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import (
+    ConfidentGNMax,
+    GNMax,
     Protection,
     SanitiseSettings,
     SeededNoise,
     SystemNoise,
-    data_dependent_rdp,
     sanitised_epsilon,
 )
 from pate_fed.privacy.bounds.conversion import overhead
 from pate_fed.privacy.bounds.gnmax import gnmax_log_q, gnmax_rdp
-from pate_fed.privacy.bounds.sanitise import check_sanitisable, gnss_rdp, gnss_rdp_printed, nrs_parameters
+from pate_fed.privacy.bounds.gnss import gnss_rdp, gnss_rdp_printed, nrs_parameters
 from pate_fed.privacy.bounds.smooth import (
     gnmax_local_sensitivity,
     gnmax_sensitivity,
@@ -30,7 +32,9 @@ from pate_fed.privacy.bounds.smooth import (
     threshold_local_sensitivity,
 )
 from pate_fed.privacy.bounds.threshold import threshold_rdp
-from pate_fed.privacy.bounds.vote_moves import Moves
+from pate_fed.privacy.bounds.vote_moves import VoteMoves
+from pate_fed.privacy.mechanisms.data_dependent import data_dependent_rdp
+from pate_fed.privacy.mechanisms.sanitise import check_sanitisable
 
 SIGMA, CLASSES, ORDER, TEACHERS = 40.0, 10, 14.0, 250
 PIECES = gnmax_sensitivity(SIGMA, CLASSES, ORDER)
@@ -46,7 +50,7 @@ def histogram(how: tuple[int, float, int], classes: int = CLASSES) -> np.ndarray
 
 def bound(votes: np.ndarray, margin: int = 0) -> float:
     """The sum over queries of b(q)."""
-    moves = Moves(np.atleast_2d(votes), sigma=SIGMA, margin=margin)
+    moves = VoteMoves(np.atleast_2d(votes), sigma=SIGMA, margin=margin)
     return float(PIECES.bound(moves.log_q(np.zeros(moves.queries, dtype=np.int64), moves.every)).sum())
 
 
@@ -88,7 +92,7 @@ def test_few_teachers_have_a_smooth_sensitivity_that_is_smooth(
     assert pieces.conditions() == (True, True)
     smooth, value = {}, {}
     for votes in every_histogram(teachers, classes):
-        moves = Moves(np.array([votes]), sigma=2.0, margin=margin)
+        moves = VoteMoves(np.array([votes]), sigma=2.0, margin=margin)
         smooth[votes] = smooth_sensitivity(summed_curve(moves, pieces, np.ones(1), teachers), beta)
         value[votes] = float(pieces.bound(moves.log_q(np.zeros(1, dtype=np.int64), moves.every))[0])
     for votes, there in smooth.items():
@@ -101,7 +105,7 @@ def test_few_teachers_have_a_smooth_sensitivity_that_is_smooth(
 @settings(max_examples=40, deadline=None, derandomize=True)
 def test_moves_are_what_moving_by_hand_gives(how: tuple[int, float, int], classes: int) -> None:
     votes = histogram(how, classes)
-    moves = Moves(votes[None], sigma=SIGMA, margin=0)
+    moves = VoteMoves(votes[None], sigma=SIGMA, margin=0)
     query = np.zeros(1, dtype=np.int64)
     for apart in (1, -1):
         hand = np.sort(votes)[::-1].copy()
@@ -228,7 +232,7 @@ def test_integer_tails_stay_below_the_margin() -> None:
     for sigma in (2.0, 3.7, 40.0):
         for gaps in ([50, 3, 1], [9, 9, 9], [120, 60, 0]):
             votes = np.array([[130 - gap for gap in (0, *gaps)]])
-            moves = Moves(votes, sigma=sigma, margin=1)
+            moves = VoteMoves(votes, sigma=sigma, margin=1)
             margin = moves.log_q(np.zeros(1, dtype=np.int64), moves.every)[0]
             assert gnmax_log_q(votes, sigma, discrete=True)[0] <= margin + 1e-12
 
@@ -272,16 +276,18 @@ def test_the_papers_formula_is_below_the_true_cost() -> None:
     assert gnss_rdp(order, beta=beta, sigma_ss=sigma) == pytest.approx(true, rel=1e-6)
 
 
+CONFIDENT = ConfidentGNMax(
+    num_teachers=TEACHERS, num_classes=CLASSES, threshold=150, sigma1=60.0, sigma2=SIGMA
+)
+
+
 def run(seed: int = 1, **change: object) -> object:
     votes = np.stack([histogram((row, 0.05, TEACHERS)) for row in range(400)])
     arguments: dict[str, object] = {
+        "mechanism": CONFIDENT,
         "totals": votes,
         "answered": votes.max(axis=1) > 150,
         "settings": SanitiseSettings.at_order(14.0),
-        "threshold": 150,
-        "sigma1": 60.0,
-        "sigma2": SIGMA,
-        "num_teachers": TEACHERS,
         "delta": 1e-5,
         "noise": SeededNoise(seed),
     }
@@ -302,7 +308,7 @@ def test_what_is_released_covers_the_integer_noise_that_ran() -> None:
     """The mean is at least the data-dependent figure at the declared order, noise tails and ties included."""
     votes = np.stack([histogram((row, 0.05, TEACHERS)) for row in range(400)])
     answered = votes.max(axis=1) > 150
-    ran = data_dependent_rdp(votes, answered, orders=[14.0], threshold=150, sigma1=60.0, sigma2=SIGMA)[0]
+    ran = data_dependent_rdp(CONFIDENT, votes, answered, orders=[14.0])[0]
     plain = gnmax_rdp(votes[answered], SIGMA, [14.0])[:, 0].sum()
     result = run()
     spent = result.mean_do_not_publish - result.cost - overhead(np.array([14.0]), 1e-5)[0]
@@ -318,7 +324,7 @@ def test_what_depends_on_the_votes_is_not_shown() -> None:
 def test_a_run_without_answers_or_threshold_can_be_released() -> None:
     none = run(answered=np.zeros(400, dtype=bool))
     assert none.deviation_do_not_publish == 0.0 and none.epsilon > 0
-    plain = run(threshold=None, sigma1=None)
+    plain = run(mechanism=GNMax(num_teachers=TEACHERS, num_classes=CLASSES, sigma=SIGMA))
     assert plain.mean_do_not_publish < run().mean_do_not_publish
     assert run(noise=SystemNoise()).epsilon > 0
 
@@ -338,10 +344,9 @@ def test_settings_come_from_the_terms_alone() -> None:
     [
         {"answered": np.ones(3, dtype=bool)},
         {"answered": np.ones(400)},
-        {"sigma1": None},
         {"delta": 0.0},
-        {"num_teachers": 10},
-        {"num_teachers": 0},
+        {"mechanism": replace(CONFIDENT, num_teachers=10)},
+        {"mechanism": replace(CONFIDENT, sigma2=1.5)},
     ],
 )
 def test_releases_that_do_not_fit_are_refused(change: dict[str, object]) -> None:

@@ -17,7 +17,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pate_fed.errors import BudgetError, InputError, IntegrityError
 from pate_fed.privacy import (
-    SECURE_SUM,
     BudgetFilter,
     ConfidentGNMax,
     DistributedGNMax,
@@ -30,14 +29,13 @@ from pate_fed.privacy import (
     Protection,
     Release,
     SeededNoise,
-    describe,
     epsilon_of,
-    epsilon_text,
-    guaranteed_epsilon,
-    hospital_noise,
     total_cost,
     verify,
 )
+from pate_fed.privacy.ledger.report import describe, epsilon_text
+from pate_fed.privacy.ledger.terms import guaranteed_epsilon
+from pate_fed.privacy.mechanisms.events import SECURE_SUM, hospital_noise
 
 MECHANISM = ConfidentGNMax(num_teachers=50, num_classes=4, threshold=30, sigma1=20, sigma2=10)
 TERMS = LedgerTerms(
@@ -431,8 +429,8 @@ def test_in_words(path: Path) -> None:
     assert f"{made.asked} queries asked, {made.event.answered} answered" in text
     assert "sigma1=20, sigma2=10" in text
     report = verify(path).to_dict()
-    assert report["spent"]["coordinator"] is report["promised"]["coordinator"] is None
-    assert report["spent"]["student"] == verify(path).epsilon < report["promised"]["student"] == 3.0
+    assert report["spent"]["coordinator"] is report["guaranteed"]["coordinator"] is None
+    assert report["spent"]["student"] == verify(path).epsilon < report["guaranteed"]["student"] == 3.0
     assert "(3.0000, 1e-05)-differential privacy" in text
     assert "fixed before the first query by the budget ε=3" in text
     assert report["queries_asked"] == made.asked

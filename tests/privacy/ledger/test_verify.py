@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -25,16 +26,16 @@ from pate_fed.privacy import (
     Protection,
     SanitiseSettings,
     SeededNoise,
-    describe,
     epsilon_of,
-    epsilon_text,
     total_cost,
     verify,
 )
 from pate_fed.privacy.ledger.file import read_only
-from pate_fed.privacy.ledger.rows import COLUMNS, row_hash
+from pate_fed.privacy.ledger.report import describe, epsilon_text
+from pate_fed.privacy.ledger.rows import COLUMNS, charge_row, row_hash
 from pate_fed.privacy.ledger.verify import _load, _replay
 
+FILES = Path(__file__).resolve().parents[2] / "files"
 MECHANISM = ConfidentGNMax(num_teachers=50, num_classes=4, threshold=30, sigma1=20, sigma2=10)
 TERMS = LedgerTerms(
     study_digest="cd" * 32,
@@ -396,3 +397,35 @@ def test_a_sanitised_release_is_paid_from_the_first_row_on(tmp_path: Path) -> No
         assert any("A data-dependent" in line for line in describe(path)) == (sanitise is not None)
     # Its RDP is added at every order, and orders above its own are lost.
     assert epsilons[1] >= epsilons[0] + float(settings.cost().flat) > epsilons[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "student", "coordinator", "guaranteed", "head"),
+    [
+        ("signed", 3.9335369436080856, None, 4.552770083900627, "912474e17a22ee1d"),
+        ("hospital-noise", 7.773988129788561, 7.249873561466423, 25.513311755834945, "ab6a502bc425454c"),
+        ("plain", 1.7311922169865746, None, 5.023925730590148, "7fa016a5e2de2e2d"),
+    ],
+)
+def test_ledgers_of_earlier_code_verify_and_go_on(
+    name: str, student: float, coordinator: float | None, guaranteed: float, head: str, tmp_path: Path
+) -> None:
+    """Written by commit 54f742a: every mechanism, a student's round, a signature, a sanitised release."""
+    with ZipFile(FILES / "ledgers-54f742a.zip") as archive:
+        path = Path(archive.extract(f"{name}.sqlite", tmp_path))
+    report = verify(path, public_key=PUBLIC if name == "signed" else None)
+    assert report.chain.head.startswith(head)
+    assert report.epsilon == pytest.approx(student, rel=1e-12)
+    assert report.coordinator_epsilon == (coordinator and pytest.approx(coordinator, rel=1e-12))
+    assert report.to_dict()["guaranteed"]["student"] == pytest.approx(guaranteed, rel=1e-12)
+    # Today's code writes the same rows, to the byte.
+    for entry in report.chain.entries:
+        assert row_hash(charge_row(entry)) == entry.hash
+    with Ledger.open(path, terms=report.chain.terms, key=KEY if name == "signed" else None) as ledger:
+        event = ledger.events()[-1]
+        index, answered, label = ledger.released()
+        last = slice(len(index) - event.asked, None)
+        ledger.charge(
+            event, batch_digest="f" * 64, index=index[last], answered=answered[last], label=label[last]
+        )
+    assert len(verify(path).chain.entries) == len(report.chain.entries) + 1

@@ -19,12 +19,10 @@ from pate_fed.privacy import (
     Protection,
     SeededNoise,
     epsilon_of,
-    past_votes,
-    past_votes_from_file,
     plan,
 )
-from pate_fed.privacy.planning.planner import OBJECTIVE, Offer, _effective
-from pate_fed.privacy.planning.vote_model import assumed_votes
+from pate_fed.privacy.planning.search import OBJECTIVE, Offer, effective_labels
+from pate_fed.privacy.planning.vote_model import assumed_votes, past_votes, past_votes_from_file
 
 TERMS = {"num_teachers": 250, "num_classes": 10, "epsilon": 2.0, "delta": 1e-5}
 PROTECTIONS = (Protection(), Protection(votes_moved=2), Protection(unit="hospital", votes_moved=5))
@@ -97,7 +95,7 @@ def test_no_other_noise_serves_better_within_the_budget(usual: Plan) -> None:
     for sigma in np.geomspace(10, 250, 40):
         count = budget.affordable(GNMax(num_teachers=250, num_classes=10, sigma=float(sigma)), queries=10_000)
         right = np.array(votes.right_chance(float(sigma), 250).mean())
-        assert _effective(np.array(float(count)), right, 1.0, 10) <= 1.02 * offer.effective_labels
+        assert effective_labels(np.array(float(count)), right, 1.0, 10) <= 1.02 * offer.effective_labels
 
 
 def test_no_other_check_serves_better_within_the_budget(usual: Plan) -> None:
@@ -112,7 +110,7 @@ def test_no_other_check_serves_better_within_the_budget(usual: Plan) -> None:
         asked = min(10_000, rho / price)
         right = (passed * votes.right_chance(sigma2, 250)).sum() / passed.sum()
         coverage = passed.mean() ** 2 / (passed**2).mean()
-        worth = _effective(np.array(asked * passed.mean()), right, coverage, 10)
+        worth = effective_labels(np.array(asked * passed.mean()), right, coverage, 10)
         assert worth <= 1.03 * offer.effective_labels, (threshold, sigma1, sigma2)
 
 
@@ -125,12 +123,12 @@ def test_the_objective_ranks_students_as_they_were_measured() -> None:
         (1500, 0.82, 1.0, 81.8),
     ]
     worth = [
-        float(_effective(np.array(float(labels)), np.array(right), coverage, 10))
+        float(effective_labels(np.array(float(labels)), np.array(right), coverage, 10))
         for labels, right, coverage, _ in measured
     ]
     assert worth == sorted(worth)
     # And right labels beat many that are no better than a guess.
-    assert _effective(np.array(1e6), np.array(0.1), 1.0, 10) == 0.0
+    assert effective_labels(np.array(1e6), np.array(0.1), 1.0, 10) == 0.0
 
 
 def test_labels_come_out_as_predicted(mnist: np.ndarray) -> None:
@@ -273,8 +271,8 @@ def test_past_totals_from_files(tmp_path: Path) -> None:
     np.savez(tmp_path / "both.npz", totals=totals, labels=np.zeros(300, dtype=int))
     plain, both = (past_votes_from_file(tmp_path / name) for name in ("totals.npy", "both.npz"))
     np.testing.assert_allclose(plain.shares, totals / 50)
-    assert "plurality" in plain.words and "given label" in both.words
-    assert "private votes" in plain.words
+    assert "plurality" in plain.origin and "given label" in both.origin
+    assert "private votes" in plain.origin
     terms = {"num_teachers": 500, "num_classes": 3, "epsilon": 1.0, "delta": 1e-5}
     made = plan(**terms, votes=both)
     assert made.best and made.plurality_right == pytest.approx((totals.argmax(axis=1) == 0).mean())

@@ -1,10 +1,9 @@
-"""The one data-dependent ε that may be published: smoothed noise on top, parameters fixed beforehand.
+"""Sanitised ε: the data-dependent ε under smooth-sensitivity noise, the only one that may be published.
 
 GNSS, the Gaussian noise with smooth sensitivity of P18 (arXiv 1802.08908, appendix B), pays for the release
-of the sum of all queries' RDP bounds at one order; its cost is derived here, as the paper's is too small. The
-bounds are Theorem 6, so the statement is about the actual votes (one-sided). Only the argmax is
-data-dependent here: the exact worst case of the threshold bit is as good as its data-dependent value, and
-needs no noise.
+of the sum of all queries' RDP bounds at one order. The bounds are Theorem 6, so the statement is about the
+actual votes (one-sided). Only the argmax is data-dependent here: the exact worst case of the threshold bit is
+as good as its data-dependent value, and needs no noise.
 """
 
 from __future__ import annotations
@@ -15,29 +14,23 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import chdtri, ndtri
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import overhead, round_up
+from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.bounds.gaussian import confident_rho
+from pate_fed.privacy.bounds.gnss import gnss_rdp
 from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS, check_histograms
 from pate_fed.privacy.bounds.smooth import gnmax_sensitivity, smooth_sensitivity, summed_curve
 from pate_fed.privacy.bounds.threshold import exact_bit_worst_case
-from pate_fed.privacy.bounds.vote_moves import Moves
-from pate_fed.privacy.checks import check_count, check_delta, is_number
-from pate_fed.privacy.filter import BudgetFilter
-from pate_fed.privacy.mechanisms.events import RECORD, Cost, Protection
+from pate_fed.privacy.bounds.vote_moves import VoteMoves
+from pate_fed.privacy.checks import check_delta, is_number
+from pate_fed.privacy.mechanisms.data_dependent import check_answered
 from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax
+from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = [
-    "SanitiseSettings",
-    "SanitisedEpsilon",
-    "check_sanitisable",
-    "gnss_rdp",
-    "gnss_rdp_printed",
-    "nrs_parameters",
-    "sanitised_epsilon",
-]
+__all__ = ["SanitiseSettings", "SanitisedEpsilon", "check_sanitisable", "sanitised_epsilon"]
 
 # The noise is drawn in steps of 2^-24 standard units and the sum rounded up to a grid that is far wider, so
 # that it tells no step. What the steps cost against smooth noise is below the slack that is charged for it.
@@ -46,77 +39,9 @@ _DIGITS = 3
 _SLACK = 1e-3
 
 
-def gnss_rdp(order: float, *, beta: float, sigma_ss: float) -> float:
-    """RDP of releasing f(D) + SS_β(D) N(0, σ_ss²) at one order α, for α (1 - e^(-2β)) < 1.
-
-    The divergence of two Gaussians whose standard deviations differ by a factor up to e^β and whose means
-    differ by at most the smaller smooth sensitivity: with u = e^(-2β) and v = 1 - α + α u it is at most
-    α u/(2 σ_ss² v) + (-α β - ½ ln v)/(α - 1), and the other direction of u is smaller. This is exact for the
-    worst pair; P18's Theorem 23 as printed (`gnss_rdp_printed`) is below it where α β is above about 0.3.
-
-    Raises:
-        InputError: β below 0, σ_ss not above 0, or an order outside (1, 1/(1 - e^(-2β))).
-    """
-    beta = _check_release(beta, sigma_ss)
-    most = -1 / math.expm1(-2 * beta) if beta > 0 else math.inf
-    if not is_number(order) or not 1 < order < most:
-        raise InputError(f"order={order!r}: must be above 1 and below 1/(1 - exp(-2 beta))={most:g}")
-    narrower, wider = (_gaussian_pair(order, log_u, sigma_ss) for log_u in (-2 * beta, 2 * beta))
-    return max(narrower, wider)
-
-
-def _gaussian_pair(order: float, log_u: float, sigma_ss: float) -> float:
-    """Divergence of N(0, 1) from N(d, u), both times σ_ss², for the largest d² = min(1, u)."""
-    v = 1 + order * math.expm1(log_u)
-    mean = order * min(1.0, math.exp(log_u)) / (2 * sigma_ss**2 * v)
-    return mean + (order * log_u - math.log(v)) / (2 * (order - 1))
-
-
-def gnss_rdp_printed(order: float, *, beta: float, sigma_ss: float) -> float:
-    """P18, Theorem 23 as it is printed, to compare with published figures: it is too small.
-
-    α e^(2β)/σ_ss² + (β α - ½ ln(1 - 2 α β))/(α - 1), for 1 < α < 1/(2β).
-
-    Raises:
-        InputError: β below 0, σ_ss not above 0, or an order outside (1, 1/(2β)).
-    """
-    _check_release(beta, sigma_ss)
-    most = 1 / (2 * beta) if beta > 0 else math.inf
-    if not is_number(order) or not 1 < order < most:
-        raise InputError(f"order={order!r}: must be above 1 and below 1/(2 beta)={most:g}")
-    variable = (beta * order - math.log1p(-2 * order * beta) / 2) / (order - 1)
-    return order * math.exp(2 * beta) / sigma_ss**2 + variable
-
-
-def _check_release(beta: float, sigma_ss: float) -> float:
-    if not is_number(beta) or not 0 <= beta < math.inf:
-        raise InputError(f"beta={beta!r}: must be finite and at least 0")
-    if not is_number(sigma_ss) or not 0 < sigma_ss < math.inf:
-        raise InputError(f"sigma_ss={sigma_ss!r}: must be finite and above 0")
-    return float(beta)
-
-
-def nrs_parameters(epsilon: float, delta: float) -> tuple[float, float]:
-    """α and β of a pure (ε, δ) release with smooth sensitivity (NRS07, Lemma 2.9); for comparison only.
-
-    α = √(t² + ε/2) - t with t = Φ^-1(1 - δ/2), β = ε/(2c) with c the upper δ/2 quantile of χ² with one
-    degree of freedom.
-
-    Raises:
-        InputError: ε not above 0, or δ outside (0, 1).
-    """
-    if not is_number(epsilon) or not 0 < epsilon < math.inf:
-        raise InputError(f"epsilon={epsilon!r}: must be finite and above 0")
-    half = check_delta(delta) / 2
-    t = -float(ndtri(half))
-    # √(t² + ε/2) - t loses its digits where ε is small.
-    alpha = (epsilon / 2) / (math.sqrt(t * t + epsilon / 2) + t)
-    return alpha, epsilon / (2 * float(chdtri(1, half)))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SanitiseSettings:
-    """What the sanitised release is made with. Public, and to be fixed before the first vote is seen.
+    """Parameters of the sanitised release: public, and to be fixed before the first vote is seen.
 
     `order` is the one Rényi order, `beta` the smoothness, `sigma_ss` the noise in units of the smooth
     sensitivity.
@@ -161,18 +86,18 @@ class SanitiseSettings:
         sigma2: float,
         num_classes: int,
         delta: float,
-        budget: BudgetFilter | None = None,
+        order: float | None = None,
     ) -> SanitiseSettings:
         """Settings from a study's terms alone: `asked` and `answered` are its caps, not what happened.
 
-        The order is the budget's where there is one, else the best one if votes agree well enough to halve
-        the cost, lowered until conditions C5 and C6 hold.
+        `order` is the budget's, where there is one; without it the best one if votes agree well enough to
+        halve the cost, lowered until conditions C5 and C6 hold.
 
         Raises:
             InputError: terms out of range, or no order at which the conditions hold.
         """
-        if budget is not None:
-            return cls.at_order(budget.order)
+        if order is not None:
+            return cls.at_order(order)
         rho = confident_rho(asked, answered, sigma1=sigma1, sigma2=sigma2)
         curve = DEFAULT_ORDERS * rho / 2 + overhead(DEFAULT_ORDERS, check_delta(delta))
         order = float(DEFAULT_ORDERS[int(np.argmin(curve))])
@@ -228,19 +153,16 @@ def check_sanitisable(
 
 
 def sanitised_epsilon(
+    mechanism: GNMax | ConfidentGNMax,
     totals: ArrayLike,
     answered: ArrayLike,
     *,
     settings: SanitiseSettings,
-    threshold: float | None,
-    sigma1: float | None,
-    sigma2: float,
-    num_teachers: int,
     delta: float,
     noise: NoiseSource,
     protection: Protection = RECORD,
 ) -> SanitisedEpsilon:
-    """Release a data-dependent ε of a Confident-GNMax run (plain GNMax without threshold), once.
+    """Release a data-dependent ε of a GNMax or Confident-GNMax run, once.
 
     f(D) is the sum over answered queries of min(Theorem 6, α/σ2²) with the tails of integer noise, ties as
     losses. Every call draws fresh noise and spends again, so call it once in a run.
@@ -250,20 +172,19 @@ def sanitised_epsilon(
     Raises:
         InputError: as `check_sanitisable`, or shapes and parameters that do not fit.
     """
-    votes, mask = check_histograms(totals), np.asarray(answered)
-    if mask.dtype != np.bool_ or mask.shape != (len(votes),):
-        raise InputError(f"answered is {mask.dtype} {mask.shape}: one truth value for each query is meant")
-    if (threshold is None) != (sigma1 is None):
-        raise InputError("threshold and sigma1 go together: give both or neither")
-    check_count("num_teachers", num_teachers, least=1)
+    votes = check_histograms(totals)
+    mask = check_answered(answered, len(votes))
+    num_teachers = mechanism.num_teachers
     if votes.size and votes.max() > num_teachers:
         raise InputError(f"a class has more votes than the {num_teachers} teachers")
     delta = check_delta(delta)
+    sigma2 = mechanism.sigma if isinstance(mechanism, GNMax) else mechanism.sigma2
     check_sanitisable(settings, sigma2=sigma2, num_classes=votes.shape[1], protection=protection)
     cost = float(settings.cost().flat)
     public = cost
-    if threshold is not None and sigma1 is not None:
-        bit = exact_bit_worst_case(num_teachers, threshold, sigma1, [settings.order], lowest=-num_teachers)
+    if isinstance(mechanism, ConfidentGNMax):
+        check = mechanism.threshold, mechanism.sigma1
+        bit = exact_bit_worst_case(num_teachers, *check, [settings.order], lowest=-num_teachers)
         public += len(votes) * float(bit[0])
     public += float(overhead(np.array([settings.order]), delta)[0])
     private, smooth = _private_part(votes[mask], settings, sigma2, num_teachers)
@@ -289,7 +210,7 @@ def _private_part(
     if not len(votes):
         return 0.0, 0.0
     pieces = gnmax_sensitivity(float(sigma2), votes.shape[1], float(settings.order))
-    moves = Moves(votes, sigma=sigma2, margin=1)
+    moves = VoteMoves(votes, sigma=sigma2, margin=1)
     log_q = moves.log_q(np.zeros(len(votes), dtype=np.int64), moves.every)
     local = summed_curve(moves, pieces, np.ones(len(votes)), num_teachers)
     return float(pieces.bound(log_q).sum()), smooth_sensitivity(local, settings.beta)

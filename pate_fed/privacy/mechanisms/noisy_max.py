@@ -1,4 +1,7 @@
-"""PATE's mechanisms as frozen values: totals in, noisy labels with an answered mask out, and what that cost.
+"""Noisy max mechanisms (LNMax, GNMax, Confident-, Interactive-GNMax) as frozen values.
+
+Totals go in; labels, a mask of answered queries and the privacy event that was spent come out. P17 is arXiv
+1610.05755, P18 is arXiv 1802.08908.
 
 The mechanism that is analysed is the one that runs: integer totals, integer noise, integer comparisons. A tie
 of noisy totals is broken uniformly at random; what is charged bounds the noisy totals themselves, of which
@@ -8,7 +11,6 @@ any rule for ties is post-processing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -17,16 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
+from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.checks import check_count, check_scale, check_threshold, is_number
-from pate_fed.privacy.mechanisms.events import (
-    PLAIN,
-    RECORD,
-    CoordinatorView,
-    Cost,
-    Mechanism,
-    PrivacyEvent,
-    Protection,
-)
+from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, Mechanism, PrivacyEvent
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.totals import (
     check_predictions,
@@ -35,6 +30,7 @@ from pate_fed.privacy.mechanisms.totals import (
     noisy_argmax,
     stop_after,
 )
+from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = [
     "ConfidentGNMax",
@@ -54,7 +50,7 @@ NOT_ANSWERED = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Release:
-    """What a batch gave: nothing in it depends on the votes but through the mechanism.
+    """Output of a mechanism on a batch; it depends on the votes through the mechanism only.
 
     Shapes: `answered` bool (asked,), `label` int64 (asked,) with -1 where not answered, `reinforced` int64
     (asked,) with the student's own label where the mechanism confirmed it without the teachers, else -1. The
@@ -70,7 +66,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voting:
-    """What every mechanism knows about the votes, and the steps that all share."""
+    """Base of the mechanisms: counts of teachers and classes, canonical parameters, default costs."""
 
     name: ClassVar[str]
     answers_all: ClassVar[bool] = False
@@ -102,25 +98,42 @@ class Voting:
         """What each answered query costs besides."""
         return Cost()
 
-    def _all(
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerAll(Voting):
+    """Noisy max without a threshold: every query is answered."""
+
+    answers_all: ClassVar[bool] = True
+
+    def draw(self, noise: NoiseSource, shape: tuple[int, ...]) -> Ints:
+        """The mechanism's noise for totals of this shape, in votes."""
+        raise TypeError(f"{type(self).__name__} draws no noise")
+
+    def release(
         self,
         totals: ArrayLike,
-        draw: Callable[[tuple[int, ...]], Ints],
         noise: NoiseSource,
-        max_answers: int | None,
-        protection: Protection,
-        coordinator: CoordinatorView,
+        *,
+        max_answers: int | None = None,
+        protection: Protection = RECORD,
+        coordinator: CoordinatorView = PLAIN,
     ) -> Release:
-        """Answer every query, up to `max_answers`."""
+        """Answer every query, up to `max_answers`.
+
+        Shapes: `totals` int (queries, classes).
+
+        Raises:
+            InputError: totals that are no vote totals.
+        """
         votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
         votes = votes[: stop_after(np.ones(len(votes), dtype=np.bool_), max_answers)]
-        label = noisy_argmax(votes, draw(votes.shape), noise)
+        label = noisy_argmax(votes, self.draw(noise, votes.shape), noise)
         answered = np.ones(len(votes), dtype=np.bool_)
         return finish(self, answered, label, noise, protection, coordinator)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LNMax(Voting):
+class LNMax(AnswerAll):
     """Noisy max with Laplace noise (P17, section 2.2): argmax of totals + discrete Laplace of `scale` votes.
 
     One query is (2 k / scale, 0)-DP where a unit moves k votes; P17's γ is 1 / scale.
@@ -130,7 +143,6 @@ class LNMax(Voting):
     """
 
     name: ClassVar[str] = "lnmax"
-    answers_all: ClassVar[bool] = True
     scale: float
 
     def __post_init__(self) -> None:
@@ -141,30 +153,13 @@ class LNMax(Voting):
         """Pure ε of L1 sensitivity / scale a query (P17, Theorem 2 as RDP)."""
         return Cost(pure=((protection.l1 / Fraction(self.scale), 1),))
 
-    def release(
-        self,
-        totals: ArrayLike,
-        noise: NoiseSource,
-        *,
-        max_answers: int | None = None,
-        protection: Protection = RECORD,
-        coordinator: CoordinatorView = PLAIN,
-    ) -> Release:
-        """Answer every query, up to `max_answers`.
-
-        Shapes: `totals` int (queries, classes).
-
-        Raises:
-            InputError: totals that are no vote totals.
-        """
-        return self._all(totals, self._draw(noise), noise, max_answers, protection, coordinator)
-
-    def _draw(self, noise: NoiseSource) -> Callable[[tuple[int, ...]], Ints]:
-        return lambda shape: noise.discrete_laplace(shape, scale=self.scale)
+    def draw(self, noise: NoiseSource, shape: tuple[int, ...]) -> Ints:
+        """The mechanism's noise for totals of this shape, in votes."""
+        return noise.discrete_laplace(shape, scale=self.scale)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GNMax(Voting):
+class GNMax(AnswerAll):
     """Noisy max with Gaussian noise (P18, Proposition 8): argmax of totals + discrete N(0, `sigma`²) votes.
 
     Raises:
@@ -172,7 +167,6 @@ class GNMax(Voting):
     """
 
     name: ClassVar[str] = "gnmax"
-    answers_all: ClassVar[bool] = True
     sigma: float
 
     def __post_init__(self) -> None:
@@ -183,26 +177,9 @@ class GNMax(Voting):
         """ρ = 1/σ² a query where one vote moves (P18, Proposition 8; for integers arXiv 2004.00010)."""
         return _gaussian(protection.l2_squared, self.sigma)
 
-    def release(
-        self,
-        totals: ArrayLike,
-        noise: NoiseSource,
-        *,
-        max_answers: int | None = None,
-        protection: Protection = RECORD,
-        coordinator: CoordinatorView = PLAIN,
-    ) -> Release:
-        """Answer every query, up to `max_answers`.
-
-        Shapes: `totals` int (queries, classes).
-
-        Raises:
-            InputError: totals that are no vote totals.
-        """
-        return self._all(totals, self._draw(noise), noise, max_answers, protection, coordinator)
-
-    def _draw(self, noise: NoiseSource) -> Callable[[tuple[int, ...]], Ints]:
-        return lambda shape: noise.discrete_gaussian(shape, sigma=self.sigma)
+    def draw(self, noise: NoiseSource, shape: tuple[int, ...]) -> Ints:
+        """The mechanism's noise for totals of this shape, in votes."""
+        return noise.discrete_gaussian(shape, sigma=self.sigma)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,7 +329,7 @@ def finish(
     protection: Protection,
     coordinator: CoordinatorView,
 ) -> Release:
-    """The release of these bits and labels, with what it cost."""
+    """Release of these bits and labels, with the event that it is charged as."""
     event = PrivacyEvent(
         mechanism=mechanism,
         asked=len(answered),

@@ -13,7 +13,7 @@ import pytest
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import ConfidentGNMax, Ledger, LedgerTerms, Protection, SystemNoise
-from pate_fed.privacy.ledger.run import verify_run
+from pate_fed.privacy.ledger.report import verify_run
 
 MECHANISM = ConfidentGNMax(num_teachers=20, num_classes=3, threshold=10, sigma1=6, sigma2=4)
 Metrics = dict[str, Any]

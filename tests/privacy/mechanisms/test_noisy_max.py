@@ -24,9 +24,9 @@ from pate_fed.privacy import (
     Protection,
     SeededNoise,
     SystemNoise,
-    hospital_noise,
-    party_sigma,
 )
+from pate_fed.privacy.mechanisms.distributed import party_sigma
+from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.privacy.mechanisms.registry import MECHANISMS, mechanism_from_parameters
 
 REST: dict[str, Any] = {"num_teachers": 100, "num_classes": 3}
@@ -337,9 +337,9 @@ def test_distributed_answers_from_noisy_totals_and_pays_for_all_of_them() -> Non
     assert everything.release(noisy, SeededNoise(0), coordinator=SIGHT).answered.all()
 
 
-def test_distributed_refuses_totals_with_less_noise_than_promised() -> None:
+def test_distributed_refuses_totals_with_less_noise_than_needed() -> None:
     for sight in (replace(SIGHT, survivors=7), replace(SIGHT, colluders=3), replace(SIGHT, sigma_party=3.9)):
-        with pytest.raises(InputError, match="promised"):
+        with pytest.raises(InputError, match="needed"):
             DISTRIBUTED.release(TOTALS, SeededNoise(0), coordinator=sight)
     for totals in ([[0.5, 1, 1]], [[1, 1]], [[2**40, 0, 0]], [1, 2, 3]):
         with pytest.raises(InputError, match="noisy totals"):
