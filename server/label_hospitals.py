@@ -105,9 +105,7 @@ class SimulatedHospitals:
         from pate_fed.flower.engine import run_apps
 
         with simulated_disks() as folder, self._dealt(folder):
-            run_apps(
-                server_app, self.client_app, backend=self.backend, num_nodes=self.count, folder=folder
-            )
+            run_apps(server_app, self.client_app, backend=self.backend, num_nodes=self.count, folder=folder)
 
     @contextmanager
     def _dealt(self, folder: Path) -> Iterator[None]:

@@ -81,7 +81,7 @@ def train(
     *,
     seed: int,
     unlabelled: Ints | None = None,
-    supervision: Supervision = Supervision(),  # noqa: B008  frozen
+    supervision: Supervision = Supervision(),
 ) -> Classifier:
     """One network, with averaged weights, from labels of some public inputs.
 

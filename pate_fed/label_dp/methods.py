@@ -35,7 +35,7 @@ from pate_fed.label_dp.release import NO_LABEL, PrivateLabels, label_accuracy
 from pate_fed.label_dp.scan import scan_clusters
 from pate_fed.label_dp.source import LabelsInOnePlace, LabelSource, Released
 from pate_fed.label_dp.teachers import TeachSettings, queries_of, teach
-from pate_fed.learning.networks.classifiers import Classifier
+from pate_fed.learning.networks.classifiers import Classifier, Shape
 
 __all__ = [
     "LabelDpResult",
@@ -75,13 +75,15 @@ class MethodSettings:
 class LabelDpResult:
     """What a method gave: `classify` gives classes of images, `networks` what can be exported.
 
-    `labels` are of all records; `released` those among them that left a mechanism, int64 (n,) with -1 where
-    none did: PATE-FM's student labels all others. `facts` are figures about the method for people; those
-    whose name ends with "_measured" were taken with the true labels at hand, and are not to be published.
+    `labels` are of all records, images of `shape`; `released` those among them that left a mechanism, int64
+    (n,) with -1 where none did: PATE-FM's student labels all others. `facts` are figures about the method for
+    people; those whose name ends with "_measured" were taken with the true labels at hand, and are not to be
+    published.
     """
 
     labels: PrivateLabels
     released: Ints
+    shape: Shape
     classify: Callable[[NDArray[np.uint8]], Ints]
     networks: list[Classifier] = field(default_factory=list)
     facts: Facts = field(default_factory=dict)
@@ -262,7 +264,12 @@ class _Run:
             return np.asarray(self.public.probabilities(networks, images).argmax(axis=1), dtype=np.int64)
 
         return LabelDpResult(
-            labels=labels, released=labels.label, classify=classify, networks=networks, facts=self.facts
+            labels=labels,
+            released=labels.label,
+            shape=self.public.shape,
+            classify=classify,
+            networks=networks,
+            facts=self.facts,
         )
 
 

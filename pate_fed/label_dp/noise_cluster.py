@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pate_fed.errors import InputError
 from pate_fed.label_dp.release import PrivateLabels, check_labels
 from pate_fed.privacy.checks import check_count
-from pate_fed.privacy.label_dp import discrete_delta, equation5_sigma
+from pate_fed.privacy.label_dp import ClusterCounts, discrete_delta, equation5_sigma
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.totals import noisy_argmax
 

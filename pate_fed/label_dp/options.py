@@ -6,12 +6,16 @@ An option that would have no effect is refused, not ignored.
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
+from typing import Any
 
 from pate_fed.errors import InputError
 
-__all__ = ["FILES", "METHODS", "check_method", "fill_defaults"]
+__all__ = ["FILES", "METHODS", "LabelOptions", "check_method", "fill_defaults"]
 
 METHODS = (
     "noise-cluster",
@@ -45,6 +49,53 @@ _OF_LEARNING = (
     *("data_dir", "download", "clusters", "hospitals", "quorum", "backend", "policy", "init", "address"),
     *("tls_dir", "insecure", "insecure_anywhere", "seed", "run_dir"),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelOptions:
+    """The resolved options of one study, and what its records say in public: `study.toml` of a run directory.
+
+    None is an option that the method has no use for, or that was left to it.
+    """
+
+    method: str
+    epsilon: float
+    delta: float
+    dataset: str
+    records: int
+    num_classes: int
+    pool_digest: str
+    network: str
+    clusterer: str
+    clusters: int | None
+    teachers: int
+    epochs: int
+    hospitals: int | None
+    quorum: float | None
+    device: str
+    seed: int | None
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace, **known: Any) -> LabelOptions:
+        """From the options with their defaults, and what is `known` of the records."""
+        given = {entry.name: getattr(arguments, entry.name, None) for entry in fields(cls)}
+        return cls(**{**given, **known})
+
+    @property
+    def name(self) -> str:
+        """The study's name, by which a run directory is called."""
+        return f"label-dp-{self.method}"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 hex of `study.toml`."""
+        return hashlib.sha256(self.to_toml().encode()).hexdigest()
+
+    def to_toml(self) -> str:
+        """The text of `study.toml`: equal options give equal text."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in given.items())
+        return "\n".join(("[label-dp]", *lines, ""))
 
 
 def check_method(name: str, *, at_hospitals: bool) -> None:

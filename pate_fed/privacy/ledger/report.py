@@ -206,7 +206,7 @@ def _metrics(path: Path, report: LedgerReport) -> str:
 
 
 def _told_of_labels(metrics: dict[str, Any]) -> Iterator[float]:
-    """Further places in which a study of private labels states its ε, of the public and of the coordinator."""
+    """Further places in which a study of private labels states its ε."""
     yield metrics["privacy"]["epsilon"]
     if metrics.get("hospitals"):
         yield metrics["hospitals"]["coordinator"]["epsilon"]
@@ -240,6 +240,8 @@ def _bounds(report: LedgerReport) -> list[str]:
     seen, most = report.coordinator_epsilon, guaranteed_coordinator_epsilon(terms)
     if seen is None:
         coordinator = f"no bound: it sees {terms.coordinator.text()}"
+    elif terms.coordinator.sees_release:
+        coordinator = f"as against the public: it sees {terms.coordinator.text()}"
     else:
         view = terms.coordinator
         coordinator = (
