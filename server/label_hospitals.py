@@ -366,7 +366,7 @@ class HospitalLabels:
                 "labels to every count, and that costs accuracy; fewer hospitals in one sum would spend more"
                 " of it"
             )
-        return [*lines, *(f"left out: {who} ({why})" for who, why in self.left_out)]
+        return lines
 
 
 @contextmanager

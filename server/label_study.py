@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -288,12 +289,13 @@ class LabelStudy:
         """Write and print how a study ended that did not succeed, and what it may have spent."""
         failed = isinstance(error, PateFedError)
         status, reason = ("failed", str(error)) if failed else ("aborted", "interrupted")
+        self._tell_left_out()
+        print(f"error: {reason}" if failed else reason, file=sys.stderr)
         if self._ledger is None:
             begun = (self.run_dir / _LEDGER).exists()
             print(nothing_spent(status, reason, as_json=as_json, begun=begun), flush=True)
             return
         self._extra["error"] = reason
-        self._tell_left_out()
         self._conclude(Outcome(status=status, reason=reason, seconds=self._seconds()))
         self._print(as_json=as_json)
 
@@ -306,6 +308,7 @@ class LabelStudy:
     def _tell_left_out(self) -> None:
         for who, why in () if self._hospitals is None else self._hospitals.left_out:
             self._write_log(LeftOut(party=who, phase="labels", reason=why))
+            print(f"left out: {who} ({why})", file=sys.stderr)
 
     def _seconds(self) -> Seconds:
         return Seconds(total=time.perf_counter() - self._started)

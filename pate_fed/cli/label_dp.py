@@ -135,13 +135,13 @@ def _run(arguments: argparse.Namespace) -> int:
             study.run(learn, as_json=as_json)
         return 0
     except (PateFedError, KeyboardInterrupt) as error:
-        failed = isinstance(error, PateFedError)
-        print(f"error: {error}" if failed else "interrupted", file=sys.stderr)
         if study is not None:
             study.abort(error, as_json=as_json)
+        elif isinstance(error, PateFedError):
+            print(f"error: {error}", file=sys.stderr)
+            print(nothing_spent("failed", str(error), as_json=as_json))
         else:
-            reason = str(error) if failed else "interrupted; nothing was asked"
-            print(nothing_spent("failed" if failed else "aborted", reason, as_json=as_json))
+            print(nothing_spent("aborted", "interrupted; nothing was asked", as_json=as_json))
         return error.exit_code if isinstance(error, PateFedError) else INTERRUPTED
     finally:
         if study is not None:

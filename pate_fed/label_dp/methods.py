@@ -230,10 +230,15 @@ class _Run:
             return self._learnt(labels, aug_descent(public, labels.label, descent, seed=self.seed))
         return self._denoise(labels)
 
-    def _denoise(self, labels: PrivateLabels) -> LabelDpResult:
+    def fine_clusters(self) -> tuple[Ints, int]:
+        """DenoiseSSL's clusters of the inputs, int64 (n,), and their number."""
         public, settings = self.public, self.settings
         count = settings.num_clusters or fine_clusters(len(public), public.num_classes)
-        clusters = public.clusters(settings.clusterer, count)
+        return public.clusters(settings.clusterer, count), count
+
+    def _denoise(self, labels: PrivateLabels) -> LabelDpResult:
+        public, settings = self.public, self.settings
+        clusters, count = self.fine_clusters()
         found = denoise(
             labels.label,
             clusters,
@@ -319,6 +324,8 @@ def run_method(
         cache=PateFmCache() if cache is None else cache,
     )
     mechanism, _, learner = {"lp-1st": "randres+mixup"}.get(name, name).partition("+")
+    if learner == "denoise-ssl":
+        run.fine_clusters()  # what is wrong with them is said before ε is spent
     if mechanism == "randres":
         outcome = run.learn(source.respond(epsilon), learner)
     elif mechanism == "pate-fm":

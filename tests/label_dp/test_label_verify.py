@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pate_fed.protocol.label_verify import verify_labels
 
 from pate_fed.cli.main import main
-from pate_fed.protocol.label_verify import verify_labels
 
 Figures = dict[str, Any]
 
