@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser
 from pate_fed.errors import InputError, PateFedError
@@ -17,8 +17,6 @@ from pate_fed.runtime.host import add_address_options
 from pate_fed.runtime.launch import INTERRUPTED, nothing_spent
 
 if TYPE_CHECKING:
-    from flwr.clientapp import ClientApp
-
     from pate_fed.cli.label_records import Records
     from pate_fed.label_dp.methods import LabelDpResult, MethodSettings
     from pate_fed.label_dp.public import PublicInputs
@@ -306,7 +304,7 @@ def _place(arguments: argparse.Namespace, records: Records, run_dir: Path) -> Pl
     )
 
 
-def _client_app() -> ClientApp:
+def _client_app() -> Any:
     from clients.app import app
 
     return app
