@@ -156,7 +156,7 @@ def _make_study(
     from pate_fed.label_dp.options import LabelOptions, fill_defaults
     from pate_fed.label_dp.source import LabelsInOnePlace, LabelSource
     from pate_fed.privacy import noise_from_seed
-    from server.label_study import HeldOut, LabelStudy, choose_run_dir
+    from server.label_study import LabelStudy, choose_run_dir
 
     fill_defaults(arguments)
     settings, records = _settings(arguments), load_records(arguments, apart=are_apart(arguments))
@@ -172,14 +172,20 @@ def _make_study(
     hospitals = _hospitals(arguments, records, run_dir)
     public, test = _public_inputs(arguments, records), None
     if records.test_images is not None and records.test_labels is not None:
-        test = HeldOut(images=records.test_images, labels=records.test_labels)
+        test = records.test_images, records.test_labels
     study = LabelStudy(options, run_dir=run_dir, hospitals=hospitals, test=test, started=started)
     source: LabelSource
     if hospitals is not None:
         hospitals.record, source = study, hospitals
     elif records.labels is not None:
         noise, classes = noise_from_seed(arguments.seed), records.num_classes
-        source = LabelsInOnePlace(truth=records.labels, num_classes=classes, noise=noise, record=study)
+        source = LabelsInOnePlace(
+            truth=records.labels,
+            num_classes=classes,
+            noise=noise,
+            record=study,
+            study_digest=options.digest,
+        )
 
     def learn() -> LabelDpResult:
         return run_method(

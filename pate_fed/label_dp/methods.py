@@ -150,10 +150,8 @@ class _Run:
             release = plan.release(totals[: len(queries)], here.noise)
             return Released(index=queries[: release.asked], label=release.label)
 
-        planned = replace(
-            here.plan(plan.mechanism, delta=plan.delta), asked=plan.asked, answered=plan.answered
-        )
-        released = here.record.release(planned, draw).everywhere(records)
+        terms = here.terms(plan.mechanism, delta=plan.delta, asked=plan.asked, answered=plan.answered)
+        released = here.record.release(terms, draw).everywhere(records)
         self.facts["answers"] = int((released != NO_LABEL).sum())
         self.facts["answers_right_measured"] = label_accuracy(released, here.truth)
         student = ldp_ssl(self.public, released, settings.learn, seed=self.seed)
@@ -176,11 +174,11 @@ class _Run:
         public, learn, here = self.public, self.settings.learn, self.here
         first = RandRes(num_classes=public.num_classes, epsilon=self.epsilon)
         second = PriorRes(num_classes=public.num_classes, epsilon=self.epsilon)
-        planned = here.plan(first.on_ledger, second.on_ledger, delta=0.0)
+        terms = here.terms(first.on_ledger, second.on_ledger, delta=0.0)
         half = np.random.default_rng([2, self.seed]).random(len(public)) < 0.5
         index, rest = np.flatnonzero(half), np.flatnonzero(~half)
         answers = here.record.release(
-            planned,
+            terms,
             lambda: Released(index=index, label=first.release(here.truth[index], here.noise).label),
         )
         staged = PrivateLabels.by(first, answers.everywhere(len(public)), here.noise)
@@ -190,7 +188,7 @@ class _Run:
             prior = public.probabilities([network])[rest]
             return Released(index=rest, label=second.release(here.truth[rest], prior, here.noise).label)
 
-        staged.label[rest] = here.record.release(planned, respond, stage=1).label
+        staged.label[rest] = here.record.release(terms, respond, stage=1).label
         staged = replace(staged, how="randomised response in two stages")
         return self._learnt(staged, [ldp_normal(public, staged, learn, seed=self.seed + 1, mixup=MIXUP)])
 
