@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.disk import write_arrays, write_private, write_result
-from pate_fed.errors import BudgetError, InputError, IntegrityError, PateFedError
+from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.label_dp.methods import LabelDpResult
 from pate_fed.label_dp.options import LabelOptions
 from pate_fed.label_dp.source import Released
@@ -30,7 +30,6 @@ from pate_fed.learning.students.export import write_torchscript
 from pate_fed.privacy import Ledger, LedgerTerms, PrivacyEvent
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
-from pate_fed.privacy.ledger.verify import read_ledger
 from pate_fed.report import (
     Accuracy,
     LeftOut,
@@ -148,23 +147,14 @@ class LabelStudy:
         """What a release is made of, from NAME.npy of the run directory, else drawn and kept there.
 
         Raises:
-            BudgetError: the ledger has the release, and what it was made of is gone: it is not drawn again.
             IntegrityError: the file is damaged.
         """
-        self._claim()
-        path = self.run_dir / f"{name}.npy"
+        path = self.run_dir / f"{name.replace(' ', '_')}.npy"
         if path.exists():
             try:
                 return np.asarray(np.load(path, allow_pickle=False), dtype=np.int64)
             except (OSError, ValueError) as error:
                 raise IntegrityError(f"{path}: is damaged") from error
-        if (self.run_dir / _LEDGER).exists():
-            chain = read_ledger(self.run_dir / _LEDGER)
-            if chain.entries:
-                raise BudgetError(
-                    f"{path}: is gone; what was made of it is on the ledger, where ε={chain.epsilon:g} is "
-                    "spent, and it is not drawn a second time"
-                )
         drawn, content = draw(), io.BytesIO()
         np.save(content, drawn, allow_pickle=False)
         write_private(path, content.getvalue())
@@ -191,11 +181,8 @@ class LabelStudy:
 
     def _tell(self, entry: Entry) -> None:
         event = entry.event
-        self._write_log(
-            ReleasedBatch(
-                batch=entry.seq - 1, asked=event.asked, answered=event.answered, epsilon=entry.epsilon
-            )
-        )
+        counts = {"asked": event.asked, "answered": event.answered}
+        self._write_log(ReleasedBatch(batch=entry.seq - 1, epsilon=entry.epsilon, **counts))
 
     def _claim(self) -> None:
         """Make the run directory and claim it by its first file: of two runs only one can have it."""

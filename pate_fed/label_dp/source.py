@@ -59,7 +59,10 @@ class Record(Protocol):
         """
 
     def keep(self, name: str, draw: Callable[[], Ints]) -> Ints:
-        """Draw what a release is made of and keep it for a later process; returned as it was, once kept."""
+        """What a release is made of: as it was kept by an earlier process, else drawn and kept.
+
+        It is to be called while the release is drawn, so that no two processes draw it.
+        """
 
 
 class Unrecorded:
