@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from pate_fed.data.cache import MANIFEST, build_once, cache_root
 from pate_fed.data.settings import GlyphSettings
+from pate_fed.data.source import DatasetSource
 from pate_fed.errors import InputError
 
-__all__ = ["DATASETS", "Dataset", "Parts", "load_dataset", "pool_digest", "repeated_inputs"]
+__all__ = ["DATASETS", "Dataset", "load_dataset", "pool_digest", "repeated_inputs"]
 
 DATASETS: tuple[str, ...] = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10")
 
@@ -68,24 +69,6 @@ class Dataset:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """One kind of data, found but not yet read: what it is, and how it gets into an empty folder.
-
-    Attributes:
-        key: digest of all that the arrays depend on.
-        save: writes the four arrays of a `Dataset` as .npy files into a folder.
-        most_queries: the papers' number of public inputs that may be asked about.
-    """
-
-    name: str
-    key: str
-    class_names: tuple[str, ...]
-    save: Callable[[Path], None]
-    most_queries: int = 9_000
-    details: str = ""
-
-
 def load_dataset(
     name: str,
     *,
@@ -114,32 +97,32 @@ def load_dataset(
         raise InputError(f"--dataset {name!r} is unknown: one of {', '.join(DATASETS)}{hint}")
     root = cache_root(cache_dir)
     if name == "glyph":
-        from pate_fed.data.glyph import glyph_parts
+        from pate_fed.data.glyph import glyph_source
 
-        parts = glyph_parts(glyph or GlyphSettings(), on_progress)
+        source = glyph_source(glyph or GlyphSettings(), on_progress)
     else:
-        from pate_fed.data.formats import find_parts
+        from pate_fed.data.formats import find_source
 
-        parts = find_parts(name, data_dir=data_dir, download=download, downloads=root / "downloads")
-    folder = build_once(root, name, parts.key, lambda empty: _save(parts, empty))
-    return _open(parts, folder)
+        source = find_source(name, data_dir=data_dir, download=download, downloads=root / "downloads")
+    folder = build_once(root, name, source.key, lambda empty: _save(source, empty))
+    return _open(source, folder)
 
 
-def _save(parts: Parts, folder: Path) -> dict[str, object]:
-    parts.save(folder)
+def _save(source: DatasetSource, folder: Path) -> dict[str, object]:
+    source.save(folder)
     return {"pool_digest": pool_digest(_array(folder, "public_images"))}
 
 
-def _open(parts: Parts, folder: Path) -> Dataset:
+def _open(source: DatasetSource, folder: Path) -> Dataset:
     arrays = {name: _array(folder, name) for name in _ARRAYS}
     public = len(arrays["public_labels"])
     return Dataset(
-        name=parts.name,
-        num_classes=len(parts.class_names),
-        class_names=parts.class_names,
-        num_queries=min(parts.most_queries, max(1, public * 9 // 10)),
+        name=source.name,
+        num_classes=len(source.class_names),
+        class_names=source.class_names,
+        num_queries=min(source.max_queries, max(1, public * 9 // 10)),
         pool_digest=json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["pool_digest"],
-        details=parts.details,
+        details=source.details,
         **arrays,
     )
 

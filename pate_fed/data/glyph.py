@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.dataset import Parts
 from pate_fed.data.glyph_raster import GRID, INNER, SYMBOLS, Masters, fonts_digest, make_masters
 from pate_fed.data.settings import GlyphSettings
+from pate_fed.data.source import DatasetSource
 
-__all__ = ["BLOCK", "SIDE", "VERSION", "Labels", "draw_block", "glyph_parts", "make_labels"]
+__all__ = ["BLOCK", "SIDE", "VERSION", "Labels", "draw_block", "glyph_source", "make_labels"]
 
 VERSION = 1  # raise it whenever an image changes
 SIDE = 28
@@ -43,10 +43,12 @@ class Labels:
     given: NDArray[np.int64]
 
 
-def glyph_parts(settings: GlyphSettings, on_progress: Callable[[int, int], None] | None = None) -> Parts:
-    """Glyph with these settings, not yet drawn; `on_progress` hears (images done, images in all)."""
+def glyph_source(
+    settings: GlyphSettings, on_progress: Callable[[int, int], None] | None = None
+) -> DatasetSource:
+    """The source of Glyph with these settings; `on_progress` is called with (images drawn, images in all)."""
     basis = {"version": VERSION, "fonts": fonts_digest(), **asdict(settings)}
-    return Parts(
+    return DatasetSource(
         name="glyph",
         key=sha256(json.dumps(basis, sort_keys=True).encode()).hexdigest()[:32],
         class_names=tuple(SYMBOLS[: settings.classes]),

@@ -77,7 +77,7 @@ def test_a_sorted_pool_that_would_test_the_student_on_one_class_is_refused(tmp_p
 
     def load(name: str, num_queries: int | None) -> int:
         path = tmp_path / f"{name}.npz"
-        return dataset_from_files("t", pool=path, private=[], kind=TABLE, num_queries=num_queries).num_queries
+        return dataset_from_files("t", pool=path, private=[], spec=TABLE, num_queries=num_queries).num_queries
 
     assert load("mixed", None) == load("sorted", 180) == 180
     with pytest.raises(
@@ -160,13 +160,13 @@ def test_a_data_set_of_parties_files(tmp_path: Path) -> None:
         (tmp_path / f"{name}.csv").write_text(rows, encoding="utf-8")
     private = [tmp_path / "n.csv", tmp_path / "s.csv"]
     dataset = dataset_from_files(
-        "t", pool=tmp_path / "pool.csv", private=private, kind=TABLE, num_queries=None
+        "t", pool=tmp_path / "pool.csv", private=private, spec=TABLE, num_queries=None
     )
     assert dataset.num_queries == 18
     parts = partition(dataset.private_labels, num_parties=2, seed=0, owners=dataset.owners)
     assert [part.tolist() for part in parts] == [[0, 1], [2]]
     with pytest.raises(InputError, match="has 20 inputs"):
-        dataset_from_files("t", pool=tmp_path / "pool.csv", private=[], kind=TABLE, num_queries=21)
+        dataset_from_files("t", pool=tmp_path / "pool.csv", private=[], spec=TABLE, num_queries=21)
 
 
 def test_no_patient_is_in_two_parts_and_none_is_lost() -> None:

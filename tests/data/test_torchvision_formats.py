@@ -69,7 +69,7 @@ def test_svhn_is_read_with_its_zeros(svhn: Path) -> None:
     assert found.private_labels[:11].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
     raw = loadmat(svhn / "train_32x32.mat")["X"]
     assert np.array_equal(found.private_images[7], raw[..., 7])
-    assert formats.KINDS["svhn"].most_queries == 10_000
+    assert formats.FORMATS["svhn"].max_queries == 10_000
 
 
 @pytest.mark.parametrize("name", ["cifar-10-batches-py", "batches"])
@@ -126,7 +126,7 @@ def test_a_failed_download_is_told(name: str, tmp_path: Path, monkeypatch: pytes
     def no_network(*_: object, **__: object) -> None:
         raise RuntimeError("no network here")
 
-    monkeypatch.setattr(getattr(datasets, formats.KINDS[name].torchvision), "download", no_network)
+    monkeypatch.setattr(getattr(datasets, formats.FORMATS[name].torchvision), "download", no_network)
     with pytest.raises(InputError, match=r"could not be fetched into .*downloads \(no network here\)"):
         load_dataset(name, download=True, cache_dir=tmp_path)
 

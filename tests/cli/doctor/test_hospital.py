@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from pate_fed.cli.doctor import way
+from pate_fed.cli.doctor import network
 from pate_fed.cli.doctor.findings import PROBLEM, WARNING
 from pate_fed.cli.doctor.records import Wanted, try_teachers
 from pate_fed.data import InputSpec, Rows
@@ -252,7 +252,7 @@ def test_a_proxy_that_opens_tls_and_programs_that_are_no_coordinator(site: Any, 
 
 
 def test_a_port_on_which_nobody_listens_or_nobody_answers(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(way, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(network, "_PATIENCE_S", 0.3)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         closed = f"127.0.0.1:{probe.getsockname()[1]}"
