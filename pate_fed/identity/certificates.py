@@ -16,7 +16,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from pate_fed.errors import InputError, IntegrityError
 
 __all__ = [
+    "WARN_DAYS",
     "days_left",
+    "expiry_warnings",
     "fingerprint",
     "issue",
     "issued_at",
@@ -30,6 +32,7 @@ __all__ = [
     "to_pem",
 ]
 
+WARN_DAYS = 30  # a certificate that expires sooner is warned of
 _EARLY = timedelta(days=1)  # clocks that are a little slow accept a new certificate
 _SUM_URN = "urn:pate-fed:secure-sum:"
 Certificate = x509.Certificate
@@ -165,6 +168,12 @@ def issued_at(certificate: Certificate) -> datetime:
 def days_left(certificate: Certificate) -> int:
     """Whole days until it expires; negative afterwards."""
     return (certificate.not_valid_after_utc - datetime.now(UTC)).days
+
+
+def expiry_warnings(certificate: Certificate, whose: str) -> list[str]:
+    """A warning where the certificate expires within `WARN_DAYS`."""
+    left = days_left(certificate)
+    return [f"{whose} certificate expires in {left} days"] if left < WARN_DAYS else []
 
 
 def _builder(

@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 from pate_fed import reproduce as reproduction
-from pate_fed.cli.main import _REPRODUCTIONS, main
+from pate_fed.cli.main import main
+from pate_fed.cli.reproduce import _REPRODUCTIONS
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.train import train_student

@@ -15,23 +15,41 @@ from pate_fed.cli.parser import Parser
 from pate_fed.errors import InputError, PateFedError
 
 if TYPE_CHECKING:
-    from pate_fed.cli.doctor.findings import Row
-    from pate_fed.cli.doctor.machine import Load
+    from pate_fed.cli.doctor.findings import Finding
+    from pate_fed.cli.doctor.machine import Requirements
 
 __all__ = ["add_doctor_command"]
 
 _HOSPITAL = ("hospital", "data", "pool", "policy", "server", "state_dir")
 _COORDINATOR = ("address", "num_hospitals", "run_dir")
-_INDENT = 23  # result and check before the words
+_INDENT = 23  # severity and check before the text
 
 
 class _Side(Protocol):
     @property
-    def load(self) -> Load: ...
+    def requirements(self) -> Requirements: ...
 
-    def rows(self) -> Iterator[Row]: ...
+    def findings(self) -> Iterator[Finding]: ...
 
-    def unseen(self) -> list[str]: ...
+    def not_checked(self) -> list[str]: ...
+
+
+class _Machine:
+    """This machine as one that simulates: there is nothing to check but the machine."""
+
+    def __init__(self) -> None:
+        from pate_fed.cli.doctor.machine import simulation
+
+        self.requirements = simulation()
+
+    def findings(self) -> Iterator[Finding]:
+        return iter(())
+
+    def not_checked(self) -> list[str]:
+        return [
+            "a hospital (--hospital, --data, --tls-dir, --policy, --server)",
+            "a coordinator (--config, --tls-dir, --address)",
+        ]
 
 
 def add_doctor_command(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -65,6 +83,7 @@ def add_doctor_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _doctor(arguments: argparse.Namespace) -> int:
     from pate_fed.cli.doctor.findings import PROBLEM, WARNING
+    from pate_fed.cli.doctor.machine import machine_findings
 
     try:
         side = _side(arguments)
@@ -73,44 +92,29 @@ def _doctor(arguments: argparse.Namespace) -> int:
             f"pate_fed is not whole here ({error}): install it again; pate-fed doctor without options says "
             "more"
         ) from error
-    as_json, own = arguments.format == "json", sys.stdout.isatty()
-    found: list[Row] = []
-    for row in _rows(side):
-        found.append(row)
-        if not as_json:
-            _show(row.result, row.check, row.said if own else row.told)
-    code = next((row.exit_code for row in found if row.result == PROBLEM), 0)
-    problems, warnings = (sum(row.result == result for row in found) for result in (PROBLEM, WARNING))
-    unseen = _unseen(side)
+    as_json, own_terminal = arguments.format == "json", sys.stdout.isatty()
+    found: list[Finding] = []
+    for findings in (side.findings(), machine_findings(side.requirements)):
+        for finding in findings:
+            found.append(finding)
+            if not as_json:
+                text = finding.text if own_terminal else finding.file_text
+                _show(finding.severity, finding.check, text)
+    code = next((finding.exit_code for finding in found if finding.severity == PROBLEM), 0)
+    not_checked = side.not_checked()
     if as_json:
-        rows = [{"check": row.check, "result": row.result, "said": row.told} for row in found]
-        print(json.dumps({"exit_code": code, "checks": rows, "not_checked": unseen}))
+        checks = [{"check": each.check, "result": each.severity, "said": each.file_text} for each in found]
+        print(json.dumps({"exit_code": code, "checks": checks, "not_checked": not_checked}))
         return code
-    if unseen:
-        _show("-", "not looked at", "; ".join(unseen))
+    if not_checked:
+        _show("-", "not looked at", "; ".join(not_checked))
+    problems, warnings = (sum(each.severity == kind for each in found) for kind in (PROBLEM, WARNING))
     print(_outcome(problems, warnings))
     return code
 
 
-def _rows(side: _Side | None) -> Iterator[Row]:
-    from pate_fed.cli.doctor.machine import rows_of_machine, simulation
-
-    if side is not None:
-        yield from side.rows()
-    yield from rows_of_machine(simulation() if side is None else side.load)
-
-
-def _unseen(side: _Side | None) -> list[str]:
-    if side is not None:
-        return side.unseen()
-    return [
-        "a hospital (--hospital, --data, --tls-dir, --policy, --server)",
-        "a coordinator (--config, --tls-dir, --address)",
-    ]
-
-
-def _side(arguments: argparse.Namespace) -> _Side | None:
-    """Whose options were given; None: nobody's, which is about a machine that simulates."""
+def _side(arguments: argparse.Namespace) -> _Side:
+    """The side whose options were given; without any of them a machine that simulates."""
     hospital, coordinator = (
         [name for name in names if getattr(arguments, name) is not None]
         for names in (_HOSPITAL, _COORDINATOR)
@@ -127,24 +131,19 @@ def _side(arguments: argparse.Namespace) -> _Side | None:
         from pate_fed.cli.doctor.hospital import HospitalSide
 
         return HospitalSide(arguments)
-    return None
+    return _Machine()
 
 
-def _show(result: str, check: str, words: str) -> None:
-    """One line, with its words under each other where a terminal is too narrow for it.
+def _show(severity: str, check: str, text: str) -> None:
+    """Print one line, broken under its text where a terminal is too narrow for it.
 
-    Some words come from others, as a certificate's names do: nothing in them moves the cursor.
+    Some text comes from others, as a certificate's names do: nothing in it moves the cursor.
     """
-    line = f"{result:<8} {check:<13} {''.join(each if each.isprintable() else '?' for each in words)}"
+    line = f"{severity:<8} {check:<13} {''.join(each if each.isprintable() else '?' for each in text)}"
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     if width > 2 * _INDENT and len(line) > width:
         line = textwrap.fill(
-            line,
-            width,
-            subsequent_indent=" " * _INDENT,
-            break_long_words=False,
-            break_on_hyphens=False,
-            drop_whitespace=True,
+            line, width, subsequent_indent=" " * _INDENT, break_long_words=False, break_on_hyphens=False
         )
     print(line, flush=True)
 
@@ -153,8 +152,8 @@ def _outcome(problems: int, warnings: int) -> str:
     if not problems and not warnings:
         return "nothing is wrong"
     counted = [
-        f"{count} {word}{'s' if count > 1 else ''}"
-        for count, word in ((problems, "problem"), (warnings, "warning"))
+        f"{count} {what}{'s' if count > 1 else ''}"
+        for count, what in ((problems, "problem"), (warnings, "warning"))
         if count
     ]
     return " and ".join(counted) + ("" if problems else "; nothing that would stop a study")

@@ -17,9 +17,9 @@ import pytest
 
 from pate_fed.cli.demo import make_demo
 from pate_fed.cli.doctor.coordinator import CoordinatorSide
-from pate_fed.cli.doctor.findings import Row
+from pate_fed.cli.doctor.findings import Finding
 from pate_fed.cli.doctor.hospital import HospitalSide
-from pate_fed.cli.main import _parser
+from pate_fed.cli.main import make_parser
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Site:
 
     folder: Path
 
-    def hospital(self, *options: str) -> dict[str, Row]:
-        return _by_check(HospitalSide(_given(*options)).rows())
+    def hospital(self, *options: str) -> dict[str, Finding]:
+        return _by_check(HospitalSide(_given(*options)).findings())
 
-    def coordinator(self, *options: str) -> dict[str, Row]:
-        return _by_check(CoordinatorSide(_given(*options)).rows())
+    def coordinator(self, *options: str) -> dict[str, Finding]:
+        return _by_check(CoordinatorSide(_given(*options)).findings())
 
     def snapshot(self) -> dict[str, tuple[int, str]]:
         """Every file and folder with its mode and content."""
@@ -46,13 +46,13 @@ class Site:
 
 
 def _given(*options: str) -> argparse.Namespace:
-    return _parser().parse_all(["doctor", *options])
+    return make_parser().parse_all(["doctor", *options])
 
 
-def _by_check(rows: Iterator[Row]) -> dict[str, Row]:
+def _by_check(rows: Iterator[Finding]) -> dict[str, Finding]:
     """The last row of each check; none may tell of a fault that nobody foresaw."""
     found = {row.check: row for row in rows}
-    assert not [row for row in found.values() if "the check failed" in row.said]
+    assert not [row for row in found.values() if "the check failed" in row.text]
     return found
 
 

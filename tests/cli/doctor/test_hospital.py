@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 
 from pate_fed.cli.doctor import network
 from pate_fed.cli.doctor.findings import PROBLEM, WARNING
-from pate_fed.cli.doctor.records import Wanted, try_teachers
+from pate_fed.cli.doctor.records import WantedRecords, try_teachers
 from pate_fed.data import InputSpec, Rows
 from pate_fed.identity import Authority, HospitalIdentity, certificates, make_request
 from pate_fed.learning import TeacherSettings
@@ -31,7 +31,7 @@ def _new_server(folder: Path, host: str) -> tuple[Path, Path]:
     key = serialization.load_pem_private_key((authority.folder / "server.key").read_bytes(), None)
     made = certificates.issue(
         authority.certificate,
-        authority._key(),
+        authority._ca_key(),
         name="coordinator",
         public=key.public_key(),
         days=90,
@@ -58,24 +58,24 @@ def test_a_hospital_that_is_ready(site: Any, serve: Any) -> None:
     assert list(found) == [
         *("identity", "terms", "policy", "data", "records", "teachers", "state", "coordinator", "TLS")
     ]
-    assert {row.result for row in found.values()} == {"ok"}
-    assert "95 records, 30 features: 33 malignant, 62 benign" in found["records"].said
-    assert "random-forest" in found["teachers"].said
-    assert "TLSv1.3" in found["TLS"].said
+    assert {row.severity for row in found.values()} == {"ok"}
+    assert "95 records, 30 features: 33 malignant, 62 benign" in found["records"].text
+    assert "random-forest" in found["teachers"].text
+    assert "TLSv1.3" in found["TLS"].text
     assert site.snapshot() == before
 
 
 def test_what_a_file_gets_tells_nothing_of_the_records(site: Any) -> None:
     found = site.hospital(*NORTH)
     for check in ("records", "teachers"):
-        assert found[check].told != found[check].said
-        assert not any(letter.isdigit() for letter in found[check].told)
+        assert found[check].file_text != found[check].text
+        assert not any(letter.isdigit() for letter in found[check].file_text)
     text = Path("north.csv").read_text()
     Path("north.csv").write_text(text.replace("malignant", "malign", 1))
     row = site.hospital(*NORTH)["records"]
-    assert (row.result, row.exit_code) == (PROBLEM, 2)
-    assert "north.csv row" in row.said and "did you mean 'malignant'" in row.said
-    assert "malign" not in row.told and "terminal" in row.told
+    assert (row.severity, row.exit_code) == (PROBLEM, 2)
+    assert "north.csv row" in row.text and "did you mean 'malignant'" in row.text
+    assert "malign" not in row.file_text and "terminal" in row.file_text
 
 
 def _swap_ca(folder: Path) -> None:
@@ -123,49 +123,49 @@ def test_a_fault_is_named_with_its_cure(
     fault(site.folder)
     before = site.snapshot()
     row = site.hospital(*NORTH, *options)[check]
-    assert (row.result, row.exit_code) == (PROBLEM, code), row
-    assert words in row.said
+    assert (row.severity, row.exit_code) == (PROBLEM, code), row
+    assert words in row.text
     assert site.snapshot() == before
 
 
 def test_one_fault_hides_no_other(site: Any, serve: Any) -> None:
     (site.folder / "identity-north" / "sum.key").chmod(0o644)
     found = site.hospital(*NORTH, "--server", f"127.0.0.1:{serve(*SERVER)}")
-    assert [check for check, row in found.items() if row.result != "ok"] == ["identity"]
+    assert [check for check, row in found.items() if row.severity != "ok"] == ["identity"]
     assert "records" in found and "TLS" in found
     admission = site.folder / "identity-north" / "admission.json"
     admission.write_text(admission.read_text().replace("breast-cancer", "another"))
     found = site.hospital(*NORTH)
-    assert (found["terms"].result, found["terms"].exit_code) == (PROBLEM, 6)
-    assert "not signed by the study's authority" in found["terms"].said
-    assert found["data"].result == WARNING and "mend the identity" in found["data"].said
+    assert (found["terms"].severity, found["terms"].exit_code) == (PROBLEM, 6)
+    assert "not signed by the study's authority" in found["terms"].text
+    assert found["data"].severity == WARNING and "mend the identity" in found["data"].text
 
 
 def test_the_pool_that_is_meant_and_a_rehearsal(site: Any) -> None:
-    assert site.hospital(*NORTH, "--pool", "pool.csv")["pool"].result == "ok"
+    assert site.hospital(*NORTH, "--pool", "pool.csv")["pool"].severity == "ok"
     found = site.hospital("--data", "part:0")
     assert list(found) == ["data"]
     row = site.hospital("--data", "north.csv")["data"]
-    assert row.result == WARNING and "--tls-dir or --config" in row.said
+    assert row.severity == WARNING and "--tls-dir or --config" in row.text
     found = site.hospital("--data", "north.csv", "--config", "study.toml")
-    assert found["records"].result == found["teachers"].result == "ok"
+    assert found["records"].severity == found["teachers"].severity == "ok"
 
 
 def test_a_state_directory_in_use_or_open_to_others(site: Any) -> None:
     state = site.folder / "hospital-north"
     state.mkdir(mode=0o755)
-    assert "chmod 700" in site.hospital("--hospital", "north")["state"].said
+    assert "chmod 700" in site.hospital("--hospital", "north")["state"].text
     with open(state / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         row = site.hospital("--hospital", "north")["state"]
-    assert (row.result, row.exit_code) == (PROBLEM, 2)
-    assert "another process" in row.said
+    assert (row.severity, row.exit_code) == (PROBLEM, 2)
+    assert "another process" in row.text
 
 
 def test_with_whom_a_policy_sums(site: Any) -> None:
     text = Path("study.toml").read_text() + "\n[secrecy]\nsecure_sum = true\n"
     Path("study.toml").write_text(text)
-    from pate_fed.identity import make_terms_of
+    from pate_fed.cli.terms import make_terms_of
 
     terms = make_terms_of(Path("study.toml"))
     authority = Authority.init(Path("masked"), address="127.0.0.1:9", terms=terms, days=90)
@@ -173,8 +173,8 @@ def test_with_whom_a_policy_sums(site: Any) -> None:
     HospitalIdentity.accept(Path("own"), Path("north.admission"))
     Path("policy.toml").write_text(f'[trusted]\neast = "{"0" * 64}"\n')
     found = site.hospital("--tls-dir", "own", "--policy", "policy.toml")
-    assert found["policy"].result == WARNING
-    assert "add the missing 2" in found["policy"].said
+    assert found["policy"].severity == WARNING
+    assert "add the missing 2" in found["policy"].text
 
 
 def test_labels_of_a_study_of_private_labels(site: Any) -> None:
@@ -194,10 +194,10 @@ def test_labels_of_a_study_of_private_labels(site: Any) -> None:
     HospitalIdentity.accept(Path("own"), Path("north.admission"))
     Path("labels.csv").write_text("index,label\n4,0\n7,2\n")
     found = site.hospital("--tls-dir", "own", "--data", "labels.csv")
-    assert found["records"].said == "labels of 2 public inputs"
+    assert found["records"].text == "labels of 2 public inputs"
     Path("labels.csv").write_text("index,label\n4,0\n99,2\n")
     row = site.hospital("--tls-dir", "own", "--data", "labels.csv")["records"]
-    assert row.exit_code == 2 and "from 0 to 49" in row.said
+    assert row.exit_code == 2 and "from 0 to 49" in row.text
 
 
 def test_an_expired_identity_and_a_clock_behind_the_authoritys(
@@ -206,20 +206,20 @@ def test_an_expired_identity_and_a_clock_behind_the_authoritys(
     with monkeypatch.context() as context:
         _shift_clock(context, 91)
         row = site.hospital(*NORTH)["identity"]
-    assert row.exit_code == 2 and "expired on" in row.said
+    assert row.exit_code == 2 and "expired on" in row.text
     with monkeypatch.context() as context:
         _shift_clock(context, 0.5)  # the authority's clock is half a day ahead of this one
         Authority(Path("authority")).admit(Path("identity-north/north.req"), days=9).write(Path("a"))
         HospitalIdentity.accept(Path("identity-north"), Path("a"))
     row = site.hospital(*NORTH)["identity"]
-    assert row.exit_code == 2 and "720 minutes behind" in row.said
+    assert row.exit_code == 2 and "720 minutes behind" in row.text
 
 
 def test_a_certificate_for_another_host(site: Any, serve: Any) -> None:
     port = serve(*_new_server(site.folder, "coordinator.example"))
     row = site.hospital(*NORTH, "--server", f"127.0.0.1:{port}")["TLS"]
-    assert (row.result, row.exit_code) == (PROBLEM, 2)
-    assert "is for coordinator.example, not for 127.0.0.1: give one of these" in row.said
+    assert (row.severity, row.exit_code) == (PROBLEM, 2)
+    assert "is for coordinator.example, not for 127.0.0.1: give one of these" in row.text
 
 
 def test_a_certificate_that_has_expired_or_is_not_yet_valid(
@@ -230,13 +230,13 @@ def test_a_certificate_that_has_expired_or_is_not_yet_valid(
             _shift_clock(context, days)
             made = _new_server(site.folder, "127.0.0.1")
         row = site.hospital(*NORTH, "--server", f"127.0.0.1:{serve(*made)}")["TLS"]
-        assert (row.result, row.exit_code) == (PROBLEM, 2)
-        assert words in row.said
+        assert (row.severity, row.exit_code) == (PROBLEM, 2)
+        assert words in row.text
     with monkeypatch.context() as context:
         _shift_clock(context, -80)
         made = _new_server(site.folder, "127.0.0.1")
     row = site.hospital(*NORTH, "--server", f"127.0.0.1:{serve(*made)}")["TLS"]
-    assert row.result == WARNING and "expires in 9 days" in row.said
+    assert row.severity == WARNING and "expires in 9 days" in row.text
 
 
 def test_a_proxy_that_opens_tls_and_programs_that_are_no_coordinator(site: Any, serve: Any) -> None:
@@ -247,8 +247,8 @@ def test_a_proxy_that_opens_tls_and_programs_that_are_no_coordinator(site: Any, 
         (serve(*SERVER, protocol="http/1.1"), "speaks no HTTP/2"),
     ):
         row = site.hospital(*NORTH, "--server", f"127.0.0.1:{port}")["TLS"]
-        assert (row.result, row.exit_code) == (PROBLEM, 2)
-        assert words in row.said
+        assert (row.severity, row.exit_code) == (PROBLEM, 2)
+        assert words in row.text
 
 
 def test_a_port_on_which_nobody_listens_or_nobody_answers(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,8 +257,8 @@ def test_a_port_on_which_nobody_listens_or_nobody_answers(site: Any, monkeypatch
         probe.bind(("127.0.0.1", 0))
         closed = f"127.0.0.1:{probe.getsockname()[1]}"
         found = site.hospital(*NORTH, "--server", closed)
-        assert found["coordinator"].result == WARNING  # the coordinator may come later
-        assert "nobody listens" in found["coordinator"].said
+        assert found["coordinator"].severity == WARNING  # the coordinator may come later
+        assert "nobody listens" in found["coordinator"].text
         assert "TLS" not in found
     with socket.create_server(("127.0.0.1", 0), backlog=0) as busy:
         address = busy.getsockname()
@@ -269,8 +269,8 @@ def test_a_port_on_which_nobody_listens_or_nobody_answers(site: Any, monkeypatch
         row = site.hospital(*NORTH, "--server", f"127.0.0.1:{address[1]}")["coordinator"]
         for each in waiting:
             each.close()
-    assert (row.result, row.exit_code) == (PROBLEM, 1)
-    assert "outbound TCP" in row.said
+    assert (row.severity, row.exit_code) == (PROBLEM, 1)
+    assert "outbound TCP" in row.text
 
 
 def _images(*, learnable: bool) -> Rows:
@@ -285,8 +285,8 @@ def _images(*, learnable: bool) -> Rows:
 
 @pytest.mark.parametrize("teachers", [1, 3])
 def test_teachers_are_worth_something_where_labels_and_records_belong_together(teachers: int) -> None:
-    kind = InputSpec(classes=("a", "b", "c"), shape=(16, 16, 1))
-    wanted = Wanted(kind=kind, teachers=teachers, teacher=TeacherSettings())
+    spec = InputSpec(classes=("a", "b", "c"), shape=(16, 16, 1))
+    wanted = WantedRecords(spec=spec, teachers=teachers, teacher=TeacherSettings())
     assert not try_teachers(_images(learnable=True), wanted).warnings
     (words,) = try_teachers(_images(learnable=False), wanted).warnings
     assert "do labels and records belong together?" in words

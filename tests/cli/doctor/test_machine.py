@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from pate_fed.cli.doctor import command, machine
-from pate_fed.cli.doctor.findings import PROBLEM, WARNING, Good, Row, look
-from pate_fed.cli.doctor.machine import Load
+from pate_fed.cli.doctor.findings import PROBLEM, WARNING, CheckResult, Finding, run_check
+from pate_fed.cli.doctor.machine import Requirements
 from pate_fed.cli.main import main
 from pate_fed.privacy import SystemNoise
 from pate_fed.secure_sum.masks import Masker
@@ -45,7 +45,7 @@ def _doctor(folder: Path, *options: str, path: Path | None = None) -> subprocess
         (folder / name).mkdir(exist_ok=True)
     found = [str(each) for each in (path, ROOT) if each is not None]
     return subprocess.run(
-        [sys.executable, "-m", "pate_fed.cli.main", "doctor", *options],
+        [sys.executable, "-m", "pate_fed.cli", "doctor", *options],
         cwd=folder / "here",
         capture_output=True,
         text=True,
@@ -102,41 +102,41 @@ def test_nothing_that_others_wrote_moves_the_cursor(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "problem  TLS           from CN=?[2Jevil?\n"
 
 
-def _rows(ask: Any) -> list[Row]:
-    return list(look("it", ask))
+def _rows(ask: Any) -> list[Finding]:
+    return list(run_check("it", ask))
 
 
-def _load(**values: Any) -> Load:
-    return Load(**{"what": "a study", "bytes": 1.0, "files": 1, "places": tuple, **values})
+def _requirements(**values: Any) -> Requirements:
+    return Requirements(**{"what": "a study", "memory": 1.0, "files": 1, "folders": tuple, **values})
 
 
 def test_too_small_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (row,) = _rows(partial(machine._open_files, _load(files=10**12)))
-    assert (row.result, row.exit_code) == (PROBLEM, 1) and "ulimit -n" in row.said
-    (row,) = _rows(partial(machine._memory, _load(bytes=1e18)))
-    assert row.result == WARNING and "end other programs" in row.said
+    (row,) = _rows(partial(machine._open_files, _requirements(files=10**12)))
+    assert (row.severity, row.exit_code) == (PROBLEM, 1) and "ulimit -n" in row.text
+    (row,) = _rows(partial(machine._memory, _requirements(memory=1e18)))
+    assert row.severity == WARNING and "end other programs" in row.text
     for free, result, code in ((10**6, PROBLEM, 6), (10**8, WARNING, 0), (10**12, "ok", 0)):
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
-        (row,) = _rows(partial(machine._disk, _load(places=lambda: (tmp_path / "not" / "yet",))))
-        assert (row.result, row.exit_code) == (result, code)
-        assert str(tmp_path) in row.said
+        (row,) = _rows(partial(machine._disk, _requirements(folders=lambda: (tmp_path / "not" / "yet",))))
+        assert (row.severity, row.exit_code) == (result, code)
+        assert str(tmp_path) in row.text
 
 
 def test_a_folder_that_cannot_be_written_and_none_for_temporary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
-    (row,) = _rows(partial(machine._disk, _load(places=lambda: (tmp_path / "file" / "runs",))))
-    assert (row.result, row.exit_code) == (PROBLEM, 2) and "cannot be written" in row.said
+    (row,) = _rows(partial(machine._disk, _requirements(folders=lambda: (tmp_path / "file" / "runs",))))
+    assert (row.severity, row.exit_code) == (PROBLEM, 2) and "cannot be written" in row.text
 
     def nowhere() -> str:
         raise FileNotFoundError("no usable temporary directory")
 
     monkeypatch.setattr("tempfile.gettempdir", nowhere)
     (row,) = _rows(machine._flower)
-    assert row.result == WARNING and "TMPDIR" in row.said
+    assert row.severity == WARNING and "TMPDIR" in row.text
     (row,) = _rows(partial(machine._disk, machine.simulation()))
-    assert (row.result, row.exit_code) == (PROBLEM, 1) and "temporary directory" in row.said
+    assert (row.severity, row.exit_code) == (PROBLEM, 1) and "temporary directory" in row.text
 
 
 def test_a_gpu_that_torch_sees_and_one_that_it_cannot_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,13 +148,13 @@ def test_a_gpu_that_torch_sees_and_one_that_it_cannot_use(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(torch.cuda, "is_available", old_driver)
     (row,) = _rows(machine._gpu)
-    assert row.result == WARNING and "driver is too old" in row.said
+    assert row.severity == WARNING and "driver is too old" in row.text
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "NVIDIA H200")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (139 * 10**9, 150 * 10**9))
     (row,) = _rows(machine._gpu)
-    assert row.result == "ok" and "NVIDIA H200 (139.0 GB free)" in row.said
+    assert row.severity == "ok" and "NVIDIA H200 (139.0 GB free)" in row.text
 
 
 @pytest.mark.parametrize(
@@ -167,46 +167,46 @@ def test_permissions_of_new_files(mask: int, result: str) -> None:
         assert os.umask(mask) == mask  # looking does not change it
     finally:
         os.umask(before)
-    assert row.result == result
+    assert row.severity == result
 
 
 def test_a_clock_that_was_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 1000.0)
     (row,) = _rows(machine._clock)
-    assert row.result == PROBLEM and "1970-01-01" in row.said and "set the clock" in row.said
+    assert row.severity == PROBLEM and "1970-01-01" in row.text and "set the clock" in row.text
 
 
 @pytest.mark.parametrize(("kept", "result"), [(True, "ok"), (False, WARNING), (None, "ok")])
 def test_a_clock_that_nobody_keeps(kept: bool | None, result: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_kept_in_time", lambda: kept)
+    monkeypatch.setattr(machine, "_is_synchronised", lambda: kept)
     (row,) = _rows(machine._clock)
-    assert row.result == result
+    assert row.severity == result
 
 
 def test_masks_that_do_not_cancel_and_noise_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _rows(machine._masks)[0].result == "ok"
+    assert _rows(machine._masks)[0].severity == "ok"
     monkeypatch.setattr(Masker, "take", lambda self, total, key: None)
     (row,) = _rows(machine._masks)
-    assert (row.result, row.exit_code) == (PROBLEM, 6)
+    assert (row.severity, row.exit_code) == (PROBLEM, 6)
     for drawn in (lambda: np.zeros(4000), lambda: np.random.default_rng().normal(0, 20, 4000)):
         monkeypatch.setattr(SystemNoise, "discrete_gaussian", lambda self, shape, sigma, drawn=drawn: drawn())
         (row,) = _rows(machine._noise)
-        assert row.result == PROBLEM and "spread" in row.said
+        assert row.severity == PROBLEM and "spread" in row.text
 
 
 def test_a_check_that_fails_in_a_way_of_its_own_is_a_finding_and_ends_nothing() -> None:
-    def broken() -> Good:
+    def broken() -> CheckResult:
         raise RuntimeError("P017 is 43 years old")
 
-    (row,) = look("it", broken)
-    assert (row.result, row.exit_code) == (PROBLEM, 1) and "RuntimeError" in row.told
-    (row,) = look("it", broken, private=True)
-    assert "P017" in row.said and "P017" not in row.told
+    (row,) = run_check("it", broken)
+    assert (row.severity, row.exit_code) == (PROBLEM, 1) and "RuntimeError" in row.file_text
+    (row,) = run_check("it", broken, private=True)
+    assert "P017" in row.text and "P017" not in row.file_text
 
 
 @pytest.fixture
 def healthy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "rows_of_machine", lambda load: iter(()))
+    monkeypatch.setattr(machine, "machine_findings", lambda load: iter(()))
 
 
 @pytest.mark.usefixtures("healthy")
@@ -248,8 +248,8 @@ def test_the_exit_code_is_that_of_the_first_problem(site: Any, capsys: pytest.Ca
 def test_help_needs_nothing_heavy() -> None:
     code = (
         "import sys\n"
-        "from pate_fed.cli.main import _parser\n"
-        "_parser().format_help()\n"
+        "from pate_fed.cli.main import make_parser\n"
+        "make_parser().format_help()\n"
         "heavy = {'torch', 'flwr', 'ray', 'scipy', 'sklearn', 'cryptography', 'psutil'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

@@ -1,0 +1,62 @@
+"""`pate-fed data`: a data set drawn or read, and shown."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields, replace
+from pathlib import Path
+
+from pate_fed.cli.checks import check_picture_path
+from pate_fed.cli.parser import Parser
+
+__all__ = ["add_data_command"]
+
+# Spelt out, as pate_fed.data takes long to import.
+_DATASETS = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10")
+
+
+def add_data_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Register `data`."""
+    data = commands.add_parser("data", help="draw or read a data set, and show it")
+    data.add_argument("dataset", metavar="NAME", help=", ".join(_DATASETS))
+    data.add_argument("--preview", metavar="FILE.png", help="draw a contact sheet")
+    data.add_argument("--data-dir", metavar="DIR", help="folder of the data files (else PATE_FED_DATA)")
+    data.add_argument("--download", action="store_true", help="let torchvision fetch the data set")
+    data.add_argument("--classes", type=int, help="glyph: symbols, 2 to 150 (default 10)")
+    data.add_argument("--private", type=int, help="glyph: private images (default 60000)")
+    data.add_argument("--public", type=int, help="glyph: public images (default 10000)")
+    data.add_argument("--seed", type=int, help="glyph: seed (default 0)")
+    data.set_defaults(run=_data)
+
+
+def _data(arguments: argparse.Namespace) -> int:
+    from pate_fed.data import GlyphSettings, contact_sheet, load_dataset
+    from pate_fed.report import counted_phase, make_progress
+
+    if arguments.preview:
+        check_picture_path("--preview", arguments.preview)
+    glyph = GlyphSettings()
+    chosen = {
+        entry.name: getattr(arguments, entry.name)
+        for entry in fields(glyph)
+        if getattr(arguments, entry.name, None) is not None
+    }
+    folder = None if arguments.data_dir is None else Path(arguments.data_dir)
+    with counted_phase(make_progress(quiet=False), "drawing, once") as drawn:
+        dataset = load_dataset(
+            arguments.dataset,
+            glyph=replace(glyph, **chosen),
+            data_dir=folder,
+            download=arguments.download,
+            on_progress=drawn,
+        )
+    print(
+        f"{dataset.name}: {len(dataset.private_labels)} private, {len(dataset.public_labels)} public "
+        f"({dataset.num_queries} to ask about), {dataset.num_classes} classes, "
+        f"{'×'.join(map(str, dataset.public_images.shape[1:]))}"
+    )
+    print(f"public pool SHA-256 {dataset.pool_digest}")
+    if arguments.preview:
+        contact_sheet(dataset, Path(arguments.preview))
+        print(f"wrote {arguments.preview}")
+    return 0

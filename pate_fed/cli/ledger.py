@@ -1,0 +1,76 @@
+"""`pate-fed ledger show|verify`: a run's privacy ledger in words, and recomputed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pate_fed.cli.parser import Parser, print_lines
+from pate_fed.errors import InputError
+
+if TYPE_CHECKING:
+    from pate_fed.privacy import LedgerReport
+    from pate_fed.protocol.label_verify import LabelReport
+
+__all__ = ["add_ledger_command"]
+
+
+def add_ledger_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Register `ledger`."""
+    ledger = commands.add_parser("ledger", help="read or check a run's privacy ledger")
+    actions = ledger.add_subparsers(title="actions", required=True, metavar="ACTION")
+    show = actions.add_parser("show", help="the ledger in words")
+    show.set_defaults(run=_ledger_show)
+    verify = actions.add_parser(
+        "verify",
+        help="recompute every ε from the entries, check the hash chain, and the labels and figures beside it",
+    )
+    verify.add_argument("--format", choices=("text", "json"), default="text")
+    verify.set_defaults(run=_ledger_verify)
+    verify.add_argument(
+        "--public-key", metavar="HEX", help="the coordinator's Ed25519 key, which must have signed every row"
+    )
+    verify.add_argument(
+        "--head", metavar="HASH", help="a row's hash from elsewhere (a report), which must be in the chain"
+    )
+    for action in (show, verify):
+        action.add_argument("run_dir", metavar="RUN_DIR")
+
+
+def _ledger_show(arguments: argparse.Namespace) -> int:
+    from pate_fed.privacy import describe
+    from pate_fed.protocol.label_verify import is_label_run, verify_labels
+
+    run_dir = Path(arguments.run_dir)
+    labels = is_label_run(run_dir)
+    print_lines(verify_labels(run_dir).lines() if labels else describe(_ledger_path(arguments.run_dir)))
+    return 0
+
+
+def _ledger_verify(arguments: argparse.Namespace) -> int:
+    from pate_fed.privacy.ledger.run import verify_run
+    from pate_fed.protocol.label_verify import is_label_run, verify_labels
+
+    report: LabelReport | LedgerReport
+    if is_label_run(Path(arguments.run_dir)):
+        for name in ("public_key", "head"):
+            if (value := getattr(arguments, name)) is not None:
+                raise InputError(f"--{name.replace('_', '-')} {value}: goes with a ledger; labels have terms")
+        report = verify_labels(Path(arguments.run_dir))
+    else:
+        key, head = arguments.public_key, arguments.head
+        report = verify_run(Path(arguments.run_dir), public_key=key, head=head)
+    if arguments.format == "json":
+        print(json.dumps(report.to_dict()))
+    else:
+        print_lines(report.lines())
+    return 0
+
+
+def _ledger_path(run_dir: str) -> Path:
+    path = Path(run_dir) / "ledger.sqlite"
+    if not path.is_file():
+        raise InputError(f"{run_dir}: holds no ledger.sqlite; give the --run-dir of a run")
+    return path

@@ -1,0 +1,112 @@
+"""`pate-fed plan`: the noise, threshold and labels that a budget affords."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pate_fed.cli.checks import check_picture_path, name_option
+from pate_fed.cli.parser import Parser, print_lines
+from pate_fed.errors import InputError
+
+if TYPE_CHECKING:
+    from pate_fed.privacy import Plan
+
+__all__ = ["add_plan_command"]
+
+_OPTIONS = {
+    "num_teachers": "--teachers",
+    "num_classes": "--classes",
+    "num_hospitals": "--hospitals",
+    "max_queries": "--max-queries",
+    "votes_moved": "--votes-moved",
+    "epsilon": "--epsilon",
+    "delta": "--delta",
+    "agreement": "--agreement",
+}
+
+
+def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Register `plan`."""
+    plan = commands.add_parser(
+        "plan", help="noise, threshold and labels that a budget affords; touches no data"
+    )
+    plan.add_argument("--teachers", type=int, default=250, help="teachers in the federation (default 250)")
+    plan.add_argument("--hospitals", type=int, metavar="N", help="hospitals that hold them, for advice")
+    plan.add_argument("--classes", type=int, default=10, help="classes that are voted on (default 10)")
+    plan.add_argument("--epsilon", type=float, required=True, help="budget against all who see labels")
+    plan.add_argument("--delta", type=float, default=1e-5, help="the δ of the budget (default 1e-5)")
+    plan.add_argument(
+        "--agreement",
+        default="0.85",
+        metavar="SHARE|FILE",
+        help="share of teachers that vote right, or a .npy/.npz of a PAST study's totals (default 0.85)",
+    )
+    plan.add_argument("--max-queries", type=int, default=9000, help="size of the public pool (default 9000)")
+    plan.add_argument(
+        "--votes-moved",
+        type=int,
+        help="votes that one protected unit controls (default 1; a hospital, or a record that is added or "
+        "removed: all of a hospital's teachers)",
+    )
+    plan.add_argument(
+        "--unit", choices=("record", "hospital"), default="record", help="what is protected (default record)"
+    )
+    plan.add_argument(
+        "--adjacency",
+        choices=("replace-one", "add-or-remove-one"),
+        default="replace-one",
+        help="what neighbouring data sets differ by (default replace-one)",
+    )
+    plan.add_argument("--picture", metavar="FILE.png", help="draw labels against ε")
+    plan.add_argument("--format", choices=("text", "json"), default="text")
+    plan.set_defaults(run=_plan)
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    if arguments.picture:
+        check_picture_path("--picture", arguments.picture)
+    try:
+        made = _make_plan(arguments)
+    except InputError as error:
+        raise name_option(error, _OPTIONS) from error
+    if arguments.picture:
+        from pate_fed.report.plan import draw_plan
+
+        draw_plan(made.to_dict(), Path(arguments.picture))
+    if arguments.format == "json":
+        print(json.dumps(made.to_dict()))
+    else:
+        print_lines(made.lines())
+    return 0
+
+
+def _make_plan(arguments: argparse.Namespace) -> Plan:
+    from pate_fed.privacy import Protection, past_votes_from_file, plan
+
+    votes, moved = _agreement(arguments.agreement), arguments.votes_moved
+    if moved is None:
+        # As a study reckons: with one record more a hospital's teachers are all dealt other records.
+        whole = arguments.unit == "hospital" or arguments.adjacency == "add-or-remove-one"
+        known = whole and arguments.hospitals and arguments.hospitals > 0
+        moved = max(1, -(-arguments.teachers // arguments.hospitals)) if known else 1
+    return plan(
+        num_teachers=arguments.teachers,
+        num_classes=arguments.classes,
+        epsilon=arguments.epsilon,
+        delta=arguments.delta,
+        votes=votes if isinstance(votes, float) else past_votes_from_file(votes),
+        max_queries=arguments.max_queries,
+        num_hospitals=arguments.hospitals,
+        protection=Protection(unit=arguments.unit, adjacency=arguments.adjacency, votes_moved=moved),
+    )
+
+
+def _agreement(given: str) -> float | Path:
+    """A share of teachers, or a file of past totals."""
+    try:
+        return float(given)
+    except ValueError:
+        return Path(given)
