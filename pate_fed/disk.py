@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 
-__all__ = ["sync_path", "write_arrays", "write_private", "write_result"]
+__all__ = ["check_file_path", "sync_path", "write_arrays", "write_private", "write_result"]
 
 
 def write_private(path: Path, content: bytes, *, durable: bool = True) -> None:
@@ -71,6 +71,16 @@ def write_result(path: Path, content: bytes) -> None:
         sync_path(path.parent)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def check_file_path(path: Path, *, option: str) -> None:
+    """Make sure that a file can be written there, before the work for it is done.
+
+    Raises:
+        InputError: it cannot; the error names the `option`.
+    """
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InputError(f"{option} {path}: no file can be written there; give a path such as sheet.png")
 
 
 def sync_path(path: Path) -> None:

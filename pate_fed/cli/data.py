@@ -6,19 +6,17 @@ import argparse
 from dataclasses import fields, replace
 from pathlib import Path
 
-from pate_fed.cli.checks import check_picture_path
 from pate_fed.cli.parser import Parser
+from pate_fed.data import DATASETS
+from pate_fed.disk import check_file_path
 
 __all__ = ["add_data_command"]
-
-# Spelt out, as pate_fed.data takes long to import.
-_DATASETS = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10")
 
 
 def add_data_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `data`."""
     data = commands.add_parser("data", help="draw or read a data set, and show it")
-    data.add_argument("dataset", metavar="NAME", help=", ".join(_DATASETS))
+    data.add_argument("dataset", metavar="NAME", help=", ".join(DATASETS))
     data.add_argument("--preview", metavar="FILE.png", help="draw a contact sheet")
     data.add_argument("--data-dir", metavar="DIR", help="folder of the data files (else PATE_FED_DATA)")
     data.add_argument("--download", action="store_true", help="let torchvision fetch the data set")
@@ -34,7 +32,7 @@ def _data(arguments: argparse.Namespace) -> int:
     from pate_fed.report import counted_phase, make_progress
 
     if arguments.preview:
-        check_picture_path("--preview", arguments.preview)
+        check_file_path(Path(arguments.preview), option="--preview")
     glyph = GlyphSettings()
     chosen = {
         entry.name: getattr(arguments, entry.name)

@@ -8,18 +8,16 @@ import threading
 from collections.abc import Callable, Sequence
 
 from pate_fed import __version__
-from pate_fed.cli.audit import add_audit_command
 from pate_fed.cli.data import add_data_command
 from pate_fed.cli.demo import add_demo_command
 from pate_fed.cli.doctor import add_doctor_command
 from pate_fed.cli.hospital import add_hospital_command
 from pate_fed.cli.label_dp import add_label_dp_command
-from pate_fed.cli.ledger import add_ledger_command
 from pate_fed.cli.parser import Parser
-from pate_fed.cli.plan import add_plan_command
+from pate_fed.cli.plan import add_audit_command, add_plan_command
 from pate_fed.cli.predict import add_predict_command
-from pate_fed.cli.report import add_report_command
 from pate_fed.cli.reproduce import add_reproduce_command
+from pate_fed.cli.run import add_ledger_command, add_report_command
 from pate_fed.cli.study import add_study_command
 from pate_fed.errors import PateFedError
 from pate_fed.runtime.launch import INTERRUPTED, terminating
@@ -29,13 +27,14 @@ __all__ = ["main", "make_parser"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
+    arguments = argparse.Namespace()
     try:
         arguments = make_parser().parse_all(argv)
         run: Callable[[argparse.Namespace], int] = arguments.run
         with terminating(threading.Event()):
             return run(arguments)
     except PateFedError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_as_typed(str(error), arguments)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -43,6 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader left, as `| head` does
         return 0
+
+
+def _as_typed(message: str, arguments: argparse.Namespace) -> str:
+    """A message that begins with a function's PARAMETER=, about the option that it was given with."""
+    parameter, equals, rest = message.partition("=")
+    name = parameter.removeprefix("num_")
+    return f"--{name.replace('_', '-')} {rest}" if equals and hasattr(arguments, name) else message
 
 
 def make_parser() -> Parser:

@@ -1,4 +1,4 @@
-"""`pate-fed plan`: the noise, threshold and labels that a budget affords."""
+"""`pate-fed plan` and `audit`: what a budget affords, and the mechanisms sampled against their ε."""
 
 from __future__ import annotations
 
@@ -7,25 +7,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pate_fed.cli.checks import check_picture_path, name_option
 from pate_fed.cli.parser import Parser, print_lines
-from pate_fed.errors import InputError
+from pate_fed.disk import check_file_path
+from pate_fed.errors import IntegrityError
 
 if TYPE_CHECKING:
     from pate_fed.privacy import Plan
 
-__all__ = ["add_plan_command"]
-
-_OPTIONS = {
-    "num_teachers": "--teachers",
-    "num_classes": "--classes",
-    "num_hospitals": "--hospitals",
-    "max_queries": "--max-queries",
-    "votes_moved": "--votes-moved",
-    "epsilon": "--epsilon",
-    "delta": "--delta",
-    "agreement": "--agreement",
-}
+__all__ = ["add_audit_command", "add_plan_command"]
 
 
 def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -65,13 +54,22 @@ def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
     plan.set_defaults(run=_plan)
 
 
+def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Register `audit`."""
+    audit = commands.add_parser("audit", help="sample the mechanisms and hold them against the ledger's ε")
+    audit.add_argument("--trials", type=int, default=10_000, help="samples a mechanism (default 10000)")
+    audit.add_argument("--confidence", type=float, default=0.999, help="of the lower bounds (default 0.999)")
+    audit.add_argument(
+        "--shrink", type=float, default=1.0, help="draw less noise than is charged: a test fault"
+    )
+    audit.add_argument("--seed", type=int, help="seeded noise: quicker, and repeatable")
+    audit.set_defaults(run=_audit)
+
+
 def _plan(arguments: argparse.Namespace) -> int:
     if arguments.picture:
-        check_picture_path("--picture", arguments.picture)
-    try:
-        made = _make_plan(arguments)
-    except InputError as error:
-        raise name_option(error, _OPTIONS) from error
+        check_file_path(Path(arguments.picture), option="--picture")
+    made = _make_plan(arguments)
     if arguments.picture:
         from pate_fed.report.plan import draw_plan
 
@@ -110,3 +108,16 @@ def _agreement(given: str) -> float | Path:
         return float(given)
     except ValueError:
         return Path(given)
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    from pate_fed.privacy import audit_all, noise_from_seed
+
+    found = audit_all(
+        noise_from_seed(arguments.seed),
+        trials=arguments.trials,
+        confidence=arguments.confidence,
+        shrink=arguments.shrink,
+    )
+    print_lines(result.line() for result in found)
+    return 0 if all(result.passed for result in found) else IntegrityError.exit_code

@@ -174,8 +174,19 @@ def _load_torchscript(path: Path) -> _Predictor:
     import torch
 
     from pate_fed.data.pictures import read_image_file
+    from pate_fed.learning.files import is_whole
 
-    model = _load_module(path)
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    content = path.read_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls TorchScript old; see learning/students/export.py
+        try:
+            if not is_whole(content):
+                raise ValueError("checksum")
+            model = torch.jit.load(io.BytesIO(content), map_location="cpu")  # type: ignore[no-untyped-call]
+        except (RuntimeError, ValueError) as error:
+            raise IntegrityError(f"{path}: not a TorchScript file, or damaged") from error
     # Files of before have neither.
     shape, names = tuple(getattr(model, "image_shape", ())), tuple(getattr(model, "class_names", ()))
 
@@ -190,21 +201,3 @@ def _load_torchscript(path: Path) -> _Predictor:
             ) from error
 
     return _Predictor(lambda file: read_image_file(file, shape[2] if shape else None), predict_proba, names)
-
-
-def _load_module(path: Path) -> Any:
-    import torch
-
-    from pate_fed.learning.files import is_whole
-
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
-    content = path.read_bytes()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch calls TorchScript old; see learning/students/export.py
-        try:
-            if not is_whole(content):
-                raise ValueError("checksum")
-            return torch.jit.load(io.BytesIO(content), map_location="cpu")  # type: ignore[no-untyped-call]
-        except (RuntimeError, ValueError) as error:
-            raise IntegrityError(f"{path}: not a TorchScript file, or damaged") from error

@@ -5,7 +5,6 @@ Inputs are `uint8 (n, height, width, channels)` images, or `float64 (n, features
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data.dataset import Dataset, pool_digest
 from pate_fed.data.idx import read_labelled_images
-from pate_fed.data.pictures import PICTURE_SUFFIXES, pictures_in, read_picture
+from pate_fed.data.pictures import PICTURE_SUFFIXES, pictures_in, read_arrays, read_picture
 from pate_fed.data.schema import UNLABELLED, Rows, Schema, read_table
 from pate_fed.errors import InputError
 
@@ -143,11 +142,7 @@ def _check(path: Path, rows: Rows, spec: InputSpec) -> None:
 
 
 def _read_npz(path: Path, spec: InputSpec) -> Rows:
-    try:
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: not a NumPy archive that can be read ({error})") from error
+    arrays = read_arrays(path)
     if "x" not in arrays:
         raise InputError(f"{path}: holds {', '.join(arrays) or 'nothing'}: x (and y) are meant")
     inputs: NDArray[Any] = arrays["x"]

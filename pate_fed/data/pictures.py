@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from pate_fed.data.idx import read_images
 from pate_fed.errors import InputError
 
-__all__ = ["PICTURE_SUFFIXES", "pictures_in", "read_image_file", "read_picture"]
+__all__ = ["PICTURE_SUFFIXES", "pictures_in", "read_arrays", "read_image_file", "read_picture"]
 
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm", ".tif", ".tiff")
+_IDX_SUFFIXES = ("ubyte", "ubyte.gz")
 
 _GREY = ("1", "L", "LA")
 _COLOUR = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
@@ -70,15 +71,15 @@ def read_image_file(path: Path, channels: int | None = None) -> NDArray[np.uint8
         raise InputError(f"{path}: there is no such file")
     names = "".join(path.suffixes).lower()
     if names.endswith((".npy", ".npz")):
-        images = _array(path)
-    elif names.endswith(PICTURE_SUFFIXES):
-        images = read_picture(path, channels)[None]
-    elif "idx" in path.name or names.endswith(("ubyte", "ubyte.gz")):
+        images = _images_of(path)
+    elif not names.endswith(PICTURE_SUFFIXES) and ("idx" in path.name or names.endswith(_IDX_SUFFIXES)):
         images = read_images(path)
     else:
         try:
             images = read_picture(path, channels)[None]
         except InputError as error:
+            if names.endswith(PICTURE_SUFFIXES):
+                raise
             raise InputError(f"{path}: not a picture, .npy, .npz or idx file") from error
     if images.ndim == 3:
         images = images[..., None]
@@ -91,20 +92,25 @@ def read_image_file(path: Path, channels: int | None = None) -> NDArray[np.uint8
     return images
 
 
-def _array(path: Path) -> NDArray[Any]:
+def _images_of(path: Path) -> NDArray[Any]:
+    arrays = read_arrays(path)
+    named = [arrays[name] for name in ("images", "x") if name in arrays]
+    if not named and len(arrays) != 1:
+        raise InputError(
+            f"{path}: holds {', '.join(arrays) or 'nothing'}; one array, or one named images or x is meant"
+        )
+    return next(iter(named or arrays.values()))
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a .npz file by name, or of a .npy file the one; pickled objects are refused.
+
+    Raises:
+        InputError: it cannot be read, or is damaged.
+    """
     try:
-        found = np.load(path, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return found
-        with found:
-            names = found.files
-            name = next((each for each in ("images", "x") if each in names), names[0])
-            if len(names) > 1 and name not in ("images", "x"):
-                raise InputError(
-                    f"{path}: holds {', '.join(names)}; one array, or one named images or x is meant"
-                )
-            return np.asarray(found[name])
-    except InputError:
-        raise
+        with open(path, "rb") as file:
+            found = np.load(file, allow_pickle=False)
+            return {"": found} if isinstance(found, np.ndarray) else {name: found[name] for name in found}
     except Exception as error:  # numpy raises what its readers meet first
-        raise InputError(f"{path}: holds no array of images") from error
+        raise InputError(f"{path}: holds no arrays that can be read ({error})") from error

@@ -40,7 +40,6 @@ Certificate = x509.Certificate
 
 def self_signed(key: ec.EllipticCurvePrivateKey, name: str, *, days: int) -> Certificate:
     """An authority's own certificate."""
-    subject = _name(name)
     usage = x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=True,
@@ -52,10 +51,11 @@ def self_signed(key: ec.EllipticCurvePrivateKey, name: str, *, days: int) -> Cer
         encipher_only=False,
         decipher_only=False,
     )
-    builder = _builder(subject, subject, key.public_key(), days)
+    builder = _builder(_name(name), _name(name), key.public_key(), days)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    builder = builder.add_extension(identifier, critical=False)
+    builder = builder.add_extension(
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+    )
     return builder.add_extension(usage, critical=True).sign(key, hashes.SHA384())
 
 

@@ -9,14 +9,15 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pate_fed.cli.parser import Parser
 from pate_fed.errors import InputError, PateFedError
 
 if TYPE_CHECKING:
+    from pate_fed.cli.doctor.coordinator import CoordinatorSide
     from pate_fed.cli.doctor.findings import Finding
-    from pate_fed.cli.doctor.machine import Requirements
+    from pate_fed.cli.doctor.hospital import HospitalSide
 
 __all__ = ["add_doctor_command"]
 
@@ -25,17 +26,8 @@ _COORDINATOR = ("address", "num_hospitals", "run_dir")
 _INDENT = 23  # severity and check before the text
 
 
-class _Side(Protocol):
-    @property
-    def requirements(self) -> Requirements: ...
-
-    def findings(self) -> Iterator[Finding]: ...
-
-    def not_checked(self) -> list[str]: ...
-
-
-class _Machine:
-    """This machine as one that simulates: there is nothing to check but the machine."""
+class _Simulation:
+    """A machine that simulates studies: nothing else is checked."""
 
     def __init__(self) -> None:
         from pate_fed.cli.doctor.machine import simulation
@@ -113,7 +105,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _side(arguments: argparse.Namespace) -> _Side:
+def _side(arguments: argparse.Namespace) -> HospitalSide | CoordinatorSide | _Simulation:
     """The side whose options were given; without any of them a machine that simulates."""
     hospital, coordinator = (
         [name for name in names if getattr(arguments, name) is not None]
@@ -131,7 +123,7 @@ def _side(arguments: argparse.Namespace) -> _Side:
         from pate_fed.cli.doctor.hospital import HospitalSide
 
         return HospitalSide(arguments)
-    return _Machine()
+    return _Simulation()
 
 
 def _show(severity: str, check: str, text: str) -> None:

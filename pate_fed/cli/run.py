@@ -1,4 +1,4 @@
-"""`pate-fed ledger show|verify`: a run's privacy ledger in words, and recomputed."""
+"""`pate-fed ledger` and `report`: a run's privacy ledger in words or recomputed, and its report.html."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pate_fed.privacy import LedgerReport
     from pate_fed.protocol.label_verify import LabelReport
 
-__all__ = ["add_ledger_command"]
+__all__ = ["add_ledger_command", "add_report_command"]
 
 
 def add_ledger_command(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -37,6 +37,14 @@ def add_ledger_command(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     for action in (show, verify):
         action.add_argument("run_dir", metavar="RUN_DIR")
+
+
+def add_report_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Register `report`."""
+    report = commands.add_parser("report", help="write report.html of a run again")
+    report.add_argument("run_dir", metavar="RUN_DIR")
+    report.add_argument("--publishable", action="store_true", help="leave out what comes from private votes")
+    report.set_defaults(run=_report)
 
 
 def _ledger_show(arguments: argparse.Namespace) -> int:
@@ -74,3 +82,13 @@ def _ledger_path(run_dir: str) -> Path:
     if not path.is_file():
         raise InputError(f"{run_dir}: holds no ledger.sqlite; give the --run-dir of a run")
     return path
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from pate_fed.report import read_result, write_report
+
+    run_dir = Path(arguments.run_dir)
+    path = run_dir / ("report-publishable.html" if arguments.publishable else "report.html")
+    write_report(read_result(run_dir), path, publishable=arguments.publishable)
+    print(f"wrote {path}")
+    return 0
