@@ -1,4 +1,4 @@
-"""`pate-fed predict` on every kind of file, and `pate-fed reproduce` from the outside."""
+"""`pate-fed predict` on every kind of file, and every mistake with its code."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pate_fed import reproduce as reproduction
 from pate_fed.cli.main import main
-from pate_fed.cli.reproduce import _REPRODUCTIONS
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.train import train_student
@@ -218,28 +216,3 @@ def test_a_tables_student_answers_about_rows(tmp_path: Path, capsys: pytest.Capt
     study.write_text(table + 'columns = {dose = "number", age = "number"}\n', encoding="utf-8")
     assert main(command) == 2
     assert "not that of student.npz" in capsys.readouterr().err
-
-
-def test_reproduce_is_wired_and_names_what_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert tuple(_REPRODUCTIONS) == reproduction.REPRODUCTIONS
-    assert main(["reproduce", "pate", "--out", str(tmp_path)]) == 2
-    assert "pate++-fashion-mnist" in capsys.readouterr().err
-    seen: list[reproduction.Reproduction] = []
-
-    def record(name: str, plan: reproduction.Reproduction, *, on_progress: object) -> list[str]:
-        seen.append(plan)
-        return ["a line"]
-
-    monkeypatch.setattr(reproduction, "reproduce", record)
-    monkeypatch.setattr("pate_fed.reproduce.cores", lambda: 4)
-    command = ["reproduce", "pate++-fashion-mnist", "--paper", "--seeds", "2", "--tables", "1", "3"]
-    assert main([*command, "--out", str(tmp_path), "--data-dir", "here"]) == 0
-    assert seen == [
-        reproduction.Reproduction(
-            data_dir=Path("here"), out_dir=tmp_path, paper=True, seeds=2, tables=(1, 3), workers=4
-        )
-    ]
-    assert "a line" in capsys.readouterr().out
-    assert main([*command, "--quick"]) == 2

@@ -1,4 +1,4 @@
-"""The demonstration's files, made once and copied; a coordinator's port that really speaks TLS."""
+"""The demonstration's files, copied; a coordinator's port that really speaks TLS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from pate_fed.cli.demo import make_demo
 from pate_fed.cli.doctor.coordinator import CoordinatorSide
 from pate_fed.cli.doctor.findings import Finding
 from pate_fed.cli.doctor.hospital import HospitalSide
@@ -54,13 +53,6 @@ def _by_check(rows: Iterator[Finding]) -> dict[str, Finding]:
     found = {row.check: row for row in rows}
     assert not [row for row in found.values() if "the check failed" in row.text]
     return found
-
-
-@pytest.fixture(scope="session")
-def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("doctor") / "demo"
-    make_demo(folder, teachers=3, trees=5)
-    return folder
 
 
 @pytest.fixture
