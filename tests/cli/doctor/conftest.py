@@ -9,8 +9,9 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from pate_fed.cli.doctor.coordinator import CoordinatorSide
 from pate_fed.cli.doctor.findings import Finding
 from pate_fed.cli.doctor.hospital import HospitalSide
 from pate_fed.cli.main import make_parser
+from pate_fed.identity import certificates
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,24 @@ def site(demonstration: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     shutil.copytree(demonstration, folder)
     monkeypatch.chdir(folder)
     return Site(folder)
+
+
+@pytest.fixture
+def shift_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], AbstractContextManager[None]]:
+    """`with shift_clock(days):` certificates are made and read as if so many days later."""
+
+    @contextmanager
+    def shift(days: float) -> Iterator[None]:
+        class Clock(datetime):
+            @classmethod
+            def now(cls, tz: object = None) -> datetime:
+                return datetime.now(UTC) + timedelta(days=days)
+
+        with monkeypatch.context() as context:
+            context.setattr(certificates, "datetime", Clock)
+            yield
+
+    return shift
 
 
 Serve = Callable[..., int]

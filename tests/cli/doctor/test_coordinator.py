@@ -85,22 +85,12 @@ def test_a_port_that_is_taken_or_another_than_hospitals_were_told(site: Any) -> 
     assert "hospitals were told 127.0.0.1:" in row.text
 
 
-def test_hospitals_that_are_missing_or_cannot_connect(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hospitals_that_are_missing_or_cannot_connect(site: Any, shift_clock: Any) -> None:
     _revoke(site.folder, "west")
     row = site.coordinator(*STUDY)["quorum"]
     assert row.severity == WARNING and "3 can connect so far, so none of these may fail" in row.text
     authority = Authority(Path("authority"))
-    from datetime import UTC, datetime, timedelta
-
-    from pate_fed.identity import certificates
-
-    class Clock(datetime):
-        @classmethod
-        def now(cls, tz: object = None) -> datetime:
-            return datetime.now(UTC) - timedelta(days=30)
-
-    with monkeypatch.context() as context:
-        context.setattr(certificates, "datetime", Clock)
+    with shift_clock(-30):
         authority.admit(Path("identity-east/east.req"), days=20)
     found = site.coordinator(*STUDY)
     assert found["hospitals"].severity == WARNING
