@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pate_fed.cli.help import add_command
 from pate_fed.cli.parser import Parser
 from pate_fed.errors import InputError, PateFedError
 
@@ -80,10 +81,10 @@ name = "forest"
 
 def add_demo_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `demo`."""
-    demo = commands.add_parser("demo", help="a study with real records and real processes, ready to run")
+    demo = add_command(commands, "demo", "a study with real records and real processes, ready to run")
     kinds = demo.add_subparsers(title="demonstrations", required=True, metavar="NAME")
-    hospitals = kinds.add_parser("hospitals", help="four hospitals, breast cancer data, five commands")
-    hospitals.add_argument("folder", metavar="DIR", help="where files and commands go; made when missing")
+    hospitals = add_command(kinds, "hospitals", "four hospitals, breast cancer data, five commands")
+    hospitals.add_argument("folder", metavar="DIR", help="where the files go; made when missing")
     hospitals.add_argument("--run", dest="execute", action="store_true", help="run the five commands too")
     hospitals.set_defaults(run=_demo)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pate_fed.cli.help import add_command, add_format_option
 from pate_fed.cli.parser import Parser
 
 __all__ = ["add_hospital_command"]
@@ -12,21 +13,27 @@ __all__ = ["add_hospital_command"]
 
 def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `hospital`."""
-    hospital = commands.add_parser("hospital", help="at a hospital: its key, its admission, its log")
+    hospital = add_command(commands, "hospital", "at a hospital: its keys, its admission, its log")
     actions = hospital.add_subparsers(title="actions", required=True, metavar="ACTION")
-    request = actions.add_parser("request", help="make this hospital's key, and a request to be admitted")
+    request = add_command(actions, "request", "make this hospital's keys, and a request to be admitted")
     request.add_argument("--name", metavar="NAME", required=True, help="this hospital's name")
     request.set_defaults(run=_hospital_request)
-    accept = actions.add_parser("accept", help="take the admission that came back")
-    accept.add_argument("admission", metavar="NAME.admission")
-    accept.add_argument("--fingerprint", metavar="HEX", help="the authority's, as the coordinator told you")
+    accept = add_command(actions, "accept", "take the admission that came back")
+    accept.add_argument("admission", metavar="NAME.admission", help="what the coordinator sent")
+    accept.add_argument(
+        "--fingerprint",
+        metavar="HEX",
+        help="the authority's, as the coordinator told it: must be the same",
+    )
     accept.set_defaults(run=_hospital_accept)
-    log = actions.add_parser("log", help="what this hospital was asked, answered, refused and sent")
+    log = add_command(actions, "log", "what this hospital was asked, answered, refused and sent")
     log.add_argument("state_dir", metavar="STATE_DIR", help="the --state-dir of python -m pate_fed.client")
-    log.add_argument("--format", choices=("text", "json"), default="text")
+    add_format_option(log)
     log.set_defaults(run=_hospital_log)
     for action in (request, accept):
-        action.add_argument("--dir", metavar="DIR", default=".", help="its identity's folder (default: here)")
+        action.add_argument(
+            "--dir", metavar="DIR", default=".", help="of its keys and admission (default: here)"
+        )
 
 
 def _hospital_request(arguments: argparse.Namespace) -> int:

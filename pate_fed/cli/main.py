@@ -1,4 +1,4 @@
-"""`pate-fed`: plan a study, run a hospital or a coordinator, read and check a run."""
+"""The command `pate-fed`: its parser, put together of all commands, and their exit codes."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ from pate_fed.errors import PateFedError
 from pate_fed.runtime.launch import INTERRUPTED, terminating
 
 __all__ = ["main", "make_parser"]
+
+_DESCRIPTION = (
+    "What comes before and after a study with PATE. The study itself is flower-simulation on one machine, "
+    "and python -m pate_fed.server and python -m pate_fed.client where hospitals are apart."
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,22 +58,22 @@ def _as_typed(message: str, arguments: argparse.Namespace) -> str:
 
 def make_parser() -> Parser:
     """The parser of all commands; each command's `run` takes the arguments and returns the exit code."""
-    parser = Parser(prog="pate-fed", description=__doc__)
+    parser = Parser(prog="pate-fed", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for add_command in (
-        add_data_command,
         add_plan_command,
-        add_audit_command,
-        add_ledger_command,
+        add_data_command,
         add_study_command,
         add_hospital_command,
-        add_demo_command,
         add_doctor_command,
-        add_label_dp_command,
-        add_reproduce_command,
-        add_predict_command,
+        add_demo_command,
+        add_ledger_command,
         add_report_command,
+        add_predict_command,
+        add_label_dp_command,
+        add_audit_command,
+        add_reproduce_command,
     ):
         add_command(commands)
     return parser

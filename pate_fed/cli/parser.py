@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from pate_fed.cli.help import HelpFormatter
 from pate_fed.errors import InputError
 
 __all__ = ["Parser", "check_security", "print_lines"]
@@ -31,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """As argparse's, without abbreviated options: a study must not depend on which options exist."""
-        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+        super().__init__(*args, **{"allow_abbrev": False, "formatter_class": HelpFormatter, **kwargs})
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line.

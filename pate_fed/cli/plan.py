@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pate_fed.cli.help import add_command, add_format_option
 from pate_fed.cli.parser import Parser, print_lines
 from pate_fed.disk import check_file_path
 from pate_fed.errors import IntegrityError
@@ -19,26 +20,24 @@ __all__ = ["add_audit_command", "add_plan_command"]
 
 def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `plan`."""
-    plan = commands.add_parser(
-        "plan", help="noise, threshold and labels that a budget affords; touches no data"
+    plan = add_command(commands, "plan", "noise, threshold and labels that a budget affords; touches no data")
+    plan.add_argument(
+        "--epsilon", type=float, metavar="X", required=True, help="ε against all who see labels"
     )
-    plan.add_argument("--teachers", type=int, default=250, help="teachers in the federation (default 250)")
+    plan.add_argument("--delta", type=float, metavar="X", default=1e-5, help="δ of the budget (default 1e-5)")
+    plan.add_argument(
+        "--teachers", type=int, metavar="N", default=250, help="teachers in all hospitals (default 250)"
+    )
     plan.add_argument("--hospitals", type=int, metavar="N", help="hospitals that hold them, for advice")
-    plan.add_argument("--classes", type=int, default=10, help="classes that are voted on (default 10)")
-    plan.add_argument("--epsilon", type=float, required=True, help="budget against all who see labels")
-    plan.add_argument("--delta", type=float, default=1e-5, help="the δ of the budget (default 1e-5)")
+    plan.add_argument("--classes", type=int, metavar="N", default=10, help="classes (default 10)")
     plan.add_argument(
         "--agreement",
         default="0.85",
         metavar="SHARE|FILE",
-        help="share of teachers that vote right, or a .npy/.npz of a PAST study's totals (default 0.85)",
+        help="share of teachers that vote right, or a .npy or .npz of a PAST study's totals (default 0.85)",
     )
-    plan.add_argument("--max-queries", type=int, default=9000, help="size of the public pool (default 9000)")
     plan.add_argument(
-        "--votes-moved",
-        type=int,
-        help="votes that one protected unit controls (default 1; a hospital, or a record that is added or "
-        "removed: all of a hospital's teachers)",
+        "--max-queries", type=int, metavar="N", default=9000, help="public inputs to ask about (default 9000)"
     )
     plan.add_argument(
         "--unit", choices=("record", "hospital"), default="record", help="what is protected (default record)"
@@ -47,22 +46,37 @@ def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
         "--adjacency",
         choices=("replace-one", "add-or-remove-one"),
         default="replace-one",
-        help="what neighbouring data sets differ by (default replace-one)",
+        help="how neighbouring data sets differ in one unit (default replace-one)",
+    )
+    plan.add_argument(
+        "--votes-moved",
+        type=int,
+        metavar="N",
+        help="teachers that one unit can sway (default 1; of a hospital, or of a record that is added or "
+        "removed: all teachers of a hospital)",
     )
     plan.add_argument("--picture", metavar="FILE.png", help="draw labels against ε")
-    plan.add_argument("--format", choices=("text", "json"), default="text")
+    add_format_option(plan)
     plan.set_defaults(run=_plan)
 
 
 def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `audit`."""
-    audit = commands.add_parser("audit", help="sample the mechanisms and hold them against the ledger's ε")
-    audit.add_argument("--trials", type=int, default=10_000, help="samples a mechanism (default 10000)")
-    audit.add_argument("--confidence", type=float, default=0.999, help="of the lower bounds (default 0.999)")
+    audit = add_command(commands, "audit", "sample the mechanisms, and hold them against the ledger's ε")
     audit.add_argument(
-        "--shrink", type=float, default=1.0, help="draw less noise than is charged: a test fault"
+        "--trials", type=int, metavar="N", default=10_000, help="samples a mechanism (default 10000)"
     )
-    audit.add_argument("--seed", type=int, help="seeded noise: quicker, and repeatable")
+    audit.add_argument(
+        "--confidence", type=float, metavar="X", default=0.999, help="of the lower bounds (default 0.999)"
+    )
+    audit.add_argument(
+        "--shrink",
+        type=float,
+        metavar="X",
+        default=1.0,
+        help="share of the charged noise that is drawn; below 1 the audit must fail (default 1)",
+    )
+    audit.add_argument("--seed", type=int, metavar="N", help="seeded noise: quicker, and repeatable")
     audit.set_defaults(run=_audit)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pate_fed.cli.help import add_command, add_format_option
 from pate_fed.cli.parser import Parser
 from pate_fed.errors import InputError, IntegrityError
 
@@ -25,18 +26,20 @@ BATCH = 500
 
 def add_predict_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `predict`."""
-    predict = commands.add_parser("predict", help="a student's classes for images or rows in files")
+    predict = add_command(commands, "predict", "a student's classes for images or rows in files")
     predict.add_argument(
-        "student", metavar="STUDENT", help="student.pt, an exported student.ts, or a table's student.npz"
+        "student",
+        metavar="STUDENT",
+        help="a run's student.pt, an exported .ts, or a table's student.npz",
     )
     predict.add_argument(
         "files",
         metavar="FILE",
         nargs="+",
-        help="pictures, folders of them, .npy, .npz or idx files; a table: .csv or .npz",
+        help="pictures, folders of them, .npy, .npz or idx files; for a table .csv or .npz",
     )
-    predict.add_argument("--format", choices=("text", "json"), default="text")
-    predict.add_argument("--device", default="cpu", metavar="NAME", help="cpu (default), cuda or auto")
+    add_format_option(predict)
+    predict.add_argument("--device", default="cpu", metavar="NAME", help="cpu, cuda or auto (default cpu)")
     predict.set_defaults(run=_predict)
 
 

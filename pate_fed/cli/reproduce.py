@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from pate_fed.cli.help import RawHelpFormatter, add_command
 from pate_fed.cli.parser import Parser
 
 __all__ = ["add_reproduce_command"]
@@ -13,12 +14,12 @@ __all__ = ["add_reproduce_command"]
 # How long --quick takes, of 5 seeds; spelt out, as pate_fed.reproduce takes long to import.
 _REPRODUCTIONS = {
     "pate++-fashion-mnist": "within an hour",
-    "pate++-mnist-votes": "minutes for the first student, an hour for all",
-    "fashion-mnist-frontier": "many hours; the first student's curves in the first",
+    "pate++-mnist-votes": "minutes the first student, an hour all",
+    "fashion-mnist-frontier": "many hours; the first student's in the first",
     "fashion-mnist-threshold": "some minutes",
-    "interactive-gnmax": "20 minutes for the first student, another hour for the second",
+    "interactive-gnmax": "20 minutes the first student, an hour the second",
     "scalable-glyph": "a quarter to half an hour",
-    "pate-2017-mnist": "hours: the GAN; its other students some minutes",
+    "pate-2017-mnist": "hours the GAN, some minutes the other students",
     "pate-2017-questions": "an hour or more",
     "pate-2017-adult": "minutes",
     "pate-2017-diabetes": "minutes",
@@ -29,10 +30,11 @@ _REPRODUCTIONS = {
 def add_reproduce_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `reproduce`."""
     times = "\n".join(f"  {name:<24} {time}" for name, time in _REPRODUCTIONS.items())
-    again = commands.add_parser(
+    again = add_command(
+        commands,
         "reproduce",
-        help="a paper's figures, ours beside the published ones",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "a paper's figures, ours beside the published ones",
+        formatter_class=RawHelpFormatter,
         epilog=f"NAME, and roughly how long --quick takes on 2 idle cores:\n{times}\n"
         "Those of an hour and more go on where they were stopped.",
     )
@@ -42,34 +44,39 @@ def add_reproduce_command(commands: argparse._SubParsersAction[Parser]) -> None:
     scale.add_argument(
         "--paper",
         action="store_true",
-        help="the paper's networks and epochs, on a GPU: pate++-fashion-mnist, pate-2017-mnist, "
+        help="the paper's networks and epochs, on a GPU; of pate++-fashion-mnist, pate-2017-mnist and "
         "label-dp-fashion-mnist",
     )
     again.add_argument(
-        "--seeds", type=int, default=5, metavar="N", help="students a figure (default 5); not scalable-glyph"
+        "--seeds",
+        type=int,
+        default=5,
+        metavar="N",
+        help="students a figure; not scalable-glyph (default 5)",
     )
     again.add_argument(
         "--tables",
         type=int,
         nargs="+",
         choices=(1, 2, 3, 4),
-        help="tables to fill (default 1 2 3; 4: Table I with a public encoder): pate++-fashion-mnist",
+        metavar="N",
+        help="of pate++-fashion-mnist: Tables 1 to 3, and 4, Table 1 with a public encoder (default 1 2 3)",
     )
-    again.add_argument("--data-dir", metavar="DIR", help="folder of the data files (else PATE_FED_DATA)")
-    again.add_argument("--out", default="reproduced", metavar="DIR", help="results (default reproduced)")
+    again.add_argument("--data-dir", metavar="DIR", help="folder of the data files (default $PATE_FED_DATA)")
+    again.add_argument("--out", default="reproduced", metavar="DIR", help="for results (default reproduced)")
     again.add_argument(
         "--totals",
         metavar="FILE",
-        help="ready totals (.npz or .npy) instead of teachers: pate++-fashion-mnist, pate++-mnist-votes, "
-        "fashion-mnist-threshold, interactive-gnmax, pate-2017-questions",
+        help="ready totals (.npz or .npy) in place of teachers; of pate++-fashion-mnist, pate++-mnist-votes, "
+        "fashion-mnist-threshold, interactive-gnmax and pate-2017-questions",
     )
-    again.add_argument("--device", default="cpu", metavar="NAME", help="cpu (default), cuda or auto")
+    again.add_argument("--device", default="cpu", metavar="NAME", help="cpu, cuda or auto (default cpu)")
     again.add_argument(
         "--workers",
         type=int,
         metavar="N",
-        help="students trained side by side (default one a core, at most 8; on a GPU 1): "
-        "pate++-fashion-mnist, pate++-mnist-votes, fashion-mnist-frontier, pate-2017-mnist",
+        help="students trained side by side, of pate++-fashion-mnist, pate++-mnist-votes, "
+        "fashion-mnist-frontier and pate-2017-mnist (default one a core, at most 8; on a GPU 1)",
     )
     again.set_defaults(run=_reproduce)
 

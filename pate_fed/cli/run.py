@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pate_fed.cli.help import add_command, add_format_option
 from pate_fed.cli.parser import Parser, print_lines
 from pate_fed.errors import InputError
 
@@ -19,31 +20,36 @@ __all__ = ["add_ledger_command", "add_report_command"]
 
 def add_ledger_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `ledger`."""
-    ledger = commands.add_parser("ledger", help="read or check a run's privacy ledger")
+    ledger = add_command(commands, "ledger", "read or check a run's privacy ledger")
     actions = ledger.add_subparsers(title="actions", required=True, metavar="ACTION")
-    show = actions.add_parser("show", help="the ledger in words")
+    show = add_command(actions, "show", "the ledger in words")
     show.set_defaults(run=_ledger_show)
-    verify = actions.add_parser(
+    verify = add_command(
+        actions,
         "verify",
-        help="recompute every ε from the entries, check the hash chain, and the labels and figures beside it",
+        "recompute every ε, and check the hash chain and the labels and figures beside it",
     )
-    verify.add_argument("--format", choices=("text", "json"), default="text")
-    verify.set_defaults(run=_ledger_verify)
+    add_format_option(verify)
     verify.add_argument(
         "--public-key", metavar="HEX", help="the coordinator's Ed25519 key, which must have signed every row"
     )
     verify.add_argument(
         "--head", metavar="HASH", help="a row's hash from elsewhere (a report), which must be in the chain"
     )
+    verify.set_defaults(run=_ledger_verify)
     for action in (show, verify):
-        action.add_argument("run_dir", metavar="RUN_DIR")
+        action.add_argument("run_dir", metavar="RUN_DIR", help="the --run-dir of a run")
 
 
 def add_report_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `report`."""
-    report = commands.add_parser("report", help="write report.html of a run again")
-    report.add_argument("run_dir", metavar="RUN_DIR")
-    report.add_argument("--publishable", action="store_true", help="leave out what comes from private votes")
+    report = add_command(commands, "report", "write a run's report.html again")
+    report.add_argument("run_dir", metavar="RUN_DIR", help="the --run-dir of a run")
+    report.add_argument(
+        "--publishable",
+        action="store_true",
+        help="write report-publishable.html, without what comes from private votes",
+    )
     report.set_defaults(run=_report)
 
 

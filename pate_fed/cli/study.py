@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pate_fed.cli.help import add_command
 from pate_fed.cli.parser import Parser
 from pate_fed.errors import InputError
 
@@ -13,27 +14,31 @@ __all__ = ["add_study_command"]
 
 def add_study_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `study`."""
-    study = commands.add_parser("study", help="at the coordinator: who may join a study")
+    study = add_command(commands, "study", "at the coordinator: who may join a study")
     actions = study.add_subparsers(title="actions", required=True, metavar="ACTION")
-    init = actions.add_parser("init", help="make the study's authority and the coordinator's keys")
+    init = add_command(actions, "init", "make the study's authority and the coordinator's keys")
     init.add_argument("folder", metavar="DIR", help="a new folder; keep ca.key in it as you keep a seal")
     init.add_argument("--config", metavar="FILE", required=True, help="the study's study.toml")
-    init.add_argument("--num-hospitals", type=int, metavar="N", help="hospitals (default: from the study)")
+    init.add_argument("--num-hospitals", type=int, metavar="N", help="hospitals (default: the study's)")
     init.add_argument("--address", metavar="HOST:PORT", required=True, help="where hospitals will connect to")
-    init.add_argument("--days", type=_days, default=365, help="until the certificates expire (default 365)")
+    init.add_argument(
+        "--days", type=_days, metavar="N", default=365, help="until the certificates expire (default 365)"
+    )
     init.set_defaults(run=_study_init)
-    admit = actions.add_parser("admit", help="sign a hospital's request")
+    admit = add_command(actions, "admit", "sign a hospital's request")
     admit.add_argument("request", metavar="NAME.req", help="what the hospital sent")
-    admit.add_argument("--out", metavar="FILE", help="what it gets back (default NAME.admission)")
-    admit.add_argument("--days", type=_days, default=365, help="until its certificate expires (default 365)")
+    admit.add_argument("--out", metavar="FILE", help="write there what it gets back (default NAME.admission)")
+    admit.add_argument(
+        "--days", type=_days, metavar="N", default=365, help="until its certificate expires (default 365)"
+    )
     admit.set_defaults(run=_study_admit)
-    revoke = actions.add_parser("revoke", help="shut a hospital out, also of a running study")
-    revoke.add_argument("hospital", metavar="NAME")
+    revoke = add_command(actions, "revoke", "shut a hospital out, also of a running study")
+    revoke.add_argument("hospital", metavar="NAME", help="the hospital's name")
     revoke.set_defaults(run=_study_revoke)
-    listed = actions.add_parser("list", help="the admitted hospitals")
+    listed = add_command(actions, "list", "the admitted hospitals, and when their certificates expire")
     listed.set_defaults(run=_study_list)
     for action in (admit, revoke, listed):
-        action.add_argument("--dir", metavar="DIR", default=".", help="the study's folder (default: here)")
+        action.add_argument("--dir", metavar="DIR", default=".", help="that of study init (default: here)")
 
 
 def _days(text: str) -> int:

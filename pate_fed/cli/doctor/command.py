@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pate_fed.cli.help import add_command, add_format_option
 from pate_fed.cli.parser import Parser
 from pate_fed.errors import InputError, PateFedError
 
@@ -46,16 +47,17 @@ class _Simulation:
 
 def add_doctor_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `doctor`."""
-    doctor = commands.add_parser(
+    doctor = add_command(
+        commands,
         "doctor",
-        help="is this machine ready? and with the options of a hospital or a coordinator: is that?",
+        "whether this machine, a hospital or a coordinator is ready for a study",
         description="Looks for what would stop a study before it starts. Changes nothing, sends nothing, and "
         "connects to --server alone. The exit code is 0, or that of the study's own command at the first "
         "problem.",
     )
     hospital = doctor.add_argument_group("at a hospital, as python -m pate_fed.client takes them")
     hospital.add_argument("--hospital", metavar="NAME", help="this hospital's name")
-    hospital.add_argument("--data", metavar="PATH", help="its records; what is found stays on this terminal")
+    hospital.add_argument("--data", metavar="PATH", help="its records; shown on a terminal only")
     hospital.add_argument("--pool", metavar="PATH", help="its copy of the public inputs")
     hospital.add_argument("--policy", metavar="FILE", help="its policy.toml")
     hospital.add_argument("--server", metavar="HOST:PORT", help="the coordinator: is it in reach?")
@@ -65,11 +67,11 @@ def add_doctor_command(commands: argparse._SubParsersAction[Parser]) -> None:
     coordinator.add_argument(
         "--num-hospitals", type=int, metavar="N", help="hospitals (default: the study's)"
     )
-    coordinator.add_argument("--run-dir", metavar="DIR", help="where the run's files go")
+    coordinator.add_argument("--run-dir", metavar="DIR", help="for the run's files (default runs/NAME-TIME)")
     both = doctor.add_argument_group("at either")
     both.add_argument("--tls-dir", metavar="DIR", help="the hospital's identity, or the folder of study init")
-    both.add_argument("--config", metavar="FILE", help="a study.toml; with --data: how the study reads them")
-    both.add_argument("--format", choices=("text", "json"), default="text")
+    both.add_argument("--config", metavar="FILE", help="study.toml; at a hospital: how --data is read")
+    add_format_option(both)
     doctor.set_defaults(run=_doctor)
 
 
