@@ -6,7 +6,7 @@ import argparse
 from dataclasses import fields, replace
 from pathlib import Path
 
-from pate_fed.cli.help import add_command
+from pate_fed.cli.help import add_command, add_option
 from pate_fed.cli.parser import Parser
 from pate_fed.data import DATASETS
 from pate_fed.disk import check_file_path
@@ -18,13 +18,13 @@ def add_data_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `data`."""
     data = add_command(commands, "data", "draw or read a data set, and show it")
     data.add_argument("dataset", metavar="NAME", help=", ".join(DATASETS))
-    data.add_argument("--preview", metavar="FILE.png", help="write a contact sheet: images of each class")
-    data.add_argument("--data-dir", metavar="DIR", help="folder of the data files (default $PATE_FED_DATA)")
-    data.add_argument("--download", action="store_true", help="let torchvision fetch missing files")
-    data.add_argument("--classes", type=int, metavar="N", help="glyph: classes, 2 to 150 (default 10)")
-    data.add_argument("--private", type=int, metavar="N", help="glyph: private images (default 60000)")
-    data.add_argument("--public", type=int, metavar="N", help="glyph: public images (default 10000)")
-    data.add_argument("--seed", type=int, metavar="N", help="glyph: of images and labels (default 0)")
+    add_option(data, "--preview FILE.png", "write a contact sheet: images of each class")
+    add_option(data, "--data-dir DIR", "folder of the data files (default $PATE_FED_DATA)")
+    add_option(data, "--download", "let torchvision fetch missing files")
+    add_option(data, "--classes N", "glyph: classes, 2 to 150 (default 10)")
+    add_option(data, "--private N", "glyph: private images (default 60000)")
+    add_option(data, "--public N", "glyph: public images (default 10000)")
+    add_option(data, "--seed N", "glyph: of images and labels (default 0)")
     data.set_defaults(run=_data)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pate_fed.cli.help import add_command
+from pate_fed.cli.help import add_command, add_option
 from pate_fed.cli.parser import Parser
 from pate_fed.errors import InputError, PateFedError
 
@@ -85,7 +85,7 @@ def add_demo_command(commands: argparse._SubParsersAction[Parser]) -> None:
     kinds = demo.add_subparsers(title="demonstrations", required=True, metavar="NAME")
     hospitals = add_command(kinds, "hospitals", "four hospitals, breast cancer data, five commands")
     hospitals.add_argument("folder", metavar="DIR", help="where the files go; made when missing")
-    hospitals.add_argument("--run", dest="execute", action="store_true", help="run the five commands too")
+    add_option(hospitals, "--run", "run the five commands too", dest="execute")
     hospitals.set_defaults(run=_demo)
 
 

@@ -6,7 +6,7 @@ import argparse
 import textwrap
 from typing import Any
 
-__all__ = ["HelpFormatter", "RawHelpFormatter", "add_command", "add_format_option"]
+__all__ = ["HelpFormatter", "RawHelpFormatter", "add_command", "add_format_option", "add_option"]
 
 
 class HelpFormatter(argparse.HelpFormatter):
@@ -50,7 +50,23 @@ def add_command(
     return parser
 
 
+def add_option(
+    parser: argparse._ActionsContainer, flag: str, text: str, *, default: object = None, **given: Any
+) -> None:
+    """Add the option `--name METAVAR`, with its default in its help; without metavar or choices a switch.
+
+    The metavar N stands for a whole number, X for a number.
+    """
+    name, _, metavar = flag.partition(" ")
+    if metavar:
+        given = {"metavar": metavar, "type": {"N": int, "X": float}.get(metavar, str), **given}
+    elif "choices" not in given:
+        given["action"] = "store_true"
+    if default is not None:
+        text, given["default"] = f"{text} (default {default})", default
+    parser.add_argument(name, help=text, **given)
+
+
 def add_format_option(parser: argparse._ActionsContainer) -> None:
     """Add `--format`."""
-    choices = ("text", "json")
-    parser.add_argument("--format", choices=choices, default="text", help="of the output (default text)")
+    add_option(parser, "--format", "of the output", choices=("text", "json"), default="text")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pate_fed.cli.help import add_command, add_format_option
+from pate_fed.cli.help import add_command, add_format_option, add_option
 from pate_fed.cli.parser import Parser
 
 __all__ = ["add_hospital_command"]
@@ -16,15 +16,11 @@ def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
     hospital = add_command(commands, "hospital", "at a hospital: its keys, its admission, its log")
     actions = hospital.add_subparsers(title="actions", required=True, metavar="ACTION")
     request = add_command(actions, "request", "make this hospital's keys, and a request to be admitted")
-    request.add_argument("--name", metavar="NAME", required=True, help="this hospital's name")
+    add_option(request, "--name NAME", "this hospital's name", required=True)
     request.set_defaults(run=_hospital_request)
     accept = add_command(actions, "accept", "take the admission that came back")
     accept.add_argument("admission", metavar="NAME.admission", help="what the coordinator sent")
-    accept.add_argument(
-        "--fingerprint",
-        metavar="HEX",
-        help="the authority's, as the coordinator told it: must be the same",
-    )
+    add_option(accept, "--fingerprint HEX", "the authority's, as the coordinator told it: must be the same")
     accept.set_defaults(run=_hospital_accept)
     log = add_command(actions, "log", "what this hospital was asked, answered, refused and sent")
     log.add_argument("state_dir", metavar="STATE_DIR", help="the --state-dir of python -m pate_fed.client")

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pate_fed.cli.help import add_command, add_format_option
+from pate_fed.cli.help import add_command, add_format_option, add_option
 from pate_fed.cli.parser import Parser, print_lines
 from pate_fed.disk import check_file_path
 from pate_fed.errors import IntegrityError
@@ -21,41 +21,26 @@ __all__ = ["add_audit_command", "add_plan_command"]
 def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `plan`."""
     plan = add_command(commands, "plan", "noise, threshold and labels that a budget affords; touches no data")
-    plan.add_argument(
-        "--epsilon", type=float, metavar="X", required=True, help="ε against all who see labels"
+    add_option(plan, "--epsilon X", "ε against all who see labels", required=True)
+    add_option(plan, "--delta X", "δ of that ε", default=1e-5)
+    add_option(plan, "--teachers N", "teachers in all hospitals", default=250)
+    add_option(plan, "--hospitals N", "hospitals that hold them, for advice")
+    add_option(plan, "--classes N", "classes to vote for", default=10)
+    agreement = "share of teachers that vote right, or a .npy or .npz of a PAST study's totals"
+    add_option(plan, "--agreement SHARE|FILE", agreement, default="0.85")
+    add_option(plan, "--max-queries N", "public inputs that may be asked about", default=9000)
+    add_option(plan, "--unit", "what is protected", choices=("record", "hospital"), default="record")
+    adjacency = ("replace-one", "add-or-remove-one")
+    add_option(
+        plan, "--adjacency", "how neighbours differ in one unit", choices=adjacency, default=adjacency[0]
     )
-    plan.add_argument("--delta", type=float, metavar="X", default=1e-5, help="δ of the budget (default 1e-5)")
-    plan.add_argument(
-        "--teachers", type=int, metavar="N", default=250, help="teachers in all hospitals (default 250)"
+    add_option(
+        plan,
+        "--votes-moved N",
+        "teachers that one unit can sway (default 1; of a hospital, or of a record that is added or removed: "
+        "all teachers of a hospital)",
     )
-    plan.add_argument("--hospitals", type=int, metavar="N", help="hospitals that hold them, for advice")
-    plan.add_argument("--classes", type=int, metavar="N", default=10, help="classes (default 10)")
-    plan.add_argument(
-        "--agreement",
-        default="0.85",
-        metavar="SHARE|FILE",
-        help="share of teachers that vote right, or a .npy or .npz of a PAST study's totals (default 0.85)",
-    )
-    plan.add_argument(
-        "--max-queries", type=int, metavar="N", default=9000, help="public inputs to ask about (default 9000)"
-    )
-    plan.add_argument(
-        "--unit", choices=("record", "hospital"), default="record", help="what is protected (default record)"
-    )
-    plan.add_argument(
-        "--adjacency",
-        choices=("replace-one", "add-or-remove-one"),
-        default="replace-one",
-        help="how neighbouring data sets differ in one unit (default replace-one)",
-    )
-    plan.add_argument(
-        "--votes-moved",
-        type=int,
-        metavar="N",
-        help="teachers that one unit can sway (default 1; of a hospital, or of a record that is added or "
-        "removed: all teachers of a hospital)",
-    )
-    plan.add_argument("--picture", metavar="FILE.png", help="draw labels against ε")
+    add_option(plan, "--picture FILE.png", "draw labels against ε")
     add_format_option(plan)
     plan.set_defaults(run=_plan)
 
@@ -63,20 +48,11 @@ def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
 def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `audit`."""
     audit = add_command(commands, "audit", "sample the mechanisms, and hold them against the ledger's ε")
-    audit.add_argument(
-        "--trials", type=int, metavar="N", default=10_000, help="samples a mechanism (default 10000)"
-    )
-    audit.add_argument(
-        "--confidence", type=float, metavar="X", default=0.999, help="of the lower bounds (default 0.999)"
-    )
-    audit.add_argument(
-        "--shrink",
-        type=float,
-        metavar="X",
-        default=1.0,
-        help="share of the charged noise that is drawn; below 1 the audit must fail (default 1)",
-    )
-    audit.add_argument("--seed", type=int, metavar="N", help="seeded noise: quicker, and repeatable")
+    add_option(audit, "--trials N", "samples a mechanism", default=10_000)
+    add_option(audit, "--confidence X", "of the lower bounds", default=0.999)
+    shrink = "share of the charged noise that is drawn; below 1 the audit must fail"
+    add_option(audit, "--shrink X", shrink, default=1.0)
+    add_option(audit, "--seed N", "seeded noise: quicker, and repeatable")
     audit.set_defaults(run=_audit)
 
 

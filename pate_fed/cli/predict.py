@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.cli.help import add_command, add_format_option
+from pate_fed.cli.help import add_command, add_format_option, add_option
 from pate_fed.cli.parser import Parser
 from pate_fed.errors import InputError, IntegrityError
 
@@ -39,7 +39,7 @@ def add_predict_command(commands: argparse._SubParsersAction[Parser]) -> None:
         help="pictures, folders of them, .npy, .npz or idx files; for a table .csv or .npz",
     )
     add_format_option(predict)
-    predict.add_argument("--device", default="cpu", metavar="NAME", help="cpu, cuda or auto (default cpu)")
+    add_option(predict, "--device NAME", "cpu, cuda or auto", default="cpu")
     predict.set_defaults(run=_predict)
 
 

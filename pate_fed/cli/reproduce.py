@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pate_fed.cli.help import RawHelpFormatter, add_command
+from pate_fed.cli.help import RawHelpFormatter, add_command, add_option
 from pate_fed.cli.parser import Parser
 
 __all__ = ["add_reproduce_command"]
@@ -40,43 +40,35 @@ def add_reproduce_command(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     again.add_argument("name", metavar="NAME", help="one of those below")
     scale = again.add_mutually_exclusive_group()
-    scale.add_argument("--quick", action="store_true", help="small networks and few epochs (default)")
-    scale.add_argument(
+    add_option(scale, "--quick", "small networks and few epochs (default)")
+    add_option(
+        scale,
         "--paper",
-        action="store_true",
-        help="the paper's networks and epochs, on a GPU; of pate++-fashion-mnist, pate-2017-mnist and "
+        "the paper's networks and epochs, on a GPU; of pate++-fashion-mnist, pate-2017-mnist and "
         "label-dp-fashion-mnist",
     )
-    again.add_argument(
-        "--seeds",
-        type=int,
-        default=5,
-        metavar="N",
-        help="students a figure; not scalable-glyph (default 5)",
-    )
-    again.add_argument(
-        "--tables",
-        type=int,
+    add_option(again, "--seeds N", "students a figure; not scalable-glyph", default=5)
+    add_option(
+        again,
+        "--tables N",
+        "of pate++-fashion-mnist: Tables 1 to 3, and 4, Table 1 with a public encoder (default 1 2 3)",
         nargs="+",
         choices=(1, 2, 3, 4),
-        metavar="N",
-        help="of pate++-fashion-mnist: Tables 1 to 3, and 4, Table 1 with a public encoder (default 1 2 3)",
     )
-    again.add_argument("--data-dir", metavar="DIR", help="folder of the data files (default $PATE_FED_DATA)")
-    again.add_argument("--out", default="reproduced", metavar="DIR", help="for results (default reproduced)")
-    again.add_argument(
-        "--totals",
-        metavar="FILE",
-        help="ready totals (.npz or .npy) in place of teachers; of pate++-fashion-mnist, pate++-mnist-votes, "
+    add_option(again, "--data-dir DIR", "folder of the data files (default $PATE_FED_DATA)")
+    add_option(again, "--out DIR", "for results", default="reproduced")
+    add_option(
+        again,
+        "--totals FILE",
+        "ready totals (.npz or .npy) in place of teachers; of pate++-fashion-mnist, pate++-mnist-votes, "
         "fashion-mnist-threshold, interactive-gnmax and pate-2017-questions",
     )
-    again.add_argument("--device", default="cpu", metavar="NAME", help="cpu, cuda or auto (default cpu)")
-    again.add_argument(
-        "--workers",
-        type=int,
-        metavar="N",
-        help="students trained side by side, of pate++-fashion-mnist, pate++-mnist-votes, "
-        "fashion-mnist-frontier and pate-2017-mnist (default one a core, at most 8; on a GPU 1)",
+    add_option(again, "--device NAME", "cpu, cuda or auto", default="cpu")
+    add_option(
+        again,
+        "--workers N",
+        "students trained side by side, of pate++-fashion-mnist, pate++-mnist-votes, fashion-mnist-frontier "
+        "and pate-2017-mnist (default one a core, at most 8; on a GPU 1)",
     )
     again.set_defaults(run=_reproduce)
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pate_fed.cli.help import add_command, add_format_option
+from pate_fed.cli.help import add_command, add_format_option, add_option
 from pate_fed.cli.parser import Parser, print_lines
 from pate_fed.errors import InputError
 
@@ -25,17 +25,11 @@ def add_ledger_command(commands: argparse._SubParsersAction[Parser]) -> None:
     show = add_command(actions, "show", "the ledger in words")
     show.set_defaults(run=_ledger_show)
     verify = add_command(
-        actions,
-        "verify",
-        "recompute every ε, and check the hash chain and the labels and figures beside it",
+        actions, "verify", "recompute every ε, and check the hash chain and the labels and figures beside it"
     )
     add_format_option(verify)
-    verify.add_argument(
-        "--public-key", metavar="HEX", help="the coordinator's Ed25519 key, which must have signed every row"
-    )
-    verify.add_argument(
-        "--head", metavar="HASH", help="a row's hash from elsewhere (a report), which must be in the chain"
-    )
+    add_option(verify, "--public-key HEX", "the coordinator's Ed25519 key, which must have signed every row")
+    add_option(verify, "--head HASH", "a row's hash from elsewhere (a report), which must be in the chain")
     verify.set_defaults(run=_ledger_verify)
     for action in (show, verify):
         action.add_argument("run_dir", metavar="RUN_DIR", help="the --run-dir of a run")
@@ -45,11 +39,8 @@ def add_report_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `report`."""
     report = add_command(commands, "report", "write a run's report.html again")
     report.add_argument("run_dir", metavar="RUN_DIR", help="the --run-dir of a run")
-    report.add_argument(
-        "--publishable",
-        action="store_true",
-        help="write report-publishable.html, without what comes from private votes",
-    )
+    publishable = "write report-publishable.html, without what comes from private votes"
+    add_option(report, "--publishable", publishable)
     report.set_defaults(run=_report)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pate_fed.cli.help import add_command
+from pate_fed.cli.help import add_command, add_option
 from pate_fed.cli.parser import Parser
 from pate_fed.errors import InputError
 
@@ -18,19 +18,15 @@ def add_study_command(commands: argparse._SubParsersAction[Parser]) -> None:
     actions = study.add_subparsers(title="actions", required=True, metavar="ACTION")
     init = add_command(actions, "init", "make the study's authority and the coordinator's keys")
     init.add_argument("folder", metavar="DIR", help="a new folder; keep ca.key in it as you keep a seal")
-    init.add_argument("--config", metavar="FILE", required=True, help="the study's study.toml")
-    init.add_argument("--num-hospitals", type=int, metavar="N", help="hospitals (default: the study's)")
-    init.add_argument("--address", metavar="HOST:PORT", required=True, help="where hospitals will connect to")
-    init.add_argument(
-        "--days", type=_days, metavar="N", default=365, help="until the certificates expire (default 365)"
-    )
+    add_option(init, "--config FILE", "the study's study.toml", required=True)
+    add_option(init, "--num-hospitals N", "hospitals (default: the study's)")
+    add_option(init, "--address HOST:PORT", "where hospitals will connect to", required=True)
+    add_option(init, "--days N", "until the certificates expire", type=_days, default=365)
     init.set_defaults(run=_study_init)
     admit = add_command(actions, "admit", "sign a hospital's request")
     admit.add_argument("request", metavar="NAME.req", help="what the hospital sent")
-    admit.add_argument("--out", metavar="FILE", help="write there what it gets back (default NAME.admission)")
-    admit.add_argument(
-        "--days", type=_days, metavar="N", default=365, help="until its certificate expires (default 365)"
-    )
+    add_option(admit, "--out FILE", "write there what it gets back (default NAME.admission)")
+    add_option(admit, "--days N", "until its certificate expires", type=_days, default=365)
     admit.set_defaults(run=_study_admit)
     revoke = add_command(actions, "revoke", "shut a hospital out, also of a running study")
     revoke.add_argument("hospital", metavar="NAME", help="the hospital's name")

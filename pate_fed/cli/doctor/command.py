@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pate_fed.cli.help import add_command, add_format_option
+from pate_fed.cli.help import add_command, add_format_option, add_option
 from pate_fed.cli.parser import Parser
 from pate_fed.errors import InputError, PateFedError
 
@@ -56,21 +56,19 @@ def add_doctor_command(commands: argparse._SubParsersAction[Parser]) -> None:
         "problem.",
     )
     hospital = doctor.add_argument_group("at a hospital, as python -m pate_fed.client takes them")
-    hospital.add_argument("--hospital", metavar="NAME", help="this hospital's name")
-    hospital.add_argument("--data", metavar="PATH", help="its records; shown on a terminal only")
-    hospital.add_argument("--pool", metavar="PATH", help="its copy of the public inputs")
-    hospital.add_argument("--policy", metavar="FILE", help="its policy.toml")
-    hospital.add_argument("--server", metavar="HOST:PORT", help="the coordinator: is it in reach?")
-    hospital.add_argument("--state-dir", metavar="DIR", help="its state (default hospital-NAME)")
+    add_option(hospital, "--hospital NAME", "this hospital's name")
+    add_option(hospital, "--data PATH", "its records; what they hold is shown on a terminal only")
+    add_option(hospital, "--pool PATH", "its copy of the public inputs")
+    add_option(hospital, "--policy FILE", "its policy.toml")
+    add_option(hospital, "--server HOST:PORT", "the coordinator's address, which is connected to")
+    add_option(hospital, "--state-dir DIR", "its state (default hospital-NAME)")
     coordinator = doctor.add_argument_group("at the coordinator, as python -m pate_fed.server takes them")
-    coordinator.add_argument("--address", metavar="HOST:PORT", help="where hospitals connect to")
-    coordinator.add_argument(
-        "--num-hospitals", type=int, metavar="N", help="hospitals (default: the study's)"
-    )
-    coordinator.add_argument("--run-dir", metavar="DIR", help="for the run's files (default runs/NAME-TIME)")
+    add_option(coordinator, "--address HOST:PORT", "where hospitals connect to")
+    add_option(coordinator, "--num-hospitals N", "hospitals (default: the study's)")
+    add_option(coordinator, "--run-dir DIR", "where the run's files go (default runs/NAME-TIME)")
     both = doctor.add_argument_group("at either")
-    both.add_argument("--tls-dir", metavar="DIR", help="the hospital's identity, or the folder of study init")
-    both.add_argument("--config", metavar="FILE", help="study.toml; at a hospital: how --data is read")
+    add_option(both, "--tls-dir DIR", "the hospital's identity, or the folder of study init")
+    add_option(both, "--config FILE", "a study.toml; at a hospital: how the study reads --data")
     add_format_option(both)
     doctor.set_defaults(run=_doctor)
 
