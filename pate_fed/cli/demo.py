@@ -82,8 +82,8 @@ name = "forest"
 def add_demo_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `demo`."""
     demo = add_command(commands, "demo", "a study with real records and real processes, ready to run")
-    kinds = demo.add_subparsers(title="demonstrations", required=True, metavar="NAME")
-    hospitals = add_command(kinds, "hospitals", "four hospitals, breast cancer data, five commands")
+    names = demo.add_subparsers(title="demonstrations", required=True, metavar="NAME")
+    hospitals = add_command(names, "hospitals", "four hospitals, breast cancer data, five commands")
     hospitals.add_argument("folder", metavar="DIR", help="where the files go; made when missing")
     add_option(hospitals, "--run", "run the five commands too", dest="execute")
     hospitals.set_defaults(run=_demo)
@@ -101,7 +101,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """What was written, and the commands to run, one a terminal; each is a list of arguments."""
+    """A demonstration's folder, and its commands, one a terminal; each is a list of arguments."""
 
     folder: Path
     server: tuple[str, ...]

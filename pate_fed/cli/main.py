@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pate_fed import __version__
 from pate_fed.cli.data import add_data_command
 from pate_fed.cli.demo import add_demo_command
-from pate_fed.cli.doctor import add_doctor_command
+from pate_fed.cli.doctor.command import add_doctor_command
 from pate_fed.cli.hospital import add_hospital_command
 from pate_fed.cli.label_dp import add_label_dp_command
 from pate_fed.cli.parser import Parser

@@ -1,4 +1,4 @@
-"""A data set as the rest of the project sees it, and where it is loaded from."""
+"""Data sets: private records, public inputs and what names them, loaded into a cache of memory maps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ARRAYS = ("private_images", "private_labels", "public_images", "public_labels")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Everything a simulation has; a real hospital has only its own part and the public images.
+    """Private and public part of a data set, as a simulation has them; a real hospital has its own records.
 
     Attributes:
         name: one of `DATASETS`.
@@ -42,7 +42,7 @@ class Dataset:
         public_labels: `int64 (public,)`, true; to measure with, never to learn from.
         num_queries: the first so many public images may be asked about and learnt from, the rest only test.
         pool_digest: `pool_digest(public_images)`.
-        details: what the data were made with, in words, for a caption.
+        details: what the data were made with, for a caption.
         owners: `int64 (private,)`, the party of each record, where files say so; None: records are dealt out.
         patients: `int64 (private,)`, equal within a party for records of one patient; None: one record each.
 
@@ -161,7 +161,7 @@ def pool_digest(images: NDArray[Any]) -> str:
 
 @lru_cache(maxsize=1)
 def repeated_inputs(dataset: Dataset) -> NDArray[np.bool_]:
-    """Which public inputs are the same as one before them: bool (public,), read-only.
+    """Mask of the public inputs that equal an earlier one: bool (public,), read-only.
 
     Only the first of them is asked about. The answers to two would be two sums of the same votes, and if a
     hospital was in one sum alone, their difference would be its own vote, masks or not.

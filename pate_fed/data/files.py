@@ -28,7 +28,7 @@ _BY_CHANCE = 1e-5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSpec:
-    """What a study's inputs are: rows of a table with a schema, or images of one shape."""
+    """Specification of a study's inputs: rows of a table with a schema, or images of one shape."""
 
     classes: tuple[str, ...]
     schema: Schema | None = None

@@ -103,11 +103,11 @@ def _text(axes: Any, x: float, y: float, text: str, *, size: float, colour: str 
 
 def _heading(axes: Any, dataset: Dataset, layout: _Layout) -> None:
     height, width, channels = dataset.public_images.shape[1:]
-    kind = "grey" if channels == 1 else "colour"
+    colours = "grey" if channels == 1 else "colour"
     facts = (
         f"{dataset.num_classes} classes  ·  {len(dataset.private_labels):,} private images  ·  "
         f"{len(dataset.public_labels):,} public, {dataset.num_queries:,} of them to ask about  ·  "
-        f"{height}×{width} {kind}"
+        f"{height}×{width} {colours}"
     )
     _text(axes, _MARGIN, 48, _TITLES.get(dataset.name, dataset.name), size=34, weight="bold")
     _text(axes, _MARGIN, 86, facts, size=16)

@@ -43,7 +43,7 @@ _LOCAL = ("localhost", "127.0.0.1")
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """The authority in one folder."""
+    """A study's certificate authority, in one folder."""
 
     folder: Path
 

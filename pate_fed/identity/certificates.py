@@ -119,7 +119,7 @@ def fingerprint(certificate: Certificate) -> str:
 
 
 def name_of(certificate: Certificate) -> str:
-    """The common name."""
+    """The subject's common name."""
     found = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(found[0].value) if found else ""
 

@@ -111,7 +111,7 @@ def sum_fingerprint(folder: Path) -> str:
 
 
 def write_new_private(path: Path, content: bytes) -> None:
-    """A new file for its owner's eyes alone.
+    """Write a new file with mode 0600.
 
     Raises:
         InputError: it is there already, or cannot be written.
@@ -128,7 +128,7 @@ def write_new_private(path: Path, content: bytes) -> None:
 
 
 def write_public(path: Path, content: bytes) -> None:
-    """A file that anyone may read, whole or not at all.
+    """Write a file that anyone may read, whole or not at all.
 
     Raises:
         InputError: it cannot be written.

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, GlyphSettings, load_dataset
-from pate_fed.data.glyph_raster import SYMBOLS, Masters, make_masters
+from pate_fed.data.glyph_raster import SYMBOLS, DistanceMaps, make_distance_maps
 
 SMALL = GlyphSettings(classes=3, private=400, public=100, seed=7)
 
@@ -60,6 +60,6 @@ def write_mnist() -> Callable[[Path, int, int], None]:
 
 
 @pytest.fixture(scope="session")
-def masters() -> Masters:
+def maps() -> DistanceMaps:
     """The distance maps of Glyph's first three symbols."""
-    return make_masters(SYMBOLS[:3])
+    return make_distance_maps(SYMBOLS[:3])

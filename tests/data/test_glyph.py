@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pate_fed.data import Dataset, GlyphSettings, load_dataset, pool_digest
 from pate_fed.data.glyph import BLOCK, SIDE, draw_block, make_labels
-from pate_fed.data.glyph_raster import Masters
+from pate_fed.data.glyph_raster import DistanceMaps
 
 
 def test_the_pixels_are_the_same_on_every_machine(small_glyph: Dataset) -> None:
@@ -41,12 +41,12 @@ def test_every_image_shows_something_and_no_two_are_equal(small_glyph: Dataset) 
     assert len(np.unique(flat, axis=0)) == 400
 
 
-def test_a_class_looks_more_like_itself_than_like_another(masters: Masters) -> None:
+def test_a_class_looks_more_like_itself_than_like_another(maps: DistanceMaps) -> None:
     clean = GlyphSettings(classes=3, distortion=0.0, noise=0.0)
     true = np.arange(BLOCK) % 3
-    images = draw_block(clean, masters, "private", 0, true).reshape(BLOCK, -1) / 255.0
+    images = draw_block(clean, maps, "private", 0, true).reshape(BLOCK, -1) / 255.0
     means = np.stack([images[true == c].mean(axis=0) for c in range(3)])
-    other = draw_block(clean, masters, "public", 0, true).reshape(BLOCK, 1, -1) / 255.0
+    other = draw_block(clean, maps, "public", 0, true).reshape(BLOCK, 1, -1) / 255.0
     nearest = ((other - means) ** 2).sum(axis=2).argmin(axis=1)
     assert (nearest == true).mean() > 0.85
 
@@ -90,31 +90,31 @@ def test_classes_are_in_random_order() -> None:
     assert abs(np.corrcoef(true, np.arange(10_000))[0, 1]) < 0.05
 
 
-def test_other_seeds_and_parts_draw_other_images(masters: Masters, small_settings: GlyphSettings) -> None:
+def test_other_seeds_and_parts_draw_other_images(maps: DistanceMaps, small_settings: GlyphSettings) -> None:
     true = np.zeros(20, dtype=np.int64)
-    first = draw_block(small_settings, masters, "private", 0, true)
+    first = draw_block(small_settings, maps, "private", 0, true)
     others = [
-        draw_block(replace(small_settings, seed=8), masters, "private", 0, true),
-        draw_block(small_settings, masters, "public", 0, true),
-        draw_block(small_settings, masters, "private", 1, true),
+        draw_block(replace(small_settings, seed=8), maps, "private", 0, true),
+        draw_block(small_settings, maps, "public", 0, true),
+        draw_block(small_settings, maps, "private", 1, true),
     ]
-    assert np.array_equal(first, draw_block(small_settings, masters, "private", 0, true))
+    assert np.array_equal(first, draw_block(small_settings, maps, "private", 0, true))
     assert all(not np.array_equal(first, other) for other in others)
 
 
 def test_a_block_that_is_not_full_is_the_start_of_a_full_one(
-    masters: Masters, small_settings: GlyphSettings
+    maps: DistanceMaps, small_settings: GlyphSettings
 ) -> None:
     true = np.arange(BLOCK) % 3
-    full = draw_block(small_settings, masters, "private", 2, true)
-    assert np.array_equal(draw_block(small_settings, masters, "private", 2, true[:9]), full[:9])
+    full = draw_block(small_settings, maps, "private", 2, true)
+    assert np.array_equal(draw_block(small_settings, maps, "private", 2, true[:9]), full[:9])
 
 
-def test_more_noise_and_distortion_change_more(masters: Masters) -> None:
+def test_more_noise_and_distortion_change_more(maps: DistanceMaps) -> None:
     true = np.zeros(BLOCK, dtype=np.int64)
 
     def spread(**chosen: float) -> float:
-        images = draw_block(GlyphSettings(classes=3, **chosen), masters, "private", 0, true)  # type: ignore[arg-type]
+        images = draw_block(GlyphSettings(classes=3, **chosen), maps, "private", 0, true)  # type: ignore[arg-type]
         return float(images.astype(np.float64).std(axis=0).mean())
 
     assert spread(distortion=0, noise=0) < spread(distortion=1, noise=0) < spread(distortion=1, noise=1)

@@ -24,7 +24,7 @@ _FILES = 256  # and one a hospital
 
 
 class CoordinatorSide:
-    """One coordinator, by the options that its command takes."""
+    """The checks of one coordinator, by the options that its command takes."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         self._given = given
@@ -42,7 +42,7 @@ class CoordinatorSide:
         return Requirements(what=what, memory=_MEMORY, files=_FILES + count, folders=lambda: (folder,))
 
     def findings(self) -> Iterator[Finding]:
-        """One check after another; later ones know what earlier ones have read."""
+        """Findings of one check after another; later checks know what earlier ones have read."""
         given = self._given
         if given.config is not None:
             yield from run_check("study", self._check_study)

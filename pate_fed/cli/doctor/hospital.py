@@ -35,7 +35,7 @@ _FILES = 256
 
 
 class HospitalSide:
-    """One hospital, by the options that its client takes."""
+    """The checks of one hospital, by the options that its client takes."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         self._given = given
@@ -60,7 +60,7 @@ class HospitalSide:
         return Path(self._given.state_dir or f"hospital-{self._name}")
 
     def findings(self) -> Iterator[Finding]:
-        """One check after another; later ones know what earlier ones have read."""
+        """Findings of one check after another; later checks know what earlier ones have read."""
         given = self._given
         if given.tls_dir is not None or given.hospital is not None:
             yield from run_check("identity", self._check_identity)

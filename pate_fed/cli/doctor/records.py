@@ -42,13 +42,13 @@ class WantedRecords:
 
     @classmethod
     def by_terms(cls, terms: Terms) -> WantedRecords:
-        """As signed terms say."""
+        """By signed terms."""
         study = study_of(terms)
         return cls(spec=kind_of(terms), teachers=study.parties.teachers_per_client, teacher=study.teacher)
 
     @classmethod
     def by_study(cls, config: Path) -> WantedRecords:
-        """As a study.toml says.
+        """By a study.toml.
 
         Raises:
             InputError: it cannot be read.
@@ -75,7 +75,7 @@ class WantedRecords:
 
 
 def check_labels(path: Path, terms: LabelTerms) -> CheckResult:
-    """The labels of a study of private labels.
+    """Check the labels of a study of private labels.
 
     Raises:
         InputError: they are not what is wanted.
