@@ -44,7 +44,7 @@ def add_reproduce_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(
         scale,
         "--paper",
-        "the paper's networks and epochs, on a GPU; of pate++-fashion-mnist, pate-2017-mnist and "
+        "the paper's networks and epochs, on a GPU; of pate++-fashion-mnist, pate-2017-mnist, "
         "label-dp-fashion-mnist",
     )
     add_option(again, "--seeds N", "students a figure; not scalable-glyph", default=5)
@@ -61,14 +61,14 @@ def add_reproduce_command(commands: argparse._SubParsersAction[Parser]) -> None:
         again,
         "--totals FILE",
         "ready totals (.npz or .npy) in place of teachers; of pate++-fashion-mnist, pate++-mnist-votes, "
-        "fashion-mnist-threshold, interactive-gnmax and pate-2017-questions",
+        "fashion-mnist-threshold, interactive-gnmax, pate-2017-questions",
     )
     add_option(again, "--device NAME", "cpu, cuda or auto", default="cpu")
     add_option(
         again,
         "--workers N",
-        "students trained side by side, of pate++-fashion-mnist, pate++-mnist-votes, fashion-mnist-frontier "
-        "and pate-2017-mnist (default one a core, at most 8; on a GPU 1)",
+        "students trained side by side, of pate++-fashion-mnist, pate++-mnist-votes, fashion-mnist-frontier, "
+        "pate-2017-mnist (default one a core, at most 8; on a GPU 1)",
     )
     again.set_defaults(run=_reproduce)
 
