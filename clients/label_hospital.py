@@ -16,7 +16,7 @@ from clients.base import BaseHospital
 from clients.journal import Journal
 from clients.label_site import LabelSite, read_own_labels
 from clients.masked import SUM_FOLDER, MaskedStep, enrol, refusal_for
-from pate_fed.disk import sync_path, write_private
+from pate_fed.disk import sync_folder, write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.label_dp import RandRes, label_counts
 from pate_fed.protocol.label_terms import LabelTerms, clusters_digest
@@ -49,7 +49,7 @@ class LabelHospital(BaseHospital):
         if not self._folder.exists():
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not site.simulated:
-                sync_path(site.state_dir)
+                sync_folder(site.state_dir)
         super().__init__(site.party, Journal(site.state_dir, answered=f"{FOLDER}/answered"))
 
     def answer(self, request: LabelRequest) -> LabelReply | RefusalReply:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 
-__all__ = ["check_file_path", "sync_path", "write_arrays", "write_private", "write_result"]
+__all__ = ["check_file_path", "sync_folder", "write_arrays", "write_private", "write_result"]
 
 
 def write_private(path: Path, content: bytes, *, durable: bool = True) -> None:
@@ -36,7 +36,7 @@ def write_private(path: Path, content: bytes, *, durable: bool = True) -> None:
             os.fsync(file.fileno())
     part.replace(path)
     if durable:
-        sync_path(path.parent)
+        sync_folder(path.parent)
 
 
 def write_arrays(path: Path, **arrays: NDArray[Any]) -> None:
@@ -68,7 +68,7 @@ def write_result(path: Path, content: bytes) -> None:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-        sync_path(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from error
 
@@ -83,9 +83,9 @@ def check_file_path(path: Path, *, option: str) -> None:
         raise InputError(f"{option} {path}: no file can be written there; give a path such as sheet.png")
 
 
-def sync_path(path: Path) -> None:
-    """Have a file or folder on the disk: a new file without its name there is lost in a power cut."""
-    if sys.platform == "win32" and path.is_dir():  # opens no folder
+def sync_folder(path: Path) -> None:
+    """Have the system keep the names in a folder: a new file without its name is lost in a power cut."""
+    if sys.platform == "win32":  # opens no folder
         return
     handle = os.open(path, os.O_RDONLY)
     try:

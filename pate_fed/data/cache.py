@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pate_fed.disk import sync_path
+from pate_fed.disk import sync_folder
 from pate_fed.errors import InputError
 
 __all__ = ["MANIFEST", "build_once", "cache_root"]
@@ -107,9 +107,10 @@ def _build(final: Path, build: Callable[[Path], dict[str, object]]) -> None:
         manifest["files"] = {path.name: path.stat().st_size for path in files}
         (work / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         for path in (*files, work / MANIFEST):
-            sync_path(path)
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
             path.chmod(0o444)
-        sync_path(work)
+        sync_folder(work)
         _publish(work, final)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
@@ -124,4 +125,4 @@ def _publish(work: Path, final: Path) -> None:
             raise
         shutil.rmtree(work)  # without a lock another process came first; its copy is as good
     else:
-        sync_path(final.parent)
+        sync_folder(final.parent)

@@ -9,7 +9,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from pate_fed.disk import sync_path
+from pate_fed.disk import sync_folder
 from pate_fed.errors import InputError, IntegrityError
 
 __all__ = ["SCHEMA", "WriterLock", "connect", "create_file", "disconnect", "insert_row", "read_only"]
@@ -72,7 +72,7 @@ def _create_locked(path: Path, draft: Path, row: dict[str, object]) -> None:
             os.link(draft, path)
         finally:
             draft.unlink()
-        sync_path(path.parent)
+        sync_folder(path.parent)
     except FileExistsError as error:
         raise InputError(f"{path}: already holds a ledger; a study never starts over on one") from error
     except (OSError, sqlite3.Error) as error:
