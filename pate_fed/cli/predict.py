@@ -114,24 +114,22 @@ def _with_pictures(files: Sequence[Path]) -> Iterator[Path]:
 
 def _load(path: Path, device: str) -> _Predictor:
     try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    try:
         if path.suffix == ".npz":
             return _load_forest(path)
-        return _load_torchscript(path) if path.suffix == ".ts" else _load_checkpoint(path, device)
+        return _load_torchscript(path, content) if path.suffix == ".ts" else _load_checkpoint(path, device)
     except IntegrityError as error:
-        if _is_damaged(path):
+        from pate_fed.learning.files import is_whole  # late: a table's student needs no torch
+
+        if content.startswith(b"PK") and not is_whole(content):  # an archive, as every student, but damaged
             raise
         raise InputError(
             f"{path}: not a student of this version of pate_fed; a run's student.pt, its exported student.ts "
             "or a table's student.npz is meant"
         ) from error
-
-
-def _is_damaged(path: Path) -> bool:
-    """Whether it is an archive, as every student's file, that fails its checksums."""
-    from pate_fed.learning.files import is_whole
-
-    content = path.read_bytes()
-    return content.startswith(b"PK") and not is_whole(content)
 
 
 def _load_forest(path: Path) -> _Predictor:
@@ -172,16 +170,13 @@ def _load_checkpoint(path: Path, device: str) -> _Predictor:
     return _Predictor(lambda file: read_image_file(file, channels), predict_proba, student.class_names)
 
 
-def _load_torchscript(path: Path) -> _Predictor:
+def _load_torchscript(path: Path, content: bytes) -> _Predictor:
     import numpy as np
     import torch
 
     from pate_fed.data.pictures import read_image_file
     from pate_fed.learning.files import is_whole
 
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
-    content = path.read_bytes()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch calls TorchScript old; see learning/students/export.py
         try:

@@ -88,6 +88,7 @@ def _weights_of(path: Path) -> int:
         (["student.pt", "none.png"], 2, "no such file"),
         (["none.pt", "three.npy"], 2, "none.pt"),
         (["none.ts", "three.npy"], 2, "none.ts"),
+        (["folder.npz", "three.npy"], 2, "folder.npz: cannot be read"),
         (["three.npy", "three.npy"], 2, "three.npy: not a student"),
         (["student.pt", "student.pt"], 2, "not a picture"),
         (["student.pt", "wide.npy"], 2, "wide.npy"),
@@ -119,7 +120,8 @@ def test_mistakes_are_named(
     (folder / "broken.npz").write_bytes(b"PK")
     (folder / "broken.ts").write_bytes(b"PK")
     np.save(folder / "none.npy", np.zeros((0, 12, 12), dtype=np.uint8))
-    (folder / "empty").mkdir(exist_ok=True)
+    for name in ("empty", "folder.npz"):
+        (folder / name).mkdir(exist_ok=True)
     page = Image.fromarray(np.zeros((12, 12), dtype=np.uint8))
     page.save(folder / "stack.tif", save_all=True, append_images=[page])
     np.savez(folder / "labels.npz", index=np.arange(3), answered=np.ones(3, dtype=bool), label=np.arange(3))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pate_fed.cli.help import add_command, add_format_option, add_option
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.parser import Parser, print_lines
 from pate_fed.errors import InputError, PateFedError
 
 if TYPE_CHECKING:
@@ -132,12 +130,7 @@ def _show(severity: str, check: str, text: str) -> None:
     Some text comes from others, as a certificate's names do: nothing in it moves the cursor.
     """
     line = f"{severity:<8} {check:<13} {''.join(each if each.isprintable() else '?' for each in text)}"
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-    if width > 2 * _INDENT and len(line) > width:
-        line = textwrap.fill(
-            line, width, subsequent_indent=" " * _INDENT, break_long_words=False, break_on_hyphens=False
-        )
-    print(line, flush=True)
+    print_lines([line], indent=_INDENT)
 
 
 def _outcome(problems: int, warnings: int) -> str:
