@@ -51,8 +51,10 @@ def write_arrays(path: Path, **arrays: NDArray[Any]) -> None:
     write_private(path, content.getvalue())
 
 
-def write_result(path: Path, content: bytes) -> None:
-    """Write what a user asked for (mode 0600), whole or not at all, also where two processes do so at once.
+def write_result(path: Path, content: bytes, *, public: bool = False) -> None:
+    """Write what a user asked for, whole or not at all, also where two processes do so at once.
+
+    Its mode is 0600, or 0644 where it is `public`.
 
     Raises:
         InputError: the folder or the file cannot be written.
@@ -63,6 +65,8 @@ def write_result(path: Path, content: bytes) -> None:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
+                if public:
+                    os.fchmod(handle, 0o644)
                 os.fsync(file.fileno())
             os.replace(name, path)
         except BaseException:

@@ -10,6 +10,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.certificates import (
     expiry_warnings,
@@ -21,7 +22,7 @@ from pate_fed.identity.certificates import (
     require_valid,
     sum_identity_of,
 )
-from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, load_key, load_sum_key, write_public
+from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, load_key, load_sum_key
 from pate_fed.identity.terms import read_terms, signed_bytes
 
 __all__ = ["Admission", "HospitalIdentity"]
@@ -50,7 +51,7 @@ class Admission:
         Raises:
             InputError: it cannot be written.
         """
-        write_public(path, json.dumps(asdict(self), indent=1).encode())
+        write_result(path, json.dumps(asdict(self), indent=1).encode(), public=True)
 
     @classmethod
     def read(cls, path: Path) -> Admission:
@@ -121,7 +122,7 @@ class HospitalIdentity:
         identity = cls(folder, given)
         identity.check(given.hospital)
         given.write(folder / ADMISSION_FILE)
-        write_public(folder / CA_FILE, given.authority.encode())
+        write_result(folder / CA_FILE, given.authority.encode(), public=True)
         return identity
 
     @classmethod

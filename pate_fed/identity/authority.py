@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
+from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.admission import Admission
 from pate_fed.identity.certificates import (
@@ -33,7 +34,7 @@ from pate_fed.identity.certificates import (
     self_signed,
     to_pem,
 )
-from pate_fed.identity.keys import check_name, check_private, read_request, write_new_private, write_public
+from pate_fed.identity.keys import check_name, check_private, read_request, write_new_private
 from pate_fed.identity.terms import read_terms, signed_bytes
 
 __all__ = ["Authority"]
@@ -64,11 +65,11 @@ class Authority:
         write_new_private(folder / "ca.key", _pem(ca_key))
         write_new_private(folder / "server.key", _pem(server_key))
         write_new_private(folder / "ledger.key", _pem(Ed25519PrivateKey.generate()))
-        write_public(folder / "ca.crt", to_pem(ca))
-        write_public(folder / "server.crt", to_pem(server))
+        write_result(folder / "ca.crt", to_pem(ca), public=True)
+        write_result(folder / "server.crt", to_pem(server), public=True)
         signature = ca_key.sign(signed_bytes(terms), ec.ECDSA(hashes.SHA384()))
         study = {"address": address, "terms": terms, "signature": signature.hex()}
-        write_public(folder / "study.json", json.dumps(study, indent=1).encode())
+        write_result(folder / "study.json", json.dumps(study, indent=1).encode(), public=True)
         for name in ("hospitals", "revoked"):
             (folder / name).mkdir(exist_ok=True)
         return cls(folder)
@@ -124,7 +125,7 @@ class Authority:
         if self._was_revoked(name, certificate):
             raise InputError(f"{name}: what was revoked is of a later time; is this machine's clock right?")
         held.parent.mkdir(exist_ok=True)
-        write_public(held, to_pem(certificate))
+        write_result(held, to_pem(certificate), public=True)
         study = self.study
         return Admission(
             hospital=name,

@@ -13,6 +13,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.secure_sum import Identity, fingerprint
 
@@ -28,7 +29,6 @@ __all__ = [
     "read_request",
     "sum_fingerprint",
     "write_new_private",
-    "write_public",
 ]
 
 KEY_FILE = "hospital.key"
@@ -127,20 +127,6 @@ def write_new_private(path: Path, content: bytes) -> None:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from error
 
 
-def write_public(path: Path, content: bytes) -> None:
-    """Write a file that anyone may read, whole or not at all.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
-
-
 def make_request(folder: Path, name: str) -> Path:
     """Make a hospital's keys in `folder`, and the request NAME.req that goes to the coordinator.
 
@@ -165,7 +151,7 @@ def make_request(folder: Path, name: str) -> Path:
         "sum_identity": sums.public.hex(),
         "signature": signature.hex(),
     }
-    write_public(path, json.dumps(request, indent=1).encode())
+    write_result(path, json.dumps(request, indent=1).encode(), public=True)
     return path
 
 
