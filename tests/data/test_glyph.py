@@ -120,7 +120,8 @@ def test_more_noise_and_distortion_change_more(maps: DistanceMaps) -> None:
     assert spread(distortion=0, noise=0) < spread(distortion=1, noise=0) < spread(distortion=1, noise=1)
 
 
-def test_progress_is_told(tmp_path: Path) -> None:
+def test_progress_is_told(tmp_path: Path, maps: DistanceMaps, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pate_fed.data.glyph.make_distance_maps", lambda symbols: maps)
     heard: list[tuple[int, int]] = []
     chosen = GlyphSettings(classes=2, private=300, public=10)
     load_dataset("glyph", glyph=chosen, cache_dir=tmp_path, on_progress=lambda *now: heard.append(now))

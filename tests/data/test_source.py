@@ -6,14 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from pate_fed.data import Dataset, GlyphSettings
+from pate_fed.data import Dataset, GlyphSettings, glyph
 from pate_fed.data.glyph import glyph_source
+from pate_fed.data.glyph_raster import DistanceMaps
 
 
 def test_a_source_names_its_data_and_writes_the_four_arrays(
-    small_settings: GlyphSettings, small_glyph: Dataset, tmp_path: Path
+    small_settings: GlyphSettings,
+    small_glyph: Dataset,
+    maps: DistanceMaps,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(glyph, "make_distance_maps", lambda symbols: maps)
     source = glyph_source(small_settings)
     assert (source.name, source.class_names, source.max_queries) == ("glyph", ("A", "B", "C"), 9_000)
     source.save(tmp_path)
