@@ -105,7 +105,7 @@ class LabelsInOnePlace:
     truth: Ints = field(repr=False)
     num_classes: int
     noise: NoiseSource
-    record: Record = field(default_factory=Unrecorded)
+    record: Record
     study_digest: str = "0" * 64
     sigma: float | None = None
 

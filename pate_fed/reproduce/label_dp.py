@@ -177,7 +177,7 @@ class _Bench:
         """One row."""
         from pate_fed.label_dp.learners import LABELS_ALONE, train
         from pate_fed.label_dp.methods import run_method
-        from pate_fed.label_dp.source import LabelsInOnePlace
+        from pate_fed.label_dp.source import LabelsInOnePlace, Unrecorded
         from pate_fed.privacy import SeededNoise
 
         _, method, epsilon, seed = task
@@ -196,7 +196,10 @@ class _Bench:
                 method,
                 self.public,
                 LabelsInOnePlace(
-                    truth=self.truth, num_classes=self.data.num_classes, noise=SeededNoise(seed)
+                    truth=self.truth,
+                    num_classes=self.data.num_classes,
+                    noise=SeededNoise(seed),
+                    record=Unrecorded(),
                 ),
                 epsilon=epsilon,
                 settings=self.settings,
