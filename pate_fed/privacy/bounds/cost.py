@@ -88,21 +88,22 @@ def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> flo
     Raises:
         InputError: δ outside (0, 1), but for 0 where all parts are known as (ε, δ)-DP.
     """
-    if cost.epsilon:
-        if delta != 0:
-            check_delta(delta)
-        rest, left = replace(cost, epsilon=Fraction(0), delta=Fraction(0)), Fraction(delta) - cost.delta
-        share = math.nextafter(float(left), 0)  # rounded down: what is left for the other parts
-        if left < 0 or (rest != Cost() and share <= 0):
+    rest = replace(cost, epsilon=Fraction(0), delta=Fraction(0))
+    if delta != 0 or rest != Cost() or not cost.epsilon:
+        delta = check_delta(delta)
+    left = Fraction(delta) - cost.delta
+    if left < 0:
+        return math.inf
+    if rest == Cost():
+        return _round_up(cost.epsilon)
+    if cost.delta:
+        delta = math.nextafter(float(left), 0)  # rounded down
+        if delta <= 0:
             return math.inf
-        beside = 0.0 if rest == Cost() else epsilon_of(rest, share)
-        return _round_up(cost.epsilon + Fraction(beside))
-    delta = check_delta(delta)
-    if cost == Cost():
-        return 0.0
     limit = math.inf if cost.most_order is None else cost.most_order
-    candidates = {_best_order(cost, delta), *(order for order in orders if order <= limit)}
-    return max(0.0, min(_epsilon_at(cost, delta, order) for order in candidates))
+    candidates = {_best_order(rest, delta), *(order for order in orders if order <= limit)}
+    found = max(0.0, min(_epsilon_at(rest, delta, order) for order in candidates))
+    return _round_up(cost.epsilon + Fraction(found)) if cost.epsilon and found < math.inf else found
 
 
 def overhead_up(order: float, delta: float) -> Fraction:

@@ -12,9 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
-from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
-from pate_fed.privacy.bounds.orders import Floats, check_histograms, check_orders, check_sigma
+from pate_fed.privacy.bounds.orders import (
+    Floats,
+    check_histograms,
+    check_log_q,
+    check_orders,
+    check_sigma,
+    check_weights,
+)
 from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = [
@@ -131,10 +137,7 @@ def gnmax_rdp_from_log_q(
     Raises:
         InputError: ln q above 0 or NaN, σ or an order out of range.
     """
-    grid, sigma = check_orders(orders), check_sigma("sigma", sigma)
-    given = np.asarray(log_q, dtype=np.float64)
-    if given.ndim > 1 or not (given <= 0).all():
-        raise InputError("ln q must be one number or a list, none of them above 0 or not a number")
+    grid, sigma, given = check_orders(orders), check_sigma("sigma", sigma), check_log_q(log_q)
     flat, sigma = given.reshape(-1), effective_sigma(sigma, protection)
     out = np.empty((flat.size, grid.size))
     most = grid / sigma**2
@@ -181,10 +184,5 @@ def gnmax_rdp_total(
         InputError: totals that are no counts, weights of another length, below 0 or not a number.
     """
     curves = gnmax_rdp(totals, sigma, orders, discrete=discrete, protection=protection)
-    if weights is None:
-        plain: Floats = curves.sum(axis=0)
-        return plain
-    share = np.asarray(weights, dtype=np.float64)
-    if share.shape != (len(curves),) or not (share >= 0).all():
-        raise InputError(f"weights have the shape {share.shape}: one of at least 0 for each query is meant")
-    return share @ curves
+    total: Floats = curves.sum(axis=0) if weights is None else check_weights(weights, len(curves)) @ curves
+    return total

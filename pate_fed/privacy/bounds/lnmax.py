@@ -15,7 +15,14 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import ConvertedEpsilon, round_up
 from pate_fed.privacy.bounds.discrete import log_tail_laplace_difference
 from pate_fed.privacy.bounds.gnmax import log1mexp, log_sum
-from pate_fed.privacy.bounds.orders import Floats, check_curve, check_histograms, check_orders, check_sigma
+from pate_fed.privacy.bounds.orders import (
+    Floats,
+    check_curve,
+    check_histograms,
+    check_log_q,
+    check_orders,
+    check_sigma,
+)
 from pate_fed.privacy.checks import check_delta
 
 __all__ = [
@@ -76,9 +83,7 @@ def lnmax_rdp_from_log_q(log_q: ArrayLike, pure_epsilon: float, orders: ArrayLik
     Raises:
         InputError: ln q above 0 or NaN, ε or an order out of range.
     """
-    grid, given = check_orders(orders), np.asarray(log_q, dtype=np.float64)
-    if given.ndim > 1 or not (given <= 0).all():
-        raise InputError("ln q must be one number or a list, none of them above 0 or not a number")
+    grid, given = check_orders(orders), check_log_q(log_q)
     most = lnmax_data_independent(pure_epsilon, grid)
     flat = given.reshape(-1)
     valid = flat < -np.logaddexp(pure_epsilon, 0.0)

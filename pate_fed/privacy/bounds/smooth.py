@@ -16,7 +16,7 @@ from scipy.special import log_ndtr, ndtri_exp
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.gnmax import theorem6
-from pate_fed.privacy.bounds.orders import Floats, check_histograms, check_orders, check_sigma
+from pate_fed.privacy.bounds.orders import Floats, check_histograms, check_orders, check_sigma, check_weights
 from pate_fed.privacy.bounds.vote_moves import VoteMoves
 from pate_fed.privacy.checks import check_count
 
@@ -158,9 +158,7 @@ def gnmax_local_sensitivity(
     check_count("num_teachers", num_teachers, least=1)
     if len(votes) and votes.sum(axis=1).max() > num_teachers:
         raise InputError(f"a query has more votes than the {num_teachers} teachers")
-    share = np.ones(len(votes)) if weights is None else np.asarray(weights, dtype=np.float64)
-    if share.shape != (len(votes),) or not (share >= 0).all():
-        raise InputError(f"weights have the shape {share.shape}: one of at least 0 for each query is meant")
+    share = check_weights(weights, len(votes))
     pieces = gnmax_sensitivity(float(sigma), votes.shape[1], float(order))
     moves = VoteMoves(votes, sigma=pieces.sigma, margin=1 if integer_noise else 0)
     return summed_curve(moves, pieces, share, num_teachers)

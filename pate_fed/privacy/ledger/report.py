@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guarantee_text, guaranteed_coordinator_epsilon, guaranteed_epsilon
-from pate_fed.privacy.ledger.verify import SLACK, Chain, coordinator_epsilon, read_ledger
+from pate_fed.privacy.ledger.verify import SLACK, read_ledger
 from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism
 
 __all__ = ["LedgerReport", "describe", "epsilon_text", "verify", "verify_run"]
@@ -51,12 +52,12 @@ class LedgerReport:
     @property
     def asked(self) -> int:
         """Queries put to the teachers."""
-        return sum(entry.event.asked for entry in self.chain.entries)
+        return self.chain.asked
 
     @property
     def answered(self) -> int:
         """Queries that the teachers answered."""
-        return sum(entry.event.answered for entry in self.chain.entries)
+        return self.chain.answered
 
     @property
     def epsilon(self) -> float:
@@ -67,7 +68,7 @@ class LedgerReport:
     def coordinator_epsilon(self) -> float | None:
         """ε against the coordinator, None where no bound holds."""
         events = [entry.event for entry in self.chain.entries]
-        return coordinator_epsilon(self.chain.terms, events, self.chain.terms.delta)
+        return coordinator_epsilon(self.chain.terms, events)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

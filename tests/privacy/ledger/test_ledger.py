@@ -33,6 +33,7 @@ from pate_fed.privacy import (
     total_cost,
     verify,
 )
+from pate_fed.privacy.ledger.chain import coordinator_epsilon
 from pate_fed.privacy.ledger.report import describe, epsilon_text
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.privacy.mechanisms.events import SECURE_SUM, hospital_noise
@@ -103,9 +104,11 @@ def test_epsilon_is_that_of_the_events_and_never_decreases(path: Path) -> None:
 def test_another_delta_is_computed_from_the_same_rows(path: Path) -> None:
     with Ledger.create(path, TERMS) as ledger:
         charge(ledger, 0)
-        assert ledger.epsilon(1e-9) > ledger.epsilon() > ledger.epsilon(1e-2)
+        cost = total_cost(ledger.events())
+        assert ledger.epsilon() == epsilon_of(cost, ledger.terms.delta)
+        assert epsilon_of(cost, 1e-9) > ledger.epsilon() > epsilon_of(cost, 1e-2)
         with pytest.raises(InputError, match="delta"):
-            ledger.epsilon(0.0)
+            epsilon_of(cost, 0.0)
 
 
 def test_file_is_private_and_alone_after_closing(path: Path) -> None:
@@ -381,13 +384,13 @@ def test_every_mechanism_and_protection_comes_back_from_the_file(path: Path) -> 
             if isinstance(mechanism, InteractiveGNMax):
                 options["predictions"] = predictions
             charge(ledger, batch, release(batch, mechanism=mechanism, **options))
-        events, seen_epsilon = ledger.events(), ledger.coordinator_epsilon()
+        events, seen_epsilon = ledger.events(), coordinator_epsilon(ledger.terms, ledger.events())
         few = release(9, protection=protection, coordinator=replace(seen, survivors=7))
         with pytest.raises(IntegrityError, match="coordinator"):
             charge(ledger, 9, few)
     with Ledger.open(path, terms=terms) as ledger:
         assert ledger.events() == events
-        assert ledger.coordinator_epsilon() == seen_epsilon
+        assert coordinator_epsilon(ledger.terms, ledger.events()) == seen_epsilon
         assert seen_epsilon is not None and seen_epsilon > 0
 
 
@@ -446,7 +449,7 @@ def test_a_coordinator_killed_before_the_first_row_has_seen_what_was_promised(pa
         assert ledger.guaranteed() == ledger.epsilon() == 0.0
         promised = ledger.guaranteed_coordinator()
         charge(ledger, 0, release(0, mechanism=mechanism, coordinator=seen))
-        spent = ledger.coordinator_epsilon()
+        spent = coordinator_epsilon(ledger.terms, ledger.events())
         assert promised is not None
         assert spent is not None
         assert ledger.guaranteed_coordinator() == promised > spent
@@ -459,7 +462,7 @@ def test_in_words_with_hospital_noise(path: Path) -> None:
     seen = hospital_noise(sigma_party=4.0, survivors=8, colluders=2)
     with Ledger.create(path, replace(TERMS, mechanisms=(mechanism,), coordinator=seen)) as ledger:
         charge(ledger, 0, release(0, mechanism=mechanism, coordinator=seen))
-        assert ledger.coordinator_epsilon() == ledger.epsilon() > 0
+        assert coordinator_epsilon(ledger.terms, ledger.events()) == ledger.epsilon() > 0
     text = "\n".join(describe(path))
     shown = epsilon_text(verify(path).epsilon)
     assert f"Against the coordinator: ({shown}, 1e-05)-differential privacy" in text

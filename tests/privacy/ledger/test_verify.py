@@ -30,6 +30,7 @@ from pate_fed.privacy import (
     total_cost,
     verify,
 )
+from pate_fed.privacy.ledger.chain import Chain
 from pate_fed.privacy.ledger.file import read_only
 from pate_fed.privacy.ledger.report import describe, epsilon_text
 from pate_fed.privacy.ledger.rows import COLUMNS, charge_row, row_hash
@@ -235,9 +236,9 @@ def test_dropped_triggers_are_noticed(plain: Path) -> None:
         ("UPDATE entries SET answered = 0 WHERE seq = 2", "row 2 charges 0 answers"),
         (
             "UPDATE entries SET parameters = replace(parameters, '20.0', '200.0') WHERE seq = 2",
-            "row 2 holds no",
+            "row 2: the ledger's terms allow no",
         ),
-        ("UPDATE entries SET noise = 'better' WHERE seq = 4", "row 4 holds no charge"),
+        ("UPDATE entries SET noise = 'better' WHERE seq = 4", "row 4: the noise of a release"),
         ("UPDATE entries SET mechanism = 'magic' WHERE seq = 4", "row 4 holds no charge"),
         ("UPDATE entries SET kind = 'other' WHERE seq = 1", "row 1 holds no charge"),
         ("UPDATE entries SET body = '[]' WHERE seq = 0", "row 0 does not hold a study's terms"),
@@ -277,9 +278,13 @@ def test_replay_refuses_a_batch_charged_twice(plain: Path) -> None:
     rows, outputs, _ = _load(connection)
     connection.close()
     rows[4]["batch_digest"] = rows[2]["batch_digest"]
-    chain = verify(plain).chain
-    with pytest.raises(IntegrityError, match="row 4 charges a batch a second time"):
-        _replay(chain, rows[1:], outputs)
+    whole = verify(plain).chain
+    chain = Chain(
+        terms=whole.terms, public_key=None, created=whole.created, version=whole.version, head=rows[0]["hash"]
+    )
+    with pytest.raises(IntegrityError, match="row 4: the batch"):
+        for row in rows[1:]:
+            _replay(chain, row, outputs[row["seq"]])
 
 
 def _row(path: Path, seq: int) -> dict[str, object]:
