@@ -61,7 +61,7 @@ def _simulate(study: Study, arguments: argparse.Namespace, started: float, stop:
     from pate_fed.flower import prepare_environment
 
     prepare_environment()
-    run_dir = fresh_run_dir(arguments.run_dir, study)
+    run_dir = fresh_run_dir(arguments.run_dir, study.name)
     if study.seed is not None:
         print("warning: with --seed the noise can be repeated, so it protects nobody", file=sys.stderr)
     # The coordinator is named, as Flower names apps: pate_fed imports neither party.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pate_fed.label_dp.exact import check_pure_epsilon
 from pate_fed.label_dp.release import PrivateLabels, check_labels
 from pate_fed.privacy.checks import check_count, check_scale
+from pate_fed.privacy.label_dp import LaplaceResponse
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 
 __all__ = ["Alibi"]
@@ -35,6 +37,7 @@ class Alibi:
         InputError: fewer than two classes, or ε out of range.
     """
 
+    delta: ClassVar[float] = 0.0
     num_classes: int
     epsilon: float
 
@@ -50,6 +53,16 @@ class Alibi:
         while Fraction(2 * GRID) > Fraction(found) * Fraction(self.epsilon):
             found = math.nextafter(found, math.inf)
         return found
+
+    @property
+    def how(self) -> str:
+        """The mechanism as text."""
+        return f"Laplace noise of scale {self.scale / GRID:.4g} on one-hot labels"
+
+    @property
+    def on_ledger(self) -> LaplaceResponse:
+        """The release as a row of the ledger states it."""
+        return LaplaceResponse(num_classes=self.num_classes, epsilon=self.epsilon)
 
     def noisy_rows(self, labels: ArrayLike, noise: NoiseSource) -> Ints:
         """The released rows in steps of the grid, int64 (n, K).
@@ -76,16 +89,7 @@ class Alibi:
     def private_labels(self, rows: Ints, noise: NoiseSource, prior: Floats | None = None) -> PrivateLabels:
         """The likeliest class of each released row and its posterior; a `prior` must be public."""
         posterior = self.posterior(rows, prior)
-        return PrivateLabels(
-            label=posterior.argmax(axis=1).astype(np.int64),
-            num_classes=self.num_classes,
-            epsilon=self.epsilon,
-            delta=0.0,
-            how=f"Laplace noise of scale {self.scale / GRID:.4g} on one-hot labels",
-            noise=noise.kind,
-            private=noise.private,
-            posterior=posterior,
-        )
+        return PrivateLabels.by(self, posterior.argmax(axis=1).astype(np.int64), noise, posterior)
 
     def release(self, labels: ArrayLike, noise: NoiseSource) -> PrivateLabels:
         """The likeliest class of each record, and the posterior under a uniform prior.

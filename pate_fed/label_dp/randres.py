@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,7 @@ from pate_fed.errors import InputError
 from pate_fed.label_dp.exact import WORDS, check_pure_epsilon, keep_words, uniform_below
 from pate_fed.label_dp.release import PrivateLabels, check_labels
 from pate_fed.privacy.checks import check_count
+from pate_fed.privacy.label_dp import PriorResponse, RandomisedResponse
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 
 __all__ = ["PriorRes", "RandRes"]
@@ -35,6 +37,7 @@ class RandRes:
         InputError: fewer than two classes, or ε below 1e-9.
     """
 
+    delta: ClassVar[float] = 0.0
     num_classes: int
     epsilon: float
 
@@ -46,6 +49,16 @@ class RandRes:
     def words(self) -> int:
         """How many of 2^62 draws keep the label."""
         return keep_words(self.epsilon, self.num_classes)
+
+    @property
+    def how(self) -> str:
+        """The mechanism as text."""
+        return f"randomised response, p={self.probability:.4f}"
+
+    @property
+    def on_ledger(self) -> RandomisedResponse:
+        """The release as a row of the ledger states it."""
+        return RandomisedResponse(num_classes=self.num_classes, epsilon=self.epsilon)
 
     @property
     def probability(self) -> float:
@@ -73,15 +86,7 @@ class RandRes:
         true = check_labels(labels, self.num_classes)
         kept = uniform_below(WORDS, len(true), noise) < self.words
         away = 1 + uniform_below(self.num_classes - 1, len(true), noise)
-        return PrivateLabels(
-            label=np.where(kept, true, (true + away) % self.num_classes),
-            num_classes=self.num_classes,
-            epsilon=self.epsilon,
-            delta=0.0,
-            how=f"randomised response, p={self.probability:.4f}",
-            noise=noise.kind,
-            private=noise.private,
-        )
+        return PrivateLabels.by(self, np.where(kept, true, (true + away) % self.num_classes), noise)
 
     def posterior(self, labels: Ints, prior: Floats | None = None) -> Floats:
         """Probabilities of the true class given the released one, float64 (n, K); `prior` uniform if None."""
@@ -103,12 +108,19 @@ class PriorRes:
         InputError: fewer than two classes, or ε below 1e-9.
     """
 
+    delta: ClassVar[float] = 0.0
+    how: ClassVar[str] = "randomised response with a prior"
     num_classes: int
     epsilon: float
 
     def __post_init__(self) -> None:
         check_count("num_classes", self.num_classes, least=2)
         check_pure_epsilon(self.epsilon)
+
+    @property
+    def on_ledger(self) -> PriorResponse:
+        """The release as a row of the ledger states it."""
+        return PriorResponse(num_classes=self.num_classes, epsilon=self.epsilon)
 
     def choices(self, prior: Floats) -> Ints:
         """Each record's k, int64 (n,): the one with the largest e^ε/(e^ε + k - 1) times the prior's top k."""
@@ -137,15 +149,7 @@ class PriorRes:
         for k in np.unique(chosen).tolist():
             rows = np.flatnonzero(chosen == k)
             found[rows] = order[rows, self._answer(rank[rows], k, noise)]
-        return PrivateLabels(
-            label=found,
-            num_classes=self.num_classes,
-            epsilon=self.epsilon,
-            delta=0.0,
-            how="randomised response with a prior",
-            noise=noise.kind,
-            private=noise.private,
-        )
+        return PrivateLabels.by(self, found, noise)
 
     def _answer(self, rank: Ints, k: int, noise: NoiseSource) -> Ints:
         """Ranks below `k` in place of the true ones."""

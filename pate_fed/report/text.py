@@ -23,6 +23,7 @@ __all__ = [
     "unpublishable",
 ]
 
+LABEL, IN_ONE_PLACE = "label", "labels"  # the unit of private labels, and where one place has them all
 EPSILON_ALARM = 10.0
 """Above it a report says that ε promises almost nothing."""
 
@@ -104,7 +105,7 @@ def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
         found.append(Banner("danger", title, _why_large(result)))
     if result.left_out:
         found.append(_left_out_banner(result, publishable=publishable))
-    if not publishable:
+    if not publishable and study.unit != LABEL:
         found.append(Banner("note", "For the analyst", _ANALYST))
     return found
 
@@ -123,6 +124,8 @@ _ANALYST = (
 def _why_large(result: RunResult) -> str:
     study, epsilon = result.study, result.outcome.privacy.student or 0.0
     why = f"It allows the chance of an outcome to change by a factor of {_factor(epsilon)}. "
+    if study.unit == LABEL:
+        return why + "A smaller --epsilon brings it down; pate-fed label-dp --advise says which method suits."
     noise = f"noise of σ₂ = {study.sigma2:,.4g} votes" if study.sigma2 is not None else "noise in proportion"
     if study.num_teachers < 100:
         why += (
@@ -201,12 +204,16 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
         ),
         KeyFigure("student's accuracy", "-" if student is None else f"{student:.1%}", (_tested_on(study),)),
         KeyFigure("labels released", f"{answered:,}", (share,)),
-        KeyFigure(
-            "hospitals",
-            f"{study.num_clients:,}",
-            (_plural(study.num_teachers, "teacher"), f"quorum {study.least_clients:,}"),
-        ),
+        KeyFigure("hospitals", f"{study.num_clients:,}", _hospitals(study)),
     ]
+
+
+def _hospitals(study: StudyFacts) -> tuple[str, ...]:
+    teachers = _plural(study.num_teachers, "teacher")
+    if study.coordinator == IN_ONE_PLACE:
+        return ("labels in one place", *([teachers] if study.num_teachers else []))
+    quorum = f"quorum {study.least_clients:,}"
+    return (quorum,) if study.unit == LABEL else (teachers, quorum)
 
 
 def _tested_on(study: StudyFacts) -> str:
@@ -219,7 +226,35 @@ def _tested_on(study: StudyFacts) -> str:
 
 def guarantees(result: RunResult) -> list[Guarantee]:
     """One row for each who could try to learn about a patient."""
+    if result.study.unit == LABEL:
+        return _of_labels(result)
     return [_public(result), _coordinator(result), _other_hospitals(result)]
+
+
+def _of_labels(result: RunResult) -> list[Guarantee]:
+    """Features are public, and one private label of a record is protected."""
+    study, epsilon = result.study, result.outcome.privacy.student
+    bound, kind = _public_bound(study, result.outcome)
+    by = f"{study.noise}; fixed before the first label was asked about, by {study.aggregator}"
+    public = Guarantee(
+        "Anyone who gets the student or the released labels",
+        "Features and released labels",
+        "The records' own labels",
+        bound,
+        by,
+        kind,
+    )
+    sees = study.coordinator_sees[:1].upper() + study.coordinator_sees[1:]
+    if study.coordinator == IN_ONE_PLACE:
+        trust = "trust alone: whoever runs this study has the labels"
+        return [public, Guarantee("Whoever ran it", sees, "Nothing", "Unbounded: no promise", trust, "none")]
+    at_home = "noise that every hospital adds at home" + (", and masks" if study.colluders else "")
+    own = "Every hospital's own labels" if epsilon is not None else "-"
+    return [
+        public,
+        Guarantee("The coordinator", sees, own, bound, at_home, kind),
+        Guarantee("The other hospitals", "The same as the public", own, bound, at_home, kind),
+    ]
 
 
 _AT_HOME = "Records, teachers and their weights, gradients, scores"
@@ -319,7 +354,7 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
     terms = [
         ("Data set", f"{study.dataset}, {study.num_classes} classes"),
         ("Public pool", _pool(study)),
-        ("Hospitals", f"{study.num_clients:,}, at least {study.least_clients:,} in every batch"),
+        ("Hospitals", "" if study.coordinator == IN_ONE_PLACE else _quorum(study)),
         ("Teachers a hospital", f"{study.teachers_per_client:,} ({study.teacher})" if study.teacher else ""),
         ("Private records", study.partition or "every hospital's own"),
         ("Mechanism", study.aggregator),
@@ -379,6 +414,10 @@ def _pool(study: StudyFacts) -> str:
     size = f"{study.pool_size:,} {study.inputs}" if study.pool_size is not None else ""
     digest = f"SHA-256 {study.pool_digest[:12]}…" if study.pool_digest else ""
     return ", ".join(part for part in (size, digest) if part)
+
+
+def _quorum(study: StudyFacts) -> str:
+    return f"{study.num_clients:,}, at least {study.least_clients:,} in every batch"
 
 
 def _in_votes(value: float | None, study: StudyFacts) -> str:

@@ -29,7 +29,7 @@ from pate_fed.reproduce.rows import append_row, bind_rows, read_rows
 from pate_fed.reproduce.votes import inputs_of
 
 if TYPE_CHECKING:
-    from pate_fed.label_dp.methods import MethodSettings, Students
+    from pate_fed.label_dp.methods import MethodSettings
     from pate_fed.label_dp.public import PublicInputs
 
 __all__ = ["EPSILONS", "LabelRun", "reproduce_label_dp"]
@@ -155,6 +155,7 @@ class _Bench:
     """One data set with its public inputs, and the totals of its teachers."""
 
     def __init__(self, name: str, plan: Reproduction, say: Say) -> None:
+        from pate_fed.label_dp.methods import PateFmCache
         from pate_fed.label_dp.public import PublicInputs
 
         self.name, self.plan, self.say = name, plan, say
@@ -170,35 +171,37 @@ class _Bench:
             say=say,
         )
         self.settings: MethodSettings = _settings(plan)
-        self._totals: Ints | None = None
-        self._students: Students = {}
+        self._cache = PateFmCache()
 
     def run(self, task: Task) -> LabelRun:
         """One row."""
-        from pate_fed.label_dp.learners import train
+        from pate_fed.label_dp.learners import LABELS_ALONE, train
         from pate_fed.label_dp.methods import run_method
+        from pate_fed.label_dp.source import LabelsInOnePlace
         from pate_fed.privacy import SeededNoise
 
         _, method, epsilon, seed = task
         started = time.monotonic()
+        if method.startswith("pate-fm"):
+            self._cache.totals = self.totals()
         facts: dict[str, float | int | None] = {}
         if method == NON_PRIVATE:
             every = np.arange(len(self.truth))
             network = train(
-                self.public, every, self.truth, self.settings.learn, seed=seed, unlabelled_weight=0.0
+                self.public, every, self.truth, self.settings.learn, seed=seed, supervision=LABELS_ALONE
             )
             found = self.public.probabilities([network], self.test).argmax(axis=1)
         else:
             outcome = run_method(
                 method,
                 self.public,
-                self.truth,
+                LabelsInOnePlace(
+                    truth=self.truth, num_classes=self.data.num_classes, noise=SeededNoise(seed)
+                ),
                 epsilon=epsilon,
-                noise=SeededNoise(seed),
                 settings=self.settings,
                 seed=seed,
-                totals=self.totals() if method.startswith("pate-fm") else None,
-                students=self._students,
+                cache=self._cache,
             )
             found, facts = outcome.classify(self.test), outcome.facts
         kept = facts.get("kept")
@@ -219,18 +222,18 @@ class _Bench:
         """Totals of the teachers on the first 500 queries, from a file where an earlier call left them."""
         from pate_fed.label_dp.teachers import queries_of, teach
 
-        if self._totals is None:
+        if self._cache.totals is None:
             path = self.plan.file(f"label-dp-totals-{self.name}", "npy")
             if path.exists():
-                self._totals = _read_totals(path, self.data.num_classes)
-            else:
-                queries = queries_of(len(self.truth), QUERIES, seed=self.public.seed)
-                teach_settings = self.settings.teach
-                self._totals = teach(
-                    self.public, self.truth, queries, teach_settings, seed=self.public.seed, say=self.say
-                )
-                np.save(path, self._totals)
-        return self._totals
+                return _read_totals(path, self.data.num_classes)
+            queries = queries_of(len(self.truth), QUERIES, seed=self.public.seed)
+            teach_settings = self.settings.teach
+            found = teach(
+                self.public, self.truth, queries, teach_settings, seed=self.public.seed, say=self.say
+            )
+            np.save(path, found)
+            return found
+        return self._cache.totals
 
 
 def _read_totals(path: Path, classes: int) -> Ints:
@@ -244,9 +247,8 @@ def _read_totals(path: Path, classes: int) -> Ints:
 
 
 def _settings(plan: Reproduction) -> MethodSettings:
-    from pate_fed.label_dp.clusters import find_clusterer
     from pate_fed.label_dp.learners import LearnSettings
-    from pate_fed.label_dp.methods import MethodSettings
+    from pate_fed.label_dp.methods import MethodSettings, find_clusterer
     from pate_fed.label_dp.teachers import TeachSettings
 
     if not plan.paper:

@@ -187,7 +187,12 @@ def test_a_bad_budget_is_refused(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -1e-5, math.inf, math.nan, None, "1e-5", True])
 def test_a_bad_delta_is_refused(value: Any) -> None:
-    for make in (check_delta, Odometer, lambda d: BudgetFilter(1.0, d), lambda d: epsilon_of(Cost(), d)):
+    for make in (
+        check_delta,
+        Odometer,
+        lambda d: BudgetFilter(1.0, d),
+        lambda d: epsilon_of(Cost(Fraction(1)), d),
+    ):
         with pytest.raises(InputError, match="delta="):
             make(value)
 

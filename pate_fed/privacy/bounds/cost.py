@@ -86,10 +86,10 @@ def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> flo
     tried besides the ones that the search finds. Parts that are known as (ε, δ)-DP only take their δ first.
 
     Raises:
-        InputError: δ outside (0, 1), but for 0 where all parts are known as (ε, δ)-DP.
+        InputError: δ outside (0, 1), but for 0 where no part is known by its RDP only.
     """
     rest = replace(cost, epsilon=Fraction(0), delta=Fraction(0))
-    if delta != 0 or rest != Cost() or not cost.epsilon:
+    if delta != 0 or rest != Cost():
         delta = check_delta(delta)
     left = Fraction(delta) - cost.delta
     if left < 0:

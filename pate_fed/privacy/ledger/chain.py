@@ -60,7 +60,7 @@ class Chain:
 
     def __post_init__(self) -> None:
         self.cost = self.terms.reserved
-        self.epsilon = epsilon_of(self.cost, self.terms.delta) if self.cost != Cost() else 0.0
+        self.epsilon = epsilon_of(self.cost, self.terms.delta)
 
     def price(
         self, event: PrivacyEvent, *, batch_digest: str, index: Ints, provenance: Provenance | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
@@ -185,6 +185,8 @@ def _metrics(path: Path, report: LedgerReport) -> str:
             "classes": (metrics["num_classes"], terms.mechanisms[0].num_classes),
             "whether the noise protects": (metrics["seed"] is None, terms.private),
         }
+        if terms.protection.unit == "label":
+            told += [float(value) for value in _told_of_labels(metrics)]
         more = metrics["queries_answered"] > report.answered
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise IntegrityError(f"{path}: a figure is missing or none") from error
@@ -196,10 +198,19 @@ def _metrics(path: Path, report: LedgerReport) -> str:
     if status != "success":
         return f"{path.name}: of a process that did not come to the study's end"
     bounds = guaranteed_epsilon(terms) if released else 0.0, guaranteed_coordinator_epsilon(terms)
-    for who, value, bound in zip(("the public", "the coordinator"), told, bounds, strict=True):
+    whose = ("the public", "the coordinator", *["the public"] * (len(told) - 2))
+    for who, value in zip(whose, told, strict=True):
+        bound = bounds[who == "the coordinator"]
         if value is not None and (bound is None or not value >= bound * (1 - SLACK)):
             raise IntegrityError(f"{path}: ε against {who} is {value!r}, by the ledger {bound!r}")
     return f"{path.name}: no ε below the ledger's, and of the same terms"
+
+
+def _told_of_labels(metrics: dict[str, Any]) -> Iterator[float]:
+    """Further places in which a study of private labels states its ε."""
+    yield metrics["privacy"]["epsilon"]
+    if metrics.get("hospitals"):
+        yield metrics["hospitals"]["coordinator"]["epsilon"]
 
 
 def describe(path: Path) -> list[str]:
@@ -230,6 +241,8 @@ def _bounds(report: LedgerReport) -> list[str]:
     seen, most = report.coordinator_epsilon, guaranteed_coordinator_epsilon(terms)
     if seen is None:
         coordinator = f"no bound: it sees {terms.coordinator.text()}"
+    elif terms.coordinator.sees_release:
+        coordinator = f"as against the public: it sees {terms.coordinator.text()}"
     else:
         view = terms.coordinator
         coordinator = (

@@ -13,7 +13,7 @@ from pate_fed.errors import InputError
 from pate_fed.label_dp.options import FILES
 from pate_fed.label_dp.release import check_labels, unused_classes
 
-__all__ = ["Records", "load_records"]
+__all__ = ["Records", "are_apart", "load_records"]
 
 Images = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -64,6 +64,32 @@ class Records:
             f"{which} no records: are there {self.num_classes} classes, numbered from 0? (For you alone: the "
             "run goes on, as one that stopped here would tell by its end that every class has records)"
         )
+
+
+def are_apart(arguments: argparse.Namespace) -> bool:
+    """Whether hospitals have processes of their own; what does not go with that is refused.
+
+    Raises:
+        InputError: an option that would have no effect, or one that is missing.
+    """
+    names = ("init", "address", "tls_dir", "insecure", "insecure_anywhere")
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name)]
+    if not given:
+        return False
+    if arguments.hospitals is None:
+        raise InputError(f"{given[0]}: give --hospitals N too, how many will connect")
+    for name in ("seed", "backend", "policy", "labels"):
+        if (value := getattr(arguments, name)) is not None:
+            raise InputError(f"--{name} {value} with {given[0]}: hospitals that connect have their own")
+    if arguments.init is not None:
+        from pate_fed.flower.processes import split_address
+
+        address = arguments.address
+        if address is None or split_address(address, option="--address")[1] is None:
+            raise InputError(
+                f"--init {arguments.init}: give --address HOST:PORT too, where hospitals connect"
+            )
+    return True
 
 
 def load_records(arguments: argparse.Namespace, *, apart: bool) -> Records:

@@ -1,16 +1,16 @@
 """Hospitals with private labels, asked over Flower's messages: on this machine, or processes of their own.
 
-What one sends is noisy, and masked where it is summed.
+What one sends is noisy, and masked where it is summed. `HospitalLabels` is the source of labels that a method
+asks; either party's app is handed in by the command, as the coordinator imports no hospital.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,23 +22,32 @@ from numpy.typing import NDArray
 from pate_fed.config.sections import PROCESSES
 from pate_fed.config.trust import LEAST_PARTIES
 from pate_fed.errors import InputError
+from pate_fed.flower import prepare_environment
 from pate_fed.label_dp.randres import RandRes
 from pate_fed.label_dp.release import PrivateLabels, shown_epsilon
-from pate_fed.privacy.mechanisms.noise import noise_from_seed
-from pate_fed.protocol.label_terms import LabelTerms, few_hospitals, label_terms
+from pate_fed.label_dp.source import Planned, Record, Released, Unrecorded
+from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
+from pate_fed.protocol.label_terms import (
+    LabelTerms,
+    PublicClusters,
+    PublicPool,
+    few_hospitals,
+    label_terms,
+)
+from pate_fed.report import Progress, make_progress
 from pate_fed.runtime.launch import interruptible, raise_if, simulated_disks
 
 if TYPE_CHECKING:
-    from pate_fed.label_dp.methods import MethodSettings
-    from pate_fed.label_dp.public import PublicInputs
-    from pate_fed.report import Progress
-    from pate_fed.runtime.host import Host
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
 
-__all__ = ["BACKENDS", "Hospitals", "Place", "Separate", "Simulated"]
+    from pate_fed.runtime.host import Host
+    from server.labels import Collected, LabelCoordinator
+
+__all__ = ["HospitalLabels", "Place", "SeparateHospitals", "SimulatedHospitals"]
 
 Ints = NDArray[np.int64]
 
-BACKENDS = ("inline", "ray")
 _SITE = "PATE_FED_SITE"
 _CLEARLY = 0.9  # of the asked ε: what is spent below that is said
 _TELL_S = 90.0  # hospitals that are only told how a study ended have so long to connect again
@@ -55,36 +64,31 @@ class Place(Protocol):
     def backend(self) -> str:
         """The engine's name."""
 
-    def check(self) -> None:
-        """Refuse, before any work, what cannot come to a good end."""
+    @property
+    def labels(self) -> Ints | None:
+        """All true labels, int64 (n,), where a simulation has them."""
 
     @property
     def kept(self) -> Path | None:
         """Where a coordinator keeps what another process goes on from; None where hospitals end with it."""
 
-    def run(self, server_app: Any, coordinator: Any, stop: threading.Event) -> None:
+    def run(self, server_app: ServerApp, coordinator: LabelCoordinator, stop: threading.Event) -> None:
         """Run the coordinator's app with all hospitals, until its main has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Simulated:
+class SimulatedHospitals:
     """Hospitals played on this machine, each with a disk of its own, by the code that a real one runs.
 
     `parts` are the places of each hospital's records, int64 (n_i,), `labels` int64 (n,) all true ones, which
-    are only dealt out. `policy` is a policy.toml that each of them has.
-
-    Raises:
-        InputError: an unknown backend.
+    are only dealt out. `policy` is a policy.toml that each of them has; `client_app` makes their side's app.
     """
 
     parts: tuple[Ints, ...] = field(repr=False)
     labels: Ints = field(repr=False)
+    client_app: Callable[[], ClientApp]
     backend: str = "inline"
     policy: Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.backend not in BACKENDS:
-            raise InputError(f"--backend {self.backend}: one of {', '.join(BACKENDS)} is meant")
 
     @property
     def count(self) -> int:
@@ -92,30 +96,16 @@ class Simulated:
         return len(self.parts)
 
     @property
-    def kept(self) -> None:
+    def kept(self) -> Path | None:
         """Nothing: these hospitals' disks are gone with the run."""
+        return None
 
-    def check(self) -> None:
-        """Read the policy.
-
-        Raises:
-            InputError: it is none.
-        """
-        if self.policy is not None:
-            importlib.import_module("clients.policy").Policy.load(self.policy)
-
-    def run(self, server_app: Any, coordinator: Any, stop: threading.Event) -> None:
+    def run(self, server_app: ServerApp, coordinator: LabelCoordinator, stop: threading.Event) -> None:
         """Deal the labels out, and run both sides on the backend."""
         from pate_fed.flower.engine import run_apps
 
         with simulated_disks() as folder, self._dealt(folder):
-            run_apps(
-                server_app,
-                lambda: importlib.import_module("clients.app").app,
-                backend=self.backend,
-                num_nodes=self.count,
-                folder=folder,
-            )
+            run_apps(server_app, self.client_app, backend=self.backend, num_nodes=self.count, folder=folder)
 
     @contextmanager
     def _dealt(self, folder: Path) -> Iterator[None]:
@@ -138,16 +128,16 @@ class Simulated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Separate:
+class SeparateHospitals:
     """Hospitals with processes of their own, `python -m pate_fed.client`, that connect to `host`.
 
-    `folder` holds the SuperLink's state, and beside it lies what a coordinator goes on from. Without a host
-    only terms can be made.
+    `run_dir` holds the SuperLink's state, and what a coordinator goes on from. Without a host only terms can
+    be made.
     """
 
     count: int
     host: Host | None
-    folder: Path
+    run_dir: Path
 
     @property
     def backend(self) -> str:
@@ -155,14 +145,16 @@ class Separate:
         return PROCESSES
 
     @property
-    def kept(self) -> Path:
+    def labels(self) -> Ints | None:
+        """None: they are at the hospitals."""
+        return None
+
+    @property
+    def kept(self) -> Path | None:
         """Keys, roster and sum of counts under masks."""
-        return self.folder.with_name("secure_sum")
+        return self.run_dir / "secure_sum"
 
-    def check(self) -> None:
-        """Nothing to check: the host was."""
-
-    def run(self, server_app: Any, coordinator: Any, stop: threading.Event) -> None:
+    def run(self, server_app: ServerApp, coordinator: LabelCoordinator, stop: threading.Event) -> None:
         """Wait for the hospitals, and run the study with those that came.
 
         Raises:
@@ -173,34 +165,34 @@ class Separate:
         from pate_fed.flower.compat import quiet_flower
 
         self.host.require_terms(coordinator.terms_digest)
-        host = self.host
+        host, folder = self.host, self.run_dir / "flower"
         if not coordinator.needs_hospitals:  # those that still wait are told how it ended
             host = replace(host, wait_s=min(host.wait_s, _TELL_S))
         with quiet_flower():
-            host.serve(server_app, coordinator, folder=self.folder, hospitals=self.count, stop=stop)
+            host.serve(server_app, coordinator, folder=folder, hospitals=self.count, stop=stop)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Hospitals:
-    """Labels of `pool_size` public inputs that are not in one place.
+class HospitalLabels:
+    """Labels of a public pool that are at hospitals; a `LabelSource`.
 
     At least the share `quorum` of the hospitals must answer. With a `seed` simulated hospitals' noise is
     seeded and protects nobody. `terms`, `answered` and `left_out` are of the last study: who was left out of
-    it, and why; `kept` tells that its counts were there already, `spent` that something may have left them.
+    it, and why. `kept` tells that its counts were there already, `spent` that something may have left them;
+    `answered` is None where its release was on record already, and nobody was asked.
 
     Raises:
         InputError: a share that is none.
     """
 
     place: Place
-    pool_size: int
-    pool_digest: str
-    num_classes: int
+    pool: PublicPool
     quorum: float = 0.8
     seed: int | None = None
-    progress: Progress | None = None
+    progress: Progress = field(default_factory=lambda: make_progress(quiet=True))
+    record: Record = field(default_factory=Unrecorded)
     terms: LabelTerms | None = None
-    answered: int = 0
+    answered: int | None = None
     left_out: tuple[tuple[str, str], ...] = ()
     kept: bool = False
     spent: bool = False
@@ -210,29 +202,44 @@ class Hospitals:
             raise InputError(f"--quorum {self.quorum}: a share above 0 and at most 1 is meant")
 
     def check(self, method: str) -> None:
-        """Refuse, before any work, what cannot come to a good end.
+        """Refuse, before any work, a sum that would hide too little.
 
         Raises:
-            InputError: too few hospitals for a sum, or a policy that is none.
+            InputError: too few hospitals for a sum.
         """
         if method == "noise-cluster" and self.place.count < LEAST_PARTIES:
             raise InputError(few_hospitals(self.place.count))
-        self.place.check()
 
-    def terms_of(
-        self, method: str, public: PublicInputs, settings: MethodSettings, epsilon: float
-    ) -> LabelTerms:
-        """What hospitals will be asked to agree to where a method runs, made ahead of it.
+    @property
+    def truth(self) -> Ints | None:
+        """All true labels where a simulation has them."""
+        return self.place.labels
+
+    @property
+    def sigma(self) -> float | None:
+        """The noise in the last study's sum, in labels; None where nothing was summed, or nobody asked."""
+        share = None if self.terms is None else self.terms.sigma_party
+        return None if share is None or self.answered is None else share * self.answered**0.5
+
+    @property
+    def noise(self) -> NoiseSource:
+        """Of the kind that the hospitals have; it breaks ties."""
+        return noise_from_seed(self.seed)
+
+    def make_terms(self, *, epsilon: float, clusters: PublicClusters | None = None) -> LabelTerms:
+        """What hospitals are asked to agree to: randomised response or, with clusters, counts under masks.
 
         Raises:
             InputError: a value out of range.
         """
-        if method != "noise-cluster":
-            return self._terms_of(epsilon=epsilon, delta=0.0)
-        from pate_fed.label_dp.methods import clusters_to_name
-
-        clusters, count = clusters_to_name(public, settings, epsilon)
-        return self._terms_of(epsilon=epsilon, delta=settings.delta, clusters=clusters, num_clusters=count)
+        return label_terms(
+            self.pool,
+            num_clients=self.place.count,
+            quorum=self.quorum,
+            epsilon=epsilon,
+            seed=self.seed,
+            clusters=clusters,
+        )
 
     def spendable(self, epsilon: float, delta: float) -> float:
         """How much of ε counts under masks spend; clearly less only where least shares of noise are more.
@@ -242,8 +249,9 @@ class Hospitals:
         Raises:
             InputError: too few hospitals, or a budget out of range.
         """
-        clusters = np.zeros(self.pool_size, dtype=np.int64)
-        terms = self._terms_of(epsilon=epsilon, delta=delta, clusters=clusters, num_clusters=self.num_classes)
+        place = np.zeros(self.pool.size, dtype=np.int64)
+        clusters = PublicClusters(place=place, count=self.pool.num_classes, delta=delta)
+        terms = self.make_terms(epsilon=epsilon, clusters=clusters)
         return terms.spent if terms.spent < _CLEARLY * epsilon else epsilon
 
     def respond(self, epsilon: float) -> PrivateLabels:
@@ -253,18 +261,12 @@ class Hospitals:
             InputError: ε out of range.
             QuorumError: too few hospitals answered.
         """
-        found = self._study(self._terms_of(epsilon=epsilon, delta=0.0), None)
-        response = RandRes(num_classes=self.num_classes, epsilon=epsilon)
-        noise = noise_from_seed(self.seed)
-        return PrivateLabels(
-            label=found.label,
-            num_classes=self.num_classes,
-            epsilon=epsilon,
-            delta=0.0,
-            how=f"randomised response at {found.hospitals} hospitals, p={response.probability:.4f}",
-            noise=noise.kind,
-            private=noise.private,
-        )
+        response = RandRes(num_classes=self.pool.num_classes, epsilon=epsilon)
+        terms = self.make_terms(epsilon=epsilon)
+        released = self._release(terms, lambda: self._ask(terms, None).label)
+        at = "hospitals" if self.answered is None else f"{self.answered} hospitals"
+        labels = PrivateLabels.by(response, released.label, self.noise)
+        return replace(labels, how=f"randomised response at {at}, p={response.probability:.4f}")
 
     def count(self, clusters: Ints, num_clusters: int, *, epsilon: float, delta: float) -> PrivateLabels:
         """Labels of all inputs from the hospitals' noisy counts in public clusters, summed under masks.
@@ -275,17 +277,51 @@ class Hospitals:
             InputError: fewer clusters than classes, too few hospitals, or a budget out of range.
             QuorumError: too few hospitals are in the sum.
         """
-        terms = self._terms_of(epsilon=epsilon, delta=delta, clusters=clusters, num_clusters=num_clusters)
-        found = self._study(terms, clusters)
-        return terms.clusters.release(
-            found.totals, clusters, noise_from_seed(self.seed), survivors=found.hospitals
-        )
+        public = PublicClusters(place=clusters, count=num_clusters, delta=delta)
+        terms = self.make_terms(epsilon=epsilon, clusters=public)
 
-    @property
-    def sigma(self) -> float | None:
-        """The noise in the last study's sum, in labels; None where nothing was summed."""
-        share = None if self.terms is None else self.terms.sigma_party
-        return None if share is None else share * self.answered**0.5
+        def draw() -> Ints:
+            found = self._ask(terms, clusters)
+            if found.totals is None:
+                raise RuntimeError("the coordinator came to its end without a sum")
+            return terms.counts.release(found.totals, clusters, self.noise, survivors=found.hospitals).label
+
+        released = self._release(terms, draw)
+        return PrivateLabels.by(terms.counts, released.label, self.noise)
+
+    def _release(self, terms: LabelTerms, draw: Callable[[], Ints]) -> Released:
+        noise, self.terms, self.answered, self.spent = self.noise, terms, None, True
+        planned = Planned(
+            mechanisms=(terms.on_ledger,),
+            delta=terms.delta,
+            asked=terms.pool_size,
+            answered=terms.pool_size,
+            noise=noise.kind,
+            private=noise.private,
+            coordinator=terms.seen,
+            terms_digest=terms.digest,
+        )
+        return self.record.release(planned, lambda: Released.of_all(draw()))
+
+    def _ask(self, terms: LabelTerms, clusters: Ints | None) -> Collected:
+        prepare_environment()
+        from server.labels import LabelCoordinator
+
+        stop = threading.Event()
+        coordinator = LabelCoordinator(
+            terms,
+            clusters=clusters,
+            backend=self.place.backend,
+            progress=self.progress,
+            stop=stop,
+            folder=self.place.kept,
+        )
+        with _stopping(stop):
+            try:
+                return coordinator.run(lambda app: self.place.run(app, coordinator, stop))
+            finally:
+                found, self.spent = coordinator.found, coordinator.spent
+                self.answered, self.left_out, self.kept = found.hospitals, tuple(found.left_out), found.kept
 
     def to_dict(self) -> dict[str, Any]:
         """The last study's facts for metrics.json; all of them are public."""
@@ -302,7 +338,7 @@ class Hospitals:
             "coordinator": {
                 "epsilon": terms.spent if self.spent else 0.0,
                 "delta": terms.delta,
-                "sees": self._sees(terms) if self.spent else "nothing",
+                "sees": terms.seen.text() if self.spent else "nothing",
             },
             "sigma_party": terms.sigma_party,
             "colluders": terms.colluders if terms.secure_sum else None,
@@ -311,71 +347,26 @@ class Hospitals:
         }
 
     def lines(self) -> list[str]:
-        """The same in words."""
-        if self.terms is None:
-            return []
-        first = (
-            f"hospitals: {self.answered} of {self.terms.num_clients} answered, {self.terms.least_clients} "
-            f"were needed; the coordinator saw {self._sees(self.terms)}"
-        )
-        before = [f"their counts were summed before and kept in {self.place.kept}: nobody was asked again"]
-        return [
-            first,
-            *(before if self.kept else []),
-            *self._unspent(),
-            *(f"left out: {who} ({why})" for who, why in self.left_out),
-        ]
-
-    def _unspent(self) -> list[str]:
-        """One line where the least shares of many hospitals are more noise than the asked ε needs."""
+        """The same as text."""
         terms = self.terms
-        if terms is None or terms.spent >= _CLEARLY * terms.epsilon:
+        if terms is None:
             return []
-        return [
-            f"more noise than asked for: of ε {terms.epsilon:g} only {shown_epsilon(terms.spent)} is spent, "
-            f"since each of {terms.num_clients} hospitals adds at least {terms.sigma_party:.3g} labels to "
-            "every count, and that costs accuracy; fewer hospitals in one sum would spend more of it"
-        ]
-
-    @staticmethod
-    def _sees(terms: LabelTerms) -> str:
-        return (
-            "noisy counts of all hospitals together" if terms.secure_sum else "labels after each one's noise"
-        )
-
-    def _terms_of(self, **settings: Any) -> LabelTerms:
-        return label_terms(
-            study="label-dp",
-            num_classes=self.num_classes,
-            pool_size=self.pool_size,
-            pool_digest=self.pool_digest,
-            num_clients=self.place.count,
-            quorum=self.quorum,
-            seed=self.seed,
-            **settings,
-        )
-
-    def _study(self, terms: LabelTerms, clusters: Ints | None) -> Any:
-        from pate_fed.flower import prepare_environment
-        from pate_fed.report import make_progress
-
-        prepare_environment()
-        stop = threading.Event()
-        # Both parties' sides are named, as Flower names apps: pate_fed imports neither.
-        coordinator = importlib.import_module("server.labels").LabelCoordinator(
-            terms,
-            clusters=clusters,
-            backend=self.place.backend,
-            progress=self.progress or make_progress(quiet=True),
-            stop=stop,
-            folder=self.place.kept,
-        )
-        with _stopping(stop):
-            try:
-                return coordinator.run(lambda app: self.place.run(app, coordinator, stop))
-            finally:
-                found, self.terms, self.spent = coordinator.found, terms, coordinator.spent
-                self.answered, self.left_out, self.kept = found.hospitals, tuple(found.left_out), found.kept
+        told = f"{self.answered} of {terms.num_clients} answered, {terms.least_clients} were needed"
+        if self.answered is None:
+            told = "what they released is on the ledger: nobody was asked again"
+        lines = [f"hospitals: {told}; the coordinator saw {terms.seen.text()}"]
+        if self.kept:
+            lines.append(
+                f"their counts were summed before and kept in {self.place.kept}: nobody was asked again"
+            )
+        if terms.spent < _CLEARLY * terms.epsilon:
+            lines.append(
+                f"more noise than asked for: of ε {terms.epsilon:g} only {shown_epsilon(terms.spent)} is "
+                f"spent, since each of {terms.num_clients} hospitals adds at least {terms.sigma_party:.3g} "
+                "labels to every count, and that costs accuracy; fewer hospitals in one sum would spend more"
+                " of it"
+            )
+        return lines
 
 
 @contextmanager

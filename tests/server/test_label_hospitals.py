@@ -20,15 +20,19 @@ prepare_environment()
 
 from flwr.app import Message
 
+import clients.app
 from clients.label_hospital import LabelHospital
 from pate_fed.errors import InputError, QuorumError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower
-from pate_fed.label_dp import RandRes, label_counts
-from pate_fed.label_dp.hospitals import Hospitals, Simulated
+from pate_fed.label_dp import RandRes, label_accuracy, label_counts
+from pate_fed.label_dp.clusters import noise_clusters
+from pate_fed.label_dp.learners import LearnSettings
+from pate_fed.label_dp.methods import MethodSettings, clusters_to_name, run_method
+from pate_fed.label_dp.public import PublicInputs
 from pate_fed.label_dp.release import shown_epsilon
 from pate_fed.privacy import SeededNoise
-from pate_fed.protocol.label_terms import LabelTerms, label_terms
+from pate_fed.protocol.label_terms import LabelTerms, PublicClusters, PublicPool, label_terms
 from pate_fed.protocol.messages import (
     LabelReply,
     LabelRequest,
@@ -40,6 +44,7 @@ from pate_fed.secure_sum import (
     read_request,
 )
 from pate_fed.secure_sum.messages import MaskRequest
+from server.label_hospitals import HospitalLabels, Place, SimulatedHospitals
 
 RECORDS, CLASSES, HOSPITALS, CLUSTERS = 600, 4, 5, 6
 POOL = "ab" * 32
@@ -51,18 +56,20 @@ NOTHING = np.empty(0, dtype=np.int64)
 Watched = list[Record]
 
 
-def _hospitals(**changes: Any) -> Hospitals:
-    place = {name: changes.pop(name) for name in ("parts", "backend", "policy") if name in changes}
-    simulated = Simulated(**{"parts": PARTS, "labels": LABEL, **place})
-    given = {"pool_size": RECORDS, "pool_digest": POOL, "num_classes": CLASSES}
-    return Hospitals(place=simulated, **{**given, **changes})
+def _place(parts: tuple[np.ndarray, ...] = PARTS) -> Place:
+    return SimulatedHospitals(parts=parts, labels=LABEL, client_app=lambda: clients.app.app)
+
+
+def _hospitals(place: Place | None = None, **changes: Any) -> HospitalLabels:
+    pool = PublicPool(size=RECORDS, digest=POOL, num_classes=CLASSES)
+    return HospitalLabels(place=place or _place(), pool=pool, **changes)
 
 
 def _terms(
     clusters: np.ndarray | None = None, *, epsilon: float = 1.0, seed: int | None = None
 ) -> LabelTerms:
-    counted = {} if clusters is None else {"clusters": clusters, "num_clusters": CLUSTERS}
-    return _hospitals(seed=seed)._terms_of(epsilon=epsilon, delta=1e-5, **counted)
+    counted = None if clusters is None else PublicClusters(place=clusters, count=CLUSTERS, delta=1e-5)
+    return _hospitals(seed=seed).make_terms(epsilon=epsilon, clusters=counted)
 
 
 @pytest.fixture
@@ -73,7 +80,7 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def kept() -> Iterator[Path]:
         yield tmp_path
 
-    monkeypatch.setattr("pate_fed.label_dp.hospitals.simulated_disks", kept)
+    monkeypatch.setattr("server.label_hospitals.simulated_disks", kept)
     return tmp_path
 
 
@@ -122,7 +129,7 @@ def test_counts_are_those_of_the_hospitals_own_noise(disks: Path) -> None:
     found = hospitals.count(CLUSTER, CLUSTERS, epsilon=1.0, delta=1e-5)
     terms = _terms(CLUSTER, seed=7)
     assert hospitals.terms == terms and found.epsilon == terms.spent <= 1.0
-    direct = terms.clusters.release(
+    direct = terms.counts.release(
         _shares(terms, range(HOSPITALS)), CLUSTER, SeededNoise(7), survivors=HOSPITALS
     )
     np.testing.assert_array_equal(found.label, direct.label)
@@ -145,16 +152,16 @@ def spoilt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Makes some hospitals' own files unusable."""
 
     def spoil(*numbers: int) -> None:
-        dealt = Simulated._dealt
+        dealt = SimulatedHospitals._dealt
 
         @contextmanager
-        def bad(hospitals: Simulated, folder: Path) -> Iterator[None]:
+        def bad(hospitals: SimulatedHospitals, folder: Path) -> Iterator[None]:
             with dealt(hospitals, folder):
                 for number in numbers:
                     (folder / f"hospital-{number}" / "labels.csv").write_text("index,label\n0,99\n")
                 yield
 
-        monkeypatch.setattr(Simulated, "_dealt", bad)
+        monkeypatch.setattr(SimulatedHospitals, "_dealt", bad)
 
     return spoil
 
@@ -166,7 +173,6 @@ def test_one_that_cannot_answer_is_left_out_of_the_labels(spoilt: Callable[..., 
     assert (found.label[PARTS[2]] == -1).all() and (np.delete(found.label, PARTS[2]) >= 0).all()
     assert hospitals.answered == 4 and "at 4 hospitals" in found.how
     assert hospitals.left_out == (("hospital-2", "refused: the hospital's own data cannot be used"),)
-    assert "left out: hospital-2" in hospitals.lines()[1]
     assert hospitals.to_dict()["left_out"][0]["hospital"] == "hospital-2"
 
 
@@ -175,17 +181,12 @@ def test_many_hospitals_least_noise_is_told_where_it_costs_accuracy(count: int, 
     """250 shares of at least √2 labels are more than ε 1 needs: what is not spent is said."""
     hospitals = _hospitals()
     hospitals.terms = label_terms(
-        study="label-dp",
-        num_classes=3,
-        pool_size=600,
-        pool_digest="ab" * 32,
+        PublicPool(size=600, digest="ab" * 32, num_classes=3),
         num_clients=count,
         quorum=0.8,
         epsilon=1.0,
-        delta=1e-5,
         seed=None,
-        clusters=np.arange(600) % 6,
-        num_clusters=6,
+        clusters=PublicClusters(place=np.arange(600) % 6, count=6, delta=1e-5),
     )
     lines = hospitals.lines()
     assert len(lines) == 1 + told
@@ -225,7 +226,7 @@ def test_one_that_falls_silent_is_out_of_the_sum_and_enough_noise_is_left(silent
     hospitals = _hospitals(seed=7)
     found = hospitals.count(CLUSTER, CLUSTERS, epsilon=1.0, delta=1e-5)
     terms, there = _terms(CLUSTER, seed=7), [0, 1, 2, 4]
-    direct = terms.clusters.release(_shares(terms, there), CLUSTER, SeededNoise(7), survivors=4)
+    direct = terms.counts.release(_shares(terms, there), CLUSTER, SeededNoise(7), survivors=4)
     np.testing.assert_array_equal(found.label, direct.label)
     assert hospitals.answered == 4 and found.epsilon == terms.spent
     assert hospitals.sigma == pytest.approx(2 * (terms.sigma_party or 0))
@@ -341,7 +342,6 @@ def test_true_labels_are_in_no_message_file_or_repr(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"backend": "threads"}, "--backend threads"),
         ({"quorum": 0.0}, "--quorum 0"),
         ({"quorum": 1.5}, "1.5"),
     ],
@@ -351,8 +351,8 @@ def test_what_hospitals_cannot_be(changes: dict[str, Any], message: str) -> None
         _hospitals(**changes)
 
 
-def test_too_few_to_hide_among(tmp_path: Path) -> None:
-    few = _hospitals(parts=PARTS[:3])
+def test_too_few_to_hide_among() -> None:
+    few = _hospitals(_place(PARTS[:3]))
     for attempt in (
         lambda: few.check("noise-cluster"),
         lambda: few.count(CLUSTER, CLUSTERS, epsilon=1.0, delta=1e-5),
@@ -360,10 +360,6 @@ def test_too_few_to_hide_among(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="hospitals=3: a sum over fewer than 4"):
             attempt()
     few.check("lp-1st")
-    policy = tmp_path / "policy.toml"
-    policy.write_text("epsilon = 3")
-    with pytest.raises(InputError, match="epsilon"):
-        _hospitals(policy=policy).check("lp-1st")
 
 
 def test_more_noise_than_needed_is_never_less_private() -> None:
@@ -399,3 +395,44 @@ def test_ctrl_c_is_heard_and_the_site_put_back(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(KeyboardInterrupt):
         _hospitals().respond(1.0)
     assert os.environ["PATE_FED_SITE"] == "before"
+
+
+# Whole methods.
+
+
+QUICK = MethodSettings(learn=LearnSettings(epochs=1, batch_size=32), num_clusters=12)
+
+
+@pytest.fixture(scope="module")
+def public() -> PublicInputs:
+    """Images whose bright rows tell the class."""
+    images = np.random.default_rng(0).integers(0, 60, (RECORDS, 16, 16, 1))
+    for row in range(4):
+        images[np.arange(RECORDS), 4 * LABEL + row] += 150
+    return PublicInputs(images.astype(np.uint8), num_classes=CLASSES)
+
+
+def test_methods_learn_from_labels_at_hospitals(public: PublicInputs) -> None:
+    local = run_method("lp-1st", public, _hospitals(), epsilon=3.0, settings=QUICK, seed=0)
+    assert local.labels.private and "5 hospitals" in local.labels.how
+    right = label_accuracy(local.labels.label, LABEL)
+    assert right == pytest.approx(RandRes(num_classes=4, epsilon=3.0).probability, abs=0.06)
+    seeded = _hospitals(seed=0)
+    summed = run_method("noise-cluster", public, seeded, epsilon=3.0, settings=QUICK, seed=0)
+    assert label_accuracy(summed.labels.label, LABEL) > 0.9  # type: ignore[operator]
+    assert summed.labels.epsilon <= 3.0 and "summed under masks" in summed.labels.how
+    assert not summed.labels.private and summed.facts["sigma"] == seeded.sigma
+    with pytest.raises(InputError, match="only randres"):
+        run_method("pate-fm", public, _hospitals(), epsilon=1, settings=QUICK, seed=0)
+
+
+def test_many_hospitals_get_clusters_that_suit_their_noise(public: PublicInputs) -> None:
+    """80 least shares of noise are more than ε 2 needs: fewer clusters, as for the ε that is spent."""
+
+    def clusters(count: int, epsilon: float) -> int:
+        there = _hospitals(_place(tuple(np.array_split(np.arange(600), count))))
+        return clusters_to_name(public, MethodSettings(), there, epsilon)[1]
+
+    alone = noise_clusters(600, 4, epsilon=2.0, delta=1e-5)
+    assert clusters(4, 2.0) == alone > clusters(80, 2.0)
+    assert clusters(80, 2.0) == clusters(80, 0.52) >= 4
