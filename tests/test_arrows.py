@@ -43,6 +43,7 @@ FORBIDDEN = {
     "pate_fed/privacy/accountant.py": ("pate_fed.privacy.ledger", "pate_fed.privacy.planning"),
     "pate_fed/privacy/filter.py": ("pate_fed.privacy.ledger", "pate_fed.privacy.planning"),
     "pate_fed/privacy/ledger/": ("pate_fed.privacy.planning",),
+    "pate_fed/privacy/planning/": ("pate_fed.privacy.ledger",),
     "pate_fed/secure_sum/": (*_OUTSIDE, "pate_fed.privacy", "pate_fed.config"),
     "pate_fed/learning/": ("pate_fed.privacy",),
     "clients/": ("server",),

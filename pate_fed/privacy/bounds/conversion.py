@@ -38,7 +38,7 @@ class ConvertedEpsilon:
 
 
 def round_up(epsilon: float, *, magnitude: float | None = None) -> float:
-    """The next float above ε and its own rounding error; 0 and infinity stay.
+    """Upper bound on ε in spite of its rounding error: a float above it; 0 and infinity stay.
 
     `magnitude` is the largest summand that ε came from, where it is larger than ε.
     """
@@ -66,7 +66,7 @@ def overhead(orders: Floats, delta: float, conversion: str = "improved") -> Floa
 def to_epsilon(
     orders: ArrayLike, rdp: ArrayLike, delta: float, *, conversion: str = "improved"
 ) -> ConvertedEpsilon:
-    """The least ε over the orders, at least 0, rounded up.
+    """ε at δ of an RDP curve: the least over its orders, at least 0, rounded up.
 
     Shapes: `orders` and `rdp` (orders,).
 

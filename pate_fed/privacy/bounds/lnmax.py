@@ -40,7 +40,7 @@ DEFAULT_MOMENTS.flags.writeable = False
 
 
 def lnmax_log_q(totals: ArrayLike, scale: float, *, discrete: bool = False) -> Floats:
-    """Logarithm of a bound on Pr[outcome is not the plurality], at most 1 - 1/m (P17, Lemma 4).
+    """Bound on ln q, q = Pr[outcome is not the plurality] <= 1 - 1/m (P17, Lemma 4).
 
     q = Σ (2 + d_j)/(4 e^(d_j)) over the losers, d_j = gap_j / scale. With `discrete` the tails are those of
     the integer noise that runs, and a tie counts as a loss.
@@ -73,7 +73,7 @@ def lnmax_data_independent(pure_epsilon: float, orders: ArrayLike) -> Floats:
 
 
 def lnmax_rdp_from_log_q(log_q: ArrayLike, pure_epsilon: float, orders: ArrayLike) -> Floats:
-    """RDP of a query that misses its plurality with probability at most q (P17, Theorems 2 and 3).
+    """RDP of LNMax where q bounds its miss probability (P17, Theorems 2 and 3).
 
     Theorem 3, ln[(1-q) ((1-q)/(1-e^ε q))^l + q e^(εl)]/l with l = α - 1 and ε = 2γ, holds for
     q < 1/(e^ε + 1) only.
@@ -100,7 +100,7 @@ def lnmax_rdp_from_log_q(log_q: ArrayLike, pure_epsilon: float, orders: ArrayLik
 def lnmax_log_moments(
     totals: ArrayLike, scale: float, moments: ArrayLike = DEFAULT_MOMENTS, *, discrete: bool = False
 ) -> Floats:
-    """The log-moments α(l) of each query; they add up over queries (P17, Theorem 1.1).
+    """Log-moments α(l) of each LNMax query; they add up over queries (P17, Theorem 1.1).
 
     Shapes: `totals` (queries, classes), `moments` (moments,) above 0 to (queries, moments).
 

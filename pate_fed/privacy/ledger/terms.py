@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.format import epsilon_text
 from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.filter import BudgetFilter
@@ -90,7 +91,7 @@ class LedgerTerms:
 
     @property
     def reserved(self) -> Cost:
-        """What is paid before the first query: the sanitised release, where the study has one."""
+        """Cost paid before the first query: the sanitised release, where the study has one."""
         return Cost() if self.sanitise is None else self.sanitise.cost()
 
     @property
@@ -203,7 +204,7 @@ def guaranteed_epsilon(terms: LedgerTerms) -> float | None:
 
 
 def _most(mechanism: Mechanism, terms: LedgerTerms, asked: int, answered: int) -> Cost:
-    """What one mechanism costs that gets all queries and labels.
+    """Cost of one mechanism that gets all queries and labels.
 
     The caps hold for all mechanisms together, so those of equal cost count once, however they share.
     """
@@ -231,7 +232,7 @@ def guarantee_text(terms: LedgerTerms) -> str:
     known = terms.most_asked is not None and terms.most_answered is not None
     if terms.epsilon is None:
         return caps if known else "nothing: neither a budget nor a number of queries was set"
-    budget = f"the budget ε={terms.epsilon:g}"
+    budget = f"the budget ε={epsilon_text(terms.epsilon)}"
     return f"{budget}, and {caps}" if known else budget
 
 

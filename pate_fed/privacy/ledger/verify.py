@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pate_fed.errors import BudgetError, InputError, IntegrityError
+from pate_fed.format import epsilon_text
 from pate_fed.privacy.ledger.chain import Chain, Outputs
 from pate_fed.privacy.ledger.file import SCHEMA, read_only
 from pate_fed.privacy.ledger.rows import (
@@ -190,7 +191,9 @@ def _replay(chain: Chain, row: Row, values: list[tuple[Any, ...]]) -> None:
             provenance=entry.provenance,
         )
     except BudgetError as error:
-        raise IntegrityError(f"row {place} passes the budget ε={chain.terms.epsilon:g}") from error
+        raise IntegrityError(
+            f"row {place} passes the budget ε={epsilon_text(chain.terms.epsilon)}"
+        ) from error
     except (InputError, IntegrityError) as error:
         raise IntegrityError(f"row {place}: {error}") from error
     if not entry.epsilon >= epsilon * (1 - SLACK):

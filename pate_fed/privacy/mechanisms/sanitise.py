@@ -58,7 +58,7 @@ class SanitiseSettings:
         gnss_rdp(self.order, beta=self.beta, sigma_ss=self.sigma_ss)
 
     def cost(self) -> Cost:
-        """What the one release costs: its RDP at `order`, which also bounds every order below."""
+        """Cost of the one release: its RDP at `order`, which also bounds every order below."""
         rdp = gnss_rdp(self.order, beta=self.beta, sigma_ss=self.sigma_ss) + _SLACK
         return Cost(flat=Fraction(round_up(rdp)), most_order=Fraction(self.order))
 

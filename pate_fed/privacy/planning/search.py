@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from pate_fed.format import epsilon_text
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.bounds.orders import Floats
 from pate_fed.privacy.filter import BudgetFilter
-from pate_fed.privacy.ledger.report import epsilon_text
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax
 from pate_fed.privacy.planning.vote_model import VoteModel
 from pate_fed.privacy.protection import RECORD, Protection
@@ -60,7 +60,7 @@ class Offer:
         return (
             f"{self.mechanism} {noise}: {counted(self.answered, 'label')} of {counted(self.asked, 'query')}, "
             f"{100 * self.right_share:.0f} % right, worth {self.effective_labels:.0f} at "
-            f"ε={epsilon_text(self.epsilon, digits=2)}"
+            f"ε={epsilon_text(self.epsilon)}"
         )
 
 
@@ -197,8 +197,7 @@ class OfferSearch:
         """The offer with the noise that is really taken; None where the filter would not allow it."""
         if budget.affordable(mechanism, queries=asked, max_answers=answered) < asked:
             return None
-        price = mechanism.cost_asked(self.protection) * asked
-        price += mechanism.cost_answered(self.protection) * answered
+        price = mechanism.cost(asked, answered, self.protection)
         sigma2 = mechanism.sigma if isinstance(mechanism, GNMax) else mechanism.sigma2
         right = float((passed * self.model.right_chance(sigma2, self.n)).sum() / passed.sum())
         coverage = float(passed.mean() ** 2 / (passed**2).mean())

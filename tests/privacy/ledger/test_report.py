@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.format import epsilon_text
 from pate_fed.privacy import (
     ConfidentGNMax,
     DistributedGNMax,
@@ -24,7 +25,7 @@ from pate_fed.privacy import (
     verify,
 )
 from pate_fed.privacy.ledger.chain import coordinator_epsilon
-from pate_fed.privacy.ledger.report import describe, epsilon_text, verify_run
+from pate_fed.privacy.ledger.report import describe, verify_run
 from pate_fed.privacy.mechanisms.events import hospital_noise
 
 MECHANISM = ConfidentGNMax(num_teachers=20, num_classes=3, threshold=10, sigma1=6, sigma2=4)
@@ -189,13 +190,13 @@ def test_in_words(path: Path, charge: Any) -> None:
     assert "Against the coordinator: no bound: it sees every hospital's votes" in text
     assert "not private: seeded noise" in text
     assert "Nobody is protected" in text
-    assert "Budget: ε=3.0" in text
+    assert "Budget: ε=3, never passed" in text
     assert f"{made.asked} queries asked, {made.event.answered} answered" in text
     assert "sigma1=20, sigma2=10" in text
     report = verify(path).to_dict()
     assert report["spent"]["coordinator"] is report["guaranteed"]["coordinator"] is None
     assert report["spent"]["student"] == verify(path).epsilon < report["guaranteed"]["student"] == 3.0
-    assert "(3.0000, 1e-05)-differential privacy" in text
+    assert "(3, 1e-05)-differential privacy" in text
     assert "fixed before the first query by the budget ε=3" in text
     assert report["queries_asked"] == made.asked
 

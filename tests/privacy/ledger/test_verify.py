@@ -27,7 +27,6 @@ from pate_fed.privacy import (
     total_cost,
     verify,
 )
-from pate_fed.privacy.ledger.report import epsilon_text
 from pate_fed.privacy.ledger.rows import COLUMNS, row_hash
 
 MECHANISM = ConfidentGNMax(num_teachers=50, num_classes=4, threshold=30, sigma1=20, sigma2=10)
@@ -346,11 +345,3 @@ def test_no_flipped_byte_changes_what_the_ledger_says(
     finally:
         for left in path.parent.glob(path.name + "*"):
             left.unlink()
-
-
-def test_epsilon_in_text_is_rounded_up() -> None:
-    assert epsilon_text(1.00001) == "1.0001"
-    assert epsilon_text(2.0) == "2.0000"
-    assert epsilon_text(1e-300) == "0.0001"
-    assert epsilon_text(float("inf")) == "∞"
-    assert epsilon_text(1e30) == str(int(1e30))
