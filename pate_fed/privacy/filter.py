@@ -49,6 +49,7 @@ class BudgetFilter:
     @property
     def order(self) -> float:
         """Rényi order that the budget is kept at: the one where a Gaussian spend goes furthest."""
+        # ε = α ρ + overhead(α): the order at which the budget affords the largest ρ.
         room = (self.epsilon - overhead(SEARCHED_ORDERS, self.delta)) / SEARCHED_ORDERS
         return float(SEARCHED_ORDERS[int(np.argmax(room))])
 
@@ -86,6 +87,7 @@ class BudgetFilter:
             raise InputError(
                 f"mechanism={mechanism.name!r} states a cost of {float(both)} a query: above 0 is meant"
             )
+        # In the worst case queries are answered until the cap is reached, so both steps are reserved first.
         if left < cap * both:
             return max(0, left // both)
         # Beyond the cap only the check is paid; where there is none the mechanism stops with its last answer.

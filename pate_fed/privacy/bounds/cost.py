@@ -91,6 +91,7 @@ def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> flo
     rest = replace(cost, epsilon=Fraction(0), delta=Fraction(0))
     if delta != 0 or rest != Cost():
         delta = check_delta(delta)
+    # Basic composition: (ε, δ)-parts take their δ, the others convert at what is left.
     left = Fraction(delta) - cost.delta
     if left < 0:
         return math.inf

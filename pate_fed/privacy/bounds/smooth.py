@@ -63,6 +63,7 @@ class GNMaxSensitivity:
 
     def local(self, log_q: Floats) -> Floats:
         """Local sensitivity at q (P18, Algorithm 3). Shapes: any to the same."""
+        # Within [q1, q0] b(q) may jump at q0, so q1 stands for all of it: the plateau of Algorithm 3.
         held = np.where((log_q >= self.log_q1) & (log_q <= self.log_q0), self.log_q1, log_q)
         here = self.bound(held)
         rise = self.bound(self.up(held)) - here

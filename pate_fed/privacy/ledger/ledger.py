@@ -141,6 +141,7 @@ class Ledger:
         outputs = _check_outputs(event, index, answered, label)
         if not is_digest(batch_digest):
             raise InputError(f"batch_digest={batch_digest!r}: must be a SHA-256 digest in lower-case hex")
+        # Held from the first check to the commit: two threads must not both find room for the last release.
         with self._guard:
             self._require_writable()
             cost, epsilon = self._chain.price(

@@ -194,8 +194,10 @@ class LedgerTerms:
 
 def guaranteed_epsilon(terms: LedgerTerms) -> float | None:
     """ε against the student and the public at the terms' δ, rounded up; None where nothing bounds it."""
+    # Both hold, so the smaller does; what was spent is no bound, as it depends on the votes.
     bounds = [] if terms.epsilon is None else [terms.epsilon]
     if terms.most_asked is not None and terms.most_answered is not None:
+        # A set: see `_most`.
         most = {
             _most(mechanism, terms, terms.most_asked, terms.most_answered) for mechanism in terms.mechanisms
         }

@@ -241,6 +241,8 @@ class ConfidentGNMax(Voting):
         coordinator: CoordinatorView,
     ) -> tuple[Release, Bools]:
         """The check on `top`, then the argmax of `votes` where it passed."""
+        # The check's noise is drawn for every query, before any of the argmax's: a release that stops early
+        # must not differ in what it drew before, and a seeded run must repeat.
         passed = top + noise.discrete_gaussian(top.shape, sigma=self.sigma1) >= math.ceil(self.threshold)
         answered = passed[: stop_after(passed, max_answers)]
         voted = votes[: len(answered)][answered]

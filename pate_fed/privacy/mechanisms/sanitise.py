@@ -185,6 +185,7 @@ def sanitised_epsilon(
     if isinstance(mechanism, ConfidentGNMax):
         check = mechanism.threshold, mechanism.sigma1
         bit = exact_bit_worst_case(num_teachers, *check, [settings.order], lowest=-num_teachers)
+        # A worst case over all votes, so it tells nothing and takes no noise.
         public += len(votes) * float(bit[0])
     public += float(overhead(np.array([settings.order]), delta)[0])
     private, smooth = _private_part(votes[mask], settings, sigma2, num_teachers)
