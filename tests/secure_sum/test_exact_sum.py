@@ -78,6 +78,8 @@ def _expected(values: Any, plan: dict[str, set[int]], threshold: int) -> Any:
 
 
 _STEPS = ("share", "mask", "consent", "unmask")
+
+
 _UP_TO = {step: _STEPS[: number + 1] for number, step in enumerate(_STEPS)}
 
 
@@ -134,30 +136,6 @@ def test_one_more_dropout_leaves_no_output(federation: Any, vectors: Any) -> Non
             batch.total()
 
 
-def test_a_batch_after_a_void_one_is_exact(federation: Any, vectors: Any) -> None:
-    parties, values = federation(5), vectors(5, 5)
-    with pytest.raises(QuorumError):
-        parties.total(values, drop={"mask": {0, 1, 2}})
-    np.testing.assert_array_equal(parties.total(values), values.sum(axis=0))
-
-
-def test_a_hospital_that_was_lost_takes_part_in_the_next_batch(federation: Any, vectors: Any) -> None:
-    parties, values = federation(5), vectors(5, 5)
-    for _ in range(3):
-        np.testing.assert_array_equal(parties.total(values, drop={"mask": {2}}), values[[0, 1, 3, 4]].sum(0))
-        np.testing.assert_array_equal(parties.total(values), values.sum(axis=0))
-
-
-def test_batches_may_overlap(federation: Any, vectors: Any) -> None:
-    parties, values = federation(4), vectors(4, 5)
-    first = parties.until("share", values)
-    np.testing.assert_array_equal(parties.total(values), values.sum(axis=0))
-    for step in ("mask", "consent", "unmask"):
-        for name, request in parties.requests(first, step, parties.names).items():
-            first.take(parties.ask(name, request, values[parties.names.index(name)]))
-    np.testing.assert_array_equal(first.total(), values.sum(axis=0))
-
-
 def test_the_range_decides_the_modulus() -> None:
     assert SumRange.votes(32_767).bits == 16
     assert SumRange.votes(32_768).bits == 32
@@ -186,8 +164,3 @@ def test_a_sum_that_was_shifted_moves_no_more_than_one_for_a_vote(largest: int) 
     assert np.abs(np.diff(np.append(folded, folded[0]))).max() == 1
     with pytest.raises(InputError, match="half"):
         SumRange.noisy().fold(circle)
-
-
-@pytest.mark.parametrize(("n", "least"), [(3, 2), (4, 3), (5, 4), (6, 4), (9, 6), (250, 167), (1000, 667)])
-def test_two_thirds_must_survive(n: int, least: int) -> None:
-    assert threshold_for(n) == least > n / 2
