@@ -11,15 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pate_fed.privacy import (
-    ConfidentGNMax,
-    LNMax,
-    Odometer,
-    PrivacyEvent,
-    Protection,
-    epsilon_of,
-    total_cost,
-)
+from pate_fed.privacy import ConfidentGNMax, LNMax, Odometer, PrivacyEvent, Protection, epsilon_of, total_cost
 from pate_fed.privacy.bounds.cost import Cost
 
 REST: dict[str, Any] = {"num_teachers": 250, "num_classes": 10}

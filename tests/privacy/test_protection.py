@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import (
-    Protection,
-)
+from pate_fed.privacy import Protection
 
 
 def histograms(votes: int, classes: int) -> list[tuple[int, ...]]:

@@ -9,9 +9,7 @@ import pytest
 from scipy import stats
 
 from pate_fed.privacy.bounds.discrete import log_tail_gaussian, log_tail_gaussian_difference
-from pate_fed.privacy.bounds.gnmax import (
-    gnmax_log_q,
-)
+from pate_fed.privacy.bounds.gnmax import gnmax_log_q
 
 
 def masses(sigma: float) -> tuple[np.ndarray, np.ndarray]:

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.gnmax import (
-    gnmax_rdp_total,
-)
+from pate_fed.privacy.bounds.gnmax import gnmax_rdp_total
 from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS, check_histograms, check_orders, check_sigma
 
 

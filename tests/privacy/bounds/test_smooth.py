@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import (
-    SanitiseSettings,
-)
+from pate_fed.privacy import SanitiseSettings
 from pate_fed.privacy.bounds.gnmax import gnmax_log_q, gnmax_rdp
 from pate_fed.privacy.bounds.gnss import nrs_parameters
 from pate_fed.privacy.bounds.smooth import (

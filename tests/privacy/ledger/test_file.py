@@ -11,14 +11,7 @@ from typing import Any
 import pytest
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy import (
-    ConfidentGNMax,
-    Ledger,
-    LedgerTerms,
-    Protection,
-    SeededNoise,
-    verify,
-)
+from pate_fed.privacy import ConfidentGNMax, Ledger, LedgerTerms, Protection, SeededNoise, verify
 
 MECHANISM = ConfidentGNMax(num_teachers=50, num_classes=4, threshold=30, sigma1=20, sigma2=10)
 

@@ -12,10 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import (
-    DistributedGNMax,
-    SeededNoise,
-)
+from pate_fed.privacy import DistributedGNMax, SeededNoise
 from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
 

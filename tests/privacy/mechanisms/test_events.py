@@ -12,14 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import (
-    ConfidentGNMax,
-    CoordinatorView,
-    GNMax,
-    LNMax,
-    PrivacyEvent,
-    Protection,
-)
+from pate_fed.privacy import ConfidentGNMax, CoordinatorView, GNMax, LNMax, PrivacyEvent, Protection
 from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM, hospital_noise
 

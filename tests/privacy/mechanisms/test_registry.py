@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import (
-    ConfidentGNMax,
-    DistributedGNMax,
-    GNMax,
-    InteractiveGNMax,
-    LNMax,
-)
+from pate_fed.privacy import ConfidentGNMax, DistributedGNMax, GNMax, InteractiveGNMax, LNMax
 from pate_fed.privacy.mechanisms.registry import MECHANISMS, mechanism_from_parameters
 
 REST: dict[str, Any] = {"num_teachers": 100, "num_classes": 3}

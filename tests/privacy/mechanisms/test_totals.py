@@ -10,13 +10,7 @@ import pytest
 from scipy import stats
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import (
-    ConfidentGNMax,
-    GNMax,
-    InteractiveGNMax,
-    LNMax,
-    SeededNoise,
-)
+from pate_fed.privacy import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, SeededNoise
 
 REST: dict[str, Any] = {"num_teachers": 100, "num_classes": 3}
 

@@ -8,11 +8,7 @@ import math
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import (
-    Plan,
-    Protection,
-    plan,
-)
+from pate_fed.privacy import Plan, Protection, plan
 from pate_fed.privacy.planning.search import OBJECTIVE
 from pate_fed.privacy.planning.vote_model import past_votes
 

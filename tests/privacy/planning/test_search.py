@@ -7,15 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pate_fed.privacy import (
-    BudgetFilter,
-    ConfidentGNMax,
-    GNMax,
-    Plan,
-    Protection,
-    SeededNoise,
-    plan,
-)
+from pate_fed.privacy import BudgetFilter, ConfidentGNMax, GNMax, Plan, Protection, SeededNoise, plan
 from pate_fed.privacy.planning.search import Offer, effective_labels
 from pate_fed.privacy.planning.vote_model import assumed_votes, past_votes
 

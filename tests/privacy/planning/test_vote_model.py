@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import (
-    plan,
-)
+from pate_fed.privacy import plan
 from pate_fed.privacy.planning.vote_model import assumed_votes, past_votes, past_votes_from_file
 
 
