@@ -136,3 +136,63 @@ def test_the_house_has_at_most_22_rooms_at_the_top() -> None:
     ]
     rooms = [path.name for path in inside if path.name != "__init__.py"] + ["clients", "server"]
     assert len(rooms) <= 22, sorted(rooms)
+
+
+def test_no_module_of_ours_is_imported_by_string() -> None:
+    """The type checker sees no import through a string."""
+    found = []
+    for path in SOURCES:
+        for node in ast.walk(_parse(path)):
+            if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
+                continue
+            called, name = ast.unparse(node.func), str(node.args[0].value)
+            if called.endswith(("import_module", "__import__")) and name.split(".")[0] in ROOMS:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")
+    assert not found, "\n".join(found)
+
+
+def test_there_is_no_circle_of_imports() -> None:
+    """Not inside functions either: no module needs, by whatever way, one that needs it."""
+    needs = {
+        name: {used for used in _imports(_parse(path)) if used in MODULES} for name, path in MODULES.items()
+    }
+    circles = [circle for circle in _strongly_connected(needs) if len(circle) > 1]
+    assert not circles, "\n".join(" <-> ".join(sorted(circle)) for circle in circles)
+
+
+def test_the_search_finds_a_circle() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"a"}}
+    assert {frozenset(part) for part in _strongly_connected(graph)} == {
+        frozenset("abc"),
+        frozenset("d"),
+        frozenset("e"),
+    }
+
+
+def _strongly_connected(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Components of which every node reaches every other (Kosaraju): by finishing time, then backwards."""
+    back: dict[str, set[str]] = {name: set() for name in graph}
+    for name, used in graph.items():
+        for each in used:
+            back[each].add(name)
+    finished: list[str] = []
+    seen: set[str] = set()
+    for name in graph:
+        _visit(name, graph, seen, finished)
+    parts: list[set[str]] = []
+    seen = set()
+    for name in reversed(finished):
+        part: list[str] = []
+        _visit(name, back, seen, part)
+        if part:
+            parts.append(set(part))
+    return parts
+
+
+def _visit(name: str, graph: dict[str, set[str]], seen: set[str], finished: list[str]) -> None:
+    if name in seen:
+        return
+    seen.add(name)
+    for each in graph[name]:
+        _visit(each, graph, seen, finished)
+    finished.append(name)
