@@ -25,8 +25,10 @@ from pate_fed.errors import InputError
 from pate_fed.flower import prepare_environment
 from pate_fed.label_dp.randres import RandRes
 from pate_fed.label_dp.release import PrivateLabels, shown_epsilon
-from pate_fed.label_dp.source import Planned, Record, Released, Unrecorded
+from pate_fed.label_dp.source import Record, Released, Unrecorded
+from pate_fed.privacy.ledger.terms import LedgerTerms
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
+from pate_fed.privacy.protection import LABEL
 from pate_fed.protocol.label_terms import (
     LabelTerms,
     PublicClusters,
@@ -291,17 +293,18 @@ class HospitalLabels:
 
     def _release(self, terms: LabelTerms, draw: Callable[[], Ints]) -> Released:
         noise, self.terms, self.answered, self.spent = self.noise, terms, None, True
-        planned = Planned(
-            mechanisms=(terms.on_ledger,),
+        ledger_terms = LedgerTerms(
+            study_digest=terms.digest,
             delta=terms.delta,
-            asked=terms.pool_size,
-            answered=terms.pool_size,
+            mechanisms=(terms.on_ledger,),
+            protection=LABEL,
             noise=noise.kind,
             private=noise.private,
             coordinator=terms.seen,
-            terms_digest=terms.digest,
+            most_asked=terms.pool_size,
+            most_answered=terms.pool_size,
         )
-        return self.record.release(planned, lambda: Released.of_all(draw()))
+        return self.record.release(ledger_terms, lambda: Released.of_all(draw()))
 
     def _ask(self, terms: LabelTerms, clusters: Ints | None) -> Collected:
         prepare_environment()

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.disk import write_arrays, write_private, write_result
-from pate_fed.errors import BudgetError, InputError, IntegrityError, PateFedError
+from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.label_dp.methods import LabelDpResult
 from pate_fed.label_dp.options import LabelOptions
-from pate_fed.label_dp.source import Planned, Released
+from pate_fed.label_dp.source import Released
 from pate_fed.learning.students.export import write_torchscript
 from pate_fed.privacy import Ledger, LedgerTerms, PrivacyEvent
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
-from pate_fed.privacy.ledger.verify import read_ledger
-from pate_fed.privacy.protection import LABEL
 from pate_fed.report import (
     Accuracy,
     LeftOut,
@@ -52,19 +50,11 @@ from pate_fed.report.log import read_log
 from pate_fed.runtime.launch import fresh_run_dir, nothing_spent
 from server.label_hospitals import HospitalLabels
 
-__all__ = ["HeldOut", "LabelStudy", "choose_run_dir"]
+__all__ = ["LabelStudy", "choose_run_dir"]
 
 Ints = NDArray[np.int64]
 
 _LEDGER, _LOG, _METRICS, _STUDY = "ledger.sqlite", "log.jsonl", "metrics.json", "study.toml"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class HeldOut:
-    """Public images, uint8 (m, H, W, C), that the student is tested on, and their classes, int64 (m,)."""
-
-    images: NDArray[np.uint8]
-    labels: Ints
 
 
 def choose_run_dir(given: str | None, options: LabelOptions) -> Path:
@@ -95,8 +85,9 @@ def _told(run_dir: Path) -> dict[str, Any]:
 class LabelStudy:
     """One study in its run directory, which is made with the first release.
 
-    `hospitals` are those that have the labels, None where one place has all. `started` is the reading of
-    `time.perf_counter` from which the total time counts.
+    `hospitals` are those that have the labels, None where one place has all. `test` are public images, uint8
+    (m, H, W, C), and their classes, int64 (m,). `started` is the reading of `time.perf_counter` from which
+    the total time counts.
     """
 
     def __init__(
@@ -105,7 +96,7 @@ class LabelStudy:
         *,
         run_dir: Path,
         hospitals: HospitalLabels | None,
-        test: HeldOut | None,
+        test: tuple[NDArray[np.uint8], Ints] | None,
         started: float,
     ) -> None:
         self.run_dir, self._options, self._hospitals = run_dir, options, hospitals
@@ -118,13 +109,13 @@ class LabelStudy:
 
     # The record of a method's releases.
 
-    def release(self, planned: Planned, draw: Callable[[], Released], *, stage: int = 0) -> Released:
+    def release(self, terms: LedgerTerms, draw: Callable[[], Released], *, stage: int = 0) -> Released:
         """The release of a stage: as it is on the ledger, else drawn and charged for before it is returned.
 
         Raises:
             IntegrityError: the ledger is damaged, gone, or was begun under other terms.
         """
-        ledger = self._opened(planned)
+        ledger = self._opened(terms)
         done = [event.asked for event in ledger.events()]
         index, _, label = ledger.released()
         if len(done) > stage:
@@ -134,13 +125,13 @@ class LabelStudy:
         released = draw()
         answered = released.label >= 0
         event = PrivacyEvent(
-            mechanism=planned.mechanisms[stage],
+            mechanism=terms.mechanisms[stage],
             asked=len(released.index),
             answered=int(answered.sum()),
-            protection=LABEL,
-            noise=planned.noise,
-            private=planned.private,
-            coordinator=planned.coordinator,
+            protection=terms.protection,
+            noise=terms.noise,
+            private=terms.private,
+            coordinator=terms.coordinator,
         )
         entry = ledger.charge(
             event,
@@ -156,43 +147,23 @@ class LabelStudy:
         """What a release is made of, from NAME.npy of the run directory, else drawn and kept there.
 
         Raises:
-            BudgetError: the ledger has the release, and what it was made of is gone: it is not drawn again.
             IntegrityError: the file is damaged.
         """
-        self._claim()
-        path = self.run_dir / f"{name}.npy"
+        path = self.run_dir / f"{name.replace(' ', '_')}.npy"
         if path.exists():
             try:
                 return np.asarray(np.load(path, allow_pickle=False), dtype=np.int64)
             except (OSError, ValueError) as error:
                 raise IntegrityError(f"{path}: is damaged") from error
-        if (self.run_dir / _LEDGER).exists():
-            chain = read_ledger(self.run_dir / _LEDGER)
-            if chain.entries:
-                raise BudgetError(
-                    f"{path}: is gone; what was made of it is on the ledger, where ε={chain.epsilon:g} is "
-                    "spent, and it is not drawn a second time"
-                )
         drawn, content = draw(), io.BytesIO()
         np.save(content, drawn, allow_pickle=False)
         write_private(path, content.getvalue())
         return drawn
 
-    def _opened(self, planned: Planned) -> Ledger:
+    def _opened(self, terms: LedgerTerms) -> Ledger:
         if self._ledger is not None:
             return self._ledger
         self._claim()
-        terms = LedgerTerms(
-            study_digest=planned.terms_digest or self._options.digest,
-            delta=planned.delta,
-            mechanisms=planned.mechanisms,
-            protection=LABEL,
-            noise=planned.noise,
-            private=planned.private,
-            coordinator=planned.coordinator,
-            most_asked=planned.asked,
-            most_answered=planned.answered,
-        )
         path, log = self.run_dir / _LEDGER, self.run_dir / _LOG
         events = [event for _, event in read_log(log)] if log.exists() else []
         told = [event for event in events if isinstance(event, ReleasedBatch)]
@@ -203,18 +174,15 @@ class LabelStudy:
             ledger.close()
             raise IntegrityError(f"{path}: {_LOG} tells of more releases: an older copy was put back")
         self._ledger, self._log = ledger, RunLog(log)
-        self._write_log(self._facts(planned))
+        self._write_log(self._facts(terms))
         for entry in ledger.entries()[len(told) :]:  # charged by a process that died before it told
             self._tell(entry)
         return ledger
 
     def _tell(self, entry: Entry) -> None:
         event = entry.event
-        self._write_log(
-            ReleasedBatch(
-                batch=entry.seq - 1, asked=event.asked, answered=event.answered, epsilon=entry.epsilon
-            )
-        )
+        counts = {"asked": event.asked, "answered": event.answered}
+        self._write_log(ReleasedBatch(batch=entry.seq - 1, epsilon=entry.epsilon, **counts))
 
     def _claim(self) -> None:
         """Make the run directory and claim it by its first file: of two runs only one can have it."""
@@ -232,36 +200,35 @@ class LabelStudy:
         if self._log is not None:
             self._log.write(event)
 
-    def _facts(self, planned: Planned) -> StudyFacts:
+    def _facts(self, terms: LedgerTerms) -> StudyFacts:
         options, hospitals = self._options, self._hospitals
-        terms = None if hospitals is None else hospitals.terms
-        promised = None if self._ledger is None else guaranteed_epsilon(self._ledger.terms)
+        agreed = None if hospitals is None else hospitals.terms
         return StudyFacts(
             name=options.name,
             dataset=options.dataset,
             num_clients=options.hospitals or 1,
-            teachers_per_client=planned.mechanisms[0].num_teachers,
-            least_clients=1 if terms is None else terms.least_clients,
+            teachers_per_client=terms.mechanisms[0].num_teachers,
+            least_clients=1 if agreed is None else agreed.least_clients,
             num_classes=options.num_classes,
             seed=options.seed,
             partition="their labels in one place" if hospitals is None else "every hospital's own labels",
             backend="" if hospitals is None else hospitals.place.backend,
             pool_size=options.records,
             pool_digest=options.pool_digest,
-            test_size=0 if self._test is None else len(self._test.labels),
+            test_size=0 if self._test is None else len(self._test[1]),
             aggregator=options.method,
-            labels=planned.answered,
-            max_queries=planned.asked,
+            labels=terms.most_answered or 0,
+            max_queries=terms.most_asked or 0,
             budget=options.epsilon,
-            promised=promised,
-            delta=planned.delta,
-            unit=LABEL.unit,
-            adjacency=LABEL.adjacency,
-            protects=LABEL.text(),
-            noise=planned.noise,
-            noise_private=planned.private,
-            coordinator=planned.coordinator.kind,
-            coordinator_sees=planned.coordinator.text(),
+            promised=guaranteed_epsilon(terms),
+            delta=terms.delta,
+            unit=terms.protection.unit,
+            adjacency=terms.protection.adjacency,
+            protects=terms.protection.text(),
+            noise=terms.noise,
+            noise_private=terms.private,
+            coordinator=terms.coordinator.kind,
+            coordinator_sees=terms.coordinator.text(),
             versions=collect_versions(),
         )
 
@@ -280,7 +247,8 @@ class LabelStudy:
         self._conclude(Outcome(status="success", seconds=self._seconds()))
         right = None
         if self._test is not None:
-            right = float((outcome.classify(self._test.images) == self._test.labels).mean())
+            images, labels = self._test
+            right = float((outcome.classify(images) == labels).mean())
         accuracy = Accuracy(student=right)
         self._conclude(Outcome(status="success", accuracy=accuracy, seconds=self._seconds()))
         self._print(as_json=as_json)

@@ -6,12 +6,11 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.parser import Parser, as_typed
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.runtime.host import add_address_options
 from pate_fed.runtime.launch import INTERRUPTED, nothing_spent
@@ -26,14 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["add_label_dp_command"]
 
 _KEY_DAYS = 365
-_TYPED = {
-    "epsilon": "--epsilon",
-    "delta": "--delta",
-    "num_classes": "--classes",
-    "records": "--records",
-    "num_teachers": "--teachers",
-    "hospitals": "--hospitals",
-}
 _SETS = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10", "files")
 
 
@@ -94,19 +85,8 @@ def _label_dp(arguments: argparse.Namespace) -> int:
 
     if not (arguments.advise or arguments.init):
         return _run(arguments)
-    with _as_typed():
-        fill_defaults(arguments)
-        return _advise(arguments) if arguments.advise else _init(arguments)
-
-
-@contextmanager
-def _as_typed() -> Iterator[None]:
-    """Errors about a parameter are about the option that it was typed as."""
-    try:
-        yield
-    except InputError as error:
-        name, _, rest = str(error).partition("=")
-        raise (InputError(f"{_TYPED[name]} {rest}") if name in _TYPED else error) from error
+    fill_defaults(arguments)
+    return _advise(arguments) if arguments.advise else _init(arguments)
 
 
 def _advise(arguments: argparse.Namespace) -> int:
@@ -128,11 +108,12 @@ def _run(arguments: argparse.Namespace) -> int:
     """A whole study; every end has its outcome line."""
     as_json, study = arguments.format == "json", None
     try:
-        with _as_typed():
-            study, learn = _make_study(arguments, time.perf_counter())
-            study.run(learn, as_json=as_json)
+        study, learn = _make_study(arguments, time.perf_counter())
+        study.run(learn, as_json=as_json)
         return 0
     except (PateFedError, KeyboardInterrupt) as error:
+        if isinstance(error, InputError):
+            error = InputError(as_typed(str(error), arguments))
         if study is not None:
             study.abort(error, as_json=as_json)
         elif isinstance(error, PateFedError):
@@ -156,7 +137,7 @@ def _make_study(
     from pate_fed.label_dp.options import LabelOptions, fill_defaults
     from pate_fed.label_dp.source import LabelsInOnePlace, LabelSource
     from pate_fed.privacy import noise_from_seed
-    from server.label_study import HeldOut, LabelStudy, choose_run_dir
+    from server.label_study import LabelStudy, choose_run_dir
 
     fill_defaults(arguments)
     settings, records = _settings(arguments), load_records(arguments, apart=are_apart(arguments))
@@ -172,14 +153,20 @@ def _make_study(
     hospitals = _hospitals(arguments, records, run_dir)
     public, test = _public_inputs(arguments, records), None
     if records.test_images is not None and records.test_labels is not None:
-        test = HeldOut(images=records.test_images, labels=records.test_labels)
+        test = records.test_images, records.test_labels
     study = LabelStudy(options, run_dir=run_dir, hospitals=hospitals, test=test, started=started)
     source: LabelSource
     if hospitals is not None:
         hospitals.record, source = study, hospitals
     elif records.labels is not None:
         noise, classes = noise_from_seed(arguments.seed), records.num_classes
-        source = LabelsInOnePlace(truth=records.labels, num_classes=classes, noise=noise, record=study)
+        source = LabelsInOnePlace(
+            truth=records.labels,
+            num_classes=classes,
+            noise=noise,
+            record=study,
+            study_digest=options.digest,
+        )
 
     def learn() -> LabelDpResult:
         return run_method(

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from pate_fed.cli.help import HelpFormatter
 from pate_fed.errors import InputError
 
-__all__ = ["Parser", "check_security", "print_lines"]
+__all__ = ["Parser", "as_typed", "check_security", "print_lines"]
 
 
 def print_lines(lines: Iterable[str], *, indent: int = 2) -> None:
@@ -65,6 +65,13 @@ def _flags(parser: argparse.ArgumentParser) -> list[str]:
             for below in action.choices.values():
                 flags += _flags(below)
     return flags
+
+
+def as_typed(message: str, arguments: argparse.Namespace) -> str:
+    """A message that begins with a function's PARAMETER=, about the option that it was given with."""
+    parameter, equals, rest = message.partition("=")
+    name = parameter.removeprefix("num_")
+    return f"--{name.replace('_', '-')} {rest}" if equals and hasattr(arguments, name) else message
 
 
 def check_security(arguments: argparse.Namespace, host: str, *, where: str, keys: str) -> None:

@@ -49,8 +49,7 @@ def _ledger_show(arguments: argparse.Namespace) -> int:
 def _ledger_verify(arguments: argparse.Namespace) -> int:
     from pate_fed.privacy.ledger.report import verify_run
 
-    key, head = arguments.public_key, arguments.head
-    report = verify_run(Path(arguments.run_dir), public_key=key, head=head)
+    report = verify_run(Path(arguments.run_dir), public_key=arguments.public_key, head=arguments.head)
     if arguments.format == "json":
         print(json.dumps(report.to_dict()))
     else:

@@ -15,10 +15,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pate_fed.label_dp.exact import check_pure_epsilon
+from pate_fed.label_dp.exact import PureMechanism
 from pate_fed.label_dp.release import PrivateLabels, check_labels
-from pate_fed.privacy.checks import check_count, check_scale
-from pate_fed.privacy.label_dp import LaplaceResponse
+from pate_fed.privacy.checks import check_scale
+from pate_fed.privacy.label_dp import LabelResponse, LaplaceResponse
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 
 __all__ = ["Alibi"]
@@ -30,20 +30,13 @@ GRID = 1024  # steps of the grid in one label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alibi:
-    """One-hot rows plus discrete Laplace noise of scale at least 2/ε, in labels.
+class Alibi(PureMechanism):
+    """One-hot rows plus discrete Laplace noise of scale at least 2/ε, in labels."""
 
-    Raises:
-        InputError: fewer than two classes, or ε out of range.
-    """
-
-    delta: ClassVar[float] = 0.0
-    num_classes: int
-    epsilon: float
+    row: ClassVar[type[LabelResponse]] = LaplaceResponse
 
     def __post_init__(self) -> None:
-        check_count("num_classes", self.num_classes, least=2)
-        check_pure_epsilon(self.epsilon)
+        PureMechanism.__post_init__(self)
         check_scale("scale", self.scale)
 
     @property
@@ -58,11 +51,6 @@ class Alibi:
     def how(self) -> str:
         """The mechanism as text."""
         return f"Laplace noise of scale {self.scale / GRID:.4g} on one-hot labels"
-
-    @property
-    def on_ledger(self) -> LaplaceResponse:
-        """The release as a row of the ledger states it."""
-        return LaplaceResponse(num_classes=self.num_classes, epsilon=self.epsilon)
 
     def noisy_rows(self, labels: ArrayLike, noise: NoiseSource) -> Ints:
         """The released rows in steps of the grid, int64 (n, K).

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import BudgetError, InputError, IntegrityError
 from pate_fed.label_dp.alibi import Alibi
 from pate_fed.label_dp.aug_descent import DescentSettings, aug_descent
 from pate_fed.label_dp.clusters import (
@@ -54,6 +54,7 @@ CLUSTERERS: dict[str, Clusterer] = {
     "pca": pixel_clusters,
     "scan": scan_clusters,
 }
+ROWS = "noisy rows"  # ALIBI's, of which the labels are made
 MIXUP = 1.0
 LIGHT_WEIGHT = 1.0  # λ_u of the light network in AugDescent; held-out records: 80.7 % against 79.1 % with 25
 
@@ -150,10 +151,8 @@ class _Run:
             release = plan.release(totals[: len(queries)], here.noise)
             return Released(index=queries[: release.asked], label=release.label)
 
-        planned = replace(
-            here.plan(plan.mechanism, delta=plan.delta), asked=plan.asked, answered=plan.answered
-        )
-        released = here.record.release(planned, draw).everywhere(records)
+        terms = here.terms(plan.mechanism, delta=plan.delta, asked=plan.asked, answered=plan.answered)
+        released = here.record.release(terms, draw).everywhere(records)
         self.facts["answers"] = int((released != NO_LABEL).sum())
         self.facts["answers_right_measured"] = label_accuracy(released, here.truth)
         student = ldp_ssl(self.public, released, settings.learn, seed=self.seed)
@@ -176,11 +175,11 @@ class _Run:
         public, learn, here = self.public, self.settings.learn, self.here
         first = RandRes(num_classes=public.num_classes, epsilon=self.epsilon)
         second = PriorRes(num_classes=public.num_classes, epsilon=self.epsilon)
-        planned = here.plan(first.on_ledger, second.on_ledger, delta=0.0)
+        terms = here.terms(first.on_ledger, second.on_ledger, delta=0.0)
         half = np.random.default_rng([2, self.seed]).random(len(public)) < 0.5
         index, rest = np.flatnonzero(half), np.flatnonzero(~half)
         answers = here.record.release(
-            planned,
+            terms,
             lambda: Released(index=index, label=first.release(here.truth[index], here.noise).label),
         )
         staged = PrivateLabels.by(first, answers.everywhere(len(public)), here.noise)
@@ -190,7 +189,7 @@ class _Run:
             prior = public.probabilities([network])[rest]
             return Released(index=rest, label=second.release(here.truth[rest], prior, here.noise).label)
 
-        staged.label[rest] = here.record.release(planned, respond, stage=1).label
+        staged.label[rest] = here.record.release(terms, respond, stage=1).label
         staged = replace(staged, how="randomised response in two stages")
         return self._learnt(staged, [ldp_normal(public, staged, learn, seed=self.seed + 1, mixup=MIXUP)])
 
@@ -198,10 +197,25 @@ class _Run:
         """Twice: under a uniform prior, then under the first network's predictions."""
         public, learn, here = self.public, self.settings.learn, self.here
         mechanism = Alibi(num_classes=public.num_classes, epsilon=self.epsilon)
-        rows = here.record.keep("noisy_rows", lambda: mechanism.noisy_rows(here.truth, here.noise))
+        rows: Ints | None = None
+
+        def draw() -> PrivateLabels:
+            nonlocal rows
+            rows = here.record.keep(ROWS, lambda: mechanism.noisy_rows(here.truth, here.noise))
+            return mechanism.private_labels(rows, here.noise)
+
+        def gone() -> Ints:
+            raise BudgetError(
+                f"the released {ROWS} are gone; ε={self.epsilon:g} is spent by the ledger, and they "
+                "are not drawn a second time"
+            )
+
+        released = here.release(mechanism, draw)
+        if rows is None:  # by an earlier process
+            rows = here.record.keep(ROWS, gone)
         labels = mechanism.private_labels(rows, here.noise)
-        if not np.array_equal(here.release(mechanism, lambda: labels).label, labels.label):
-            raise IntegrityError("the kept noisy rows are not those that the labels on the ledger came from")
+        if not np.array_equal(released.label, labels.label):
+            raise IntegrityError(f"the kept {ROWS} are not those that the labels on the ledger came from")
         first = ldp_normal(public, labels, learn, seed=self.seed)
         again = mechanism.private_labels(rows, here.noise, public.probabilities([first]))
         return self._learnt(labels, [ldp_normal(public, again, learn, seed=self.seed + 1)])

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.label_dp.exact import WORDS, check_pure_epsilon, keep_words, uniform_below
+from pate_fed.label_dp.exact import WORDS, PureMechanism, keep_words, uniform_below
 from pate_fed.label_dp.release import PrivateLabels, check_labels
-from pate_fed.privacy.checks import check_count
-from pate_fed.privacy.label_dp import PriorResponse, RandomisedResponse
+from pate_fed.privacy.label_dp import LabelResponse, PriorResponse, RandomisedResponse
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 
 __all__ = ["PriorRes", "RandRes"]
@@ -28,22 +27,13 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RandRes:
+class RandRes(PureMechanism):
     """Keep a label with probability p = e^ε/(e^ε + K - 1), else give one of the K - 1 others, all alike.
 
     p is rounded down to a whole number of 2^-62, so the odds p (K - 1)/(1 - p) never pass e^ε.
-
-    Raises:
-        InputError: fewer than two classes, or ε below 1e-9.
     """
 
-    delta: ClassVar[float] = 0.0
-    num_classes: int
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        check_count("num_classes", self.num_classes, least=2)
-        check_pure_epsilon(self.epsilon)
+    row: ClassVar[type[LabelResponse]] = RandomisedResponse
 
     @property
     def words(self) -> int:
@@ -54,11 +44,6 @@ class RandRes:
     def how(self) -> str:
         """The mechanism as text."""
         return f"randomised response, p={self.probability:.4f}"
-
-    @property
-    def on_ledger(self) -> RandomisedResponse:
-        """The release as a row of the ledger states it."""
-        return RandomisedResponse(num_classes=self.num_classes, epsilon=self.epsilon)
 
     @property
     def probability(self) -> float:
@@ -97,30 +82,16 @@ class RandRes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PriorRes:
+class PriorRes(PureMechanism):
     """Randomised response among the classes that a public prior makes likely (LP-2ST's second stage).
 
     Of the prior's k likeliest classes, k chosen to keep the truth most often: a label among them is kept with
     probability e^ε/(e^ε + k - 1), else another of them is given; a label outside gives any of the k alike.
     The prior may come from released labels and public features only.
-
-    Raises:
-        InputError: fewer than two classes, or ε below 1e-9.
     """
 
-    delta: ClassVar[float] = 0.0
+    row: ClassVar[type[LabelResponse]] = PriorResponse
     how: ClassVar[str] = "randomised response with a prior"
-    num_classes: int
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        check_count("num_classes", self.num_classes, least=2)
-        check_pure_epsilon(self.epsilon)
-
-    @property
-    def on_ledger(self) -> PriorResponse:
-        """The release as a row of the ledger states it."""
-        return PriorResponse(num_classes=self.num_classes, epsilon=self.epsilon)
 
     def choices(self, prior: Floats) -> Ints:
         """Each record's k, int64 (n,): the one with the largest e^ε/(e^ε + k - 1) times the prior's top k."""

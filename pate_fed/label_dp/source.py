@@ -16,30 +16,14 @@ from numpy.typing import NDArray
 from pate_fed.label_dp.noise_cluster import NoiseCluster
 from pate_fed.label_dp.randres import RandRes
 from pate_fed.label_dp.release import NO_LABEL, LabelMechanism, PrivateLabels
-from pate_fed.privacy.mechanisms.events import IN_ONE_PLACE, CoordinatorView, Mechanism
+from pate_fed.privacy.ledger.terms import LedgerTerms
+from pate_fed.privacy.mechanisms.events import IN_ONE_PLACE, Mechanism
 from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.protection import LABEL
 
-__all__ = ["LabelSource", "LabelsInOnePlace", "Planned", "Record", "Released", "Unrecorded"]
+__all__ = ["LabelSource", "LabelsInOnePlace", "Record", "Released", "Unrecorded"]
 
 Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """A method's releases as they are fixed before the first one: a mechanism each, and their caps.
-
-    `asked` and `answered` are the most records that are asked about and answered in all; `noise` and
-    `private` are of the source of noise. `terms_digest` names what hospitals agreed to, where they did.
-    """
-
-    mechanisms: tuple[Mechanism, ...]
-    delta: float
-    asked: int
-    answered: int
-    noise: str
-    private: bool
-    coordinator: CoordinatorView = IN_ONE_PLACE
-    terms_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,20 +51,24 @@ class Released:
 class Record(Protocol):
     """Where releases are put on record, in the order of a method's stages."""
 
-    def release(self, planned: Planned, draw: Callable[[], Released], *, stage: int = 0) -> Released:
+    def release(self, terms: LedgerTerms, draw: Callable[[], Released], *, stage: int = 0) -> Released:
         """Draw a release, have it on the disk with what it cost, and only then return it.
 
-        One that an earlier process put on record is returned as it was, and nothing is drawn.
+        `terms` hold for all stages and are the ledger's. A release that an earlier process put on record is
+        returned as it was, and nothing is drawn.
         """
 
     def keep(self, name: str, draw: Callable[[], Ints]) -> Ints:
-        """Draw what a release is made of and keep it for a later process; returned as it was, once kept."""
+        """What a release is made of: as it was kept by an earlier process, else drawn and kept.
+
+        It is to be called while the release is drawn, so that no two processes draw it.
+        """
 
 
 class Unrecorded:
     """Keeps nothing: for experiments on labels that are public."""
 
-    def release(self, planned: Planned, draw: Callable[[], Released], *, stage: int = 0) -> Released:
+    def release(self, terms: LedgerTerms, draw: Callable[[], Released], *, stage: int = 0) -> Released:
         """What is drawn."""
         return draw()
 
@@ -112,12 +100,13 @@ class LabelSource(Protocol):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LabelsInOnePlace:
-    """All private labels `truth`, int64 (n,), in this process."""
+    """All private labels `truth`, int64 (n,), in this process; `study_digest` names the study on record."""
 
     truth: Ints = field(repr=False)
     num_classes: int
     noise: NoiseSource
     record: Record = field(default_factory=Unrecorded)
+    study_digest: str = "0" * 64
     sigma: float | None = None
 
     def respond(self, epsilon: float) -> PrivateLabels:
@@ -140,17 +129,20 @@ class LabelsInOnePlace:
     def release(self, mechanism: LabelMechanism, draw: Callable[[], PrivateLabels]) -> PrivateLabels:
         """One release about all records, on record before it is returned."""
         released = self.record.release(
-            self.plan(mechanism.on_ledger, delta=mechanism.delta), lambda: Released.of_all(draw().label)
+            self.terms(mechanism.on_ledger, delta=mechanism.delta), lambda: Released.of_all(draw().label)
         )
         return PrivateLabels.by(mechanism, released.label, self.noise)
 
-    def plan(self, *mechanisms: Mechanism, delta: float) -> Planned:
-        """Releases of these mechanisms that are about each record at most once."""
-        return Planned(
-            mechanisms=mechanisms,
+    def terms(self, *mechanisms: Mechanism, delta: float, asked: int = 0, answered: int = 0) -> LedgerTerms:
+        """The ledger's terms of a method's releases; without caps they are about each record once."""
+        return LedgerTerms(
+            study_digest=self.study_digest,
             delta=delta,
-            asked=len(self.truth),
-            answered=len(self.truth),
+            mechanisms=mechanisms,
+            protection=LABEL,
             noise=self.noise.kind,
             private=self.noise.private,
+            coordinator=IN_ONE_PLACE,
+            most_asked=asked or len(self.truth),
+            most_answered=answered or len(self.truth),
         )

@@ -17,7 +17,7 @@ from pate_fed.errors import InputError
 from pate_fed.label_dp.federation import FederatedClusters
 from pate_fed.label_dp.randres import RandRes
 from pate_fed.privacy.checks import check_count, check_delta, is_number
-from pate_fed.privacy.label_dp import RandomisedResponse, SharedClusterCounts
+from pate_fed.privacy.label_dp import LabelRelease
 from pate_fed.privacy.ledger.terms import is_digest
 from pate_fed.privacy.mechanisms.events import NOISY_COUNTS, NOISY_LABELS, CoordinatorView
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
@@ -146,7 +146,7 @@ class LabelTerms(Agreed):
         )
 
     @property
-    def on_ledger(self) -> RandomisedResponse | SharedClusterCounts:
+    def on_ledger(self) -> LabelRelease:
         """What leaves all hospitals, as a row of the ledger states it."""
         if self.sigma_party is None:
             return RandRes(num_classes=self.num_classes, epsilon=self.epsilon).on_ledger

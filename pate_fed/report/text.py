@@ -23,7 +23,8 @@ __all__ = [
     "unpublishable",
 ]
 
-LABEL, IN_ONE_PLACE = "label", "labels"  # the unit of private labels, and where one place has them all
+# The unit of private labels, and what the coordinator sees where one place has them, or sums are masked.
+LABEL, IN_ONE_PLACE, SUMMED = "label", "labels", "noisy-counts"
 EPSILON_ALARM = 10.0
 """Above it a report says that ε promises almost nothing."""
 
@@ -248,7 +249,8 @@ def _of_labels(result: RunResult) -> list[Guarantee]:
     if study.coordinator == IN_ONE_PLACE:
         trust = "trust alone: whoever runs this study has the labels"
         return [public, Guarantee("Whoever ran it", sees, "Nothing", "Unbounded: no promise", trust, "none")]
-    at_home = "noise that every hospital adds at home" + (", and masks" if study.colluders else "")
+    masks = ", and masks" if study.coordinator == SUMMED else ""
+    at_home = f"noise that every hospital adds at home{masks}"
     own = "Every hospital's own labels" if epsilon is not None else "-"
     return [
         public,

@@ -277,6 +277,25 @@ def test_what_was_released_outlives_a_failed_test(records: Path, monkeypatch: py
     assert (records / "out" / "student.ts").exists()
 
 
+def test_an_interrupted_run_says_what_is_spent_and_goes_on(
+    records: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    command = _command(records, "--epsilon", "1", "--method", "lp-1st", "--run-dir", "run")
+    with monkeypatch.context() as patch:
+        patch.setattr("pate_fed.label_dp.learners.train", interrupted)
+        assert main(command) == 130
+    said = capsys.readouterr()
+    assert said.err.splitlines()[-1] == "interrupted"
+    line = "ABORTED  ε=1.000 δ=0 unit=label labels=240 accuracy=- report=run/report.html"
+    assert said.out.splitlines() == [line]
+    assert json.loads((records / "run" / "metrics.json").read_text())["status"] == "aborted"
+    assert main(command) == 0
+    assert "SUCCESS  ε=1.000 δ=0 unit=label labels=240" in capsys.readouterr().out
+
+
 FILES = ["--dataset", "files", "--images", "i.npy", "--labels", "l.npy"]
 
 

@@ -153,7 +153,7 @@ def test_noisy_rows_that_are_gone_are_not_drawn_again(
     assert "not those that the labels on the ledger came from" in capsys.readouterr().err
     (run_dir / "noisy_rows.npy").unlink()
     assert main(_command(records, "alibi", run_dir)) == 3
-    assert "where ε=2 is spent, and it is not drawn a second time" in capsys.readouterr().err
+    assert "are gone; ε=2 is spent by the ledger" in capsys.readouterr().err
 
 
 # The run directory.
