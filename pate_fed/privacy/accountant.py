@@ -13,13 +13,13 @@ __all__ = ["Odometer", "total_cost"]
 
 
 def total_cost(events: Iterable[PrivacyEvent]) -> Cost:
-    """What the student, and so the public, learns from all events; their order does not matter."""
+    """Total cost of the events against the student and the public, in any order."""
     return sum((event.cost() for event in events), Cost())
 
 
 @dataclass(frozen=True, slots=True)
 class Odometer:
-    """ε so far, event by event, for display; it stops nothing and never decreases.
+    """Privacy odometer: ε after each event, for display; it stops nothing and never decreases.
 
     `reserved` is what was paid before the first event.
 

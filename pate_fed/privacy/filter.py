@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from pate_fed.errors import BudgetError, InputError
+from pate_fed.format import epsilon_text
 from pate_fed.privacy.accountant import total_cost
 from pate_fed.privacy.bounds.conversion import overhead
 from pate_fed.privacy.bounds.cost import NOTHING, SEARCHED_ORDERS, Cost, overhead_up
@@ -26,7 +27,7 @@ __all__ = ["BudgetFilter"]
 
 @dataclass(frozen=True, slots=True)
 class BudgetFilter:
-    """Says how many more queries fit, in the worst case, before ε at δ would pass the budget.
+    """Rényi filter of a budget (ε, δ): how many more queries fit, whatever the votes.
 
     It knows parameters and public counts only, never votes, so that a stop reveals nothing. `reserved` is
     paid before the first query, for what a study releases besides its labels.
@@ -47,13 +48,14 @@ class BudgetFilter:
 
     @property
     def order(self) -> float:
-        """The one Rényi order that the budget is kept at: the one where a Gaussian spend goes furthest."""
+        """Rényi order that the budget is kept at: the one where a Gaussian spend goes furthest."""
+        # ε = α ρ + overhead(α): the order at which the budget affords the largest ρ.
         room = (self.epsilon - overhead(SEARCHED_ORDERS, self.delta)) / SEARCHED_ORDERS
         return float(SEARCHED_ORDERS[int(np.argmax(room))])
 
     @property
     def room(self) -> Fraction:
-        """RDP at `order` that the whole budget allows, in nats; 0 where it allows nothing."""
+        """RDP at `order` that the whole budget allows, in nats, rounded down; 0 where it allows nothing."""
         return max(Fraction(0), Fraction(self.epsilon) - overhead_up(self.order, self.delta))
 
     def affordable(
@@ -64,7 +66,7 @@ class BudgetFilter:
         queries: int,
         max_answers: int | None = None,
     ) -> int:
-        """How many of the next `queries` may be put to the mechanism: in the worst case, all are answered.
+        """Number of the next `queries` that the mechanism may look at, if all of them are answered.
 
         `events` are all releases so far, `max_answers` the cap that the mechanism will be given.
 
@@ -85,6 +87,7 @@ class BudgetFilter:
             raise InputError(
                 f"mechanism={mechanism.name!r} states a cost of {float(both)} a query: above 0 is meant"
             )
+        # In the worst case queries are answered until the cap is reached, so both steps are reserved first.
         if left < cap * both:
             return max(0, left // both)
         # Beyond the cap only the check is paid; where there is none the mechanism stops with its last answer.
@@ -92,7 +95,7 @@ class BudgetFilter:
         return min(most, cap + further)
 
     def share_spent(self, events: Iterable[PrivacyEvent]) -> float:
-        """The part of the budget for labels that is spent, 0 to 1; 1 where it allows nothing.
+        """Part of the budget for labels that is spent, 0 to 1; 1 where it allows nothing.
 
         Raises:
             InputError: an event with another protection than the budget's.
@@ -114,7 +117,7 @@ class BudgetFilter:
         """
         if not self.holds(cost):
             raise BudgetError(
-                f"the privacy budget ε={self.epsilon:g} at δ={self.delta:g} would be passed; "
+                f"the privacy budget ε={epsilon_text(self.epsilon)} at δ={self.delta:g} would be passed; "
                 "nothing was released"
             )
 

@@ -16,11 +16,7 @@ from pate_fed.label_dp import (
 from pate_fed.label_dp.noise_cluster import cluster_majority
 from pate_fed.privacy import SeededNoise, SystemNoise
 from pate_fed.privacy.bounds.gaussian import gaussian_delta, gaussian_dp_epsilon, pld_epsilon
-from pate_fed.privacy.label_dp import (
-    discrete_delta,
-    equation5_sigma,
-    noise_cluster_epsilon,
-)
+from pate_fed.privacy.label_dp import discrete_delta, equation5_sigma, noise_cluster_epsilon
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.05, 0.5, 1.0, 2.0, 4.0, 8.0])

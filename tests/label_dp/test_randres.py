@@ -18,9 +18,7 @@ from pate_fed.label_dp import (
 )
 from pate_fed.label_dp.exact import WORDS, keep_words
 from pate_fed.privacy import SeededNoise, SystemNoise
-from pate_fed.privacy.label_dp import (
-    randomized_response_epsilon,
-)
+from pate_fed.privacy.label_dp import randomized_response_epsilon
 
 # Table 2 of Tang et al.: classes, ε, the private label accuracy that is printed, in %.
 TABLE_2 = [

@@ -23,6 +23,7 @@ from pate_fed.privacy.label_dp import (
     SharedClusterCounts,
     equation5_sigma,
 )
+from pate_fed.privacy.ledger.chain import coordinator_epsilon
 from pate_fed.privacy.mechanisms.events import IN_ONE_PLACE, NOISY_COUNTS
 from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
 from pate_fed.privacy.protection import LABEL, Protection
@@ -97,7 +98,7 @@ def test_counts_are_released_once_and_about_everyone(tmp_path: Path) -> None:
 def test_what_the_coordinator_sees_of_a_sum_is_what_is_released(tmp_path: Path) -> None:
     with Ledger.create(tmp_path / "l.sqlite", _terms(SHARED, delta=1e-5, coordinator=NOISY_COUNTS)) as ledger:
         spent = _charge(ledger, np.arange(N), SHARED)
-        assert ledger.coordinator_epsilon() == ledger.guaranteed_coordinator() == spent
+        assert coordinator_epsilon(ledger.terms, ledger.events()) == ledger.guaranteed_coordinator() == spent
     exact = epsilon_of(SHARED.cost_asked(LABEL), 1e-5)
     rho = 1 / (16 * 5)  # ρ = Δ²/(2 σ²) with Δ² = 2, of five hospitals that tell nobody
     assert spent == exact == pytest.approx(epsilon_of(Cost(rho=SHARED.cost_asked(LABEL).rho), 1e-5))

@@ -194,7 +194,7 @@ def test_a_ledger_that_is_gone_is_missed(
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        ("lp-2st", "(2.0000, 0)-differential privacy for one record's label replaced"),
+        ("lp-2st", "(2, 0)-differential privacy for one record's label replaced"),
         ("pate-fm", "no bound: it sees the labels themselves"),
         ("noise-cluster", "as against the public: it sees noisy counts of all hospitals together"),
     ],

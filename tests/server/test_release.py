@@ -12,6 +12,7 @@ import pytest
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import DistributedGNMax, Ledger, LedgerTerms, Protection, SeededNoise
+from pate_fed.privacy.ledger.chain import coordinator_epsilon
 from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM, hospital_noise
 from pate_fed.protocol.cost import coordinator_view, make_mechanism
@@ -103,7 +104,7 @@ def test_what_the_coordinator_saw_is_charged_with_who_voted(open_desk: Open) -> 
     )
     with pytest.raises(InputError, match="needed"):
         desk.release("cd" * 32, np.arange(5), _totals(5), voters=7)
-    seen = desk._ledger.coordinator_epsilon()
+    seen = coordinator_epsilon(desk._ledger.terms, desk._ledger.events())
     assert seen is not None and 0 < seen < desk._ledger.epsilon()
 
 

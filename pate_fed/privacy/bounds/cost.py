@@ -25,7 +25,7 @@ SEARCHED_ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 801)
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """An RDP curve that bounds a release whatever the votes were, in exact arithmetic.
+    """Data-independent RDP curve of a release, as exact fractions.
 
     `rho` is the ρ of all Gaussian parts (ρ-zCDP: RDP `a * rho` at every order a); `pure` lists pure-DP parts
     as (ε, times), each worth min(ε, ε² a / 2) at order a (Bun and Steinke 2016, Proposition 3.3; P17, Theorem
@@ -80,35 +80,35 @@ NOTHING = Cost()
 
 
 def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> float:
-    """ε of the (ε, δ)-DP that follows from the cost, rounded up: improved conversion at the best order.
+    """ε at δ of a cost, rounded up: the improved conversion at the best order.
 
     ε = rdp(α) + ln(1 - 1/α) - ln(δ α)/(α - 1), at least 0 (arXiv 2004.00010, Proposition 12). `orders` are
     tried besides the ones that the search finds. Parts that are known as (ε, δ)-DP only take their δ first.
 
     Raises:
-        InputError: δ outside (0, 1), but for 0 where all parts are known as (ε, δ)-DP.
+        InputError: δ outside (0, 1), but for 0 where no part is known by its RDP only.
     """
-    if cost.epsilon:
-        if delta != 0:
-            check_delta(delta)
-        rest, left = replace(cost, epsilon=Fraction(0), delta=Fraction(0)), Fraction(delta) - cost.delta
-        share = math.nextafter(float(left), 0)  # rounded down: what is left for the other parts
-        if left < 0 or (rest != Cost() and share <= 0):
+    rest = replace(cost, epsilon=Fraction(0), delta=Fraction(0))
+    if delta != 0 or rest != Cost():
+        delta = check_delta(delta)
+    # Basic composition: (ε, δ)-parts take their δ, the others convert at what is left.
+    left = Fraction(delta) - cost.delta
+    if left < 0:
+        return math.inf
+    if rest == Cost():
+        return _round_up(cost.epsilon)
+    if cost.delta:
+        delta = math.nextafter(float(left), 0)  # rounded down
+        if delta <= 0:
             return math.inf
-        beside = 0.0 if rest == Cost() else epsilon_of(rest, share)
-        return _round_up(cost.epsilon + Fraction(beside))
-    if cost == Cost() and delta == 0:
-        return 0.0
-    delta = check_delta(delta)
-    if cost == Cost():
-        return 0.0
     limit = math.inf if cost.most_order is None else cost.most_order
-    candidates = {_best_order(cost, delta), *(order for order in orders if order <= limit)}
-    return max(0.0, min(_epsilon_at(cost, delta, order) for order in candidates))
+    candidates = {_best_order(rest, delta), *(order for order in orders if order <= limit)}
+    found = max(0.0, min(_epsilon_at(rest, delta, order) for order in candidates))
+    return _round_up(cost.epsilon + Fraction(found)) if cost.epsilon and found < math.inf else found
 
 
 def overhead_up(order: float, delta: float) -> Fraction:
-    """The overhead at one order, and a little more: an upper bound in spite of rounding."""
+    """Upper bound on the improved conversion's overhead at one order, in spite of rounding."""
     # The one of two equal forms that loses no digits.
     first = math.log((order - 1) / order) if order < 2 else math.log1p(-1 / order)
     parts = first, -math.log(delta) / (order - 1), -math.log(order) / (order - 1)
@@ -134,7 +134,7 @@ def _float(exact: Fraction) -> float:
 
 
 def _best_order(cost: Cost, delta: float) -> float:
-    """The order with the least ε: a coarse look over all, then two closer ones around the best."""
+    """Order with the least ε: a coarse search over all, then two finer ones around the best."""
     orders = SEARCHED_ORDERS
     for _ in range(3):
         curve = orders * _float(cost.rho) + _float(cost.flat) + overhead(orders, delta)

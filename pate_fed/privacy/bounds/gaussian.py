@@ -1,4 +1,4 @@
-"""Data-independent accounting of Gaussian PATE: RDP, exact Gaussian DP, privacy loss distributions, PATE++.
+"""Data-independent bounds of Gaussian PATE: zCDP, exact Gaussian DP, privacy loss distributions, PATE++.
 
 For Q queries asked and A answered, one vote moved: ρ = Q/(2 σ1²) + A/σ2², RDP α ρ at every order α. A is
 random; the totals hold where it is capped beforehand or a filter stands in front.
@@ -38,7 +38,7 @@ def confident_rho(
     sigma2: float,
     protection: Protection = RECORD,
 ) -> float:
-    """ρ of a run: RDP is α ρ (P18, Proposition 8 and section 4.2). `sigma1` None: there is no threshold.
+    """ρ-zCDP of a run, so RDP α ρ (P18, Proposition 8 and section 4.2); `sigma1` None: no threshold.
 
     Raises:
         InputError: counts or noise out of range.
@@ -82,7 +82,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_dp_epsilon(mu: float, delta: float) -> float:
-    """Exact ε at δ of μ-Gaussian DP, rounded up; no RDP analysis of Gaussian noise can give less.
+    """ε at δ of μ-Gaussian DP, exact and rounded up; no RDP analysis of Gaussian noise can give less.
 
     Exact for continuous Gaussian noise. For integer noise `pld_epsilon` and RDP are the proven figures.
 
@@ -113,7 +113,7 @@ def pld_epsilon(
     interval: float = 1e-5,
     protection: Protection = RECORD,
 ) -> float:
-    """ε at δ by composing privacy loss distributions with dp-accounting, pessimistic.
+    """ε at δ of a run by composed privacy loss distributions (dp-accounting, pessimistic).
 
     One moved vote changes two totals by one each, so an argmax counts as two one-dimensional mechanisms; with
     `discrete` the noise is the discrete Gaussian that runs.

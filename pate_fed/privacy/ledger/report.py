@@ -8,10 +8,8 @@ report cannot be held against it.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -20,21 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.format import epsilon_text
+from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guarantee_text, guaranteed_coordinator_epsilon, guaranteed_epsilon
-from pate_fed.privacy.ledger.verify import SLACK, Chain, coordinator_epsilon, read_ledger
+from pate_fed.privacy.ledger.verify import SLACK, read_ledger
 from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism
 
-__all__ = ["LedgerReport", "describe", "epsilon_text", "verify", "verify_run"]
-
-
-def epsilon_text(epsilon: float, *, digits: int = 4) -> str:
-    """ε with so many decimals, rounded up, never down."""
-    if not math.isfinite(epsilon):
-        return "∞"
-    if epsilon >= 2**53:
-        return str(int(epsilon))  # a float of that size has no decimals
-    return str(Decimal(epsilon).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
+__all__ = ["LedgerReport", "describe", "verify", "verify_run"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +42,12 @@ class LedgerReport:
     @property
     def asked(self) -> int:
         """Queries put to the teachers."""
-        return sum(entry.event.asked for entry in self.chain.entries)
+        return self.chain.asked
 
     @property
     def answered(self) -> int:
         """Queries that the teachers answered."""
-        return sum(entry.event.answered for entry in self.chain.entries)
+        return self.chain.answered
 
     @property
     def epsilon(self) -> float:
@@ -67,7 +58,7 @@ class LedgerReport:
     def coordinator_epsilon(self) -> float | None:
         """ε against the coordinator, None where no bound holds."""
         events = [entry.event for entry in self.chain.entries]
-        return coordinator_epsilon(self.chain.terms, events, self.chain.terms.delta)
+        return coordinator_epsilon(self.chain.terms, events)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -216,7 +207,7 @@ def describe(path: Path) -> list[str]:
     """The ledger as text, line by line, after the checks of `verify`."""
     report = verify(path)
     chain, terms = report.chain, report.chain.terms
-    budget = "none" if terms.epsilon is None else f"ε={terms.epsilon!r}, never passed"
+    budget = "none" if terms.epsilon is None else f"ε={epsilon_text(terms.epsilon)}, never passed"
     return [
         f"Ledger of the study {terms.study_digest[:16]}…, begun {chain.created}, pate_fed {chain.version}",
         *(f"Mechanism: {_mechanism(mechanism)}" for mechanism in terms.mechanisms),

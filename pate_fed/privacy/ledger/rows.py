@@ -164,7 +164,7 @@ def row_hash(row: Row) -> str:
 
 
 def signed_bytes(digest: str) -> bytes:
-    """What is signed of a row."""
+    """Message that a row's signature is on."""
     return b"pate_fed/v1 ledger signature" + bytes.fromhex(digest)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.format import epsilon_text
 from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.filter import BudgetFilter
@@ -90,7 +91,7 @@ class LedgerTerms:
 
     @property
     def reserved(self) -> Cost:
-        """What is paid before the first query: the sanitised release, where the study has one."""
+        """Cost paid before the first query: the sanitised release, where the study has one."""
         return Cost() if self.sanitise is None else self.sanitise.cost()
 
     @property
@@ -193,8 +194,10 @@ class LedgerTerms:
 
 def guaranteed_epsilon(terms: LedgerTerms) -> float | None:
     """ε against the student and the public at the terms' δ, rounded up; None where nothing bounds it."""
+    # Both hold, so the smaller does; what was spent is no bound, as it depends on the votes.
     bounds = [] if terms.epsilon is None else [terms.epsilon]
     if terms.most_asked is not None and terms.most_answered is not None:
+        # A set: see `_most`.
         most = {
             _most(mechanism, terms, terms.most_asked, terms.most_answered) for mechanism in terms.mechanisms
         }
@@ -203,7 +206,7 @@ def guaranteed_epsilon(terms: LedgerTerms) -> float | None:
 
 
 def _most(mechanism: Mechanism, terms: LedgerTerms, asked: int, answered: int) -> Cost:
-    """What one mechanism costs that gets all queries and labels.
+    """Cost of one mechanism that gets all queries and labels.
 
     The caps hold for all mechanisms together, so those of equal cost count once, however they share.
     """
@@ -231,7 +234,7 @@ def guarantee_text(terms: LedgerTerms) -> str:
     known = terms.most_asked is not None and terms.most_answered is not None
     if terms.epsilon is None:
         return caps if known else "nothing: neither a budget nor a number of queries was set"
-    budget = f"the budget ε={terms.epsilon:g}"
+    budget = f"the budget ε={epsilon_text(terms.epsilon)}"
     return f"{budget}, and {caps}" if known else budget
 
 

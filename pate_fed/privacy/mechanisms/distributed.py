@@ -31,7 +31,7 @@ _LARGEST = 2**31
 
 
 def party_sigma(sigma: float, *, parties: int, dropouts: int = 0, colluders: int = 0) -> float:
-    """The noise parameter of one hospital's share, in votes, so that honest survivors add up to `sigma`.
+    """Noise parameter of one hospital's share, in votes: honest survivors add up to `sigma`.
 
     Raises:
         InputError: counts that leave no honest survivor.
@@ -76,7 +76,7 @@ class DistributedGNMax(Voting):
             raise InputError(f"threshold={self.threshold!r}: must be a finite number of votes, or None")
 
     def cost_asked(self, protection: Protection) -> Cost:
-        """What the noisy totals of one query cost, with the least noise that they may hold."""
+        """Cost of one query's noisy totals, with the least noise that they may hold."""
         least = hospital_noise(sigma_party=self.sigma_party, survivors=self.least_honest)
         cost = least.cost(1, protection, num_classes=self.num_classes)
         return Cost() if cost is None else cost

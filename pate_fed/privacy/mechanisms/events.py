@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Mechanism(Protocol):
-    """A frozen value: the parameters of a release, fixed before the first vote is seen."""
+    """Interface of a mechanism: its parameters, fixed before the first vote, and what a release costs."""
 
     @property
     def name(self) -> str:
@@ -48,18 +48,18 @@ class Mechanism(Protocol):
         """All parameters, as plain numbers by name."""
 
     def cost(self, asked: int, answered: int, protection: Protection) -> Cost:
-        """What a release of so many queries costs."""
+        """Cost of a release of so many queries."""
 
     def cost_asked(self, protection: Protection) -> Cost:
-        """What each query costs that is looked at, answered or not."""
+        """Cost of each query that is looked at, answered or not."""
 
     def cost_answered(self, protection: Protection) -> Cost:
-        """What each answered query costs besides."""
+        """Further cost of each answered query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorView:
-    """What the coordinator gets to see of the votes, and so which bound holds against it.
+    """The coordinator's view of the votes, and so the bound that holds against it.
 
     `kind` is "plain" (every hospital's votes), "secure-sum" (exact totals) or "hospital-noise" (noisy totals:
     every hospital adds discrete Gaussian noise of `sigma_party` votes, at least `survivors` hospitals are in
@@ -107,7 +107,7 @@ class CoordinatorView:
         return Fraction(self.sigma_party) ** 2 * (self.survivors - self.colluders)
 
     def cost(self, asked: int, protection: Protection, *, num_classes: int) -> Cost | None:
-        """What the coordinator learns from `asked` queries; None where no bound holds.
+        """Cost of `asked` queries against the coordinator; None where no bound holds.
 
         It sees the noisy totals of every asked query, so the threshold saves nothing: ρ = Δ²/(2 s²) each, and
         τ d/4 for the distance between a sum of discrete Gaussians and one (arXiv 2102.06387, Proposition 14,
@@ -196,11 +196,11 @@ class PrivacyEvent:
             )
 
     def cost(self) -> Cost:
-        """What the student, and so the public, learns: the realised cost, a function of the answered bits."""
+        """Realised cost against the student and the public, a function of the answered bits."""
         return self.mechanism.cost(self.asked, self.answered, self.protection)
 
     def coordinator_cost(self) -> Cost | None:
-        """What the coordinator learns; None where no bound holds."""
+        """Cost against the coordinator; None where no bound holds."""
         if self.coordinator.sees_release:
             return self.cost()
         return self.coordinator.cost(self.asked, self.protection, num_classes=self.mechanism.num_classes)

@@ -87,15 +87,15 @@ class Voting:
         }
 
     def cost(self, asked: int, answered: int, protection: Protection) -> Cost:
-        """What a release of so many queries costs."""
+        """Cost of a release of so many queries."""
         return self.cost_asked(protection) * asked + self.cost_answered(protection) * answered
 
     def cost_asked(self, protection: Protection) -> Cost:
-        """What each query costs that is looked at, answered or not."""
+        """Cost of each query that is looked at, answered or not."""
         raise TypeError(f"{type(self).__name__} states no cost")
 
     def cost_answered(self, protection: Protection) -> Cost:
-        """What each answered query costs besides."""
+        """Further cost of each answered query."""
         return Cost()
 
 
@@ -184,7 +184,7 @@ class GNMax(AnswerAll):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfidentGNMax(Voting):
-    """Answer only where the teachers agree (P18, Algorithm 1).
+    """Confident-GNMax (P18, Algorithm 1): answer only where the teachers agree.
 
     A query is answered where max + discrete N(0, `sigma1`²) >= `threshold`, by the argmax of
     totals + discrete N(0, `sigma2`²). All three in votes.
@@ -241,6 +241,8 @@ class ConfidentGNMax(Voting):
         coordinator: CoordinatorView,
     ) -> tuple[Release, Bools]:
         """The check on `top`, then the argmax of `votes` where it passed."""
+        # The check's noise is drawn for every query, before any of the argmax's: a release that stops early
+        # must not differ in what it drew before, and a seeded run must repeat.
         passed = top + noise.discrete_gaussian(top.shape, sigma=self.sigma1) >= math.ceil(self.threshold)
         answered = passed[: stop_after(passed, max_answers)]
         voted = votes[: len(answered)][answered]
@@ -251,7 +253,7 @@ class ConfidentGNMax(Voting):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InteractiveGNMax(ConfidentGNMax):
-    """Answer only where the teachers contradict the student (P18, Algorithm 2).
+    """Interactive-GNMax (P18, Algorithm 2): answer only where the teachers contradict the student.
 
     The check compares totals with what the student's predictions would be worth in votes, `num_teachers`
     times the probability, rounded to whole votes: predictions are public, so rounding them first keeps the
@@ -296,7 +298,7 @@ class InteractiveGNMax(ConfidentGNMax):
         return replace(release, reinforced=frozen(self.reinforced(answered, seen)))
 
     def contradiction(self, votes: Ints, predictions: ArrayLike) -> Ints:
-        """What the check looks at: the most that any class has beyond the student's expectation, in votes.
+        """Statistic of the check: the most that any class has beyond the student's expectation, in votes.
 
         It moves by as much as the largest total does. Shapes: (queries, classes) both, to int64 (queries,).
 

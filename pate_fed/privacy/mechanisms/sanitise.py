@@ -58,7 +58,7 @@ class SanitiseSettings:
         gnss_rdp(self.order, beta=self.beta, sigma_ss=self.sigma_ss)
 
     def cost(self) -> Cost:
-        """What the one release costs: its RDP at `order`, which also bounds every order below."""
+        """Cost of the one release: its RDP at `order`, which also bounds every order below."""
         rdp = gnss_rdp(self.order, beta=self.beta, sigma_ss=self.sigma_ss) + _SLACK
         return Cost(flat=Fraction(round_up(rdp)), most_order=Fraction(self.order))
 
@@ -185,6 +185,7 @@ def sanitised_epsilon(
     if isinstance(mechanism, ConfidentGNMax):
         check = mechanism.threshold, mechanism.sigma1
         bit = exact_bit_worst_case(num_teachers, *check, [settings.order], lowest=-num_teachers)
+        # A worst case over all votes, so it tells nothing and takes no noise.
         public += len(votes) * float(bit[0])
     public += float(overhead(np.array([settings.order]), delta)[0])
     private, smooth = _private_part(votes[mask], settings, sigma2, num_teachers)

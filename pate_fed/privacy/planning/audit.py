@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from pate_fed.errors import InputError
+from pate_fed.format import epsilon_text
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.bounds.orders import Floats, check_histograms
 from pate_fed.privacy.checks import check_count, check_delta, is_number
-from pate_fed.privacy.ledger.report import epsilon_text
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
 from pate_fed.privacy.protection import RECORD, Protection
@@ -51,7 +51,7 @@ class AuditResult:
     def line(self) -> str:
         """The finding in one line."""
         verdict = "no fault found" if self.passed else "FAULT: the mechanism leaks more than the ledger says"
-        charged = epsilon_text(self.epsilon, digits=3)
+        charged = epsilon_text(self.epsilon)
         return (
             f"{self.name}: sampled ε >= {self.lower_bound:.3f}, ledger ε = {charged} at "
             f"δ={self.delta:g} ({self.queries} queries, {self.trials} trials, confidence "
@@ -115,10 +115,8 @@ class AuditCase:
     @property
     def epsilon(self) -> float:
         """ε at δ that the ledger charges for `queries` queries."""
-        one = self.mechanism.cost_asked(self.protection)
-        if not self.bit_only:
-            one += self.mechanism.cost_answered(self.protection)
-        return epsilon_of(one * self.queries, self.delta)
+        answered = 0 if self.bit_only else self.queries
+        return epsilon_of(self.mechanism.cost(self.queries, answered, self.protection), self.delta)
 
     def with_noise(self, factor: float) -> LNMax | GNMax | ConfidentGNMax:
         """The mechanism with `factor` times its noise."""

@@ -1,13 +1,13 @@
-"""What a plan costs where the hospitals add the noise, beside noise at the coordinator."""
+"""Price of a plan where the hospitals add the noise instead of the coordinator."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from pate_fed.config.trust import LEAST_PARTIES, TrustModel
+from pate_fed.format import epsilon_text
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.filter import BudgetFilter
-from pate_fed.privacy.ledger.report import epsilon_text
 from pate_fed.privacy.mechanisms.distributed import DistributedGNMax, party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
 
@@ -36,7 +36,7 @@ class SharesOffer:
 
     def lines(self) -> list[str]:
         """The offer as text, two lines."""
-        public, own = (epsilon_text(bound, digits=2) for bound in (self.epsilon, self.epsilon_coordinator))
+        public, own = (epsilon_text(bound) for bound in (self.epsilon, self.epsilon_coordinator))
         return [
             "noise at the hospitals instead (--secure-sum --noise-at hospitals): every query asked is paid "
             f"in full, so {self.asked} queries at sigma2={self.sigma2:g} cost ε={public}, also against the "
@@ -57,7 +57,7 @@ def offer_with_shares(
     budget: BudgetFilter,
     pool: int,
 ) -> SharesOffer | None:
-    """What these questions cost with hospitals' noise; None where too few hospitals could sum under masks.
+    """Price of these queries with the hospitals' noise; None where too few could sum under masks.
 
     None too where a whole hospital may join or leave, whose noise would come and go with its votes.
 

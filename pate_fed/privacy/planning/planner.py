@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pate_fed.errors import InputError
+from pate_fed.format import epsilon_text
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.mechanisms.noisy_max import GNMax
@@ -62,7 +63,8 @@ class Plan:
         text = [
             f"{counted(self.num_teachers, 'teacher')}, {self.num_classes} classes, at most "
             f"{counted(self.max_queries, 'query')}",
-            f"budget ε={self.epsilon:g} at δ={self.delta:g}, data-independent, against all who see labels",
+            f"budget ε={epsilon_text(self.epsilon)} at δ={self.delta:g}, data-independent, against all who "
+            "see labels",
             f"protected: {moved}",
             f"votes: {self.votes}; their plurality is right {100 * self.plurality_right:.0f} % of the time",
             f"objective: {self.objective}",
@@ -73,12 +75,11 @@ class Plan:
             text.append(f"best: {self.best.mechanism}")
         if self.hospital_noise:
             text += self.hospital_noise.lines()
-        text += [f"{'ε':>6}  {'labels':>6}  {'right':>5}  {'worth':>6}  mechanism"]
+        text += [f"{'ε':>8}  {'labels':>6}  {'right':>5}  {'worth':>6}  mechanism"]
         for at in self.curve:
             right = "    -" if at.right_share is None else f"{100 * at.right_share:4.0f}%"
-            text.append(
-                f"{at.epsilon:6.2f}  {at.labels:6d}  {right}  {at.effective_labels:6.0f}  {at.mechanism}"
-            )
+            offer_text = f"{at.labels:6d}  {right}  {at.effective_labels:6.0f}  {at.mechanism}"
+            text.append(f"{epsilon_text(at.epsilon):>8}  {offer_text}")
         return text + list(self.advice)
 
 
@@ -192,8 +193,9 @@ def _advice(
         return
     who = f"{counted(num_hospitals, 'hospital')}, " if num_hospitals else ""
     yield (
-        f"{who}{counted(num_teachers, 'teacher')}: ε={epsilon:g} buys {counted(labels, 'label')}, too few to "
-        "train a student on. Labels grow with the square of the number of teachers"
+        f"{who}{counted(num_teachers, 'teacher')}: ε={epsilon_text(epsilon)} buys "
+        f"{counted(labels, 'label')}, too few to train a student on. Labels grow with the "
+        "square of the number of teachers"
     )
     if protection.unit == "hospital" and protection.votes_moved > 1:
         yield (

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from pate_fed.format import epsilon_text
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.bounds.orders import Floats
 from pate_fed.privacy.filter import BudgetFilter
-from pate_fed.privacy.ledger.report import epsilon_text
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax
 from pate_fed.privacy.planning.vote_model import VoteModel
 from pate_fed.privacy.protection import RECORD, Protection
@@ -59,7 +60,7 @@ class Offer:
         return (
             f"{self.mechanism} {noise}: {counted(self.answered, 'label')} of {counted(self.asked, 'query')}, "
             f"{100 * self.right_share:.0f} % right, worth {self.effective_labels:.0f} at "
-            f"ε={epsilon_text(self.epsilon, digits=2)}"
+            f"ε={epsilon_text(self.epsilon)}"
         )
 
 
@@ -80,8 +81,45 @@ def better(first: Offer | None, second: Offer | None) -> Offer | None:
     return max(offers, key=lambda offer: offer.effective_labels, default=None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chances:
+    """What the votes give under each candidate; it depends on no budget.
+
+    Shapes: `sigma2` and `right` (noises,); `checks` of threshold and σ1, `share` answered and `coverage`
+    (checks,); `checked_right` (checks, noises).
+    """
+
+    sigma2: Floats
+    right: Floats
+    checks: list[tuple[float, float]]
+    share: Floats
+    checked_right: Floats
+    coverage: Floats
+
+
+@lru_cache(maxsize=16)
+def _chances(model: VoteModel, num_teachers: int) -> _Chances:
+    sigma2 = num_teachers * np.geomspace(0.01, 1.0, 33)
+    right = np.stack([model.right_chance(sigma, num_teachers) for sigma in sigma2], axis=1)
+    checks = [
+        (num_teachers * level, num_teachers * width)
+        for level in np.arange(0.3, 1.01, 0.1)
+        for width in np.geomspace(0.1, 2.0, 12)
+    ]
+    passed = np.stack([model.answered(*check, num_teachers) for check in checks])
+    share = passed.mean(axis=1)
+    return _Chances(
+        sigma2=sigma2,
+        right=right.mean(axis=0),
+        checks=checks,
+        share=share,
+        checked_right=passed @ right / np.maximum(passed.sum(axis=1), 1e-300)[:, None],
+        coverage=share**2 / np.maximum((passed**2).mean(axis=1), 1e-300),
+    )
+
+
 class OfferSearch:
-    """All candidates' chances, computed once and used for every ε."""
+    """Candidates for one study, priced for any ε."""
 
     def __init__(
         self, model: VoteModel, num_teachers: int, pool: int, protection: Protection, delta: float
@@ -89,14 +127,7 @@ class OfferSearch:
         self.model, self.n, self.pool = model, num_teachers, pool
         self.protection, self.delta = protection, delta
         self.num_classes = model.shares.shape[1]
-        self.sigma2 = num_teachers * np.geomspace(0.01, 1.0, 33)
-        self.right = np.stack([model.right_chance(sigma, num_teachers) for sigma in self.sigma2], axis=1)
-        self.checks = [
-            (num_teachers * level, num_teachers * width)
-            for level in np.arange(0.3, 1.01, 0.1)
-            for width in np.geomspace(0.1, 2.0, 12)
-        ]
-        self.passed = np.stack([model.answered(*check, num_teachers) for check in self.checks])
+        self.chances = _chances(model, num_teachers)
 
     def at_record_level(self, num_teachers: int) -> OfferSearch:
         """The same study with more teachers that agree as much, where one record moves one vote."""
@@ -121,30 +152,29 @@ class OfferSearch:
 
     def _best_plain(self, rho: float, budget: BudgetFilter) -> Offer | None:
         unit = self.protection.l2_squared / 2
-        answered = np.floor(np.minimum(rho * self.sigma2**2 / unit * (1 + 1e-12), self.pool))
-        worth = effective_labels(answered, self.right.mean(axis=0), 1.0, self.num_classes)
+        chances = self.chances
+        answered = np.floor(np.minimum(rho * chances.sigma2**2 / unit * (1 + 1e-12), self.pool))
+        worth = effective_labels(answered, chances.right, 1.0, self.num_classes)
         count = int(answered[int(np.argmax(worth))])
         if count < 1:
             return None
         sigma2 = _up(math.sqrt(unit * count / rho))
         mechanism = GNMax(num_teachers=self.n, num_classes=self.num_classes, sigma=sigma2)
-        return self._offer(mechanism, np.ones(len(self.right)), count, count, budget)
+        return self._offer(mechanism, np.ones(len(self.model.right)), count, count, budget)
 
     def _best_checked(self, rho: float, budget: BudgetFilter) -> Offer | None:
         per_answer, per_check = self.protection.l2_squared / 2, self.protection.top**2 / 2
-        share = self.passed.mean(axis=1)
-        sigma1 = np.array([check[1] for check in self.checks])
-        price = per_check / sigma1[:, None] ** 2 + share[:, None] * per_answer / self.sigma2**2
+        chances, share = self.chances, self.chances.share
+        sigma1 = np.array([check[1] for check in chances.checks])
+        price = per_check / sigma1[:, None] ** 2 + share[:, None] * per_answer / chances.sigma2**2
         asked = np.floor(np.minimum(rho / price, self.pool))
         answered = np.floor(asked * share[:, None])
-        right = self.passed @ self.right / np.maximum(self.passed.sum(axis=1), 1e-300)[:, None]
-        coverage = share**2 / np.maximum((self.passed**2).mean(axis=1), 1e-300)
-        worth = effective_labels(answered, right, coverage[:, None], self.num_classes)
+        worth = effective_labels(answered, chances.checked_right, chances.coverage[:, None], self.num_classes)
         row, column = np.unravel_index(int(np.argmax(worth)), worth.shape)
         count, queries = int(answered[row, column]), int(asked[row, column])
         if count < 1:
             return None
-        threshold, width = min(math.ceil(self.checks[row][0]), self.n), _up(self.checks[row][1])
+        threshold, width = min(math.ceil(chances.checks[row][0]), self.n), _up(chances.checks[row][1])
         left = rho - queries * per_check / width**2
         mechanism = ConfidentGNMax(
             num_teachers=self.n,
@@ -167,8 +197,7 @@ class OfferSearch:
         """The offer with the noise that is really taken; None where the filter would not allow it."""
         if budget.affordable(mechanism, queries=asked, max_answers=answered) < asked:
             return None
-        price = mechanism.cost_asked(self.protection) * asked
-        price += mechanism.cost_answered(self.protection) * answered
+        price = mechanism.cost(asked, answered, self.protection)
         sigma2 = mechanism.sigma if isinstance(mechanism, GNMax) else mechanism.sigma2
         right = float((passed * self.model.right_chance(sigma2, self.n)).sum() / passed.sum())
         coverage = float(passed.mean() ** 2 / (passed**2).mean())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,6 @@ __all__ = ["VoteModel", "alike_votes", "assumed_votes", "past_votes", "past_vote
 
 # Queries looked at when planning: the spread of a predicted share is then below 2 %.
 _SAMPLE = 1000
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -48,9 +47,15 @@ class VoteModel:
         gaps = np.delete(gaps.ravel(), np.arange(len(gaps)) * gaps.shape[1] + self.right)
         gaps = gaps.reshape(len(self.right), -1) * (num_teachers / sigma2)
         total = np.zeros(len(gaps))
-        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+        for node, weight in zip(*_quadrature(), strict=True):
             total += weight * ndtr(gaps + node).prod(axis=1)
         return total / math.sqrt(2 * math.pi)
+
+
+@cache
+def _quadrature() -> tuple[Floats, Floats]:
+    """Nodes and weights of Gauss-Hermite quadrature under e^(-x²/2)."""
+    return np.polynomial.hermite_e.hermegauss(32)
 
 
 @lru_cache(maxsize=16)

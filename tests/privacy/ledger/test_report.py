@@ -1,10 +1,11 @@
-"""What lies beside a ledger: labels that nobody charged for and figures that promise more are noticed."""
+"""What lies beside a ledger: labels that nobody charged for and figures that guarantee more are noticed."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,24 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy import ConfidentGNMax, Ledger, LedgerTerms, Protection, SystemNoise
-from pate_fed.privacy.ledger.report import verify_run
+from pate_fed.format import epsilon_text
+from pate_fed.privacy import (
+    ConfidentGNMax,
+    DistributedGNMax,
+    Ledger,
+    LedgerTerms,
+    Protection,
+    SeededNoise,
+    SystemNoise,
+    verify,
+)
+from pate_fed.privacy.ledger.chain import coordinator_epsilon
+from pate_fed.privacy.ledger.report import describe, verify_run
+from pate_fed.privacy.mechanisms.events import hospital_noise
 
 MECHANISM = ConfidentGNMax(num_teachers=20, num_classes=3, threshold=10, sigma1=6, sigma2=4)
+
+
 Metrics = dict[str, Any]
 
 
@@ -43,7 +58,7 @@ def _write(folder: Path, *, first: int = 0) -> Path:
                 answered=release.answered,
                 label=release.label,
             )
-        released, promised = ledger.released(), ledger.guaranteed()
+        released, guaranteed = ledger.released(), ledger.guaranteed()
     np.savez(folder / "labels.npz", **dict(zip(("index", "answered", "label"), released, strict=True)))
     metrics = {
         "status": "success",
@@ -55,7 +70,7 @@ def _write(folder: Path, *, first: int = 0) -> Path:
             "delta": 1e-5,
             "unit": "record",
             "adjacency": "replace-one",
-            "student": {"data_independent": promised},
+            "student": {"data_independent": guaranteed},
             "coordinator": {"epsilon": None},
         },
     }
@@ -134,7 +149,7 @@ def test_labels_of_a_process_that_was_cut_off_are_a_part(run_dir: Path) -> None:
         (lambda m: m["privacy"]["student"].update(data_independent="low"), "a figure is missing"),
     ],
 )
-def test_figures_that_promise_more_are_noticed(
+def test_figures_below_the_guarantee_are_noticed(
     run_dir: Path, change: Callable[[Metrics], object], says: str
 ) -> None:
     path = run_dir / "metrics.json"
@@ -145,9 +160,57 @@ def test_figures_that_promise_more_are_noticed(
         verify_run(run_dir)
 
 
-def test_figures_of_a_process_that_failed_are_no_promise(run_dir: Path) -> None:
+def test_figures_of_a_process_that_failed_guarantee_nothing(run_dir: Path) -> None:
     path = run_dir / "metrics.json"
     metrics = json.loads(path.read_text(encoding="utf-8"))
     metrics["status"], metrics["privacy"]["student"]["data_independent"] = "failed", 0.0
     path.write_text(json.dumps(metrics), encoding="utf-8")
     assert "did not come to the study's end" in verify_run(run_dir).beside[1]
+
+
+FIFTY = ConfidentGNMax(num_teachers=50, num_classes=4, threshold=30, sigma1=20, sigma2=10)
+
+
+TERMS = LedgerTerms(
+    study_digest="ab" * 32,
+    delta=1e-5,
+    mechanisms=(FIFTY,),
+    protection=Protection(),
+    noise=SeededNoise(0).kind,
+    private=False,
+)
+
+
+def test_in_words(path: Path, charge: Any) -> None:
+    with Ledger.create(path, replace(TERMS, epsilon=3.0)) as ledger:
+        made = charge(ledger, 0)
+    text = "\n".join(describe(path))
+    assert "one record replaced (one vote of a query moves)" in text
+    assert "Against another hospital, whatever it knows of its own votes: as against the student" in text
+    assert "Against the coordinator: no bound: it sees every hospital's votes" in text
+    assert "not private: seeded noise" in text
+    assert "Nobody is protected" in text
+    assert "Budget: ε=3, never passed" in text
+    assert f"{made.asked} queries asked, {made.event.answered} answered" in text
+    assert "sigma1=20, sigma2=10" in text
+    report = verify(path).to_dict()
+    assert report["spent"]["coordinator"] is report["guaranteed"]["coordinator"] is None
+    assert report["spent"]["student"] == verify(path).epsilon < report["guaranteed"]["student"] == 3.0
+    assert "(3, 1e-05)-differential privacy" in text
+    assert "fixed before the first query by the budget ε=3" in text
+    assert report["queries_asked"] == made.asked
+
+
+def test_in_words_with_hospital_noise(path: Path, charge: Any, release: Any) -> None:
+    mechanism = DistributedGNMax(
+        num_teachers=50, num_classes=4, threshold=None, sigma_party=4, least_honest=6
+    )
+    seen = hospital_noise(sigma_party=4.0, survivors=8, colluders=2)
+    with Ledger.create(path, replace(TERMS, mechanisms=(mechanism,), coordinator=seen)) as ledger:
+        charge(ledger, 0, release(0, mechanism=mechanism, coordinator=seen))
+        assert coordinator_epsilon(ledger.terms, ledger.events()) == ledger.epsilon() > 0
+    text = "\n".join(describe(path))
+    shown = epsilon_text(verify(path).epsilon)
+    assert f"Against the coordinator: ({shown}, 1e-05)-differential privacy" in text
+    assert "while at most 2 hospitals tell it their noise: it sees only noisy totals of every query" in text
+    assert "also for 2 hospitals together" in text

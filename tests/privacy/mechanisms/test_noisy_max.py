@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -25,29 +24,26 @@ from pate_fed.privacy import (
     SeededNoise,
     SystemNoise,
 )
-from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
-from pate_fed.privacy.mechanisms.registry import MECHANISMS, mechanism_from_parameters
 
 REST: dict[str, Any] = {"num_teachers": 100, "num_classes": 3}
+
+
 STILL = 1e-6  # A noise scale at which no draw differs from 0.
+
+
 CONFIDENT = ConfidentGNMax(**REST, threshold=60, sigma1=STILL, sigma2=STILL)
+
+
 SIGHT = hospital_noise(sigma_party=4.0, survivors=10)
+
+
 TOTALS = np.array([[70, 20, 10], [40, 30, 30], [10, 60, 30], [59, 41, 0], [0, 0, 100]])
 
 
 def always() -> list[Any]:
     """Mechanisms that answer every query."""
     return [LNMax(**REST, scale=STILL), GNMax(**REST, sigma=STILL)]
-
-
-class NoDraws:
-    """A source that must not be asked."""
-
-    kind, private = "none", True
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"{name} was drawn")
 
 
 @pytest.mark.parametrize("mechanism", always(), ids=lambda m: m.name)
@@ -139,14 +135,6 @@ def test_the_same_seed_gives_the_same_release_and_the_system_does_not() -> None:
     assert fresh[0].event.private
 
 
-@pytest.mark.parametrize("mechanism", [*always(), replace(CONFIDENT, threshold=-50)], ids=lambda m: m.name)
-def test_ties_are_broken_without_a_preference(mechanism: Any) -> None:
-    totals = np.tile([40, 20, 40], (6000, 1))
-    wins = np.bincount(mechanism.release(totals, SeededNoise(1)).label, minlength=3)
-    assert wins[1] == 0
-    assert stats.binomtest(int(wins[0]), 6000).pvalue > 1e-6
-
-
 @pytest.mark.parametrize("sigma", [2.0, 10.0])
 def test_labels_follow_the_law_of_the_noisy_argmax(sigma: float) -> None:
     totals = np.tile([50, 46, 4], (20_000, 1))
@@ -174,44 +162,6 @@ def test_the_threshold_check_follows_its_law() -> None:
         other = np.exp(-0.5 * (x / (15 * factor)) ** 2)
         wrong = float(other[x >= 10].sum() / other.sum())
         assert stats.binomtest(release.event.answered, 20_000, wrong).pvalue < 1e-6
-
-
-BAD_TOTALS: dict[str, Any] = {
-    "negative": [[101, -1, 0]],
-    "fractional": [[50.5, 49.5, 0.0]],
-    "whole floats": [[50.0, 50.0, 0.0]],
-    "NaN": [[np.nan, 50, 0]],
-    "truth values": [[True, False, True]],
-    "text": [["50", "50", "0"]],
-    "not rectangular": [[50, 50, 0], [50, 50]],
-    "one row": [50, 50, 0],
-    "too few classes": [[50, 50]],
-    "too many classes": [[50, 50, 0, 0]],
-    "one class": [[100]],
-    "three axes": [[[50, 50, 0]]],
-    "more votes than teachers": [[101, 0, 0]],
-    "votes that wrap around": [[2**63 - 1, 2**63 - 1, 102]],
-    "unsigned beyond 64 bits": np.array([[2**64 - 1, 0, 0]], dtype=np.uint64),
-    "beyond any integer": [[2**70, 0, 0]],
-    "nothing": None,
-}
-
-
-@pytest.mark.parametrize("totals", BAD_TOTALS.values(), ids=BAD_TOTALS.keys())
-@pytest.mark.parametrize("mechanism", [*always(), CONFIDENT], ids=lambda m: m.name)
-def test_bad_totals_are_refused_before_any_noise_is_drawn(mechanism: Any, totals: Any) -> None:
-    with pytest.raises(InputError) as caught:
-        mechanism.release(totals, NoDraws())
-    assert "50" not in str(caught.value)
-
-
-def test_rows_below_the_number_of_teachers_are_fine_as_hospitals_may_fail() -> None:
-    assert GNMax(**REST, sigma=STILL).release([[3, 9, 0], [0, 0, 0]], SeededNoise(0)).label[0] == 1
-
-
-@pytest.mark.parametrize("mechanism", [*always(), CONFIDENT], ids=lambda m: m.name)
-def test_rows_above_it_tell_of_a_liar_and_are_no_reason_to_stop(mechanism: Any) -> None:
-    assert mechanism.release([[60, 90, 0]], SeededNoise(0)).asked == 1
 
 
 @pytest.mark.parametrize(
@@ -301,83 +251,6 @@ def _checked(votes: NDArray[np.int64], shares: NDArray[np.float64]) -> int:
         passed = mechanism.release([votes], SeededNoise(0), predictions=[shares]).answered[0]
         low, high = (middle, high) if passed else (low, middle)
     return low
-
-
-@pytest.mark.parametrize(
-    "predictions",
-    [
-        [[0.5, 0.5]],
-        [0.2, 0.3, 0.5],
-        [[0.2, 0.3, 0.6]],
-        [[np.nan, 0.5, 0.5]],
-        [[-0.1, 0.6, 0.5]],
-        [[1.1, -0.1, 0.0]],
-        [["a", "b", "c"]],
-        [[0.2, 0.3, 0.5]] * 2,
-    ],
-)
-def test_bad_predictions_are_refused(predictions: Any) -> None:
-    with pytest.raises(InputError, match="predictions"):
-        INTERACTIVE.release([[50, 50, 0]], NoDraws(), predictions=predictions)  # type: ignore[arg-type]
-
-
-DISTRIBUTED = DistributedGNMax(**REST, threshold=60.0, sigma_party=4.0, least_honest=8)
-
-
-def test_distributed_answers_from_noisy_totals_and_pays_for_all_of_them() -> None:
-    noisy = [[70, -3, 10], [40, 30, 30], [10, 130, 30], [80, 1, 1]]
-    release = DISTRIBUTED.release(noisy, SeededNoise(0), max_answers=2, coordinator=SIGHT)
-    assert release.label.tolist() == [0, -1, 1, -1]
-    assert (release.event.asked, release.event.answered) == (4, 2)
-    student, seen = release.event.cost(), release.event.coordinator_cost()
-    assert seen is not None
-    assert float(student.rho) == pytest.approx(4 / (16 * 8))
-    assert float(seen.rho) == pytest.approx(4 / (16 * 10))
-    everything = replace(DISTRIBUTED, threshold=None)
-    assert everything.release(noisy, SeededNoise(0), coordinator=SIGHT).answered.all()
-
-
-def test_distributed_refuses_totals_with_less_noise_than_needed() -> None:
-    for sight in (replace(SIGHT, survivors=7), replace(SIGHT, colluders=3), replace(SIGHT, sigma_party=3.9)):
-        with pytest.raises(InputError, match="needed"):
-            DISTRIBUTED.release(TOTALS, SeededNoise(0), coordinator=sight)
-    for totals in ([[0.5, 1, 1]], [[1, 1]], [[2**40, 0, 0]], [1, 2, 3]):
-        with pytest.raises(InputError, match="noisy totals"):
-            DISTRIBUTED.release(totals, SeededNoise(0), coordinator=SIGHT)
-
-
-@settings(deadline=None, derandomize=True)
-@given(st.floats(0.5, 1e4), st.integers(1, 300), st.integers(0, 50), st.integers(0, 50))
-def test_shares_of_honest_survivors_add_up(sigma: float, honest: int, dropouts: int, colluders: int) -> None:
-    parties = honest + dropouts + colluders
-    share = party_sigma(sigma, parties=parties, dropouts=dropouts, colluders=colluders)
-    assert Fraction(share) ** 2 * honest >= Fraction(sigma) ** 2
-    assert share * share * honest == pytest.approx(sigma * sigma, rel=1e-12)
-
-
-def test_no_honest_survivor_is_refused() -> None:
-    with pytest.raises(InputError, match="none of 5 hospitals"):
-        party_sigma(10.0, parties=5, dropouts=2, colluders=3)
-
-
-def test_mechanisms_come_back_from_their_parameters() -> None:
-    made = [*always(), CONFIDENT, INTERACTIVE, DISTRIBUTED, replace(DISTRIBUTED, threshold=None)]
-    assert {mechanism.name for mechanism in made} == set(MECHANISMS)
-    for mechanism in made:
-        assert mechanism_from_parameters(mechanism.name, mechanism.parameters()) == mechanism
-    with pytest.raises(InputError, match="must be one of"):
-        mechanism_from_parameters("magic", {})
-    with pytest.raises(InputError, match="has the parameters"):
-        mechanism_from_parameters("gnmax", {"sigma": 3.0})
-
-
-def test_equal_mechanisms_have_equal_parameters() -> None:
-    plain, odd = (
-        GNMax(**REST, sigma=40),
-        GNMax(num_teachers=np.int32(100), num_classes=3, sigma=np.float64(40)),
-    )
-    assert plain == odd
-    assert repr(plain.parameters()) == repr(odd.parameters())
 
 
 def test_protection_and_sight_are_on_the_event() -> None:
