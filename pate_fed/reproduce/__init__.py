@@ -28,41 +28,31 @@ __all__ = [
     "usual_workers",
 ]
 
-# What each takes of the options that not all of them take.
-_OPTIONS: dict[str, frozenset[str]] = {
-    "pate++-fashion-mnist": frozenset({"--paper", "--seeds", "--tables", "--totals", "--workers"}),
-    "pate++-mnist-votes": frozenset({"--seeds", "--totals", "--workers"}),
-    "fashion-mnist-frontier": frozenset({"--seeds", "--workers"}),
-    "fashion-mnist-threshold": frozenset({"--seeds", "--totals"}),
-    "interactive-gnmax": frozenset({"--seeds", "--totals"}),
-    "scalable-glyph": frozenset(),
-    "pate-2017-mnist": frozenset({"--paper", "--seeds", "--workers"}),
-    "pate-2017-questions": frozenset({"--seeds", "--totals"}),
-    "pate-2017-adult": frozenset({"--seeds"}),
-    "pate-2017-diabetes": frozenset({"--seeds"}),
-    "label-dp-fashion-mnist": frozenset({"--paper", "--seeds"}),
-}
-_MAKERS: dict[str, Callable[[Reproduction, Callable[[str], None]], list[str]]] = {
-    "pate++-fashion-mnist": reproduce_tables,
-    "pate++-mnist-votes": reproduce_mnist,
-    "fashion-mnist-frontier": reproduce_frontier,
-    "fashion-mnist-threshold": reproduce_threshold,
-    "interactive-gnmax": reproduce_interactive,
-    "scalable-glyph": reproduce_glyph,
-    "pate-2017-mnist": reproduce_mnist_2017,
-    "pate-2017-questions": reproduce_questions,
-    "pate-2017-adult": reproduce_adult,
-    "pate-2017-diabetes": reproduce_diabetes,
-    "label-dp-fashion-mnist": reproduce_label_dp,
+Maker = Callable[[Reproduction, Callable[[str], None]], list[str]]
+# How each is made, and what it takes of the options that not all of them take.
+_MAKERS: dict[str, tuple[Maker, frozenset[str]]] = {
+    "pate++-fashion-mnist": (
+        reproduce_tables,
+        frozenset({"--paper", "--seeds", "--tables", "--totals", "--workers"}),
+    ),
+    "pate++-mnist-votes": (reproduce_mnist, frozenset({"--seeds", "--totals", "--workers"})),
+    "fashion-mnist-frontier": (reproduce_frontier, frozenset({"--seeds", "--workers"})),
+    "fashion-mnist-threshold": (reproduce_threshold, frozenset({"--seeds", "--totals"})),
+    "interactive-gnmax": (reproduce_interactive, frozenset({"--seeds", "--totals"})),
+    "scalable-glyph": (reproduce_glyph, frozenset()),
+    "pate-2017-mnist": (reproduce_mnist_2017, frozenset({"--paper", "--seeds", "--workers"})),
+    "pate-2017-questions": (reproduce_questions, frozenset({"--seeds", "--totals"})),
+    "pate-2017-adult": (reproduce_adult, frozenset({"--seeds"})),
+    "pate-2017-diabetes": (reproduce_diabetes, frozenset({"--seeds"})),
+    "label-dp-fashion-mnist": (reproduce_label_dp, frozenset({"--paper", "--seeds"})),
 }
 REPRODUCTIONS: tuple[str, ...] = tuple(_MAKERS)
 
 
 def usual_workers(name: str, device: str) -> int:
     """The processes that `name` takes where nobody says how many: one a core, on a GPU one."""
-    if "--workers" not in _OPTIONS.get(name, ()) or resolve_device(device) != "cpu":
-        return 1
-    return cores()
+    takes_workers = name in _MAKERS and "--workers" in _MAKERS[name][1]
+    return cores() if takes_workers and resolve_device(device) == "cpu" else 1
 
 
 def reproduce(
@@ -76,12 +66,13 @@ def reproduce(
     """
     if name not in _MAKERS:
         raise InputError(f"reproduce is {name!r}: one of {', '.join(REPRODUCTIONS)} is meant")
+    make, options = _MAKERS[name]
     for option in plan.chosen():
-        if option not in _OPTIONS[name]:
-            takers = ", ".join(each for each in REPRODUCTIONS if option in _OPTIONS[each])
+        if option not in options:
+            takers = ", ".join(each for each, (_, taken) in _MAKERS.items() if option in taken)
             raise InputError(f"{name} takes no {option}; these do: {takers}")
     try:
         plan.out_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--out {plan.out_dir}: cannot be made ({error.strerror})") from error
-    return _MAKERS[name](plan, on_progress or (lambda line: None))
+    return make(plan, on_progress or (lambda line: None))

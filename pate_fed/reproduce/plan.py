@@ -1,4 +1,4 @@
-"""What every reproduction is told."""
+"""What every reproduction is told, and where it finds its data."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import InputError
 
 __all__ = ["Reproduction"]
@@ -51,3 +52,22 @@ class Reproduction:
     def file(self, name: str, kind: str) -> Path:
         """A file of the output, apart for each scale."""
         return self.out_dir / f"{name}-{'paper' if self.paper else 'quick'}.{kind}"
+
+    def load(self, name: str) -> Dataset:
+        """The data set `name`.
+
+        Raises:
+            InputError: its files are not there.
+        """
+        return load_dataset(name, data_dir=self.data_dir)
+
+    def published(self, name: str) -> Path:
+        """A file that the authors of PATE published with their votes on MNIST.
+
+        Raises:
+            InputError: it is not there.
+        """
+        path = None if self.data_dir is None else self.data_dir / "pate_votes" / name
+        if path is None or not path.exists():
+            raise InputError(f"--data-dir: {path or name} is not there; the authors' votes are meant")
+        return path

@@ -130,7 +130,7 @@ def test_each_stage_ends_by_itself(stripes: MakeStripes, monkeypatch: pytest.Mon
     assert [record.stage for record in student.history] == [1] * 3 + [2] * 6
     assert [record.epoch for record in student.history] == list(range(1, 10))
     assert np.array_equal(_answers(student, images), scores.answers[8])  # 0.3 again, the last one
-    assert student.counts is not None and len(student.counts) <= 45
+    assert student.removed is not None and len(student.removed) == 45
 
 
 @pytest.mark.parametrize("name", ["supervised", "pate++", "fixmatch"])

@@ -61,6 +61,7 @@ def run_stages(run: StudentTraining, saved: Checkpoint, sets: Sets) -> Student:
         student, table = _run_stage(run, saved, left, stage)
         if stage < run.settings.stages and table is not None:
             saved.removed = most_suspected(table, share=run.settings.tau)
+    student.removed = None if saved.removed is None else saved.removed.cpu().numpy()
     return student
 
 
@@ -86,9 +87,6 @@ def _run_stage(
             run.on_epoch(history[-1])
     stop.put_back(learner)
     student.check_weights()
-    student.counts = (
-        learner.table.cpu().numpy() if settings.by_disagreement and learner.table is not None else None
-    )
     return student, learner.table
 
 

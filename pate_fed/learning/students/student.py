@@ -39,8 +39,8 @@ class Student:
 
     Probabilities are the mean of the networks', to the power of `sharpness`, which `calibrate` sets.
     `class_names` are for people, one a class where they are known; files carry them.
-    `history` holds one record an epoch; `counts` PATE++'s table of the last stage, float (m,), while the
-    student is fresh from training by disagreement.
+    `history` holds one record an epoch; `removed` which labels PATE++ took off after its first stage, bool
+    (m,), while the student is fresh from such training.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Student:
     ) -> None:
         self.settings, self.image_shape, self.num_classes = settings, image_shape, num_classes
         self.history: list[EpochRecord] = [] if history is None else history
-        self.counts: NDArray[np.float32] | None = None
+        self.removed: NDArray[np.bool_] | None = None
         self.sharpness, self.class_names = sharpness, tuple(class_names)
         self._device = device
         self._networks = [network.to(device) for network in networks]
@@ -104,6 +104,12 @@ class Student:
     def predict(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The most probable class of each image; int64 (n,)."""
         return np.asarray(self.predict_proba(images).argmax(axis=1), dtype=np.int64)
+
+    def predict_each(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The class that each network alone finds most probable; int64 (networks, n), n ≥ 1."""
+        check_images(images, self.image_shape)
+        parts = [logits.argmax(dim=2).cpu().numpy() for _, logits in self._logits(images)]
+        return np.concatenate(parts, axis=1)
 
     def generate(self, count: int, *, seed: int = 0) -> NDArray[np.uint8] | None:
         """`count` images of the generator as uint8 (count, H, W, C); None for a student without one."""
