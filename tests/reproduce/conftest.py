@@ -77,7 +77,11 @@ def small(tmp_path: Path, loaded: dict[str, Dataset], monkeypatch: pytest.Monkey
     truth = loaded["mnist"].public_labels[:200]
     folder = tmp_path / "pate_votes"
     folder.mkdir()
-    for path, right in ((folder / "mnist_250_teachers.npy", 240), (tmp_path / "a.npy", 240), (tmp_path / "b.npy", 230)):
+    for path, right in (
+        (folder / "mnist_250_teachers.npy", 240),
+        (tmp_path / "a.npy", 240),
+        (tmp_path / "b.npy", 230),
+    ):
         totals = np.zeros((200, 10), dtype=np.int64)
         totals[np.arange(200), truth] = right
         totals[np.arange(200), (truth + 1) % 10] = 250 - right

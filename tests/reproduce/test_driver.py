@@ -49,7 +49,10 @@ def test_a_table_is_made_once_and_shown_in_order(tmp_path: Path, workers: int) -
     assert lines == ["gan 0", "pate+ 0", "gan 1", "pate+ 1"] == text.read_text(encoding="utf-8").splitlines()
     assert shown[-1] == [_make(task) for task in TASKS]
     assert len(said) == 4 and said[0].startswith("1 of 4: ")
-    assert {line.partition(": ")[2] for line in said} >= {"gan, seed 0: 50.0 %", "pate+, beta 0.2, seed 1: 75.0 %"}
+    assert {line.partition(": ")[2] for line in said} >= {
+        "gan, seed 0: 50.0 %",
+        "pate+, beta 0.2, seed 1: 75.0 %",
+    }
     again = driver.run_tables(plan, [table], text=text, say=said.append)
     assert again == lines and len(said) == 4
 

@@ -53,7 +53,9 @@ def test_labels_are_of_inputs_in_random_order() -> None:
     )
     assert len(given.index) == len(set(given.index)) == 10 and given.index.tolist() == given.asked.tolist()
     assert given.label.tolist() == [0] * 10
-    assert epsilon_of(given.event.cost(), 1e-5) == epsilon_of(given.event.mechanism.cost_asked(RECORD) * 10, 1e-5)
+    assert epsilon_of(given.event.cost(), 1e-5) == epsilon_of(
+        given.event.mechanism.cost_asked(RECORD) * 10, 1e-5
+    )
     totals[::2] = [340, 330, 330]
     mechanism = ConfidentGNMax(num_teachers=1000, num_classes=3, threshold=600, sigma1=2.0, sigma2=2.0)
     given = measures.release_labels(mechanism, totals, seed=1, labels=10)

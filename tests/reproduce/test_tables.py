@@ -13,7 +13,14 @@ import pytest
 
 from pate_fed.data import Dataset
 from pate_fed.learning import StudentSettings
-from pate_fed.reproduce import Reproduction, proposition2_epsilon, proposition2_sigma, reproduce, tables, votes
+from pate_fed.reproduce import (
+    Reproduction,
+    proposition2_epsilon,
+    proposition2_sigma,
+    reproduce,
+    tables,
+    votes,
+)
 
 
 @pytest.mark.parametrize(("asked", "answered", "sigma1"), [(2200, 2200, None), (5000, 2200, 150.0)])

@@ -1,0 +1,36 @@
+"""What a threshold keeps at one ε."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pate_fed.errors import InputError
+from pate_fed.reproduce import Reproduction, frontier, reproduce, rows, threshold, votes
+
+
+def test_a_threshold_is_measured_against_none(small: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ((None, None, 100), (4.0, 1.0, 60))
+    for name, value in {"EPSILON": 2000.0, "SETTINGS": settings}.items():
+        monkeypatch.setattr(threshold, name, value)
+    monkeypatch.setattr(votes, "TEACHERS", 4)
+    plan = replace(small, seeds=2)
+    lines = reproduce("fashion-mnist-threshold", plan)
+    assert reproduce("fashion-mnist-threshold", plan) == lines
+    runs = rows.read_rows(plan.out_dir / "threshold-runs.csv", threshold.ThresholdRun)
+    assert [(run.threshold, run.sigma1, run.labels) for run in runs] == list(settings) * 2
+    for plain, chosen in zip(runs[::2], runs[1::2], strict=True):
+        assert plain.asked == 100 and chosen.asked > 60
+        assert chosen.agreement >= chosen.agreement_pool
+    assert "rarest, %" in lines[0] and len(lines) == 6
+
+
+def test_what_a_threshold_leaves_for_labels() -> None:
+    def sigma2(asked: int, sigma1: float | None) -> float:
+        return threshold.affordable_sigma2(asked=asked, answered=500, sigma1=sigma1)
+
+    assert sigma2(500, None) == frontier.sigma_for(labels=500, epsilon=4.05)
+    assert sigma2(1000, 100.0) > sigma2(600, 100.0) > sigma2(500, 1e6) == sigma2(500, None)
+    with pytest.raises(InputError, match="9000 queries and 500 labels cost more"):
+        sigma2(9000, 20.0)
