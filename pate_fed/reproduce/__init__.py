@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pate_fed.errors import InputError
-from pate_fed.learning.device import resolve_device
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
 from pate_fed.reproduce.frontier import reproduce_frontier
 from pate_fed.reproduce.glyph_scale import reproduce_glyph
@@ -51,6 +50,8 @@ REPRODUCTIONS: tuple[str, ...] = tuple(_MAKERS)
 
 def usual_workers(name: str, device: str) -> int:
     """The processes that `name` takes where nobody says how many: one a core, on a GPU one."""
+    from pate_fed.learning.device import resolve_device
+
     takes_workers = name in _MAKERS and "--workers" in _MAKERS[name][1]
     return cores() if takes_workers and resolve_device(device) == "cpu" else 1
 

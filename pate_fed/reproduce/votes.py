@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset, partition, pool_digest
 from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings
-from pate_fed.learning.device import resolve_device
 from pate_fed.reproduce.driver import Say
 from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.workers import as_ready
@@ -166,6 +165,8 @@ def _digest(numbers: NDArray[np.generic]) -> str:
 
 def _votes(plan: Reproduction, dataset: Dataset, teacher: str, parts: list[Ints]) -> Iterable[Ints]:
     """Each teacher's classes for the queries, as they are ready."""
+    from pate_fed.learning.device import resolve_device
+
     if teacher in ("encoder-head", PLAIN_HEAD):
         return _head_votes(dataset, parts, plan.device, moved=teacher == "encoder-head")
     if teacher == "small-cnn" and resolve_device(plan.device) != "cpu":

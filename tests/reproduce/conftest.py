@@ -60,7 +60,7 @@ def loaded(make_data: MakeData, monkeypatch: pytest.MonkeyPatch) -> dict[str, Da
 
 @pytest.fixture
 def small(tmp_path: Path, loaded: dict[str, Dataset], monkeypatch: pytest.MonkeyPatch) -> Reproduction:
-    """One seed, few labels and quick students; `data_dir` has the authors' votes, and totals a.npy and b.npy."""
+    """One seed, few labels and quick students; `data_dir` has the authors' votes, a.npy and b.npy."""
     changes: dict[object, dict[str, object]] = {
         votes: {"TEACHERS": 5},
         frontier: {"TEACHERS": ("encoder-head",), "LABELS": {4.05: 20}, "SLOW_STUDENTS": ()},
@@ -77,15 +77,11 @@ def small(tmp_path: Path, loaded: dict[str, Dataset], monkeypatch: pytest.Monkey
     truth = loaded["mnist"].public_labels[:200]
     folder = tmp_path / "pate_votes"
     folder.mkdir()
-    for path, right in (
-        (folder / "mnist_250_teachers.npy", 240),
-        (tmp_path / "a.npy", 240),
-        (tmp_path / "b.npy", 230),
-    ):
+    for name, right in (("pate_votes/mnist_250_teachers.npy", 240), ("a.npy", 240), ("b.npy", 230)):
         totals = np.zeros((200, 10), dtype=np.int64)
         totals[np.arange(200), truth] = right
         totals[np.arange(200), (truth + 1) % 10] = 250 - right
-        np.save(path, totals)
+        np.save(tmp_path / name, totals)
     np.save(folder / "mnist_250_student_labels_lap_20.npy", truth)
     np.save(folder / "mnist_250_teachers_100_indices_used_by_student.npy", np.arange(100, 200))
     return Reproduction(data_dir=tmp_path, out_dir=tmp_path / "out", seeds=1)
