@@ -6,23 +6,21 @@ from collections.abc import Callable
 
 from pate_fed.errors import InputError
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
+from pate_fed.reproduce.driver import Reproduction
 from pate_fed.reproduce.frontier import reproduce_frontier
 from pate_fed.reproduce.glyph_scale import reproduce_glyph
 from pate_fed.reproduce.interactive import reproduce_interactive
 from pate_fed.reproduce.label_dp import reproduce_label_dp
 from pate_fed.reproduce.mnist import reproduce_mnist
 from pate_fed.reproduce.mnist2017 import reproduce_mnist_2017
-from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.questions import reproduce_questions
-from pate_fed.reproduce.tables import proposition2_epsilon, proposition2_sigma, reproduce_tables
+from pate_fed.reproduce.tables import reproduce_tables
 from pate_fed.reproduce.threshold import reproduce_threshold
 from pate_fed.reproduce.workers import cores
 
 __all__ = [
     "REPRODUCTIONS",
     "Reproduction",
-    "proposition2_epsilon",
-    "proposition2_sigma",
     "reproduce",
     "usual_workers",
 ]

@@ -11,17 +11,7 @@ import numpy as np
 
 from pate_fed.reproduce.rows import task_of
 
-__all__ = [
-    "ACCURACY",
-    "ACCURACY_AND_SINGLE",
-    "SINGLE_NOTE",
-    "WRONG",
-    "Cell",
-    "Column",
-    "cells_of",
-    "mean_and_sd",
-    "text_table",
-]
+__all__ = ["ACCURACY", "Cell", "Column", "cells_of", "mean_and_sd", "student_table", "text_table"]
 
 Row = TypeVar("Row")
 
@@ -83,14 +73,23 @@ def _shown(value: Any, form: str) -> str:
     return "-" if unknown else format(value, form)
 
 
-WRONG = Column("wrong, %", lambda cell: cell.percent("labels_wrong")[0], ".1f")
+_WRONG = Column("wrong, %", lambda cell: cell.percent("labels_wrong")[0], ".1f")
+_SINGLE = Column("single, %", lambda cell: cell.percent("accuracy_single")[0], ".1f")
 _OURS = Column("ours, %", lambda cell: cell.percent()[0], ".1f")
 _SPREAD = Column("± sd", lambda cell: cell.percent()[1], ".1f")
-_SINGLE = Column("single, %", lambda cell: cell.percent("accuracy_single")[0], ".1f")
 _SEEDS = Column("seeds", lambda cell: len(cell.rows), "d")
 ACCURACY = (_OURS, _SPREAD, _SEEDS)
-ACCURACY_AND_SINGLE = (_OURS, _SPREAD, _SINGLE, _SEEDS)  # where some students are of two networks
-SINGLE_NOTE = (
+_SINGLE_NOTE = (
     "single: one network alone, to compare like with like; co-teaching, pate+ and pate++ are two that answer "
     "together (single is the mean of both), every other student is one"
 )
+
+
+def student_table(
+    before: Sequence[Column], cells: Iterable[Cell[Any]], *, after: Sequence[Column] = (), pairs: bool = False
+) -> Iterator[str]:
+    """A table of students, their labels and their accuracy; `pairs` where some are of two networks."""
+    accuracy = (_OURS, _SPREAD, _SINGLE, _SEEDS) if pairs else ACCURACY
+    yield from text_table((*before, _WRONG, *accuracy, *after), cells)
+    if pairs:
+        yield _SINGLE_NOTE

@@ -24,22 +24,13 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import GNMax
-from pate_fed.reproduce.columns import (
-    ACCURACY_AND_SINGLE,
-    SINGLE_NOTE,
-    WRONG,
-    Cell,
-    Column,
-    cells_of,
-    text_table,
-)
-from pate_fed.reproduce.driver import Say, Table, run_tables
-from pate_fed.reproduce.measures import StudentRow, least_noise, release_labels, train_and_test
+from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.measures import StudentRow, affordable_sigma2, release_labels, train_and_test
 from pate_fed.reproduce.pictures import draw_panels, plot_curves
-from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
 
-__all__ = ["LABELS", "FrontierRun", "reproduce_frontier", "sigma_for"]
+__all__ = ["LABELS", "FrontierRun", "reproduce_frontier"]
 
 DELTA = 1e-5
 EPOCHS = 10  # of each stage of a student
@@ -76,17 +67,6 @@ class FrontierRun(StudentRow):
     _: KW_ONLY
     labels: int
     sigma2: float
-
-
-def sigma_for(*, labels: int, epsilon: float) -> float:
-    """The least σ2 (to 0.1 votes) at which `labels` answers without a threshold cost at most `epsilon`."""
-    return least_noise(
-        lambda sigma: GNMax(num_teachers=250, num_classes=10, sigma=sigma),
-        asked=labels,
-        answered=labels,
-        epsilon=epsilon,
-        delta=DELTA,
-    )
 
 
 def reproduce_frontier(plan: Reproduction, say: Say) -> list[str]:
@@ -126,7 +106,7 @@ def _train(
     teacher, student, epsilon, seed = task
     totals = of_teachers[teacher]
     labels = min(LABELS[epsilon], len(totals))
-    sigma = sigma_for(labels=labels, epsilon=epsilon)
+    sigma = affordable_sigma2(asked=labels, answered=labels, epsilon=epsilon, delta=DELTA)
     mechanism = GNMax(**ensemble_size(totals), sigma=sigma)
     given = release_labels(mechanism, totals, seed=seed, labels=labels)
     settings = StudentSettings(name=student, epochs=EPOCHS)
@@ -145,11 +125,8 @@ def _lines(rows: list[FrontierRun]) -> Iterator[str]:
         Column("ε", lambda cell: cell.task[2], "g"),
         Column("labels", lambda cell: cell.rows[0].labels, "d"),
         Column("σ2", lambda cell: cell.rows[0].sigma2, ".1f"),
-        WRONG,
-        *ACCURACY_AND_SINGLE,
     )
-    yield from text_table(columns, _cells(rows))
-    yield SINGLE_NOTE
+    yield from student_table(columns, _cells(rows), pairs=True)
     for name, figures in OTHERS.items():
         yield f"{name}: " + ", ".join(f"{value:.1f} % at ε {epsilon:g}" for epsilon, value in figures.items())
     yield f"ε is data-independent, at δ {DELTA:g}; not private: seeded noise, on a public data set"
@@ -182,7 +159,9 @@ def _draw(panels: dict[str, Any], cells: list[Cell[FrontierRun]]) -> None:
         axes.set_yscale("function", functions=(_by_error, _of_error))
         axes.set_ylim(max(0.0, lowest - 3), 92)
         axes.set_yticks([tick for tick in TICKS if tick > lowest - 3])
-    _share_legend(list(panels.values()))
+    # One legend below all panels, where it hides no point.
+    whole = max((axes.get_legend_handles_labels() for axes in panels.values()), key=lambda each: len(each[0]))
+    next(iter(panels.values())).figure.legend(*whole, fontsize=7, ncols=4, loc="outside lower center")
 
 
 def _by_error(accuracy: Any) -> Any:
@@ -191,13 +170,3 @@ def _by_error(accuracy: Any) -> Any:
 
 def _of_error(height: Any) -> Any:
     return 100 - np.exp(-height)
-
-
-def _share_legend(panels: list[Any]) -> None:
-    """One legend below all panels, where it hides no point."""
-    named: dict[str, Any] = {}
-    for axes in panels:
-        lines, names = axes.get_legend_handles_labels()
-        named |= dict(zip(names, lines, strict=True))
-    for axes in panels[:1]:
-        axes.figure.legend(named.values(), named.keys(), fontsize=7, ncols=4, loc="outside lower center")

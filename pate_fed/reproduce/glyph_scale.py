@@ -33,11 +33,10 @@ from pate_fed.privacy import (
     mechanism_epsilon_do_not_publish,
 )
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp
-from pate_fed.reproduce.driver import Say, Table, run_tables
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
 from pate_fed.reproduce.measures import least_noise
 from pate_fed.reproduce.mnist2017 import gaps
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
-from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.votes import PLAIN_HEAD, ensemble_size, inputs_of, teachers_totals
 
 __all__ = ["BudgetRun", "NoiseRun", "noise_for", "reproduce_glyph", "simulated_totals"]

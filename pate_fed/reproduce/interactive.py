@@ -11,7 +11,7 @@ student takes 20 minutes for five seeds on two idle cores, co-teaching an hour.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache, partial
 from itertools import product
@@ -32,19 +32,11 @@ from pate_fed.privacy import (
     epsilon_of,
     total_cost,
 )
-from pate_fed.reproduce.columns import (
-    ACCURACY_AND_SINGLE,
-    SINGLE_NOTE,
-    WRONG,
-    Column,
-    cells_of,
-    mean_and_sd,
-    text_table,
-)
-from pate_fed.reproduce.driver import Say, Table, run_tables
-from pate_fed.reproduce.measures import Figures, StudentRow, train_and_test
+from pate_fed.reproduce.columns import Column, cells_of, mean_and_sd, student_table
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.measures import StudentRow, train_and_test
 from pate_fed.reproduce.pictures import draw_panels, plot_curves
-from pate_fed.reproduce.plan import Reproduction
+from pate_fed.reproduce.rows import task_of
 from pate_fed.reproduce.votes import (
     PLAIN_HEAD,
     authors_totals,
@@ -67,6 +59,8 @@ STUDENTS = ("encoder-head", "co-teaching")
 KINDS = ("confident", "interactive", "interactive, confirmed labels too")
 
 Ints = NDArray[np.int64]
+Data = dict[str, tuple[Dataset, Ints]]
+Learn = Callable[..., tuple["Student", dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +80,13 @@ class InteractiveRun(StudentRow):
 
 
 class _Released:
-    """What was released so far: batches of queries, and the noise that goes on."""
+    """What was released so far at a budget, batch by batch, of inputs in one random order for each seed."""
 
-    def __init__(self, seed: int) -> None:
-        self.noise = SeededNoise(seed)
+    def __init__(self, totals: Ints, budget: float, seed: int) -> None:
+        self.totals, self.noise = totals, SeededNoise(seed)
         self.batches: list[tuple[Ints, Release]] = []
+        self._order = np.random.default_rng(seed).permutation(len(totals)).astype(np.int64)
+        self._budget = BudgetFilter(budget, DELTA)
 
     @property
     def events(self) -> list[PrivacyEvent]:
@@ -100,8 +96,19 @@ class _Released:
     def asked(self) -> int:
         return sum(event.asked for event in self.events)
 
+    def ask(self, release: Callable[[Ints], Release], *, until: float) -> None:
+        """Go on until a share of the budget is spent, all inputs were asked about, or none is affordable."""
+        mechanism = ConfidentGNMax(**ensemble_size(self.totals), **NOISE)  # Interactive-GNMax costs the same
+        while self._budget.share_spent(self.events) < until:
+            left = min(BLOCK, len(self._order) - self.asked)
+            some = self._budget.affordable(mechanism, events=self.events, queries=left)
+            if not some:
+                return
+            index = self._order[self.asked : self.asked + some]
+            self.batches.append((index, release(index)))
+
     def labels(self, *, confirmed: bool) -> tuple[Ints, Ints]:
-        """Labelled inputs and their labels, then those that the student's own confirmed labels add."""
+        """Labelled inputs and their labels; then, if wanted, those of the student that were confirmed."""
         found = [(index[made.answered], made.label[made.answered]) for index, made in self.batches]
         if confirmed:
             sure = [(index, made.reinforced, made.reinforced >= 0) for index, made in self.batches]
@@ -112,11 +119,13 @@ class _Released:
 def reproduce_interactive(plan: Reproduction, say: Say) -> list[str]:
     """Train the students and write interactive-gnmax.txt and .png."""
     data = {name: _load(plan, name, say) for name in BUDGETS}
+    learn = partial(_learn, plan, data)
+    release = lru_cache(maxsize=1)(partial(_release, learn, data))  # both interactive kinds share one
     table = Table(
         path=plan.out_dir / f"{NAME}-runs.csv",
         row=InteractiveRun,
         tasks=list(_tasks(plan.seeds)),
-        make=_Studies(plan, data).make,
+        make=partial(_train, learn, release),
         inputs=inputs_of(
             plan,
             [dataset for dataset, _ in data.values()],
@@ -143,72 +152,45 @@ def _load(plan: Reproduction, name: str, say: Say) -> tuple[Dataset, Ints]:
     return dataset, teachers_totals(plan, dataset, kept, teacher=PLAIN_HEAD, say=say, count=250)
 
 
-class _Studies:
-    """A study for each task; both interactive kinds share one release."""
+def _train(
+    learn: Learn, release: Callable[..., _Released], task: tuple[str, str, str, float, int]
+) -> InteractiveRun:
+    name, kind, student, budget, seed = task
+    released = release(name, student if kind != KINDS[0] else None, budget, seed)
+    index, label = released.labels(confirmed=kind == KINDS[2])
+    _, figures = learn(name, index, label, student, seed)
+    answered = sum(event.answered for event in released.events)
+    return InteractiveRun(
+        *task,
+        epsilon=epsilon_of(total_cost(released.events), DELTA),
+        asked=released.asked,
+        answered=answered,
+        confirmed=len(index) - answered,
+        **figures,
+    )
 
-    def __init__(self, plan: Reproduction, data: dict[str, tuple[Dataset, Ints]]) -> None:
-        self._plan, self._data = plan, data
-        self._interactive = lru_cache(maxsize=1)(self._release_interactive)
 
-    def make(self, task: tuple[str, str, str, float, int]) -> InteractiveRun:
-        """One row."""
-        name, kind, student, budget, seed = task
-        if kind == KINDS[0]:
-            released = self._release_confident(name, budget, seed, until=1.0)
-        else:
-            released = self._interactive(name, student, budget, seed)
-        index, label = released.labels(confirmed=kind == KINDS[2])
-        _, figures = self._learn(name, index, label, student, seed)
-        answered = sum(event.answered for event in released.events)
-        return InteractiveRun(
-            *task,
-            epsilon=epsilon_of(total_cost(released.events), DELTA),
-            asked=released.asked,
-            answered=answered,
-            confirmed=len(index) - answered,
-            **figures,
-        )
+def _learn(
+    plan: Reproduction, data: Data, name: str, index: Ints, label: Ints, student: str, seed: int
+) -> tuple[Student, dict[str, Any]]:
+    return train_and_test(plan, data[name][0], index, label, StudentSettings(name=student), seed=seed)
 
-    def _release_confident(self, name: str, budget: float, seed: int, *, until: float) -> _Released:
-        """Confident-GNMax for a share of the budget."""
-        totals, released = self._data[name][1], _Released(seed)
-        mechanism = ConfidentGNMax(**ensemble_size(totals), **NOISE)
-        for index in _affordable(released, totals, budget, seed, until=until):
-            released.batches.append((index, mechanism.release(totals[index], released.noise)))
-        return released
 
-    def _release_interactive(self, name: str, student: str, budget: float, seed: int) -> _Released:
-        """Confident-GNMax for half of the budget, then Interactive-GNMax."""
-        (dataset, totals), released = (
-            self._data[name],
-            self._release_confident(name, budget, seed, until=SHARE),
-        )
-        reference, _ = self._learn(name, *released.labels(confirmed=False), student, seed)
+def _release(learn: Learn, data: Data, name: str, student: str | None, budget: float, seed: int) -> _Released:
+    """All from Confident-GNMax, or where there is a student the second half from Interactive-GNMax."""
+    dataset, totals = data[name]
+    size, released = ensemble_size(totals), _Released(totals, budget, seed)
+    confident = ConfidentGNMax(**size, **NOISE)
+    first = 1.0 if student is None else SHARE
+    released.ask(lambda index: confident.release(totals[index], released.noise), until=first)
+    if student is not None:
+        reference, _ = learn(name, *released.labels(confirmed=False), student, seed)
         said = reference.predict_proba(dataset.public_images[: len(totals)])
-        mechanism = InteractiveGNMax(**ensemble_size(totals), **NOISE, confidence=CONFIDENCE)
-        for index in _affordable(released, totals, budget, seed, until=1.0):
-            answers = mechanism.release(totals[index], released.noise, predictions=said[index])
-            released.batches.append((index, answers))
-        return released
-
-    def _learn(self, name: str, index: Ints, label: Ints, student: str, seed: int) -> tuple[Student, Figures]:
-        settings = StudentSettings(name=student)
-        return train_and_test(self._plan, self._data[name][0], index, label, settings, seed=seed)
-
-
-def _affordable(
-    released: _Released, totals: Ints, budget: float, seed: int, *, until: float
-) -> Iterator[Ints]:
-    """The next queries, in one random order for each seed, until a share of the budget is spent."""
-    order = np.random.default_rng(seed).permutation(len(totals)).astype(np.int64)
-    budget_filter = BudgetFilter(budget, DELTA)
-    mechanism = ConfidentGNMax(**ensemble_size(totals), **NOISE)  # Interactive-GNMax costs the same
-    while budget_filter.share_spent(released.events) < until:
-        left = min(BLOCK, len(order) - released.asked)
-        some = budget_filter.affordable(mechanism, events=released.events, queries=left)
-        if not some:
-            return
-        yield order[released.asked : released.asked + some]
+        against = InteractiveGNMax(**size, **NOISE, confidence=CONFIDENCE)
+        released.ask(
+            lambda index: against.release(totals[index], released.noise, predictions=said[index]), until=1.0
+        )
+    return released
 
 
 def _lines(rows: list[InteractiveRun]) -> Iterator[str]:
@@ -221,16 +203,13 @@ def _lines(rows: list[InteractiveRun]) -> Iterator[str]:
         Column("asked", lambda cell: cell.mean("asked"), ".0f"),
         Column("labels", lambda cell: cell.mean("answered"), ".0f"),
         Column("free", lambda cell: cell.mean("confirmed"), ".0f"),
-        WRONG,
-        *ACCURACY_AND_SINGLE,
     )
     order = [
         (name, kind, student, budget)
         for name, student, kind in product(BUDGETS, STUDENTS, KINDS)
         for budget in BUDGETS[name]
     ]
-    yield from text_table(columns, cells_of(rows, order))
-    yield SINGLE_NOTE
+    yield from student_table(columns, cells_of(rows, order), pairs=True)
     yield from _verdicts(rows)
     yield (
         f"T {NOISE['threshold']:g}, σ1 {NOISE['sigma1']:g}, σ2 {NOISE['sigma2']:g} votes of 250, half of the "
@@ -241,17 +220,17 @@ def _lines(rows: list[InteractiveRun]) -> Iterator[str]:
 
 def _verdicts(rows: list[InteractiveRun]) -> Iterator[str]:
     """Interactive at every budget against Confident at the first, seed by seed."""
+    found = {task_of(row): row for row in rows}
     for name, student, kind in product(BUDGETS, STUDENTS, KINDS[1:]):
-        base = {row.seed: row for row in rows if _key(row) == (name, KINDS[0], student, BUDGETS[name][0])}
         for budget in BUDGETS[name]:
-            some = [row for row in rows if _key(row) == (name, kind, student, budget)]
-            pairs = [(row, base[row.seed]) for row in some if row.seed in base]
+            pairs = [
+                (row, base)
+                for row in rows
+                if task_of(row)[:4] == (name, kind, student, budget)
+                and (base := found.get((name, KINDS[0], student, BUDGETS[name][0], row.seed)))
+            ]
             if pairs:
                 yield _verdict(kind, name, student, pairs)
-
-
-def _key(row: InteractiveRun) -> tuple[str, str, str, float]:
-    return row.dataset, row.kind, row.student, row.budget
 
 
 def _verdict(kind: str, name: str, student: str, pairs: list[tuple[InteractiveRun, InteractiveRun]]) -> str:
@@ -267,18 +246,13 @@ def _verdict(kind: str, name: str, student: str, pairs: list[tuple[InteractiveRu
 
 def _show(plan: Reproduction, rows: list[InteractiveRun]) -> None:
     titles = [(name, "data-independent ε spent, δ 1e-5", "student, %") for name in BUDGETS]
-
     curves = list(product(KINDS, STUDENTS))
     styles = {", ".join(each): {"linestyle": "-" if each[1] == STUDENTS[0] else "--"} for each in curves}
 
     def draw(axes: list[Any]) -> None:
         for each, name in zip(axes, BUDGETS, strict=True):
-            plot_curves(
-                each,
-                cells_of(rows, ((name, *curve, b) for curve in curves for b in sorted(BUDGETS[name]))),
-                curve=lambda cell: ", ".join(cell.task[1:3]),
-                x=lambda cell: cell.mean("epsilon"),
-                styles=styles,
-            )
+            order = [(name, *curve, budget) for curve in curves for budget in sorted(BUDGETS[name])]
+            named = partial(plot_curves, each, cells_of(rows, order), styles=styles)
+            named(lambda cell: ", ".join(cell.task[1:3]), lambda cell: cell.mean("epsilon"))
 
     draw_panels(plan.out_dir / f"{NAME}.png", titles, draw)

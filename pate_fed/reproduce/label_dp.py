@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 
 from pate_fed.label_dp import RandRes
 from pate_fed.reproduce.columns import Cell, cells_of
-from pate_fed.reproduce.driver import Say, Table, run_tables
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
 from pate_fed.reproduce.pictures import draw_panels, plot_curves
-from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.votes import inputs_of, read_totals
 
 if TYPE_CHECKING:
@@ -51,6 +50,7 @@ OURS = (
     "pate-fm+aug-descent",
 )
 OTHERS = ("randres+normal", "lp-1st", "lp-2st", "alibi")  # LP-1ST without and with mixup
+METHODS = (NON_PRIVATE, *OURS, *OTHERS)
 QUERIES = 500
 RECORDS, EPOCHS, PAPER_EPOCHS = 20_000, 15, 200  # the first 20,000 records where it is quick
 
@@ -237,11 +237,10 @@ def _lines(rows: list[LabelRun], *, paper: bool) -> Iterator[str]:
 
 
 def _tables(rows: list[LabelRun], dataset: str) -> Iterator[str]:
+    cells = {cell.task[1:]: cell for cell in cells_of(rows, product([dataset], METHODS, (0.0, *EPSILONS)))}
+
     def cell(method: str, epsilon: float) -> Cell[LabelRun]:
-        return Cell(
-            (method, epsilon),
-            [row for row in rows if (row.dataset, row.method, row.epsilon) == (dataset, method, epsilon)],
-        )
+        return cells.get((method, epsilon), Cell((dataset, method, epsilon), []))
 
     def shown(method: str, name: str) -> list[str]:
         return [_shown(cell(method, epsilon), name) for epsilon in EPSILONS]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,12 @@ from pate_fed.privacy import (
     SeededNoise,
     epsilon_of,
 )
-from pate_fed.reproduce.plan import Reproduction
+from pate_fed.reproduce.driver import Reproduction
 
 if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
 
-__all__ = ["Labels", "StudentRow", "least_noise", "release_labels", "train_and_test"]
+__all__ = ["Labels", "StudentRow", "affordable_sigma2", "least_noise", "release_labels", "train_and_test"]
 
 Ints = NDArray[np.int64]
 AnyMechanism = GNMax | LNMax | ConfidentGNMax
@@ -86,17 +86,26 @@ def least_noise(
     return high / 10
 
 
+def affordable_sigma2(
+    *, asked: int, answered: int, epsilon: float, delta: float, sigma1: float | None = None
+) -> float:
+    """The least σ2 (to 0.1 votes) at which `answered` labels, and `asked` checks where there are any, cost ε.
+
+    Raises:
+        InputError: the checks alone cost more.
+    """
+
+    def mechanism(sigma2: float) -> AnyMechanism:  # its cost has neither teachers nor classes in it
+        if sigma1 is None:
+            return GNMax(num_teachers=1, num_classes=2, sigma=sigma2)
+        return ConfidentGNMax(num_teachers=1, num_classes=2, threshold=0, sigma1=sigma1, sigma2=sigma2)
+
+    return least_noise(mechanism, asked=asked, answered=answered, epsilon=epsilon, delta=delta)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudentRow:
     """What every row of a student has, as shares; `accuracy_single` is its networks' mean, each alone."""
-
-    labels_wrong: float
-    accuracy: float
-    accuracy_single: float
-
-
-class Figures(TypedDict):
-    """The values of a `StudentRow`."""
 
     labels_wrong: float
     accuracy: float
@@ -112,11 +121,11 @@ def train_and_test(
     *,
     seed: int,
     tested: slice | None = None,
-) -> tuple[Student, Figures]:
+) -> tuple[Student, dict[str, Any]]:
     """A study's own student of the public images before `tested`, and how often it is right in `tested`.
 
-    `index` (m,) are the labelled images, `label` (m,) their labels. None stands for the images that are not
-    for queries.
+    The second is what a `StudentRow` has, by name. `index` (m,) are the labelled images, `label` (m,) their
+    labels. None stands for the images that are not for queries.
     """
     from pate_fed.learning.students.train import train_student
 
@@ -131,8 +140,9 @@ def train_and_test(
         device=plan.device,
     )
     images, truth = dataset.public_images[tested], dataset.public_labels[tested]
-    return student, Figures(
+    figures = StudentRow(
         labels_wrong=float(np.mean(label != dataset.public_labels[index])),
         accuracy=float(np.mean(student.predict(images) == truth)),
         accuracy_single=float(np.mean(student.predict_each(images) == truth)),
     )
+    return student, asdict(figures)

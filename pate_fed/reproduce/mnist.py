@@ -21,19 +21,10 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import ConfidentGNMax, epsilon_of, mechanism_epsilon_do_not_publish
-from pate_fed.reproduce.columns import (
-    ACCURACY_AND_SINGLE,
-    SINGLE_NOTE,
-    WRONG,
-    Cell,
-    Column,
-    cells_of,
-    text_table,
-)
-from pate_fed.reproduce.driver import Say, Table, run_tables
+from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
-from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import write_rows
 from pate_fed.reproduce.votes import authors_totals, ensemble_size, inputs_of, read_totals
 
@@ -117,11 +108,8 @@ def _lines(rows: list[MnistRun]) -> Iterator[str]:
         Column("student", lambda cell: cell.task[0]),
         Column("labels", lambda cell: cell.task[1], "d"),
         Column("paper, %", lambda cell: PAPER[cell.task[1]][1] if cell.task[1] in PAPER else None, ".1f"),
-        *ACCURACY_AND_SINGLE,
-        WRONG,
     )
-    yield from text_table(columns, _cells(rows))
-    yield SINGLE_NOTE
+    yield from student_table(columns, _cells(rows), pairs=True)
     for labels in LABELS:
         some = [row for row in rows if row.labels == labels]
         if some:

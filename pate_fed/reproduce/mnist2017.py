@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +28,10 @@ from pate_fed.data import Dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import RECORD, LNMax, SeededNoise, epsilon_of
 from pate_fed.privacy.bounds.lnmax import lnmax_log_moments, moments_epsilon
-from pate_fed.reproduce.columns import ACCURACY, WRONG, Column, cells_of, text_table
-from pate_fed.reproduce.driver import Say, Table, run_tables
+from pate_fed.reproduce.columns import Column, cells_of, student_table
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, release_labels, train_and_test
-from pate_fed.reproduce.pictures import draw_panels
-from pate_fed.reproduce.plan import Reproduction
+from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.rows import write_rows
 from pate_fed.reproduce.votes import (
     PLAIN_HEAD,
@@ -101,7 +101,7 @@ def _totals(plan: Reproduction, dataset: Dataset, count: int, say: Say) -> Ints:
 
 def noisy_accuracy(totals: Ints, truth: Ints, gamma: float, *, draws: int = DRAWS) -> float:
     """The share of noisy labels that are right, over a few draws; totals (n, classes), truth (n,)."""
-    mechanism = LNMax(num_teachers=int(totals[0].sum()), num_classes=totals.shape[1], scale=1 / gamma)
+    mechanism = LNMax(**ensemble_size(totals), scale=1 / gamma)
     found = [mechanism.release(totals, SeededNoise(draw)).label for draw in range(draws)]
     return float(np.mean(np.stack(found) == truth))
 
@@ -115,22 +115,19 @@ def gaps(totals: Ints) -> NDArray[np.float64]:
 
 def _ensembles(plan: Reproduction, ensembles: dict[str, Ints], truth: Ints) -> Iterator[str]:
     """Figures 2 and 3: their numbers as lines and CSV, and both as one picture."""
-    curves = [
-        (name, [100 * noisy_accuracy(each, truth, g) for g in GAMMAS]) for name, each in ensembles.items()
-    ]
+    curves = {
+        name: [100 * noisy_accuracy(each, truth, g) for g in GAMMAS] for name, each in ensembles.items()
+    }
     rows = [
-        (name, gamma, f"{value:.2f}")
-        for name, curve in curves
-        for gamma, value in zip(GAMMAS, curve, strict=True)
+        (name, g, f"{y:.2f}") for name, curve in curves.items() for g, y in zip(GAMMAS, curve, strict=True)
     ]
     write_rows(plan.out_dir / f"{NAME}-gamma.csv", ("teachers", "gamma", "accuracy %"), rows)
     yield "Figure 2: noisy labels that are right, %, by γ"
     yield f"{'teachers':<20} " + " ".join(f"{gamma:>6g}" for gamma in GAMMAS)
-    for name, curve in curves:
+    for name, curve in curves.items():
         yield f"{name:<20} " + " ".join(f"{value:>6.1f}" for value in curve)
     yield "published: 93.18 % for 250 teachers at γ 0.05"
     yield "Figure 3: gap between the first and the second class, share of the teachers"
-    bins = np.linspace(0, 1, 21)
     for name, each in ensembles.items():
         found, right = gaps(each), each.argmax(axis=1) == truth
         alone = each[np.arange(len(truth)), truth].sum() / each.sum()
@@ -145,20 +142,17 @@ def _ensembles(plan: Reproduction, ensembles: dict[str, Ints], truth: Ints) -> I
             ("Figure 2: how much noise", "γ (Laplace scale 1/γ votes)", "noisy labels that are right, %"),
             ("Figure 3: how certain", "gap, share of the teachers", "share of the inputs, %"),
         ],
-        lambda axes: _draw(axes, curves, [(name, gaps(each)) for name, each in ensembles.items()], bins),
+        lambda axes: _draw(axes, curves, {name: gaps(each) for name, each in ensembles.items()}),
     )
 
 
-def _draw(axes, curves, found, bins) -> None:  # type: ignore[no-untyped-def]
-    colours = ("#b5651d", "#7a9a01", "#1b6f8a", "#333333")
-    for (name, curve), colour in zip(curves, colours, strict=False):
+def _draw(axes: Any, curves: dict[str, list[float]], found: dict[str, NDArray[np.float64]]) -> None:
+    for (name, curve), shares, colour in zip(curves.items(), found.values(), COLOURS, strict=False):
         axes[0].plot(GAMMAS, curve, marker="o", markersize=3, color=colour, label=name)
+        counts, edges = np.histogram(shares, np.linspace(0, 1, 21))
+        axes[1].stairs(100 * counts / len(shares), edges, color=colour, label=name)
+        axes[1].axvline(float(shares.mean()), color=colour, linewidth=0.8, linestyle=":")
     axes[0].set_xscale("log")
-    axes[0].legend(fontsize=8)
-    for (name, each), colour in zip(found, colours, strict=False):
-        counts, edges = np.histogram(each, bins)
-        axes[1].stairs(100 * counts / len(each), edges, color=colour, label=name)
-        axes[1].axvline(float(each.mean()), color=colour, linewidth=0.8, linestyle=":")
     axes[1].set_yscale("log")
     axes[1].legend(fontsize=8, title="dotted: mean", title_fontsize=8, loc="upper left")
 
@@ -189,11 +183,9 @@ def _settings(student: str, *, paper: bool) -> StudentSettings:
     """
     if student == "gan":
         epochs, batch = (300, 100) if paper else (40, 50)
-        return StudentSettings(
-            name=student, network="dense", epochs=epochs, batch_size=batch, test_every=epochs
-        )
+        return StudentSettings(name=student, network="dense", epochs=epochs, batch_size=batch)
     epochs, network = (300, "deep-cnn") if paper else (20, "small-cnn")
-    return StudentSettings(name=student, network=network, epochs=epochs, test_every=epochs)
+    return StudentSettings(name=student, network=network, epochs=epochs)
 
 
 def _labels(plan: Reproduction, totals: Ints, source: str, labels: int, seed: int) -> tuple[Ints, Ints]:
@@ -223,8 +215,8 @@ def _lines(figures: list[str], rows: list[MnistStudent]) -> Iterator[str]:
         Column("labels from", lambda cell: cell.task[1]),
         Column("labels", lambda cell: cell.task[2], "d"),
         Column("paper, %", lambda cell: PAPER.get(cell.task[2], (None, None))[1], ".1f"),
-        *ACCURACY,
-        WRONG,
+    )
+    charged = (
         Column("ε paper*", lambda cell: PAPER.get(cell.task[2], (None, None))[0], ".2f"),
         Column("ε 1/10*", lambda cell: cell.mean("epsilon_scale_10_do_not_publish"), ".2f"),
         Column("ε 1/20*", lambda cell: cell.mean("epsilon_scale_20_do_not_publish"), ".2f"),
@@ -232,7 +224,8 @@ def _lines(figures: list[str], rows: list[MnistStudent]) -> Iterator[str]:
     )
     yield from figures
     yield f"Figure 4: the student, noise of scale {SCALE:g} votes, δ {DELTA:g}; the paper's is the GAN"
-    yield from text_table(columns, cells_of(rows, product(reversed(STUDENTS), SOURCES, LABELS)))
+    cells = cells_of(rows, product(reversed(STUDENTS), SOURCES, LABELS))
+    yield from student_table(columns, cells, after=charged)
     yield "* data-dependent (moments accountant, 8 moments, γ 1/10 and 1/20): DO NOT PUBLISH; the last"
     yield "  ε holds whatever the votes are, at γ 1/20. The paper's text says γ 1/20, its ε are of γ 1/10."
     yield "not private: seeded noise, on public data"

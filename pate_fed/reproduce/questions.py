@@ -26,11 +26,10 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset, partition
 from pate_fed.learning import STRATEGIES, StudentSettings, choose_order
 from pate_fed.privacy import RECORD, GNMax, SeededNoise, epsilon_of
-from pate_fed.reproduce.columns import ACCURACY, WRONG, Cell, Column, cells_of, text_table
-from pate_fed.reproduce.driver import Say, Table, run_tables
+from pate_fed.reproduce.columns import ACCURACY, Cell, Column, cells_of, student_table, text_table
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, train_and_test
 from pate_fed.reproduce.pictures import draw_panels, plot_curves
-from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.votes import PLAIN_HEAD, PLAIN_RIDGE, ensemble_size, inputs_of, teachers_totals
 
 __all__ = ["Asked", "Distilled", "reproduce_questions", "shares_of_heads"]
@@ -191,11 +190,9 @@ def _asked_lines(rows: list[Asked]) -> Iterator[str]:
         Column("strategy", lambda cell: cell.task[0]),
         Column("labels", lambda cell: cell.task[1], "d"),
         Column("ε", lambda cell: cell.rows[0].epsilon, ".2f"),
-        WRONG,
-        *ACCURACY,
-        Column("gain", lambda cell: cell.percent()[0] - random.get(cell.task[1], np.nan), "+.1f"),
     )
-    yield from text_table(columns, cells)
+    gain = Column("gain", lambda cell: cell.percent()[0] - random.get(cell.task[1], np.nan), "+.1f")
+    yield from student_table(columns, cells, after=(gain,))
     yield "published, on SVHN: least confident +4 to +10 points, binary experts +1.5 to +2.5"
     yield f"ε is data-independent, at δ {DELTA:g}; not private: seeded noise, on public data"
 

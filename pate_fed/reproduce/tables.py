@@ -30,23 +30,14 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import GNMax
-from pate_fed.reproduce.columns import (
-    ACCURACY_AND_SINGLE,
-    SINGLE_NOTE,
-    WRONG,
-    Cell,
-    Column,
-    cells_of,
-    text_table,
-)
-from pate_fed.reproduce.driver import Say, Table, run_tables
+from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
 from pate_fed.reproduce.measures import Labels, StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
-from pate_fed.reproduce.plan import Reproduction
 from pate_fed.reproduce.rows import write_rows
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
 
-__all__ = ["PAPER", "StudentRun", "proposition2_epsilon", "proposition2_sigma", "reproduce_tables"]
+__all__ = ["PAPER", "StudentRun", "proposition2_sigma", "reproduce_tables"]
 
 LABELS, DELTA = 2200, 1e-5
 BETA, TAU = 0.2, 0.318
@@ -105,19 +96,11 @@ class StudentRun(StudentRow):
     removed_wrong: float | None
 
 
-def proposition2_epsilon(
-    *, asked: int, answered: int, sigma1: float | None, sigma2: float, delta: float
-) -> float:
-    """ε = λ·c + ln(1/δ)/(λ - 1) at its best λ, with c = asked/(2σ1²) + answered/σ2² (PATE++, Proposition 2).
-
-    `sigma1` None stands for no threshold check. The least value over λ > 1 is c + 2·√(c·ln(1/δ)).
-    """
-    c = (0.0 if sigma1 is None else asked / (2 * sigma1**2)) + answered / sigma2**2
-    return c + 2 * math.sqrt(c * math.log(1 / delta))
-
-
 def proposition2_sigma(*, answered: int, epsilon: float, delta: float) -> float:
-    """The σ2 at which `answered` labels without a threshold check cost `epsilon`."""
+    """The σ2 at which `answered` labels without a threshold check cost `epsilon` (PATE++, Proposition 2).
+
+    It says ε = λ·c + ln(1/δ)/(λ - 1) with c = answered/σ2², at its best λ > 1: c + 2·√(c·ln(1/δ)).
+    """
     log = math.log(1 / delta)
     return math.sqrt(answered) / (math.sqrt(log + epsilon) - math.sqrt(log))
 
@@ -221,13 +204,12 @@ def _lines(rows: list[StudentRun]) -> Iterator[str]:
     columns = (
         Column("student", _title),
         Column("paper, %", lambda cell: PAPER.get(cell.task), ".1f"),
-        *ACCURACY_AND_SINGLE,
-        WRONG,
+    )
+    cleansed = (
         Column("removed", lambda cell: None if cell.task[3] is None else cell.mean("removed"), ".0f"),
         Column("wrong of these, %", lambda cell: cell.percent("removed_wrong")[0], ".1f"),
     )
-    yield from text_table(columns, _cells(rows))
-    yield SINGLE_NOTE
+    yield from student_table(columns, _cells(rows), after=cleansed, pairs=True)
     yield "wrong: labels; removed: labels that pate++ took off after its first stage"
     for epsilon in sorted({row.epsilon for row in rows}):
         sigma = proposition2_sigma(answered=LABELS, epsilon=epsilon, delta=DELTA)

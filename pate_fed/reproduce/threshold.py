@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import ConfidentGNMax, GNMax
-from pate_fed.reproduce.columns import ACCURACY, WRONG, Cell, Column, cells_of, text_table
-from pate_fed.reproduce.driver import Say, Table, run_tables
-from pate_fed.reproduce.measures import Labels, StudentRow, least_noise, release_labels, train_and_test
-from pate_fed.reproduce.plan import Reproduction
+from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.measures import Labels, StudentRow, affordable_sigma2, release_labels, train_and_test
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
 
 __all__ = ["SETTINGS", "ThresholdRun", "reproduce_threshold"]
@@ -76,33 +75,17 @@ def reproduce_threshold(plan: Reproduction, say: Say) -> list[str]:
     return run_tables(plan, [table], text=plan.out_dir / "threshold.txt", say=say)
 
 
-def affordable_sigma2(*, asked: int, answered: int, sigma1: float | None) -> float:
-    """The least σ2 (to 0.1 votes) at which looking at `asked` and answering `answered` costs at most EPSILON.
-
-    Raises:
-        InputError: the looks alone cost more.
-    """
-
-    def mechanism(sigma2: float) -> GNMax | ConfidentGNMax:
-        if sigma1 is None:
-            return GNMax(num_teachers=250, num_classes=10, sigma=sigma2)
-        noise = {"threshold": 0.0, "sigma1": sigma1, "sigma2": sigma2}
-        return ConfidentGNMax(num_teachers=250, num_classes=10, **noise)
-
-    return least_noise(mechanism, asked=asked, answered=answered, epsilon=EPSILON, delta=DELTA)
-
-
 def _release(totals: NDArray[np.int64], setting: Setting, seed: int) -> tuple[Labels, float]:
     """The labels, and the σ2 that the looks at the votes leave room for."""
     threshold, sigma1, labels = setting
-    size = ensemble_size(totals)
+    size, affordable = ensemble_size(totals), partial(affordable_sigma2, epsilon=EPSILON, delta=DELTA)
     if threshold is None or sigma1 is None:
-        sigma2 = affordable_sigma2(asked=labels, answered=labels, sigma1=None)
+        sigma2 = affordable(asked=labels, answered=labels)
         return release_labels(GNMax(**size, sigma=sigma2), totals, seed=seed, labels=labels), sigma2
     check = ConfidentGNMax(**size, threshold=threshold, sigma1=sigma1, sigma2=1.0)
     # Seeded noise of the check comes first, so the next release answers the same queries.
     first = release_labels(check, totals, seed=seed, labels=labels)
-    sigma2 = affordable_sigma2(asked=len(first.asked), answered=len(first.index), sigma1=sigma1)
+    sigma2 = affordable(asked=len(first.asked), answered=len(first.index), sigma1=sigma1)
     return release_labels(replace(check, sigma2=sigma2), totals, seed=seed, labels=labels), sigma2
 
 
@@ -136,12 +119,10 @@ def _lines(rows: list[ThresholdRun]) -> Iterator[str]:
         Column("labels", lambda cell: cell.task[2], "d"),
         Column("asked", lambda cell: cell.mean("asked"), ".0f"),
         Column("σ2", lambda cell: cell.mean("sigma2"), ".1f"),
-        WRONG,
         Column("agreed, %", lambda cell: cell.percent("agreement")[0], ".1f"),
         Column("rarest, %", lambda cell: cell.percent("rarest")[0], ".0f"),
-        *ACCURACY,
     )
-    yield from text_table(columns, cells_of(rows, SETTINGS))
+    yield from student_table(columns, cells_of(rows, SETTINGS))
     if rows:
         pool = Cell((), rows).percent("agreement_pool")[0]
         yield f"agreed: teachers behind the plurality, of what was answered; in the whole pool {pool:.1f} %"

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset, partition, pool_digest
 from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings
-from pate_fed.reproduce.driver import Say
-from pate_fed.reproduce.plan import Reproduction
+from pate_fed.reproduce.driver import Reproduction, Say
 from pate_fed.reproduce.workers import as_ready
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import pytest
 from pate_fed.data import Dataset
 from pate_fed.reproduce import (
     Reproduction,
+    driver,
     frontier,
     interactive,
     mnist,
     mnist2017,
-    plan,
     questions,
     tables,
     threshold,
@@ -54,7 +54,7 @@ def make_data() -> MakeData:
 def loaded(make_data: MakeData, monkeypatch: pytest.MonkeyPatch) -> dict[str, Dataset]:
     """What reproductions load by name; a test may put other data there."""
     data = {name: make_data(name) for name in ("fashion-mnist", "mnist")}
-    monkeypatch.setattr(plan, "load_dataset", lambda name, data_dir: data[name])
+    monkeypatch.setattr(driver, "load_dataset", lambda name, data_dir: data[name])
     return data
 
 

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 
 import pytest
 
-from pate_fed.reproduce.columns import ACCURACY_AND_SINGLE, Cell, Column, cells_of, mean_and_sd, text_table
+from pate_fed.reproduce.columns import Cell, Column, cells_of, mean_and_sd, student_table, text_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class Row:
     _: KW_ONLY
     accuracy: float
     accuracy_single: float
+    labels_wrong: float = 0.2
     kept: float | None = None
 
 
@@ -43,12 +44,16 @@ def test_cells_have_all_seeds_in_the_order_that_is_asked_for() -> None:
 
 
 def test_a_table_shows_one_network_beside_two() -> None:
-    columns = (Column("student", lambda cell: cell.task[0]), *ACCURACY_AND_SINGLE)
-    assert list(text_table(columns, cells_of(ROWS, [("gan",), ("pate+",)]))) == [
-        "student ours, % ± sd single, % seeds",
-        "gan        60.0    -      60.0     1",
-        "pate+      85.0  7.1      75.0     2",
+    cells = cells_of(ROWS, [("gan",), ("pate+",)])
+    columns = (Column("student", lambda cell: cell.task[0]),)
+    *lines, note = student_table(columns, cells, pairs=True)
+    assert lines == [
+        "student wrong, % ours, % ± sd single, % seeds",
+        "gan         20.0    60.0    -      60.0     1",
+        "pate+       20.0    85.0  7.1      75.0     2",
     ]
+    assert note.startswith("single: one network alone")
+    assert [line.split()[0] for line in student_table(columns, cells)] == ["student", "gan", "pate+"]
 
 
 def test_what_is_not_known_is_a_dash() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,21 +12,41 @@ from pate_fed.data import Dataset
 from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import RECORD, ConfidentGNMax, GNMax, LNMax, epsilon_of
-from pate_fed.reproduce import Reproduction, frontier, glyph_scale, measures, threshold
+from pate_fed.reproduce import Reproduction, frontier, glyph_scale, measures
 
 
 def test_noise_at_a_price_is_what_it_was() -> None:
     """Measured before the three searches became one."""
     before = {0.5: 242.5, 1.0: 161.9, 2.0: 96.2, 3.0: 76.2, 4.05: 62.8, 5.04: 59.9, 6.0: 54.0}
-    assert {e: frontier.sigma_for(labels=n, epsilon=e) for e, n in frontier.LABELS.items()} == before
+    priced = partial(measures.affordable_sigma2, delta=1e-5)
+    assert {e: priced(asked=n, answered=n, epsilon=e) for e, n in frontier.LABELS.items()} == before
     found = [
-        threshold.affordable_sigma2(asked=asked, answered=answered, sigma1=sigma1)
+        priced(asked=asked, answered=answered, sigma1=sigma1, epsilon=4.05)
         for asked, answered, sigma1 in ((500, 500, None), (1500, 1500, None), (1000, 500, 100.0))
     ]
     assert found == [36.3, 62.8, 38.9]
     for kind, values in {"LNMax": (1321.9, 353.8, 99.1), "GNMax": (934.8, 250.2, 70.1)}.items():
         again = [glyph_scale.noise_for(kind, queries=4000, epsilon=e) for e in (0.5, 2.0, 8.0)]
         assert again == list(values)
+
+
+def test_what_a_threshold_leaves_for_labels() -> None:
+    def sigma2(asked: int, sigma1: float | None) -> float:
+        return measures.affordable_sigma2(asked=asked, answered=500, sigma1=sigma1, epsilon=4.05, delta=1e-5)
+
+    assert sigma2(1000, 100.0) > sigma2(600, 100.0) > sigma2(500, 1e6) == sigma2(500, None)
+    with pytest.raises(InputError, match="9000 queries and 500 labels cost more"):
+        sigma2(9000, 20.0)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 4.05])
+def test_the_noise_costs_what_it_says_and_no_tenth_less(epsilon: float) -> None:
+    def cost(sigma: float) -> float:
+        mechanism = GNMax(num_teachers=250, num_classes=10, sigma=sigma)
+        return epsilon_of(mechanism.cost_asked(RECORD) * 800, 1e-5)
+
+    sigma = measures.affordable_sigma2(asked=800, answered=800, epsilon=epsilon, delta=1e-5)
+    assert cost(sigma) <= epsilon < cost(sigma - 0.1)
 
 
 def test_the_least_noise_is_the_least() -> None:

@@ -15,28 +15,17 @@ from pate_fed.data import Dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.reproduce import (
     Reproduction,
-    proposition2_epsilon,
-    proposition2_sigma,
     reproduce,
     tables,
     votes,
 )
 
 
-@pytest.mark.parametrize(("asked", "answered", "sigma1"), [(2200, 2200, None), (5000, 2200, 150.0)])
-def test_proposition_2_at_its_best_order(asked: int, answered: int, sigma1: float | None) -> None:
-    orders = 1 + np.geomspace(1e-3, 1e4, 200_001)
-    c = (asked / (2 * sigma1**2) if sigma1 else 0) + answered / 85.0**2
-    slow = np.min(orders * c + math.log(1e5) / (orders - 1))
-    found = proposition2_epsilon(asked=asked, answered=answered, sigma1=sigma1, sigma2=85.0, delta=1e-5)
-    assert found == pytest.approx(slow, rel=1e-6)
-
-
 @pytest.mark.parametrize("epsilon", [0.5, 4.05, 5.04])
-def test_the_noise_costs_what_is_wanted(epsilon: float) -> None:
-    sigma = proposition2_sigma(answered=2200, epsilon=epsilon, delta=1e-5)
-    again = proposition2_epsilon(asked=2200, answered=2200, sigma1=None, sigma2=sigma, delta=1e-5)
-    assert again == pytest.approx(epsilon, rel=1e-12)
+def test_proposition_2_at_its_best_order_costs_what_is_wanted(epsilon: float) -> None:
+    orders = 1 + np.geomspace(1e-3, 1e4, 200_001)
+    c = 2200 / tables.proposition2_sigma(answered=2200, epsilon=epsilon, delta=1e-5) ** 2
+    assert np.min(orders * c + math.log(1e5) / (orders - 1)) == pytest.approx(epsilon, rel=1e-6)
 
 
 def test_the_tables_are_the_papers() -> None:

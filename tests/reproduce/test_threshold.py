@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pate_fed.errors import InputError
-from pate_fed.reproduce import Reproduction, frontier, reproduce, rows, threshold, votes
+from pate_fed.reproduce import Reproduction, reproduce, rows, threshold, votes
 
 
 def test_a_threshold_is_measured_against_none(small: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,13 +23,3 @@ def test_a_threshold_is_measured_against_none(small: Reproduction, monkeypatch: 
         assert plain.asked == 100 and chosen.asked > 60
         assert chosen.agreement >= chosen.agreement_pool
     assert "rarest, %" in lines[0] and len(lines) == 6
-
-
-def test_what_a_threshold_leaves_for_labels() -> None:
-    def sigma2(asked: int, sigma1: float | None) -> float:
-        return threshold.affordable_sigma2(asked=asked, answered=500, sigma1=sigma1)
-
-    assert sigma2(500, None) == frontier.sigma_for(labels=500, epsilon=4.05)
-    assert sigma2(1000, 100.0) > sigma2(600, 100.0) > sigma2(500, 1e6) == sigma2(500, None)
-    with pytest.raises(InputError, match="9000 queries and 500 labels cost more"):
-        sigma2(9000, 20.0)
