@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pate_fed.errors import InputError
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
-from pate_fed.reproduce.driver import Reproduction
+from pate_fed.reproduce.driver import Reproduction, Say
 from pate_fed.reproduce.frontier import reproduce_frontier
 from pate_fed.reproduce.glyph_scale import reproduce_glyph
 from pate_fed.reproduce.interactive import reproduce_interactive
@@ -18,30 +18,22 @@ from pate_fed.reproduce.tables import reproduce_tables
 from pate_fed.reproduce.threshold import reproduce_threshold
 from pate_fed.reproduce.workers import cores
 
-__all__ = [
-    "REPRODUCTIONS",
-    "Reproduction",
-    "reproduce",
-    "usual_workers",
-]
+__all__ = ["REPRODUCTIONS", "Reproduction", "reproduce", "usual_workers"]
 
-Maker = Callable[[Reproduction, Callable[[str], None]], list[str]]
+Maker = Callable[[Reproduction, Say], list[str]]
 # How each is made, and what it takes of the options that not all of them take.
-_MAKERS: dict[str, tuple[Maker, frozenset[str]]] = {
-    "pate++-fashion-mnist": (
-        reproduce_tables,
-        frozenset({"--paper", "--seeds", "--tables", "--totals", "--workers"}),
-    ),
-    "pate++-mnist-votes": (reproduce_mnist, frozenset({"--seeds", "--totals", "--workers"})),
-    "fashion-mnist-frontier": (reproduce_frontier, frozenset({"--seeds", "--workers"})),
-    "fashion-mnist-threshold": (reproduce_threshold, frozenset({"--seeds", "--totals"})),
-    "interactive-gnmax": (reproduce_interactive, frozenset({"--seeds", "--totals"})),
-    "scalable-glyph": (reproduce_glyph, frozenset()),
-    "pate-2017-mnist": (reproduce_mnist_2017, frozenset({"--paper", "--seeds", "--workers"})),
-    "pate-2017-questions": (reproduce_questions, frozenset({"--seeds", "--totals"})),
-    "pate-2017-adult": (reproduce_adult, frozenset({"--seeds"})),
-    "pate-2017-diabetes": (reproduce_diabetes, frozenset({"--seeds"})),
-    "label-dp-fashion-mnist": (reproduce_label_dp, frozenset({"--paper", "--seeds"})),
+_MAKERS: dict[str, tuple[Maker, list[str]]] = {
+    "pate++-fashion-mnist": (reproduce_tables, "--paper --seeds --tables --totals --workers".split()),
+    "pate++-mnist-votes": (reproduce_mnist, "--seeds --totals --workers".split()),
+    "fashion-mnist-frontier": (reproduce_frontier, "--seeds --workers".split()),
+    "fashion-mnist-threshold": (reproduce_threshold, "--seeds --totals".split()),
+    "interactive-gnmax": (reproduce_interactive, "--seeds --totals".split()),
+    "scalable-glyph": (reproduce_glyph, []),
+    "pate-2017-mnist": (reproduce_mnist_2017, "--paper --seeds --workers".split()),
+    "pate-2017-questions": (reproduce_questions, "--seeds --totals".split()),
+    "pate-2017-adult": (reproduce_adult, ["--seeds"]),
+    "pate-2017-diabetes": (reproduce_diabetes, ["--seeds"]),
+    "label-dp-fashion-mnist": (reproduce_label_dp, "--paper --seeds".split()),
 }
 REPRODUCTIONS: tuple[str, ...] = tuple(_MAKERS)
 
@@ -54,9 +46,7 @@ def usual_workers(name: str, device: str) -> int:
     return cores() if takes_workers and resolve_device(device) == "cpu" else 1
 
 
-def reproduce(
-    name: str, plan: Reproduction, *, on_progress: Callable[[str], None] | None = None
-) -> list[str]:
+def reproduce(name: str, plan: Reproduction, *, on_progress: Say | None = None) -> list[str]:
     """Make the figures of `name`, write them as text, CSV and picture, and give the text's lines.
 
     Raises:

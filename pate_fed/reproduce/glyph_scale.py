@@ -37,7 +37,7 @@ from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
 from pate_fed.reproduce.measures import least_noise
 from pate_fed.reproduce.mnist2017 import gaps
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
-from pate_fed.reproduce.votes import PLAIN_HEAD, ensemble_size, inputs_of, teachers_totals
+from pate_fed.reproduce.votes import ensemble_size, ensemble_totals, inputs_of
 
 __all__ = ["BudgetRun", "NoiseRun", "noise_for", "reproduce_glyph", "simulated_totals"]
 
@@ -90,21 +90,11 @@ def reproduce_glyph(plan: Reproduction, say: Say) -> list[str]:
     say(f"drawing {settings.private + settings.public:,} images, once")
     dataset = load_dataset("glyph", glyph=settings)
     truth = np.asarray(dataset.public_labels)[:ASKED]
-    real = {
-        count: teachers_totals(
-            plan,
-            dataset,
-            plan.out_dir / f"totals-glyph-{count}.npz",
-            teacher=PLAIN_HEAD,
-            say=say,
-            count=count,
-        )
-        for count in REAL
-    }
+    real = {count: ensemble_totals(plan, dataset, count, say) for count in REAL}
     ensembles = {f"{count} real": totals[:ASKED] for count, totals in real.items()}
     for count in SIMULATED:
-        made = simulated_totals(real[BASIS][:ASKED], teachers=count, seed=count)
-        ensembles[f"{count} simulated"] = made
+        drawn = simulated_totals(real[BASIS][:ASKED], teachers=count, seed=count)
+        ensembles[f"{count} simulated"] = drawn
     many, answered = _figure_5(real[BASIS])
     inputs = inputs_of(plan, [dataset], {f"totals of {name}": totals for name, totals in ensembles.items()})
     at_epsilon = Table(
@@ -169,10 +159,9 @@ def _right(mechanism: GNMax | LNMax, totals: Ints, truth: Ints) -> float:
 
 def _at_epsilon(ensembles: Mapping[str, Ints], truth: Ints, task: tuple[str, str, float]) -> BudgetRun:
     name, kind, epsilon = task
-    totals, noise = ensembles[name], noise_for(kind, queries=len(truth), epsilon=epsilon)
-    mechanism = _mechanism(kind, ensemble_size(totals), noise)
-    accuracy = _right(mechanism, totals, truth)
-    return BudgetRun(*task, noise=noise, accuracy=accuracy)
+    noise = noise_for(kind, queries=len(truth), epsilon=epsilon)
+    mechanism = _mechanism(kind, ensemble_size(ensembles[name]), noise)
+    return BudgetRun(*task, noise=noise, accuracy=_right(mechanism, ensembles[name], truth))
 
 
 def _at_noise(ensembles: Mapping[str, Ints], truth: Ints, task: tuple[str, str, float]) -> NoiseRun:

@@ -37,13 +37,7 @@ from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, train_and_test
 from pate_fed.reproduce.pictures import draw_panels, plot_curves
 from pate_fed.reproduce.rows import task_of
-from pate_fed.reproduce.votes import (
-    PLAIN_HEAD,
-    authors_totals,
-    ensemble_size,
-    inputs_of,
-    teachers_totals,
-)
+from pate_fed.reproduce.votes import authors_totals, ensemble_size, ensemble_totals, inputs_of
 
 if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
@@ -118,7 +112,12 @@ class _Released:
 
 def reproduce_interactive(plan: Reproduction, say: Say) -> list[str]:
     """Train the students and write interactive-gnmax.txt and .png."""
-    data = {name: _load(plan, name, say) for name in BUDGETS}
+    data: Data = {}
+    for name in BUDGETS:
+        dataset = plan.load(name)
+        published = name == "mnist"
+        totals = authors_totals(plan, dataset) if published else ensemble_totals(plan, dataset, 250, say)
+        data[name] = dataset, totals
     learn = partial(_learn, plan, data)
     release = lru_cache(maxsize=1)(partial(_release, learn, data))  # both interactive kinds share one
     table = Table(
@@ -142,14 +141,6 @@ def _tasks(seeds: int) -> Iterator[tuple[str, str, str, float, int]]:
         for budget in BUDGETS[name] if student == "encoder-head" else BUDGETS[name][:2]:
             for kind in KINDS:
                 yield name, kind, student, budget, seed
-
-
-def _load(plan: Reproduction, name: str, say: Say) -> tuple[Dataset, Ints]:
-    dataset = plan.load(name)
-    if name == "mnist":
-        return dataset, authors_totals(plan, dataset)
-    kept = plan.totals or plan.out_dir / f"totals-{name}-250.npz"
-    return dataset, teachers_totals(plan, dataset, kept, teacher=PLAIN_HEAD, say=say, count=250)
 
 
 def _train(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +139,6 @@ class _Bench:
             say=say,
         )
         self.settings = _settings(plan)
-        self._totals: Ints | None = None
         self._students: Students = {}
 
     def run(self, task: Task) -> LabelRun:
@@ -184,25 +183,23 @@ class _Bench:
             noise=SeededNoise(seed),
             settings=self.settings,
             seed=seed,
-            totals=self.totals() if method.startswith("pate-fm") else None,
+            totals=self.totals if method.startswith("pate-fm") else None,
             students=self._students,
         )
 
+    @cached_property
     def totals(self) -> Ints:
         """Totals of the teachers on the first 500 queries, from a file where an earlier call left them."""
         from pate_fed.label_dp.teachers import queries_of, teach
 
         path = self.plan.file(f"label-dp-totals-{self.name}", "npy")
-        if self._totals is None and path.exists():
-            self._totals = read_totals(path, classes=self.data.num_classes)
-        elif self._totals is None:
-            seed = self.public.seed
-            queries = queries_of(len(self.truth), QUERIES, seed=seed)
-            self._totals = teach(
-                self.public, self.truth, queries, self.settings.teach, seed=seed, say=self.say
-            )
-            np.save(path, self._totals)
-        return self._totals
+        if path.exists():
+            return read_totals(path, classes=self.data.num_classes)
+        seed, settings = self.public.seed, self.settings.teach
+        queries = queries_of(len(self.truth), QUERIES, seed=seed)
+        totals = teach(self.public, self.truth, queries, settings, seed=seed, say=self.say)
+        np.save(path, totals)
+        return totals
 
 
 def _settings(plan: Reproduction) -> MethodSettings:

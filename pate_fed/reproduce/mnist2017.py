@@ -33,13 +33,7 @@ from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.rows import write_rows
-from pate_fed.reproduce.votes import (
-    PLAIN_HEAD,
-    authors_totals,
-    ensemble_size,
-    inputs_of,
-    teachers_totals,
-)
+from pate_fed.reproduce.votes import authors_totals, ensemble_size, ensemble_totals, inputs_of
 
 __all__ = ["MnistStudent", "gaps", "noisy_accuracy", "reproduce_mnist_2017"]
 
@@ -77,7 +71,7 @@ def reproduce_mnist_2017(plan: Reproduction, say: Say) -> list[str]:
     """Train the students and write pate-2017-mnist-*.txt, .csv and .png."""
     dataset = plan.load("mnist")
     theirs = authors_totals(plan, dataset)
-    ours = {count: _totals(plan, dataset, count, say) for count in ENSEMBLES}
+    ours = {count: ensemble_totals(plan, dataset, count, say) for count in ENSEMBLES}
     ensembles = {f"{count} of ours": ours[count] for count in ENSEMBLES} | {"250 of the authors": theirs}
     arrays = {f"totals of {name}": totals for name, totals in ensembles.items()}
     arrays |= {file: np.load(plan.published(file)) for file in (_PLACES, _NOISY)}
@@ -92,11 +86,6 @@ def reproduce_mnist_2017(plan: Reproduction, say: Say) -> list[str]:
         lines=lambda rows: _lines(figures(), rows),
     )
     return run_tables(plan, [table], text=plan.file(NAME, "txt"), say=say)
-
-
-def _totals(plan: Reproduction, dataset: Dataset, count: int, say: Say) -> Ints:
-    path = plan.out_dir / f"totals-mnist-{count}.npz"
-    return teachers_totals(plan, dataset, path, teacher=PLAIN_HEAD, say=say, count=count)
 
 
 def noisy_accuracy(totals: Ints, truth: Ints, gamma: float, *, draws: int = DRAWS) -> float:

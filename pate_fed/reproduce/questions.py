@@ -30,7 +30,7 @@ from pate_fed.reproduce.columns import ACCURACY, Cell, Column, cells_of, student
 from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, train_and_test
 from pate_fed.reproduce.pictures import draw_panels, plot_curves
-from pate_fed.reproduce.votes import PLAIN_HEAD, PLAIN_RIDGE, ensemble_size, inputs_of, teachers_totals
+from pate_fed.reproduce.votes import PLAIN_RIDGE, ensemble_size, ensemble_totals, inputs_of
 
 __all__ = ["Asked", "Distilled", "reproduce_questions", "shares_of_heads"]
 
@@ -69,8 +69,7 @@ class Distilled:
 def reproduce_questions(plan: Reproduction, say: Say) -> list[str]:
     """Train the students and write pate-2017-questions.txt and .png."""
     dataset = plan.load("fashion-mnist")
-    kept = plan.totals or plan.out_dir / "totals-fashion-mnist-250.npz"
-    totals = teachers_totals(plan, dataset, kept, teacher=PLAIN_HEAD, say=say, count=250)
+    totals = ensemble_totals(plan, dataset, 250, say)
     shares = cache(lambda: _teachers_shares(dataset, plan.device, say))
     asked = Table(
         path=plan.out_dir / f"{NAME}-asked.csv",

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, partition, pool_digest
+from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings
 from pate_fed.reproduce.driver import Reproduction, Say
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
-    "PLAIN_HEAD",
     "PLAIN_RIDGE",
     "TEACHERS",
     "authors_totals",
     "ensemble_size",
+    "ensemble_totals",
     "inputs_of",
     "kept_totals",
     "read_totals",
@@ -34,21 +35,28 @@ __all__ = [
 
 Ints = NDArray[np.int64]
 TEACHERS = 250
-PLAIN_HEAD = "plain-head"  # "encoder-head" without moved copies of the records: a little worse, and quick
 PLAIN_RIDGE = 0.03  # of a plain head; flat from 0.01 to 0.1 on Fashion-MNIST
 AT_ONCE, RECORDS_AT_ONCE = 25, 6000  # heads in one batch, and their records
 
 
-def teachers_totals(
-    plan: Reproduction, dataset: Dataset, path: Path, *, teacher: str, say: Say, count: int | None = None
-) -> Ints:
-    """Votes of `count` teachers (None: 250) on the queries, int64 (queries, classes); kept at `path`.
+def teachers_totals(plan: Reproduction, dataset: Dataset, path: Path, *, teacher: str, say: Say) -> Ints:
+    """Votes of 250 teachers on the queries, int64 (queries, classes); kept at `path`.
 
     Raises:
         InputError: what lies at `path` are no totals, or totals of other data.
     """
     votes = partial(_votes, plan, dataset, teacher)
-    return kept_totals(dataset, path, votes, count=TEACHERS if count is None else count, say=say)
+    return kept_totals(dataset, path, votes, count=TEACHERS, say=say)
+
+
+def ensemble_totals(plan: Reproduction, dataset: Dataset, count: int, say: Say) -> Ints:
+    """As `teachers_totals`, of `count` plain heads on the public encoder, or those that `plan` names.
+
+    A plain head is "encoder-head" without moved copies of the records: a little worse, and quick.
+    """
+    path = plan.totals or plan.out_dir / f"totals-{dataset.name}-{count}.npz"
+    votes = partial(_head_votes, dataset, device=plan.device, moved=False)
+    return kept_totals(dataset, path, votes, count=count, say=say)
 
 
 def kept_totals(
@@ -69,7 +77,7 @@ def kept_totals(
         # A line for each teacher would push everything else away.
         if 20 * number // len(parts) > 20 * (number - 1) // len(parts):
             say(f"teacher {number} of {len(parts)}")
-    np.savez_compressed(path, totals=totals.astype(np.uint16), data=np.array(_data_digest(dataset)))
+    write_arrays(path, totals=totals.astype(np.uint16), data=np.array(_data_digest(dataset)))
     return totals
 
 
@@ -166,8 +174,8 @@ def _votes(plan: Reproduction, dataset: Dataset, teacher: str, parts: list[Ints]
     """Each teacher's classes for the queries, as they are ready."""
     from pate_fed.learning.device import resolve_device
 
-    if teacher in ("encoder-head", PLAIN_HEAD):
-        return _head_votes(dataset, parts, plan.device, moved=teacher == "encoder-head")
+    if teacher == "encoder-head":
+        return _head_votes(dataset, parts, device=plan.device, moved=True)
     if teacher == "small-cnn" and resolve_device(plan.device) != "cpu":
         return _batched_votes(dataset, parts, plan.device)
     one = partial(_network_votes, dataset, teacher, plan.device)
@@ -206,7 +214,7 @@ def _batched_votes(dataset: Dataset, parts: list[Ints], device: str) -> Iterator
         yield teacher.predict(dataset.public_images[: dataset.num_queries])
 
 
-def _head_votes(dataset: Dataset, parts: list[Ints], device: str, *, moved: bool) -> Iterator[Ints]:
+def _head_votes(dataset: Dataset, parts: list[Ints], *, device: str, moved: bool) -> Iterator[Ints]:
     """Votes of heads on the public encoder, many fitted at once; `moved` with moved copies of the records."""
     import torch
 

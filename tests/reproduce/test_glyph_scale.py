@@ -48,9 +48,9 @@ def test_glyph_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(glyph_scale, name, value)
     monkeypatch.setenv("PATE_FED_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(glyph_scale, "GlyphSettings", lambda **given: GlyphSettings(**given, public=400))
-    true = glyph_scale.teachers_totals
+    true = glyph_scale.ensemble_totals
     monkeypatch.setattr(
-        glyph_scale, "teachers_totals", lambda *a, count, **k: true(*a, count=min(count, 40), **k)
+        glyph_scale, "ensemble_totals", lambda plan, data, count, say: true(plan, data, min(count, 40), say)
     )
     plan = Reproduction(data_dir=None, out_dir=tmp_path / "out")
     said: list[str] = []

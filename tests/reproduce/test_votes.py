@@ -15,15 +15,15 @@ from pate_fed.reproduce import Reproduction, votes
 Change = Callable[[np.ndarray], np.ndarray]
 
 
-@pytest.mark.parametrize("teacher", ["encoder-head", votes.PLAIN_HEAD, "small-cnn"])
+@pytest.mark.parametrize("teacher", ["encoder-head", "small-cnn"])
 def test_teachers_totals_are_made_once(
     teacher: str, small: Reproduction, loaded: dict[str, Dataset], tmp_path: Path
 ) -> None:
     path, data, said = tmp_path / "t.npz", loaded["mnist"], []
-    found = votes.teachers_totals(small, data, path, teacher=teacher, say=said.append, count=4)
-    assert found.shape == (200, 10) and np.all(found.sum(axis=1) == 4)
-    assert said == [f"teacher {number} of 4" for number in (1, 2, 3, 4)]
-    assert votes.ensemble_size(found) == {"num_teachers": 4, "num_classes": 10}
+    found = votes.teachers_totals(small, data, path, teacher=teacher, say=said.append)
+    assert found.shape == (200, 10) and np.all(found.sum(axis=1) == 5)
+    assert said == [f"teacher {number} of 5" for number in (1, 2, 3, 4, 5)]
+    assert votes.ensemble_size(found) == {"num_teachers": 5, "num_classes": 10}
     again = votes.teachers_totals(small, data, path, teacher="", say=lambda line: pytest.fail(line))
     assert np.array_equal(found, again)
 
@@ -50,15 +50,13 @@ def test_heads_with_moved_copies_are_the_studys_light_teachers(
         assert np.mean(teacher.predict(data.public_images[:200]) == said) > 0.98
 
 
-def test_totals_of_other_data_are_refused(
-    small: Reproduction, make_data: Callable[..., Dataset], tmp_path: Path
-) -> None:
-    path = tmp_path / "t.npz"
-    found = votes.teachers_totals(
-        small, make_data("mnist"), path, teacher=votes.PLAIN_HEAD, say=lambda line: None, count=4
-    )
-    with pytest.raises(InputError, match=r"t\.npz: totals of teachers of other data"):
-        votes.teachers_totals(small, make_data("mnist", seed=2), path, teacher="", say=lambda line: None)
+def test_totals_of_other_data_are_refused(small: Reproduction, make_data: Callable[..., Dataset]) -> None:
+    small.out_dir.mkdir()
+    path = small.out_dir / "totals-mnist-4.npz"
+    found = votes.ensemble_totals(small, make_data("mnist"), 4, lambda line: None)
+    assert np.all(found.sum(axis=1) == 4) and path.exists()
+    with pytest.raises(InputError, match=r"totals-mnist-4\.npz: totals of teachers of other data"):
+        votes.ensemble_totals(small, make_data("mnist", seed=2), 4, lambda line: None)
     np.savez(path, totals=found)  # a file that says of no data that it is theirs
     assert len(votes.read_totals(path, data="0" * 64)) == 200
 
