@@ -65,7 +65,7 @@ def text_table(columns: Sequence[Column], cells: Iterable[Cell[Any]]) -> Iterato
     aligns = [">" if column.form else "<" for column in columns]
     for line in lines:
         parts = zip(line, aligns, widths, strict=True)
-        yield " ".join(f"{text:{align}{width}}" for text, align, width in parts).rstrip()
+        yield "  ".join(f"{text:{align}{width}}" for text, align, width in parts).rstrip()
 
 
 def _shown(value: Any, form: str) -> str:
@@ -90,6 +90,6 @@ def student_table(
 ) -> Iterator[str]:
     """A table of students, their labels and their accuracy; `pairs` where some are of two networks."""
     accuracy = (_OURS, _SPREAD, _SINGLE, _SEEDS) if pairs else ACCURACY
-    yield from text_table((*before, _WRONG, *accuracy, *after), cells)
+    yield from text_table((*before, *accuracy, _WRONG, *after), cells)
     if pairs:
         yield _SINGLE_NOTE

@@ -48,9 +48,9 @@ def test_a_table_shows_one_network_beside_two() -> None:
     columns = (Column("student", lambda cell: cell.task[0]),)
     *lines, note = student_table(columns, cells, pairs=True)
     assert lines == [
-        "student wrong, % ours, % ± sd single, % seeds",
-        "gan         20.0    60.0    -      60.0     1",
-        "pate+       20.0    85.0  7.1      75.0     2",
+        "student  ours, %  ± sd  single, %  seeds  wrong, %",
+        "gan         60.0     -       60.0      1      20.0",
+        "pate+       85.0   7.1       75.0      2      20.0",
     ]
     assert note.startswith("single: one network alone")
     assert [line.split()[0] for line in student_table(columns, cells)] == ["student", "gan", "pate+"]

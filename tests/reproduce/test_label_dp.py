@@ -42,6 +42,8 @@ def test_tables_go_on_where_they_were(
     rows = _rows(path)
     assert len(rows) == 2 * (1 + 2 * 4)
     assert any("RandRes, formula" in line and "15.5" in line and "85.8" in line for line in lines)
+    best = next(line for line in lines if line.startswith("  best of ours: "))
+    assert {part.split()[-1] for part in best.split(",")} <= set(label_dp.OURS)
     assert any("Equation 8" in line for line in lines) and any("90.7" in line for line in lines)
     assert lines[-1].startswith("ours differs: randres+ssl") and "two strong ones" in lines[-1]
     assert "two strong ones" not in list(label_dp._lines([], paper=True))[-1]
