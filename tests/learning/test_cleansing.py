@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.learning import StudentSettings
-from pate_fed.learning import trainer as steps
 from pate_fed.learning.inputs import to_tensor
+from pate_fed.learning.students import gan as steps
 from pate_fed.learning.students.cleansing import decayed, most_suspected, suspects
 from pate_fed.learning.students.sets import Sets
 from pate_fed.learning.students.train import train_student

@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import PateFedError
-from pate_fed.learning import StudentSettings, fixmatch
+from pate_fed.learning import StudentSettings
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.classifiers import build_discriminator
+from pate_fed.learning.students import fixmatch
 from pate_fed.learning.students.fixmatch import FixMatch, ImageViews, shifted, strong_view, weak_view
 from pate_fed.learning.students.sets import Sets
 from pate_fed.learning.students.student import Student

@@ -15,10 +15,10 @@ from torch import nn
 
 from pate_fed.errors import PateFedError
 from pate_fed.learning import EpochRecord, StudentSettings
-from pate_fed.learning import trainer as steps
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.classifiers import build_discriminator
 from pate_fed.learning.networks.generators import DeconvGenerator, DenseGenerator, build_generator
+from pate_fed.learning.students import gan as steps
 from pate_fed.learning.students.sets import Sets
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.train import train_student

@@ -18,8 +18,10 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning import StudentSettings, TeacherSettings, features, light
+from pate_fed.learning import StudentSettings, TeacherSettings
 from pate_fed.learning.inputs import to_tensor
+from pate_fed.learning.networks import encoder as features
+from pate_fed.learning.networks import linear as light
 from pate_fed.learning.networks.encoder import (
     Encoder,
     encoder_for,

@@ -14,9 +14,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pate_fed.learning import StudentSettings, trainer
+from pate_fed.learning import StudentSettings
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.encoder import fit_encoder
+from pate_fed.learning.students import gan as trainer
 from pate_fed.learning.students.fixmatch import FixMatch
 from pate_fed.learning.students.gan import Trainer
 from pate_fed.learning.students.sets import Sets

@@ -11,7 +11,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from pate_fed.learning import EpochRecord, StudentSettings, training
+from pate_fed.learning import EpochRecord, StudentSettings
+from pate_fed.learning.students import train as training
 from pate_fed.learning.students.early_stopping import EarlyStop, held_out_part
 from pate_fed.learning.students.gan import Trainer
 from pate_fed.learning.students.sets import Sets

@@ -16,9 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError, PateFedError
-from pate_fed.learning import STUDENTS, EpochRecord, StudentSettings, models
-from pate_fed.learning import trainer as steps
+from pate_fed.learning import STUDENTS, EpochRecord, StudentSettings
 from pate_fed.learning.inputs import to_tensor
+from pate_fed.learning.networks import classifiers as models
+from pate_fed.learning.students import gan as steps
 from pate_fed.learning.students.sets import batches
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.train import train_student

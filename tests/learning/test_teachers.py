@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError, PateFedError
-from pate_fed.learning import TeacherSettings, models
+from pate_fed.learning import TeacherSettings
+from pate_fed.learning.networks import classifiers as models
 from pate_fed.learning.teachers.network import Teacher, _fit, train_teacher
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
