@@ -24,7 +24,7 @@ from pate_fed.label_dp.release import NO_LABEL
 from pate_fed.learning.device import seeded
 from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.students.fixmatch import Views
-from pate_fed.learning.students.learner import check_finite, make_optimiser
+from pate_fed.learning.students.trainer import check_finite, make_optimiser
 
 __all__ = ["DescentSettings", "aug_descent", "clean_chances"]
 

@@ -18,8 +18,8 @@ from pate_fed.label_dp.release import NO_LABEL, PrivateLabels
 from pate_fed.learning.device import seeded
 from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.settings import StudentSettings
+from pate_fed.learning.students.data import TrainingSets
 from pate_fed.learning.students.fixmatch import FixMatch
-from pate_fed.learning.students.sets import Sets
 
 __all__ = ["LearnSettings", "ldp_normal", "ldp_ssl", "train"]
 
@@ -91,10 +91,10 @@ def train(
             unlabelled_weight=unlabelled_weight,
             mixup=mixup,
             sgd=settings.sgd,
-            kept=kept,
+            keep_probability=kept,
         )
         every = np.arange(len(public)) if unlabelled is None else unlabelled
-        sets = Sets(
+        sets = TrainingSets(
             labelled=torch.from_numpy(np.array(index, dtype=np.int64)).to(device),
             labels=labels if labels.dtype == torch.int64 else labels.float(),
             wrong=torch.zeros(len(index), dtype=torch.bool, device=device),

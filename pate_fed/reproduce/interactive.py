@@ -197,17 +197,17 @@ def _learn(
     plan: Reproduction, dataset: Dataset, index: Ints, label: Ints, student: str, seed: int
 ) -> NDArray[np.float32]:
     """What a student of these labels says of all public images: (n, classes)."""
+    from pate_fed.learning.students.data import LabelledPool
     from pate_fed.learning.students.train import train_student
 
-    made = train_student(
-        dataset.public_images[:TRAINED],
+    pool = LabelledPool(
+        images=dataset.public_images[:TRAINED],
         labelled_index=index,
         labels=label,
         num_classes=dataset.num_classes,
-        settings=StudentSettings(name=student, test_every=100),
-        seed=seed,
-        device=plan.device,
     )
+    settings = StudentSettings(name=student, test_every=100)
+    made = train_student(pool, settings, seed=seed, device=plan.device)
     return made.predict_proba(dataset.public_images)
 
 

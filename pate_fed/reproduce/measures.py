@@ -74,16 +74,11 @@ def train_and_test(
 
     `index` (m,) are the labelled ones, `label` (m,) their labels.
     """
+    from pate_fed.learning.students.data import LabelledPool
     from pate_fed.learning.students.train import train_student
 
-    trained = train_student(
-        dataset.public_images[: tested.start],
-        labelled_index=index,
-        labels=label,
-        num_classes=classes,
-        settings=settings,
-        seed=seed,
-        device=device,
-    )
+    images = dataset.public_images[: tested.start]
+    pool = LabelledPool(images=images, labelled_index=index, labels=label, num_classes=classes)
+    trained = train_student(pool, settings, seed=seed, device=device)
     right = trained.predict(dataset.public_images[tested]) == dataset.public_labels[tested]
     return trained, float(right.mean())

@@ -126,7 +126,7 @@ def _ask(plan: Reproduction, dataset: Dataset, totals: Ints, strategy: str, labe
 def _scores(
     plan: Reproduction, dataset: Dataset, strategy: str, index: Ints, label: Ints, seed: int
 ) -> Floats:
-    from pate_fed.learning.students.binary_experts import expert_scores
+    from pate_fed.learning import expert_scores
 
     pool = dataset.public_images[:TRAINED]
     if strategy == "binary-experts":
@@ -137,17 +137,17 @@ def _scores(
 
 
 def _supervised(plan: Reproduction, dataset: Dataset, index: Ints, label: Ints, seed: int) -> Any:
+    from pate_fed.learning.students.data import LabelledPool
     from pate_fed.learning.students.train import train_student
 
-    return train_student(
-        dataset.public_images[:TRAINED],
+    pool = LabelledPool(
+        images=dataset.public_images[:TRAINED],
         labelled_index=index,
         labels=label,
         num_classes=dataset.num_classes,
-        settings=StudentSettings(name="supervised", epochs=EPOCHS, ema_decay=0.98, test_every=EPOCHS),
-        seed=seed,
-        device=plan.device,
     )
+    settings = StudentSettings(name="supervised", epochs=EPOCHS, ema_decay=0.98, test_every=EPOCHS)
+    return train_student(pool, settings, seed=seed, device=plan.device)
 
 
 def _distillation(plan: Reproduction, dataset: Dataset, say: Callable[[str], None]) -> list[Distilled]:

@@ -46,7 +46,7 @@ __all__ = ["PAPER", "proposition2_epsilon", "proposition2_sigma", "reproduce_tab
 LABELS, CLASSES, DELTA = 2200, 10, 1e-5
 BETA, TAU = 0.2, 0.318
 ON_ENCODER = " on the encoder"
-LIGHT = "encoder-head"  # Table 4's teachers
+CLOSED_FORM = "encoder-head"  # Table 4's teachers
 SECOND = 1000  # added to the seed for PATE++'s second stage, so that it starts from other weights
 
 # Published test accuracy in %, by ε, student, β and τ (tables I to III); None where a student has none.
@@ -186,12 +186,12 @@ def _teacher(plan: Reproduction, student: str) -> str:
     if plan.totals is not None:
         return ""
     if student.endswith(ON_ENCODER):
-        return LIGHT
+        return CLOSED_FORM
     return "deep-cnn" if plan.paper else "small-cnn"
 
 
 def _bound_as(plan: Reproduction, teacher: str) -> str:
-    return f"totals of {teacher}" if teacher == LIGHT else "totals"
+    return f"totals of {teacher}" if teacher == CLOSED_FORM else "totals"
 
 
 def _totals(
@@ -200,8 +200,8 @@ def _totals(
     """Each kind of teachers' totals, from the file that is given or kept."""
 
     def kept(teacher: str) -> Path:
-        light = plan.out_dir / f"totals-{LIGHT}.npz"  # the frontier's, too
-        return plan.totals or (light if teacher == LIGHT else plan.file("totals", "npz"))
+        light = plan.out_dir / f"totals-{CLOSED_FORM}.npz"  # the frontier's, too
+        return plan.totals or (light if teacher == CLOSED_FORM else plan.file("totals", "npz"))
 
     return {
         teacher: teachers_totals(
@@ -294,7 +294,7 @@ def _removed(counts: NDArray[np.float32], tau: float) -> NDArray[np.bool_]:
     """Step 2 of Algorithm 3."""
     import torch
 
-    from pate_fed.learning.students.cleansing import most_suspected
+    from pate_fed.learning.students.gan import most_suspected
 
     chosen = most_suspected(torch.from_numpy(counts), share=tau)
     return np.asarray(chosen.numpy(), dtype=np.bool_)

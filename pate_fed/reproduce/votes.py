@@ -200,10 +200,10 @@ def _light(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Ite
     from pate_fed.learning.inputs import to_tensor
     from pate_fed.learning.networks.encoder import fit_encoder
     from pate_fed.learning.networks.heads import vote_with_heads
-    from pate_fed.learning.networks.linear import moved_copies
+    from pate_fed.learning.teachers.closed_form import shifted_copies
 
     encoder = fit_encoder(dataset.public_images[:TRAINED])
-    front = encoder.front().to(device)
+    front = encoder.preprocessing().to(device)
     public = torch.from_numpy(encoder.transform(dataset.public_images[:TRAINED], device)).to(device)
     labels = torch.from_numpy(np.array(dataset.private_labels)).to(device)
     least = min(
@@ -212,7 +212,7 @@ def _light(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Ite
     rows = torch.from_numpy(np.stack([part[:least] for part in parts])).to(device)
     for batch in torch.split(rows, AT_ONCE):
         pixels = to_tensor(dataset.private_images[batch.flatten().cpu().numpy()], device)
-        copies = torch.stack([front(each) for each in moved_copies(pixels)])  # (copies, AT_ONCE·n, d)
+        copies = torch.stack([front(each) for each in shifted_copies(pixels)])  # (copies, AT_ONCE·n, d)
         private = copies.view(len(copies), *batch.shape, -1).transpose(0, 1)  # (AT_ONCE, copies, n, d)
         found = vote_with_heads(private, labels[batch], public, num_classes=int(labels.max()) + 1)
         yield from np.asarray(found.cpu().numpy(), dtype=np.int64)

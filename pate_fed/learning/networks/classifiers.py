@@ -25,8 +25,8 @@ from torch.nn.utils.parametrizations import weight_norm
 
 __all__ = [
     "Classifier",
-    "FixedFront",
     "GaussianNoise",
+    "Preprocessing",
     "build_classifier",
     "build_discriminator",
     "build_encoder_discriminator",
@@ -35,7 +35,7 @@ __all__ = [
 
 Shape = tuple[int, int, int]  # height, width, channels
 Layers = list[nn.Module]
-SETTLED_BY = 500  # inputs, as in the improved GAN
+INITIALISED_FROM = 500  # inputs, as in the improved GAN
 
 
 class GaussianNoise(nn.Module):
@@ -67,16 +67,16 @@ class Dropout(nn.Module):
             return x
         if not (x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)):
             x = x.contiguous()  # the mask takes the strides of `x`, so every value needs a place of its own
-        words = torch.empty(-(-x.numel() // 8), dtype=torch.int64, device=x.device)
-        bytes_ = words.random_(-(2**63), None).view(torch.uint8)  # (≥ numel,)
-        mask = torch.as_strided(bytes_, x.shape, x.stride()) >= self.dropped
+        drawn = torch.empty(-(-x.numel() // 8), dtype=torch.int64, device=x.device)
+        drawn = drawn.random_(-(2**63), None).view(torch.uint8)  # (≥ numel,)
+        mask = torch.as_strided(drawn, x.shape, x.stride()) >= self.dropped
         return x * (mask * (256 / (256 - self.dropped)))
 
 
-class FixedFront(nn.Module, ABC):
-    """What happens to an image before the first learned layer.
+class Preprocessing(nn.Module, ABC):
+    """Fixed preprocessing in front of the first learned layer.
 
-    Nothing in a front is trained on labels, so training computes it once for all images.
+    Nothing in it is trained on labels, so training computes it once for all images.
     """
 
     @abstractmethod
@@ -84,7 +84,7 @@ class FixedFront(nn.Module, ABC):
         """Take what it needs to know of the images `x` (n, C, H, W)."""
 
 
-class Preprocessing(FixedFront):
+class Standardisation(Preprocessing):
     """Standardised pixels: `fit` takes each channel's mean and standard deviation."""
 
     def __init__(self, channels: int) -> None:
@@ -110,7 +110,7 @@ class Preprocessing(FixedFront):
         return (self.measure(x) - self.mean) / self.std
 
 
-class PixelRange(FixedFront):
+class PixelRange(Preprocessing):
     """Pixels as they are, from `low` to 1 in place of from 0 to 1."""
 
     def __init__(self, low: float) -> None:
@@ -125,7 +125,7 @@ class PixelRange(FixedFront):
         return self.low + (1 - self.low) * x
 
 
-class OrientedGradients(Preprocessing):
+class OrientedGradients(Standardisation):
     """Pixels at half size, and the energy of the grey gradient along four orientations.
 
     With the gradient g and a unit vector a, the energy is the mean of (a·g)² over a 2×2 cell, divided by
@@ -159,26 +159,26 @@ def _halved(x: Tensor) -> Tensor:
 
 
 class Classifier(nn.Module):
-    """A fixed front, a trunk that gives features, and a dense output of K logits."""
+    """Fixed preprocessing, a trunk that gives features, and a dense output of K logits."""
 
-    def __init__(self, front: FixedFront, trunk: Layers, output: nn.Module) -> None:
+    def __init__(self, preprocess: Preprocessing, trunk: Layers, output: nn.Module) -> None:
         super().__init__()
-        self.front, self.trunk, self.output = front, nn.Sequential(*trunk), output
+        self.preprocess, self.trunk, self.output = preprocess, nn.Sequential(*trunk), output
 
-    def settle(self, fronted: Tensor) -> None:
-        """Set what first weights take from the inputs, once and before any training; here nothing."""
+    def initialise_from_data(self, preprocessed: Tensor) -> None:
+        """Data-dependent initialisation, once and before any training; here nothing."""
 
-    def features(self, fronted: Tensor) -> Tensor:
-        """What `front` gave, to (n, features)."""
-        return self.trunk(fronted)  # type: ignore[no-any-return]
+    def features(self, preprocessed: Tensor) -> Tensor:
+        """Preprocessed images to (n, features)."""
+        return self.trunk(preprocessed)  # type: ignore[no-any-return]
 
-    def logits(self, fronted: Tensor) -> Tensor:
-        """What `front` gave, to (n, K)."""
-        return self.output(self.trunk(fronted))  # type: ignore[no-any-return]
+    def logits(self, preprocessed: Tensor) -> Tensor:
+        """Preprocessed images to (n, K)."""
+        return self.output(self.trunk(preprocessed))  # type: ignore[no-any-return]
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (n, C, H, W) in [0, 1] to logits (n, K)."""
-        return self.logits(self.front(x))
+        return self.logits(self.preprocess(x))
 
 
 class ScaledByData(Classifier):
@@ -189,13 +189,13 @@ class ScaledByData(Classifier):
     """
 
     def __init__(
-        self, front: FixedFront, trunk: Layers, output: nn.Module, *, output_std: float = 1.0
+        self, preprocess: Preprocessing, trunk: Layers, output: nn.Module, *, output_std: float = 1.0
     ) -> None:
-        super().__init__(front, trunk, output)
+        super().__init__(preprocess, trunk, output)
         self.output_std = output_std
 
-    def settle(self, fronted: Tensor) -> None:
-        """Scale and shift every layer by what it answers to the first 500 inputs, noise included."""
+    def initialise_from_data(self, preprocessed: Tensor) -> None:
+        """Data-dependent initialisation (Salimans and Kingma) from the first 500 inputs, noise included."""
         layers = [each for each in self.modules() if isinstance(each, nn.Linear | nn.Conv2d)]
         stds = [1.0] * (len(layers) - 1) + [self.output_std]
         hooks = [
@@ -204,7 +204,7 @@ class ScaledByData(Classifier):
         ]
         self.train()
         with torch.no_grad():
-            self.logits(fronted[:SETTLED_BY])
+            self.logits(preprocessed[:INITIALISED_FROM])
         for hook in hooks:
             hook.remove()
 
@@ -254,14 +254,14 @@ def build_discriminator(
     return network
 
 
-def build_encoder_network(front: FixedFront, features: int, num_classes: int) -> Classifier:
-    """One hidden layer on the `features` that a fitted front gives: quick, and hard to lead astray."""
+def build_encoder_network(preprocess: Preprocessing, features: int, num_classes: int) -> Classifier:
+    """One hidden layer on `features` of fitted preprocessing: quick, and hard to lead astray."""
     trunk: Layers = [nn.Linear(features, 256), nn.ReLU(), nn.Dropout(0.2)]  # (n, 256)
-    return Classifier(front, trunk, nn.Linear(256, num_classes))
+    return Classifier(preprocess, trunk, nn.Linear(256, num_classes))
 
 
 def build_encoder_discriminator(
-    front: FixedFront,
+    preprocess: Preprocessing,
     features: int,
     num_classes: int,
     *,
@@ -270,7 +270,7 @@ def build_encoder_discriminator(
 ) -> Classifier:
     """The same as a discriminator: normalised weights, by default half of the hidden units dropped, no noise.
 
-    A generator is taught through the front, too.
+    A generator is taught through the preprocessing, too.
     """
     trunk = [
         _Scaled(features**0.5),  # from vectors of length 1 to numbers of mean square 1
@@ -279,7 +279,7 @@ def build_encoder_discriminator(
         nn.LeakyReLU(0.2),
         Dropout(0.5 if dropout is None else dropout),
     ]  # (n, 256)
-    return Classifier(front, trunk, weight_norm(_drawn(nn.Linear(256, num_classes), 1.0)))
+    return Classifier(preprocess, trunk, weight_norm(_drawn(nn.Linear(256, num_classes), 1.0)))
 
 
 class _Scaled(nn.Module):
@@ -328,7 +328,7 @@ def _deep(
     trunk.append(nn.Flatten())  # (n, 192·⌈H/4⌉·⌈W/4⌉)
     for size in (before * ((rows + 3) // 4) * ((columns + 3) // 4), 192):
         trunk += [normed(_drawn(nn.Linear(size, 192))), active(), regular()]  # (n, 192)
-    return Classifier(Preprocessing(channels), trunk, normed(_drawn(nn.Linear(192, num_classes), 1.0)))
+    return Classifier(Standardisation(channels), trunk, normed(_drawn(nn.Linear(192, num_classes), 1.0)))
 
 
 _BUILDERS = {"small-cnn": _small, "deep-cnn": _deep}

@@ -21,12 +21,12 @@ from torch import Tensor
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.inputs import check_images, image_shape, to_tensor
-from pate_fed.learning.networks.classifiers import FixedFront, Shape
+from pate_fed.learning.networks.classifiers import Preprocessing, Shape
 from pate_fed.learning.settings import TeacherSettings
 
 __all__ = [
     "Encoder",
-    "HistogramFront",
+    "HistogramFeatures",
     "encoder_for",
     "fit_encoder",
     "histogram_size",
@@ -107,7 +107,7 @@ def block_sizes(shape: Shape) -> list[int]:
     return [histogram_size(small, cell) for cell in CELLS] + [small[2] * (small[0] // 2) * (small[1] // 2)]
 
 
-class HistogramFront(FixedFront):
+class HistogramFeatures(Preprocessing):
     """With `dimensions` None centred histograms, else these and smoothed pixels in the encoder's directions.
 
     Both are scaled to length 1. Nothing in it is trained on labels.
@@ -141,13 +141,17 @@ class HistogramFront(FixedFront):
         """(n, C, H, W) in [0, 1] to (n, features), of mean squared length 1 on what was fitted."""
         return self.turn(self.measure(x))
 
+    def in_parts(self, x: Tensor) -> Tensor:
+        """The same of any number of images, 1,000 at once."""
+        return torch.cat([self(part) for part in torch.split(x, BATCH)])
+
     def turn(self, measured: Tensor) -> Tensor:
         """What `measure` gave, (n, p), to (n, features)."""
         centred = measured - self.mean
         return (centred if self.basis is None else centred @ self.basis) / self.scale
 
     def measure(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) in [0, 1] to (n, p): whatever the front was fitted to."""
+        """(n, C, H, W) in [0, 1] to (n, p): what `fit` centres and turns."""
         if self._reduction > 1:
             x = F.avg_pool2d(x, self._reduction)
         found = [oriented_histograms(x, cell) for cell in CELLS]
@@ -203,13 +207,13 @@ class Encoder:
             found.update(np.ascontiguousarray(array, dtype="<f2").tobytes())
         return found.hexdigest()
 
-    def front(self) -> HistogramFront:
-        """The first layer of a model that uses it."""
-        front = HistogramFront(self.image_shape, self.basis.shape[1])
-        assert front.basis is not None
-        front.mean.copy_(torch.from_numpy(self.mean.astype(np.float32)))
-        front.basis.copy_(torch.from_numpy(self.basis.astype(np.float32)))
-        return front
+    def preprocessing(self) -> HistogramFeatures:
+        """The fixed preprocessing of a model that uses it."""
+        preprocess = HistogramFeatures(self.image_shape, self.basis.shape[1])
+        assert preprocess.basis is not None
+        preprocess.mean.copy_(torch.from_numpy(self.mean.astype(np.float32)))
+        preprocess.basis.copy_(torch.from_numpy(self.basis.astype(np.float32)))
+        return preprocess
 
     def transform(self, images: NDArray[np.uint8], device: str = "cpu") -> NDArray[np.float32]:
         """Features of uint8 (n, H, W, C) as float32 (n, dimensions).
@@ -218,9 +222,9 @@ class Encoder:
             InputError: the images do not fit.
         """
         check_images(images, self.image_shape)
-        front = self.front().to(device)
+        preprocess = self.preprocessing().to(device)
         parts = [
-            front(to_tensor(images[start : start + BATCH], device)).cpu().numpy()
+            preprocess(to_tensor(images[start : start + BATCH], device)).cpu().numpy()
             for start in range(0, len(images), BATCH)
         ]
         return np.concatenate(parts or [np.empty((0, self.basis.shape[1]), dtype=np.float32)])
@@ -307,11 +311,11 @@ def fit_encoder(images: NDArray[np.uint8], *, dimensions: int = DIMENSIONS) -> E
 
 def _fitted(images: NDArray[np.uint8], dimensions: int) -> Encoder:
     shape = image_shape(images)
-    front = HistogramFront(shape, min(dimensions, sum(block_sizes(shape)))).double()
+    preprocess = HistogramFeatures(shape, min(dimensions, sum(block_sizes(shape)))).double()
     chosen = np.unique(np.linspace(0, len(images) - 1, min(len(images), ENOUGH)).astype(np.int64))
-    front.fit(to_tensor(images[chosen], "cpu").double())
-    assert front.basis is not None
-    half = front.mean.half().numpy(), (front.basis / front.scale).half().numpy()
+    preprocess.fit(to_tensor(images[chosen], "cpu").double())
+    assert preprocess.basis is not None
+    half = preprocess.mean.half().numpy(), (preprocess.basis / preprocess.scale).half().numpy()
     return Encoder(shape, *half)
 
 
