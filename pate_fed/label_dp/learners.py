@@ -101,8 +101,8 @@ def train(
             truth_known=False,
             unlabelled=torch.from_numpy(np.array(every, dtype=np.int64)).to(device),
         )
-        for _ in trained.run(sets):
-            pass
+        for epoch in range(1, settings.epochs + 1):
+            trained.run_epoch(epoch, sets)
     return trained.average
 
 

@@ -201,10 +201,10 @@ class EpochRecord:
 
     epoch: int
     loss_supervised: float
-    loss_unsupervised: float | None
-    loss_generator: float | None
+    loss_unsupervised: float | None = None
+    loss_generator: float | None = None
     kept_share: float
-    disagreements: int | None
+    disagreements: int | None = None
     disputed_wrong_share: float | None = None
     stage: int = 1
     test_accuracy: float | None = None

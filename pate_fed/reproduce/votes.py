@@ -199,7 +199,7 @@ def _light(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Ite
 
     from pate_fed.learning.inputs import to_tensor
     from pate_fed.learning.networks.encoder import fit_encoder
-    from pate_fed.learning.networks.heads import vote_with_heads
+    from pate_fed.learning.networks.heads import head_scores
     from pate_fed.learning.teachers.closed_form import shifted_copies
 
     encoder = fit_encoder(dataset.public_images[:TRAINED])
@@ -214,8 +214,8 @@ def _light(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Ite
         pixels = to_tensor(dataset.private_images[batch.flatten().cpu().numpy()], device)
         copies = torch.stack([front(each) for each in shifted_copies(pixels)])  # (copies, AT_ONCE·n, d)
         private = copies.view(len(copies), *batch.shape, -1).transpose(0, 1)  # (AT_ONCE, copies, n, d)
-        found = vote_with_heads(private, labels[batch], public, num_classes=int(labels.max()) + 1)
-        yield from np.asarray(found.cpu().numpy(), dtype=np.int64)
+        scores = head_scores(private, labels[batch], public, num_classes=int(labels.max()) + 1)
+        yield from np.asarray(scores.argmax(dim=-1).cpu().numpy(), dtype=np.int64)
 
 
 def _plain(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Iterator[NDArray[np.int64]]:
@@ -223,7 +223,7 @@ def _plain(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Ite
     import torch
 
     from pate_fed.learning.networks.encoder import fit_encoder
-    from pate_fed.learning.networks.heads import vote_with_heads
+    from pate_fed.learning.networks.heads import head_scores
 
     encoder = fit_encoder(dataset.public_images[:TRAINED])
     public = torch.from_numpy(encoder.transform(dataset.public_images[:TRAINED], device)).to(device)
@@ -235,5 +235,5 @@ def _plain(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Ite
         own = encoder.transform(dataset.private_images[some.ravel()], device)
         private = torch.from_numpy(own).to(device).view(len(some), 1, least, -1)
         answers = labels[torch.from_numpy(some).to(device)]
-        found = vote_with_heads(private, answers, public, num_classes=classes, strength=PLAIN_RIDGE)
-        yield from np.asarray(found.cpu().numpy(), dtype=np.int64)
+        scores = head_scores(private, answers, public, num_classes=classes, strength=PLAIN_RIDGE)
+        yield from np.asarray(scores.argmax(dim=-1).cpu().numpy(), dtype=np.int64)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -224,7 +225,8 @@ def _standardise(std: float, layer: nn.Module, _: object, answer: Tensor) -> Ten
 
 def build_classifier(name: str, image_shape: Shape, num_classes: int) -> Classifier:
     """The network `name` as a teacher: ReLUs and dropout, for images (height, width, channels)."""
-    return _BUILDERS[name](image_shape, num_classes, lambda layer: layer, nn.ReLU, lambda: Dropout(0.3))
+    style = _Style(lambda layer: layer, nn.ReLU, lambda: Dropout(0.3))
+    return _BUILDERS[name](image_shape, num_classes, style)
 
 
 def build_discriminator(
@@ -242,14 +244,10 @@ def build_discriminator(
     if name in _RECIPES:
         return _RECIPES[name](image_shape, num_classes, dropout, input_noise)
 
-    def leaky() -> nn.Module:
-        return nn.LeakyReLU(0.2)
-
-    def regular() -> nn.Module:
-        return Dropout(0.5 if dropout is None else dropout)
-
     # Noise on the input as in the recipe; above it dropout, which held off wrong labels better (measured).
-    network = _BUILDERS[name](image_shape, num_classes, weight_norm, leaky, regular)
+    share = 0.5 if dropout is None else dropout
+    style = _Style(weight_norm, partial(nn.LeakyReLU, 0.2), partial(Dropout, share))
+    network = _BUILDERS[name](image_shape, num_classes, style)
     network.trunk.insert(0, GaussianNoise(0.5 if input_noise is None else input_noise))
     return network
 
@@ -291,44 +289,45 @@ class _Scaled(nn.Module):
         return self.factor * x
 
 
-def _small(
-    shape: Shape,
-    num_classes: int,
-    normed: Callable[[nn.Module], nn.Module],
-    active: Callable[[], nn.Module],
-    regular: Callable[[], nn.Module],
-) -> Classifier:
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """What differs between a teacher's and a discriminator's layers."""
+
+    normed: Callable[[nn.Module], nn.Module]
+    active: Callable[[], nn.Module]
+    regular: Callable[[], nn.Module]
+
+
+def _small(shape: Shape, num_classes: int, style: _Style) -> Classifier:
     """Oriented gradients and one convolution: 28×28×1 → 14×14×5 → 7×7×32 → K."""
     rows, columns, channels = shape
     flat = 32 * ((rows // 2 + 1) // 2) * ((columns // 2 + 1) // 2)
     trunk = [
-        normed(_drawn(nn.Conv2d(channels + 4, 32, 3, stride=2, padding=1))),  # (n, 32, ~H/4, ~W/4)
-        active(),
+        style.normed(_drawn(nn.Conv2d(channels + 4, 32, 3, stride=2, padding=1))),  # (n, 32, ~H/4, ~W/4)
+        style.active(),
         nn.Flatten(),  # (n, flat)
-        regular(),
+        style.regular(),
     ]
-    return Classifier(OrientedGradients(channels), trunk, normed(_drawn(nn.Linear(flat, num_classes), 1.0)))
+    return Classifier(
+        OrientedGradients(channels), trunk, style.normed(_drawn(nn.Linear(flat, num_classes), 1.0))
+    )
 
 
-def _deep(
-    shape: Shape,
-    num_classes: int,
-    normed: Callable[[nn.Module], nn.Module],
-    active: Callable[[], nn.Module],
-    regular: Callable[[], nn.Module],
-) -> Classifier:
+def _deep(shape: Shape, num_classes: int, style: _Style) -> Classifier:
     """Seven convolutions, two dense layers: 28×28×1 → 14×14×96 → 7×7×192 → 192 → 192 → K."""
     rows, columns, channels = shape
     trunk: Layers = []
     before = channels
     for after, stride in [(96, 1), (96, 1), (96, 2), (192, 1), (192, 1), (192, 2), (192, 1)]:
-        trunk += [normed(_drawn(nn.Conv2d(before, after, 3, stride, padding=1))), active()]
-        trunk += [regular()] if stride == 2 else []  # (n, after, ⌈H/2⌉, ⌈W/2⌉), then a quarter
+        trunk += [style.normed(_drawn(nn.Conv2d(before, after, 3, stride, padding=1))), style.active()]
+        trunk += [style.regular()] if stride == 2 else []  # (n, after, ⌈H/2⌉, ⌈W/2⌉), then a quarter
         before = after
     trunk.append(nn.Flatten())  # (n, 192·⌈H/4⌉·⌈W/4⌉)
     for size in (before * ((rows + 3) // 4) * ((columns + 3) // 4), 192):
-        trunk += [normed(_drawn(nn.Linear(size, 192))), active(), regular()]  # (n, 192)
-    return Classifier(Standardisation(channels), trunk, normed(_drawn(nn.Linear(192, num_classes), 1.0)))
+        trunk += [style.normed(_drawn(nn.Linear(size, 192))), style.active(), style.regular()]  # (n, 192)
+    return Classifier(
+        Standardisation(channels), trunk, style.normed(_drawn(nn.Linear(192, num_classes), 1.0))
+    )
 
 
 _BUILDERS = {"small-cnn": _small, "deep-cnn": _deep}

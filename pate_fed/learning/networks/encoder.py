@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,9 +17,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning.inputs import check_images, image_shape, to_tensor
+from pate_fed.learning.inputs import check_images, image_shape, tensor_batches, to_tensor
 from pate_fed.learning.networks.classifiers import Preprocessing, Shape
 from pate_fed.learning.settings import TeacherSettings
 
@@ -223,19 +221,8 @@ class Encoder:
         """
         check_images(images, self.image_shape)
         preprocess = self.preprocessing().to(device)
-        parts = [
-            preprocess(to_tensor(images[start : start + BATCH], device)).cpu().numpy()
-            for start in range(0, len(images), BATCH)
-        ]
+        parts = [preprocess(x).cpu().numpy() for x in tensor_batches(images, BATCH, device)]
         return np.concatenate(parts or [np.empty((0, self.basis.shape[1]), dtype=np.float32)])
-
-    def save(self, path: Path) -> None:
-        """Write what `to_bytes` gives, whole or not at all.
-
-        Raises:
-            InputError: the folder cannot be written to.
-        """
-        write_result(path, self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """A safetensors file: plain arrays, no code is in it and none is run on reading."""
@@ -246,22 +233,8 @@ class Encoder:
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
     @classmethod
-    def load(cls, path: Path, *, digest: str | None = None) -> Encoder:
-        """Read what `save` wrote, and hold it to `digest` where one is given.
-
-        Raises:
-            InputError: no such file.
-            IntegrityError: damaged, not an encoder, or not the one with that digest.
-        """
-        try:
-            data = Path(path).read_bytes()
-        except OSError as error:
-            raise InputError(f"{path}: there is no encoder that can be read") from error
-        return cls.from_bytes(data, where=str(path), digest=digest)
-
-    @classmethod
-    def from_bytes(cls, data: bytes, *, where: str = "the message", digest: str | None = None) -> Encoder:
-        """Read what `to_bytes` gave, and hold it to `digest` where one is given; `where` is for errors.
+    def from_bytes(cls, data: bytes, *, digest: str | None = None) -> Encoder:
+        """Read what `to_bytes` gave, and hold it to `digest` where one is given.
 
         Raises:
             IntegrityError: damaged, not an encoder, or not the one with that digest.
@@ -273,16 +246,16 @@ class Encoder:
             rows, columns, channels = (int(side) for side in arrays["image_shape"])
             found = cls((rows, columns, channels), arrays["mean"], arrays["basis"])
         except Exception as error:  # what the reader of the header and NumPy meet first
-            raise IntegrityError(f"{where}: not an encoder that pate_fed wrote, or damaged") from error
+            raise IntegrityError("the message: not an encoder that pate_fed wrote, or damaged") from error
         if min(found.image_shape) < 1 or max(found.image_shape) > MOST_SIDE:
-            raise IntegrityError(f"{where}: an encoder of images {found.image_shape}")
+            raise IntegrityError(f"the message: an encoder of images {found.image_shape}")
         size = sum(block_sizes(found.image_shape))
         fits = found.mean.shape == (size,) and found.basis.ndim == 2 and len(found.basis) == size
         fits = fits and found.mean.dtype == found.basis.dtype == np.float16
         if not fits or not (np.isfinite(found.basis).all() and np.isfinite(found.mean).all()):
-            raise IntegrityError(f"{where}: the encoder's parts do not fit together")
+            raise IntegrityError("the message: the encoder's parts do not fit together")
         if digest is not None and found.digest != digest:
-            raise IntegrityError(f"{where}: the encoder's SHA-256 is {found.digest}, not {digest}")
+            raise IntegrityError(f"the message: the encoder's SHA-256 is {found.digest}, not {digest}")
         return found
 
 

@@ -28,7 +28,6 @@ __all__ = [
     "head_scores",
     "one_hot",
     "subsample",
-    "vote_with_heads",
 ]
 
 TEACHER_RIDGE = 0.005  # kernel, times the copies of a record; flat from 0.003 to 0.01 on Fashion-MNIST
@@ -105,21 +104,14 @@ def fit_ridge(features: Tensor, targets: Tensor, *, strengths: Sequence[float] =
     return Ridge(weights, bias - centre @ weights, strength, left_out)
 
 
-def vote_with_heads(
-    private: Tensor, labels: Tensor, public: Tensor, *, num_classes: int, strength: float = TEACHER_RIDGE
-) -> Tensor:
-    """Classes that many kernel heads, each of its own part, give to the public inputs, in one batch.
-
-    Shapes: features (teachers, copies, n, d), the records themselves first, then their moved copies; labels
-    int64 (teachers, n); features (m, d); to int64 (teachers, m).
-    """
-    return head_scores(private, labels, public, num_classes=num_classes, strength=strength).argmax(dim=-1)
-
-
 def head_scores(
     private: Tensor, labels: Tensor, public: Tensor, *, num_classes: int, strength: float = TEACHER_RIDGE
 ) -> Tensor:
-    """As `vote_with_heads`, the scores of all classes: (teachers, m, K)."""
+    """Scores that many kernel heads, each of its own part, give to the public inputs, in one batch.
+
+    Shapes: features (teachers, copies, n, d), the records themselves first, then their shifted copies; labels
+    int64 (teachers, n); features (m, d); to (teachers, m, K), whose greatest is the vote.
+    """
     teachers, copies, count, width = private.shape
     centres = private[:, 0].double()  # (t, n, d)
     targets = nn.functional.one_hot(labels, num_classes).double()  # (t, n, K)

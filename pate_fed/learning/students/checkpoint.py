@@ -72,13 +72,9 @@ class Checkpoint:
             return cls(
                 path,
                 run,
-                stage=content["stage"],
-                epoch=content["epoch"],
-                removed=content["removed"],
                 history=[EpochRecord(**record) for record in content["history"]],
                 trainer=content["learner"],
-                stopping=content["stopping"],
-                random=content["random"],
+                **{key: content[key] for key in ("stage", "epoch", "removed", "stopping", "random")},
             )
         except (KeyError, TypeError) as error:
             raise IntegrityError(f"{path}: the checkpoint lacks a part; remove it to begin anew") from error

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.networks.encoder import WHITENING, Encoder, HistogramFeatures, reduction
 from pate_fed.learning.networks.heads import (
     MOST_CENTRES,
@@ -25,11 +23,13 @@ from pate_fed.learning.networks.heads import (
     one_hot,
     subsample,
 )
+from pate_fed.learning.settings import EpochRecord, StudentSettings
 from pate_fed.learning.students.calibration import calibrate
 from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.label_graph import Graph, held_out_scores
+from pate_fed.learning.students.student import Student
 
-__all__ = ["HeadStudent", "deformed_copies", "fit_head_student", "head_probabilities"]
+__all__ = ["deformed_copies", "fit_head_student", "head_probabilities"]
 
 ALPHAS = (0.8, 0.95, 0.99, 0.997)  # how far labels spread over the graph
 SPREAD_CENTRES, GRAPH_DIRECTIONS = 2000, 80
@@ -38,16 +38,9 @@ FEW, FEW_ALPHAS = 10, (0.95, 0.99)  # a tenth of the images; the second must be 
 TURN, SLANT, GROWTH = 0.2, 0.25, 1.15  # radians, pixels a pixel, factor; chosen on MNIST's first 9,000
 
 
-@dataclass(frozen=True, slots=True)
-class HeadStudent:
-    """A fitted head, and how it came about."""
-
-    model: Classifier
-    alpha: float  # how far labels spread over the graph; 0 where it was not used
-    loss: float  # cross-entropy on left-out labels
-
-
-def fit_head_student(pool: LabelledPool, encoder: Encoder, *, seed: int, device: str) -> HeadStudent:
+def fit_head_student(
+    pool: LabelledPool, settings: StudentSettings, encoder: Encoder, *, seed: int, device: str
+) -> Student:
     """A kernel head from public images, some of them labelled; strength and sharpness from left-out labels.
 
     Where labels spread over the graph of all images foretell left-out labels better than the head does, the
@@ -89,7 +82,15 @@ def fit_head_student(pool: LabelledPool, encoder: Encoder, *, seed: int, device:
     assert isinstance(model.output, KernelHead)
     model.output.sharpness.fill_(sharpness)
     loss = float(nn.functional.cross_entropy(sharpness * left_out, truth))
-    return HeadStudent(model, alpha, loss)
+    return Student(
+        [model],
+        None,
+        settings=settings,
+        image_shape=encoder.image_shape,
+        num_classes=classes,
+        device=device,
+        history=[EpochRecord(epoch=1, loss_supervised=loss, kept_share=1.0)],
+    )
 
 
 def head_probabilities(

@@ -13,7 +13,6 @@ head in closed form has 83.1 % there: these views add little to features that kn
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Protocol
 
 import torch
@@ -105,11 +104,7 @@ class FixMatch(Trainer):
         self.unlabelled_weight, self.mixup = unlabelled_weight, mixup
         self.keep_probability = keep_probability
         self._optimiser = make_optimiser(self.weights, learning_rate=settings.learning_rate, sgd=sgd)
-
-    @property
-    def optimisers(self) -> list[torch.optim.Optimizer]:
-        """The one there is."""
-        return [self._optimiser]
+        self.optimisers = [self._optimiser]
 
     @classmethod
     def of_images(
@@ -131,15 +126,6 @@ class FixMatch(Trainer):
             network.initialise_from_data(network.preprocess(pixels[:INITIALISED_FROM]))
         return cls(settings, network, ImageViews(pixels, network.preprocess))
 
-    def run(self, sets: TrainingSets) -> Iterator[EpochRecord]:
-        """All epochs, a record after each.
-
-        Raises:
-            PateFedError: a loss is no longer finite; the error names the epoch and which.
-        """
-        for epoch in range(1, self.settings.stage_epochs + 1):
-            yield self.run_epoch(epoch, sets)
-
     def run_epoch(self, epoch: int, sets: TrainingSets) -> EpochRecord:
         """One pass over both sets, the smaller one duplicated."""
         progress = (epoch - 1) / self.settings.stage_epochs
@@ -158,12 +144,7 @@ class FixMatch(Trainer):
         supervised, unsupervised, kept = (value / len(unlabelled) for value in sums.tolist())
         check_finite(epoch, {"supervised loss": supervised, "unsupervised loss": unsupervised})
         return EpochRecord(
-            epoch=epoch,
-            loss_supervised=supervised,
-            loss_unsupervised=unsupervised,
-            loss_generator=None,
-            kept_share=kept,
-            disagreements=None,
+            epoch=epoch, loss_supervised=supervised, loss_unsupervised=unsupervised, kept_share=kept
         )
 
     def _learn_batch(self, labelled: Tensor, y: Tensor, unlabelled: Tensor, rate: float) -> Tensor:

@@ -7,7 +7,7 @@ loop without a generator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ from pate_fed.learning.students.losses import (
     supervised_losses,
     unsupervised_loss,
 )
-from pate_fed.learning.students.trainer import Trainer, check_finite
+from pate_fed.learning.students.trainer import Trainer, check_finite, make_optimiser
 from pate_fed.learning.students.vat import virtual_adversarial_loss
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
     "suspects",
 ]
 
-BETA1, BETA2 = 0.5, 0.999  # Adam, as in the improved-GAN recipe
+BETA1 = 0.5  # of Adam, as in the improved-GAN recipe
 
 
 class GANTrainer(Trainer):
@@ -78,14 +78,11 @@ class GANTrainer(Trainer):
         # VAT's steps in the pixels are preprocessed again and again.
         self.pixels = pixels if settings.name == "vat" else None
         # Adam works weight by weight, so one optimiser over both discriminators is two.
-        self.optimiser = _adam(self.weights, settings)
-        self.generator_optimiser = _adam(generator.parameters(), settings) if generator else None
+        adam = partial(make_optimiser, learning_rate=settings.learning_rate, beta1=BETA1)
+        self.optimiser = adam(self.weights)
+        self.generator_optimiser = adam(generator.parameters()) if generator else None
+        self.optimisers = [self.optimiser, *([self.generator_optimiser] if self.generator_optimiser else [])]
         self.counts = torch.zeros(samples, device=device)
-
-    @property
-    def optimisers(self) -> list[torch.optim.Optimizer]:
-        """The discriminators' and the generator's."""
-        return [each for each in (self.optimiser, self.generator_optimiser) if each is not None]
 
     def run_epoch(self, epoch: int, sets: TrainingSets) -> EpochRecord:
         """One pass over the labelled and the unlabelled set, the smaller one duplicated (Algorithm 1)."""
@@ -169,14 +166,8 @@ class GANTrainer(Trainer):
     def _record(self, epoch: int, sums: list[float], *, batches: int, truth_known: bool) -> EpochRecord:
         supervised, unsupervised, matching, kept = (each / batches for each in sums[:4])
         disagreements, wrong = sums[4:]
-        check_finite(
-            epoch,
-            {
-                "supervised loss": supervised,
-                "unsupervised loss": unsupervised,
-                "generator's loss": matching,
-            },
-        )
+        losses = {"supervised loss": supervised, "unsupervised loss": unsupervised}
+        check_finite(epoch, {**losses, "generator's loss": matching})
         pair, adversarial = len(self.networks) == 2, self.generator is not None
         return EpochRecord(
             epoch=epoch,
@@ -186,7 +177,6 @@ class GANTrainer(Trainer):
             kept_share=kept,
             disagreements=round(disagreements) if pair else None,
             disputed_wrong_share=wrong / disagreements if truth_known and disagreements else None,
-            test_accuracy=None,
         )
 
 
@@ -197,10 +187,6 @@ def _discriminator(
     if encoder is None:
         return build_discriminator(settings.built_on, shape, num_classes, **noise)
     return build_encoder_discriminator(encoder.preprocessing(), encoder.basis.shape[1], num_classes, **noise)
-
-
-def _adam(weights: Iterable[Tensor], settings: StudentSettings) -> torch.optim.Optimizer:
-    return torch.optim.Adam(weights, lr=settings.learning_rate, betas=(BETA1, BETA2), fused=True)
 
 
 def keep_rate(epoch: int, *, noise_rate: float, ramp_epochs: int = 15) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.files import read_model, write_model
-from pate_fed.learning.inputs import check_images, to_tensor
+from pate_fed.learning.inputs import check_images, tensor_batches
 from pate_fed.learning.networks.classifiers import (
     Classifier,
     Shape,
@@ -72,11 +71,15 @@ class Student:
             InputError: the images do not fit the model.
         """
         check_images(images, self.image_shape)
-        found = np.empty((len(images), self.num_classes), dtype=np.float32)
-        for start, logits in self._logits(images):
-            shares = sharpened(logits.softmax(dim=2).mean(dim=0), self.sharpness)
-            found[start : start + shares.shape[0]] = shares.cpu().numpy()
-        return found
+        for network in self._networks:
+            network.eval()
+        found = [np.empty((0, self.num_classes), dtype=np.float32)]
+        with torch.inference_mode():
+            for batch in tensor_batches(images, PREDICT_BATCH, self._device):
+                logits = torch.stack([network(batch) for network in self._networks])  # (networks, n, K)
+                shares = sharpened(logits.softmax(dim=2).mean(dim=0), self.sharpness)
+                found.append(shares.cpu().numpy())
+        return np.concatenate(found)
 
     def calibrate(self, images: NDArray[np.uint8], reference: NDArray[np.float32]) -> None:
         """Scale confidence so that its mean is the accuracy that a calibrated classifier expects.
@@ -89,16 +92,6 @@ class Student:
         shares = self.predict_proba(images)
         expected = reference[np.arange(len(images)), shares.argmax(axis=1)].mean()
         self.sharpness = sharpness_for(torch.from_numpy(shares), confidence=float(expected))
-
-    def _logits(self, images: NDArray[np.uint8]) -> Iterator[tuple[int, Tensor]]:
-        """Parts of (networks, n, K), with the place where each starts."""
-        for network in self._networks:
-            network.eval()
-        for start in range(0, len(images), PREDICT_BATCH):
-            with torch.inference_mode():
-                batch = to_tensor(images[start : start + PREDICT_BATCH], self._device)
-                part = torch.stack([network(batch) for network in self._networks])
-            yield start, part
 
     def predict(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The most probable class of each image; int64 (n,)."""
@@ -179,9 +172,7 @@ class Student:
             with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten at once
                 generator = build_generator(settings.built_on, shape) if "generator" in weights else None
                 networks = [
-                    empty_head_classifier(settings.name, shape, classes, weights[name])
-                    if settings.name in CLOSED_FORM
-                    else _empty_network(settings, shape, classes, weights[name])
+                    _empty_network(settings, shape, classes, weights[name])
                     for name in weights
                     if name != "generator"
                 ]
@@ -211,6 +202,8 @@ def _empty_network(
     settings: StudentSettings, shape: Shape, classes: int, weights: dict[str, Tensor]
 ) -> Classifier:
     """The network that `weights` are of, to be filled from them."""
+    if settings.name in CLOSED_FORM:
+        return empty_head_classifier(settings.name, shape, classes, weights)
     basis = weights.get("preprocess.basis")
     if basis is None:
         return build_discriminator(settings.built_on, shape, classes)

@@ -78,7 +78,15 @@ def train_student(
         check_images(pool.images[:1], encoder.image_shape)
     device = resolve_device(device)
     if settings.name in CLOSED_FORM:
-        return _fit_head(pool, settings, encoder or fit_encoder(pool.images), seed, device, on_epoch)
+        student = fit_head_student(
+            pool, settings, encoder or fit_encoder(pool.images), seed=seed, device=device
+        )
+        student.check_weights()
+        accuracy = _accuracy(student, images=pool.test_images, labels=pool.test_labels)
+        student.history[0] = replace(student.history[0], test_accuracy=accuracy)
+        if on_epoch is not None:
+            on_epoch(student.history[0])
+        return student
     settings = _with_noise_rate(settings, pool, seed, device, least_noise)
     on_encoder = (encoder or fit_encoder(pool.images)) if settings.built_on == "encoder" else None
     saved = Checkpoint.at(checkpoint, pool, settings, seed, encoder=on_encoder)
@@ -193,37 +201,3 @@ def _calibrate(student: Student, pool: LabelledPool, *, device: str, encoder: En
     asked = pool.images[rest[np.unique(np.linspace(0, len(rest) - 1, MOST_ASKED).astype(np.int64))]]
     expected = head_probabilities(pool, asked, encoder or fit_encoder(pool.images), device=device)
     student.calibrate(asked, expected)
-
-
-def _fit_head(
-    pool: LabelledPool,
-    settings: StudentSettings,
-    encoder: Encoder,
-    seed: int,
-    device: str,
-    on_epoch: OnEpoch | None,
-) -> Student:
-    """The student "encoder-head", its one record told."""
-    fitted = fit_head_student(pool, encoder, seed=seed, device=device)
-    student = Student(
-        [fitted.model],
-        None,
-        settings=settings,
-        image_shape=encoder.image_shape,
-        num_classes=pool.num_classes,
-        device=device,
-    )
-    student.check_weights()
-    record = EpochRecord(
-        epoch=1,
-        loss_supervised=fitted.loss,
-        loss_unsupervised=None,
-        loss_generator=None,
-        kept_share=1.0,
-        disagreements=None,
-        test_accuracy=_accuracy(student, images=pool.test_images, labels=pool.test_labels),
-    )
-    student.history.append(record)
-    if on_epoch is not None:
-        on_epoch(record)
-    return student

@@ -27,6 +27,7 @@ class Trainer(ABC):
     """
 
     counts: Tensor | None = None
+    optimisers: list[torch.optim.Optimizer]
 
     def __init__(
         self, settings: StudentSettings, networks: list[Classifier], generator: Generator | None = None
@@ -37,11 +38,6 @@ class Trainer(ABC):
         self._means: list[Tensor] = [w for network in self.averages for w in network.parameters()]
         self.device = self.weights[0].device
         self.step = 0
-
-    @property
-    @abstractmethod
-    def optimisers(self) -> list[torch.optim.Optimizer]:
-        """Those that there are, in one order."""
 
     @abstractmethod
     def run_epoch(self, epoch: int, sets: TrainingSets) -> EpochRecord:
@@ -89,7 +85,7 @@ class Trainer(ABC):
 
 
 def make_optimiser(
-    weights: Iterable[Tensor], *, learning_rate: float, sgd: bool = False
+    weights: Iterable[Tensor], *, learning_rate: float, beta1: float = 0.9, sgd: bool = False
 ) -> torch.optim.Optimizer:
     """Adam or, with `sgd`, SGD with Nesterov's momentum 0.9 and weight decay 5e-4, as FixMatch was published.
 
@@ -99,7 +95,7 @@ def make_optimiser(
         return torch.optim.SGD(
             weights, lr=learning_rate, momentum=0.9, nesterov=True, weight_decay=5e-4, fused=True
         )
-    return torch.optim.Adam(weights, lr=learning_rate, fused=True)
+    return torch.optim.Adam(weights, lr=learning_rate, betas=(beta1, 0.999), fused=True)
 
 
 def check_finite(epoch: int, losses: dict[str, float]) -> None:

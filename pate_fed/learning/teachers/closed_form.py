@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pate_fed.errors import InputError
-from pate_fed.learning.inputs import to_tensor
+from pate_fed.learning.inputs import tensor_batches
 from pate_fed.learning.networks.classifiers import Classifier, Shape
 from pate_fed.learning.networks.encoder import BATCH, Encoder, HistogramFeatures, reduction
 from pate_fed.learning.networks.heads import (
@@ -101,8 +101,7 @@ def shared_features(
     of = preprocess if preprocess.basis is not None else preprocess.measure
 
     def parts() -> Iterator[Tensor]:
-        for start in range(0, len(images), BATCH):
-            yield of(to_tensor(images[start : start + BATCH], device))
+        return map(of, tensor_batches(images, BATCH, device))
 
     if key not in _FEATURES:
         _FEATURES.clear()

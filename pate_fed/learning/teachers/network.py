@@ -14,7 +14,7 @@ from torch import Tensor
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.files import read_model, write_model
-from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
+from pate_fed.learning.inputs import check_images, check_labels, image_shape, tensor_batches, to_tensor
 from pate_fed.learning.networks.classifiers import Classifier, build_classifier
 from pate_fed.learning.networks.encoder import Encoder, HistogramFeatures
 from pate_fed.learning.networks.heads import empty_head_classifier
@@ -55,17 +55,14 @@ class Teacher:
         """
         check_images(images, self.image_shape)
         self._check_weights()
-        found = np.empty(len(images), dtype=np.int64)
-        preprocess = self._model.preprocess
+        preprocess, found = self._model.preprocess, [np.empty(0, dtype=np.int64)]
         with torch.inference_mode():
-            if isinstance(preprocess, HistogramFeatures) and len(images):
-                parts = shared_features(preprocess, images, self._device)
-                classes = [self._model.logits(part).argmax(dim=1) for part in parts]
-                return np.asarray(torch.cat(classes).cpu().numpy(), dtype=np.int64)
-            for start in range(0, len(images), PREDICT_BATCH):
-                batch = to_tensor(images[start : start + PREDICT_BATCH], self._device)
-                found[start : start + len(batch)] = self._model(batch).argmax(dim=1).cpu().numpy()
-        return found
+            if isinstance(preprocess, HistogramFeatures):
+                logits = map(self._model.logits, shared_features(preprocess, images, self._device))
+            else:
+                logits = map(self._model, tensor_batches(images, PREDICT_BATCH, self._device))
+            found += [each.argmax(dim=1).cpu().numpy() for each in logits]
+        return np.concatenate(found)
 
     def save(self, path: Path) -> None:
         """Write settings and weights to `path`, whole or not at all, readable by the owner only.
@@ -148,18 +145,12 @@ def train_teacher(
             model = fit_closed_form_teacher(
                 settings.name, pixels, labels, shape=shape, num_classes=num_classes, encoder=encoder
             )
-            return Teacher(
-                model, settings=settings, image_shape=shape, num_classes=num_classes, device=device
-            )
-        model = build_classifier(settings.name, shape, num_classes)
-        model = model.to(device).to(memory_format=torch.channels_last)
-        model.preprocess.fit(pixels)
-        _fit(
-            model,
-            model.preprocess(pixels),
-            torch.from_numpy(np.array(labels, dtype=np.int64)).to(device),
-            settings,
-        )
+        else:
+            model = build_classifier(settings.name, shape, num_classes)
+            model = model.to(device).to(memory_format=torch.channels_last)
+            model.preprocess.fit(pixels)
+            classes = torch.from_numpy(np.array(labels, dtype=np.int64)).to(device)
+            _fit(model, model.preprocess(pixels), classes, settings)
     return Teacher(model, settings=settings, image_shape=shape, num_classes=num_classes, device=device)
 
 

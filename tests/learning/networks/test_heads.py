@@ -14,7 +14,7 @@ from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.encoder import (
     fit_encoder,
 )
-from pate_fed.learning.networks.heads import fit_ridge, gaussian_kernel, vote_with_heads
+from pate_fed.learning.networks.heads import fit_ridge, gaussian_kernel, head_scores
 from pate_fed.learning.teachers.closed_form import shifted_copies
 from pate_fed.learning.teachers.network import train_teacher
 
@@ -62,12 +62,12 @@ def test_many_heads_at_once_vote_as_one_by_one(stripes: MakeStripes) -> None:
     parts = np.arange(90).reshape(3, 30)
     preprocess = encoder.preprocessing()
     features = torch.stack([preprocess(each) for each in shifted_copies(to_tensor(images, "cpu"))])
-    together = vote_with_heads(
+    together = head_scores(
         features[:, parts].transpose(0, 1),
         torch.from_numpy(labels)[parts],
         torch.from_numpy(encoder.transform(public)),
         num_classes=4,
-    )
+    ).argmax(dim=-1)
     for row, part in zip(together.numpy(), parts, strict=True):
         teacher = train_teacher(
             images[part],

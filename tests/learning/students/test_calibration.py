@@ -20,7 +20,7 @@ MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 TrainOn = Callable[..., Student]
 
 
-BY_HEART = StudentSettings(name="supervised", epochs=25, batch_size=50, dropout=0.0, input_noise=0.0)
+BY_HEART = StudentSettings(name="supervised", epochs=15, batch_size=50, dropout=0.0, input_noise=0.0)
 
 
 def test_calibration_finds_the_noise_and_the_sharpness() -> None:

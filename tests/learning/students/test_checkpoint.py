@@ -46,7 +46,8 @@ def test_a_stopped_run_goes_on_to_the_same_student(
 
     whole = train_on(images, labels[:60], settings, checkpoint=path, on_epoch=copy)
     assert not path.exists()
-    for stop in range(1, min(4, len(whole.history))):
+    stops = (1,) if settings.network else range(1, min(4, len(whole.history)))
+    for stop in stops:
         (tmp_path / f"after {stop}").rename(path)
         seen: list[EpochRecord] = []
         resumed = train_on(images, labels[:60], settings, checkpoint=path, on_epoch=seen.append)

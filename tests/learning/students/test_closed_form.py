@@ -12,14 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from pate_fed.learning import StudentSettings
-from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.networks.encoder import (
-    fit_encoder,
-)
 from pate_fed.learning.students import closed_form
-from pate_fed.learning.students.closed_form import deformed_copies, fit_head_student
+from pate_fed.learning.students.closed_form import deformed_copies
 from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.student import Student
+from pate_fed.learning.students.train import train_student
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 
@@ -27,6 +24,11 @@ MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 TrainOn = Callable[..., Student]
 MakePool = Callable[..., LabelledPool]
 HEAD = StudentSettings(name="encoder-head")
+
+
+def _centres(student: Student) -> int:
+    """Of its kernel: the labelled images, or all where labels were spread."""
+    return len(student._networks[0].output.centres)
 
 
 def test_a_head_student_stands_wrong_labels_and_is_kept(
@@ -97,11 +99,10 @@ def test_few_labels_are_spread_over_all_images(stripes: MakeStripes, pool_of: Ma
     images, truth = stripes(800)
     some = np.concatenate([np.flatnonzero(truth == each)[:4] for each in range(4)])
     pool = pool_of(images, truth[some], index=some)
-    fitted = fit_head_student(pool, fit_encoder(images), seed=0, device="cpu")
-    assert fitted.alpha > 0
+    student = train_student(pool, HEAD, seed=0)
+    assert _centres(student) == len(images)  # it learnt all images' spread classes
     fresh, answers = stripes(400, seed=5)
-    found = fitted.model(to_tensor(fresh, "cpu")).argmax(dim=1).numpy()
-    assert np.mean(found == answers) > 0.9
+    assert np.mean(student.predict(fresh) == answers) > 0.9
 
 
 def test_contradicted_labels_are_not_spread(stripes: MakeStripes, pool_of: MakePool) -> None:
@@ -111,7 +112,6 @@ def test_contradicted_labels_are_not_spread(stripes: MakeStripes, pool_of: MakeP
     noisy = truth[some].copy()
     noisy[::10] = (noisy[::10] + 2) % 4
     pool = pool_of(images, noisy, index=some)
-    fitted = fit_head_student(pool, fit_encoder(images), seed=0, device="cpu")
-    assert fitted.alpha > 0
-    found = fitted.model(to_tensor(images[some[::10]], "cpu")).argmax(dim=1).numpy()
-    assert np.array_equal(found, truth[some[::10]])
+    student = train_student(pool, HEAD, seed=0)
+    assert _centres(student) == len(images)  # it learnt all images' spread classes
+    assert np.array_equal(student.predict(images[some[::10]]), truth[some[::10]])

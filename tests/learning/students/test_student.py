@@ -39,17 +39,19 @@ def test_probabilities_are_the_discriminators_mean(stripes: MakeStripes, train_o
     assert not np.allclose(each[0], each[1], atol=1e-3)
 
 
+@pytest.mark.parametrize("name", ["pate++", "fixmatch", "encoder-head"])
 def test_saved_and_loaded_students_are_alike(
-    stripes: MakeStripes, noisy_student: Trained, tmp_path: Path
+    stripes: MakeStripes, noisy_student: Trained, tmp_path: Path, name: str
 ) -> None:
     images, _ = stripes(100)
-    student, path = noisy_student("pate++"), tmp_path / "student.pt"
+    student, path = noisy_student(name), tmp_path / "student.pt"
     student.save(path)
     again = Student.load(path)
     assert np.array_equal(again.predict_proba(images), student.predict_proba(images))
     assert again.history == student.history and again.settings == student.settings
     made, remade = student.generate(4, seed=1), again.generate(4, seed=1)
-    assert made is not None and remade is not None and np.array_equal(made, remade)
+    assert (made is None) == (name != "pate++")
+    assert made is None or (remade is not None and np.array_equal(made, remade))
     assert path.stat().st_mode & 0o777 == 0o600
 
 

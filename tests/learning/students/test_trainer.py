@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -107,22 +108,22 @@ def unfused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _elsewhere(name: str, network: str) -> tuple[GANTrainer | FixMatch, TrainingSets]:
-    """A student of 48 inputs, 16 of them labelled, all of it on the device "meta"."""
-    images = torch.randint(0, 256, (48, 32, 32, 3), dtype=torch.uint8).numpy()
+    """A student of 24 inputs, 8 of them labelled, all of it on the device "meta"."""
+    images = np.arange(24 * 16 * 16 * 3, dtype=np.uint8).reshape(24, 16, 16, 3)
     encoder = fit_encoder(images) if network == "encoder" else None
     settings = StudentSettings(name=name, network=network, epochs=2, batch_size=8, noise_rate=0.2)
-    pixels, shape = torch.zeros(48, 3, 32, 32, device="meta"), (32, 32, 3)
-    index = torch.arange(48, device="meta")
+    pixels, shape = torch.zeros(24, 3, 16, 16, device="meta"), (16, 16, 3)
+    index = torch.arange(24, device="meta")
     sets = TrainingSets(
-        labelled=index[:16],
-        labels=torch.zeros_like(index[:16]),
-        wrong=torch.zeros_like(index[:16], dtype=torch.bool),
+        labelled=index[:8],
+        labels=torch.zeros_like(index[:8]),
+        wrong=torch.zeros_like(index[:8], dtype=torch.bool),
         truth_known=True,
-        unlabelled=index[16:],
+        unlabelled=index[8:],
     )
     if name == "fixmatch":
         return FixMatch.of_images(settings, shape, 4, pixels, encoder), sets
-    return GANTrainer(settings, shape, 4, pixels, samples=16, encoder=encoder), sets
+    return GANTrainer(settings, shape, 4, pixels, samples=8, encoder=encoder), sets
 
 
 def _last_line(trainer: GANTrainer | FixMatch, sets: TrainingSets) -> str:

@@ -68,13 +68,13 @@ def test_teachers_share_what_is_measured_of_a_pool(
         for part in (slice(30), slice(30, 36))  # the second one knows little
     ]
     expected = [teacher.predict(images[60:]) for teacher in teachers]
-    true, calls = closed_form.to_tensor, []
+    true, calls = closed_form.tensor_batches, []
 
     def counted(*args: object) -> object:
         calls.append(args)
         return true(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(closed_form, "to_tensor", counted)
+    monkeypatch.setattr(closed_form, "tensor_batches", counted)
     monkeypatch.setattr(closed_form, "MOST_CACHED", most)
     found = [teacher.predict(images[50:]) for teacher in teachers]
     assert len(calls) == times  # of one pool once, but for those that are too large to keep
