@@ -82,7 +82,7 @@ class _Descent:
     """The two networks, their optimisers and one epoch of both.
 
     The epoch is not `FixMatch`'s: which labels count as labels changes from epoch to epoch, and each network
-    takes them, and half of its guesses, from the other one, while a `Learner` learns from fixed sets.
+    takes them, and half of its guesses, from the other one, while a `Trainer` learns from fixed sets.
     """
 
     def __init__(

@@ -171,6 +171,7 @@ def _train_stages(
             student.counts = trainer.counts.cpu().numpy()
             if stage < settings.stages:  # PATE++: the next stage learns without the labels that look wrong
                 saved.removed = most_suspected(trainer.counts, share=settings.tau)
+        del trainer  # and its inputs, before the next stage's are made
     return student
 
 
