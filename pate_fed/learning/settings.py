@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pate_fed.errors import InputError
 
 __all__ = [
-    "LIGHT",
+    "CLOSED_FORM",
     "NETWORKS",
     "STUDENTS",
     "TABLE_STUDENTS",
@@ -21,8 +21,8 @@ __all__ = [
     "TeacherSettings",
 ]
 
-LIGHT: tuple[str, ...] = ("hog-linear", "encoder-head")  # fixed features, a head in closed form
-TEACHERS: tuple[str, ...] = ("small-cnn", "deep-cnn", *LIGHT)
+CLOSED_FORM: tuple[str, ...] = ("hog-linear", "encoder-head")  # fixed features, a head in closed form
+TEACHERS: tuple[str, ...] = ("small-cnn", "deep-cnn", *CLOSED_FORM)
 STUDENTS: tuple[str, ...] = (
     "supervised",
     "gan",
@@ -185,7 +185,7 @@ class StudentSettings:
     @property
     def total_epochs(self) -> int:
         """Epochs of all stages together: the number of records, or the most where `patience` is set."""
-        return 1 if self.name in LIGHT else self.stage_epochs * self.stages
+        return 1 if self.name in CLOSED_FORM else self.stage_epochs * self.stages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,10 +201,10 @@ class EpochRecord:
 
     epoch: int
     loss_supervised: float
-    loss_unsupervised: float | None
-    loss_generator: float | None
+    loss_unsupervised: float | None = None
+    loss_generator: float | None = None
     kept_share: float
-    disagreements: int | None
+    disagreements: int | None = None
     disputed_wrong_share: float | None = None
     stage: int = 1
     test_accuracy: float | None = None

@@ -127,18 +127,17 @@ def train_and_test(
     The second is what a `StudentRow` has, by name. `index` (m,) are the labelled images, `label` (m,) their
     labels. None stands for the images that are not for queries.
     """
+    from pate_fed.learning.students.data import LabelledPool
     from pate_fed.learning.students.train import train_student
 
     tested = slice(dataset.num_queries, None) if tested is None else tested
-    student = train_student(
-        dataset.public_images[: tested.start],
+    pool = LabelledPool(
+        images=dataset.public_images[: tested.start],
         labelled_index=index,
         labels=label,
         num_classes=dataset.num_classes,
-        settings=settings,
-        seed=seed,
-        device=plan.device,
     )
+    student = train_student(pool, settings, seed=seed, device=plan.device)
     images, truth = dataset.public_images[tested], dataset.public_labels[tested]
     figures = StudentRow(
         labels_wrong=float(np.mean(label != dataset.public_labels[index])),

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, partition
-from pate_fed.learning import STRATEGIES, StudentSettings, choose_order
+from pate_fed.learning import STRATEGIES, StudentSettings, choose_order, expert_scores
 from pate_fed.privacy import RECORD, GNMax, SeededNoise, epsilon_of
 from pate_fed.reproduce.columns import ACCURACY, Cell, Column, cells_of, student_table, text_table
 from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
@@ -103,7 +103,8 @@ def _ask(plan: Reproduction, dataset: Dataset, totals: Ints, task: tuple[str, in
     if strategy != STRATEGIES[0]:
         pool = dataset.public_images[: len(totals)]
         if strategy == "binary-experts":
-            scores = _experts(pool, index, label, dataset.num_classes, seed)
+            classes = dataset.num_classes
+            scores = expert_scores(pool, index=index, labels=label, num_classes=classes, seed=seed)
         else:
             scores = train(index, label)[0].predict_proba(pool)
         rest = rest[choose_order(strategy, scores[rest])]
@@ -112,12 +113,6 @@ def _ask(plan: Reproduction, dataset: Dataset, totals: Ints, task: tuple[str, in
     index = np.concatenate([index, rest])
     epsilon = epsilon_of(mechanism.cost_asked(RECORD) * labels, DELTA)
     return Asked(*task, epsilon=epsilon, **train(index, label)[1])
-
-
-def _experts(pool: NDArray[np.uint8], index: Ints, label: Ints, classes: int, seed: int) -> Floats:
-    from pate_fed.learning.students.binary_experts import expert_scores
-
-    return expert_scores(pool, index=index, labels=label, num_classes=classes, seed=seed)
 
 
 def _distil(dataset: Dataset, targets: Floats, task: tuple[str, int, int]) -> Distilled:

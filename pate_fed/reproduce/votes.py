@@ -220,12 +220,12 @@ def _head_votes(dataset: Dataset, parts: list[Ints], *, device: str, moved: bool
 
     from pate_fed.learning.inputs import to_tensor
     from pate_fed.learning.networks.encoder import fit_encoder
-    from pate_fed.learning.networks.heads import TEACHER_RIDGE, vote_with_heads
-    from pate_fed.learning.networks.linear import moved_copies
+    from pate_fed.learning.networks.heads import TEACHER_RIDGE, head_scores
+    from pate_fed.learning.teachers.closed_form import shifted_copies
 
     asked = dataset.public_images[: dataset.num_queries]
     encoder = fit_encoder(asked)
-    front = encoder.front().to(device)
+    preprocess = encoder.preprocessing().to(device)
     public = torch.from_numpy(encoder.transform(asked, device)).to(device)
     labels = torch.from_numpy(np.array(dataset.private_labels)).to(device)
     # A batch wants parts of one size: at most one record of each is left out.
@@ -233,11 +233,10 @@ def _head_votes(dataset: Dataset, parts: list[Ints], *, device: str, moved: bool
     rows = torch.from_numpy(np.stack([part[:least] for part in parts])).to(device)
     for batch in torch.split(rows, min(AT_ONCE, max(1, RECORDS_AT_ONCE // least))):
         pixels = to_tensor(dataset.private_images[batch.flatten().cpu().numpy()], device)
-        copies: list[Tensor] = moved_copies(pixels) if moved else [pixels]
-        features = torch.stack([front(each) for each in copies])  # (copies, heads·n, d)
+        copies: list[Tensor] = shifted_copies(pixels) if moved else [pixels]
+        features = torch.stack([preprocess(each) for each in copies])  # (copies, heads·n, d)
         private = features.view(len(copies), *batch.shape, -1).transpose(0, 1)  # (heads, copies, n, d)
         strength = TEACHER_RIDGE if moved else PLAIN_RIDGE
-        found = vote_with_heads(
-            private, labels[batch], public, num_classes=dataset.num_classes, strength=strength
-        )
-        yield from np.asarray(found.cpu().numpy(), dtype=np.int64)
+        classes = dataset.num_classes
+        scores = head_scores(private, labels[batch], public, num_classes=classes, strength=strength)
+        yield from np.asarray(scores.argmax(dim=2).cpu().numpy(), dtype=np.int64)

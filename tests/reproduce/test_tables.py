@@ -97,20 +97,16 @@ def test_table_1_in_small(tiny: Reproduction) -> None:
 def test_the_pate_plus_plus_of_the_tables_is_a_studys_own(
     tiny: Reproduction, loaded: dict[str, Dataset]
 ) -> None:
+    from pate_fed.learning.students.data import LabelledPool
     from pate_fed.learning.students.train import train_student
 
     data = loaded["fashion-mnist"]
     totals = np.load(tiny.data_dir / "a.npy")  # type: ignore[operator]
     row = tables._train(tiny, data, {"small-cnn": totals}, (4.05, "pate++", 0.2, 0.318, 3))
     given = tables.released_labels(totals, epsilon=4.05, seed=3)
-    student = train_student(
-        data.public_images[:200],
-        labelled_index=given.index,
-        labels=given.label,
-        num_classes=10,
-        settings=tables._settings(tiny, "pate++", 0.2, 0.318),
-        seed=3,
-    )
+    images = data.public_images[:200]
+    pool = LabelledPool(images=images, labelled_index=given.index, labels=given.label, num_classes=10)
+    student = train_student(pool, tables._settings(tiny, "pate++", 0.2, 0.318), seed=3)
     assert row.accuracy == np.mean(student.predict(data.public_images[200:]) == data.public_labels[200:])
     assert student.removed is not None and row.removed == student.removed.sum()
 

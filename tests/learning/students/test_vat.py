@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.classifiers import Classifier, build_discriminator
-from pate_fed.learning.students.train import train_student
+from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.vat import _divergence, _unit, virtual_adversarial_loss
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
+TrainOn = Callable[..., Student]
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def network(stripes: MakeStripes) -> tuple[Classifier, torch.Tensor]:
     torch.manual_seed(0)
     x, y = to_tensor(images, "cpu"), torch.from_numpy(labels.copy())
     made = build_discriminator("small-cnn", (16, 16, 1), 4)
-    made.front.fit(x)
+    made.preprocess.fit(x)
     optimiser = torch.optim.Adam(made.parameters(), lr=3e-3)
     for _ in range(40):
         optimiser.zero_grad()
@@ -65,14 +66,13 @@ def test_flat_images_give_finite_numbers(network: tuple[Classifier, torch.Tensor
     assert float(_unit(torch.full((1, 1, 2, 2), 1e-30)).norm()) == pytest.approx(1, rel=1e-4)
 
 
-def test_few_labels_teach_more_beside_unlabelled_images(stripes: MakeStripes) -> None:
+def test_few_labels_teach_more_beside_unlabelled_images(stripes: MakeStripes, train_on: TrainOn) -> None:
     images, labels = stripes(600)
     fresh, answers = stripes(300, seed=1)
     found = {}
     for name, epochs in (("supervised", 60), ("vat", 10)):
         settings = StudentSettings(name=name, epochs=epochs, batch_size=50, ema_decay=0.9)
-        given = {"labelled_index": np.arange(16), "labels": labels[:16], "num_classes": 4, "seed": 0}
-        student = train_student(images, settings=settings, **given)  # type: ignore[arg-type]
+        student = train_on(images, labels[:16], settings)
         found[name] = float(np.mean(student.predict(fresh) == answers))
         assert (student.history[-1].loss_unsupervised is None) == (name == "supervised")
     assert found["vat"] > found["supervised"]

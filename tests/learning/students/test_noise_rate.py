@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.students.noise_rate import estimate_noise_rate, least_noise_rate
-from pate_fed.learning.students.train import train_student
+from pate_fed.learning.students.student import Student
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
+TrainOn = Callable[..., Student]
 
 
 @pytest.mark.parametrize("wrong", [0.0, 0.15, 0.4])
@@ -49,11 +50,9 @@ def test_the_floor_is_what_the_noise_does(sigma2: float, classes: int) -> None:
     )
 
 
-def test_a_student_estimates_its_own_rate(stripes: MakeStripes) -> None:
+def test_a_student_estimates_its_own_rate(stripes: MakeStripes, train_on: TrainOn) -> None:
     images, labels = stripes(120)
     settings = StudentSettings(epochs=1, batch_size=50)
-    student = train_student(
-        images, labelled_index=np.arange(80), labels=labels[:80], num_classes=4, settings=settings, seed=0
-    )
+    student = train_on(images, labels[:80], settings)
     expected = estimate_noise_rate(images[:80], labels[:80], num_classes=4, seed=0)
     assert student.settings.noise_rate == expected

@@ -1,4 +1,4 @@
-"""What students that learn in epochs share: averaged weights, a state to go on from, one epoch."""
+"""The base of students that learn in epochs: averaged weights, a state to go on from, one epoch."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from pate_fed.errors import PateFedError
 from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.networks.generators import Generator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
-from pate_fed.learning.students.sets import Sets
+from pate_fed.learning.students.data import TrainingSets
 
-__all__ = ["Learner", "check_finite", "make_optimiser"]
+__all__ = ["Trainer", "check_finite", "make_optimiser"]
 
 
-class Learner(ABC):
+class Trainer(ABC):
     """Networks, the weights averaged for prediction, and a generator where there is one.
 
-    `table` counts suspicions of each labelled sample, float (m,), for PATE++.
+    `counts` is PATE++'s table of how often each labelled sample was suspected of a wrong label, float (m,).
     """
 
-    table: Tensor | None = None
+    counts: Tensor | None = None
+    optimisers: list[torch.optim.Optimizer]
 
     def __init__(
         self, settings: StudentSettings, networks: list[Classifier], generator: Generator | None = None
@@ -38,13 +39,8 @@ class Learner(ABC):
         self.device = self.weights[0].device
         self.step = 0
 
-    @property
     @abstractmethod
-    def optimisers(self) -> list[torch.optim.Optimizer]:
-        """Those that there are, in one order."""
-
-    @abstractmethod
-    def run_epoch(self, epoch: int, sets: Sets) -> EpochRecord:
+    def run_epoch(self, epoch: int, sets: TrainingSets) -> EpochRecord:
         """One pass over both sets; epochs count from 1.
 
         Raises:
@@ -62,7 +58,7 @@ class Learner(ABC):
             "modules": [module.state_dict() for module in (*self.networks, *self.answering)],
             "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
             "step": self.step,
-            "table": self.table,
+            "table": self.counts,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -72,7 +68,7 @@ class Learner(ABC):
         for optimiser, values in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(values)
         self.step = state["step"]
-        self.table = None if state["table"] is None else state["table"].to(self.device)
+        self.counts = None if state["table"] is None else state["table"].to(self.device)
 
     def update_averages(self) -> None:
         """After a step: the exponential average of the weights, short at first.
@@ -84,12 +80,12 @@ class Learner(ABC):
         with torch.no_grad():
             torch._foreach_lerp_(self._means, self.weights, 1.0 - decay)
             for mean, network in zip(self.averages, self.networks, strict=True):
-                for kept, now in zip(mean.trunk.buffers(), network.trunk.buffers(), strict=True):
-                    kept.copy_(now)
+                for average, current in zip(mean.trunk.buffers(), network.trunk.buffers(), strict=True):
+                    average.copy_(current)
 
 
 def make_optimiser(
-    weights: Iterable[Tensor], *, learning_rate: float, sgd: bool = False
+    weights: Iterable[Tensor], *, learning_rate: float, beta1: float = 0.9, sgd: bool = False
 ) -> torch.optim.Optimizer:
     """Adam or, with `sgd`, SGD with Nesterov's momentum 0.9 and weight decay 5e-4, as FixMatch was published.
 
@@ -99,7 +95,7 @@ def make_optimiser(
         return torch.optim.SGD(
             weights, lr=learning_rate, momentum=0.9, nesterov=True, weight_decay=5e-4, fused=True
         )
-    return torch.optim.Adam(weights, lr=learning_rate, fused=True)
+    return torch.optim.Adam(weights, lr=learning_rate, betas=(beta1, 0.999), fused=True)
 
 
 def check_finite(epoch: int, losses: dict[str, float]) -> None:

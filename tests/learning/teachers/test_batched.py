@@ -18,6 +18,8 @@ from pate_fed.learning.teachers.batched import train_many
 from pate_fed.learning.teachers.network import _fit
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
+
+
 SETTINGS = TeacherSettings(epochs=3, batch_size=16)
 
 
@@ -37,9 +39,9 @@ def _plain(images: NDArray[np.uint8], labels: NDArray[np.int64], seed: int) -> C
         if isinstance(module, Dropout):
             module.dropped = 0
     pixels = to_tensor(images, "cpu")
-    model.front.fit(pixels)
+    model.preprocess.fit(pixels)
     with seeded(seed, "cpu"):
-        _fit(model, model.front(pixels), torch.from_numpy(labels), SETTINGS)
+        _fit(model, model.preprocess(pixels), torch.from_numpy(labels), SETTINGS)
     return model
 
 

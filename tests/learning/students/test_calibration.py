@@ -1,9 +1,10 @@
-"""How sure students with discriminators are: a power of their probabilities, set beside a head's opinion."""
+"""How sure students are: a power of their probabilities, set beside what a head expects."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,26 +12,27 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings
-from pate_fed.learning.networks.encoder import fit_encoder
-from pate_fed.learning.students.calibration import sharpened, sharpness_for
+from pate_fed.learning.students.calibration import calibrate, sharpened, sharpness_for
 from pate_fed.learning.students.student import Student
-from pate_fed.learning.students.train import train_student
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
-BY_HEART = StudentSettings(name="supervised", epochs=25, batch_size=50, dropout=0.0, input_noise=0.0)
+TrainOn = Callable[..., Student]
 
 
-def _student(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> Student:
-    return train_student(
-        images,
-        labelled_index=np.arange(len(labels)),
-        labels=labels,
-        num_classes=4,
-        settings=BY_HEART,
-        seed=0,
-    )
+BY_HEART = StudentSettings(name="supervised", epochs=15, batch_size=50, dropout=0.0, input_noise=0.0)
+
+
+def test_calibration_finds_the_noise_and_the_sharpness() -> None:
+    rng = np.random.default_rng(0)
+    scores = torch.from_numpy(rng.normal(size=(4000, 5)))
+    truth = torch.distributions.Categorical(logits=4 * scores)
+    torch.manual_seed(0)
+    labels = truth.sample()
+    random = torch.from_numpy(rng.random(4000) < 0.3)
+    labels = torch.where(random, torch.from_numpy(rng.integers(0, 5, 4000)), labels)
+    sharpness, share = calibrate(scores, labels)
+    assert sharpness == pytest.approx(4, rel=0.25) and share == pytest.approx(0.3, abs=0.06)
 
 
 @pytest.mark.parametrize("exponent", [0.3, 1.0, 2.5])
@@ -52,12 +54,14 @@ def test_the_power_has_bounds_and_what_is_certain_stays_so() -> None:
     assert sharpness_for(shares, confidence=1.0) == pytest.approx(10, rel=1e-3)
 
 
-def test_a_head_calibrates_a_student_on_images_without_a_label(stripes: MakeStripes, tmp_path: Path) -> None:
+def test_a_head_calibrates_a_student_on_images_without_a_label(
+    stripes: MakeStripes, train_on: TrainOn, tmp_path: Path
+) -> None:
     """A fifth of the labels falls at random: networks that learn them by heart are far too sure."""
     images, truth = stripes(500)
     rng = np.random.default_rng(0)
     labels = np.where(rng.random(300) < 0.8, truth[:300], rng.integers(0, 4, 300))
-    student = _student(images, labels)
+    student = train_on(images, labels, BY_HEART)
     fresh, right = stripes(400, seed=7)
 
     def unlikely() -> float:
@@ -84,23 +88,9 @@ def test_a_head_calibrates_a_student_on_images_without_a_label(stripes: MakeStri
     [(120, 120, 4), (120, 49, 4), (120, 60, 1)],
     ids=["no image without a label", "too few labels", "one class"],
 )
-def test_without_a_second_opinion_a_student_is_as_sure_as_its_networks(
-    stripes: MakeStripes, count: int, labelled: int, classes: int
+def test_where_nothing_can_be_expected_a_student_is_as_sure_as_its_networks(
+    stripes: MakeStripes, train_on: TrainOn, count: int, labelled: int, classes: int
 ) -> None:
     images, truth = stripes(count)
-    assert _student(images, truth[:labelled] % classes).sharpness == 1.0
-
-
-def test_an_encoder_of_other_images_is_refused_before_anything_is_trained(stripes: MakeStripes) -> None:
-    images, truth = stripes(120)
-    with pytest.raises(InputError):
-        train_student(
-            images,
-            labelled_index=np.arange(60),
-            labels=truth[:60],
-            num_classes=4,
-            settings=BY_HEART,
-            seed=0,
-            encoder=fit_encoder(images[:, :8, :8]),
-            on_epoch=lambda record: pytest.fail("it was trained"),
-        )
+    settings = replace(BY_HEART, epochs=1)
+    assert train_on(images, truth[:labelled] % classes, settings).sharpness == 1.0

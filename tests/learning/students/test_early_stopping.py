@@ -1,39 +1,27 @@
-"""Early stop: who is held out, when a stage ends, whose weights answer, and that a run goes on."""
+"""Early stop: who is held out, when a stage ends, whose weights answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
-from pate_fed.learning import EpochRecord, StudentSettings, training
+from pate_fed.learning import EpochRecord, StudentSettings
+from pate_fed.learning.students import train as training
+from pate_fed.learning.students.data import TrainingSets
 from pate_fed.learning.students.early_stopping import EarlyStop, held_out_part
-from pate_fed.learning.students.gan import Trainer
-from pate_fed.learning.students.sets import Sets
+from pate_fed.learning.students.gan import GANTrainer
 from pate_fed.learning.students.student import Student
-from pate_fed.learning.students.train import train_student
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
+TrainOn = Callable[..., Student]
+
+
 PATIENT = StudentSettings(name="gan", epochs=8, batch_size=50, patience=2, held_out=0.25, ema_decay=0.0)
-
-
-def _student(
-    images: NDArray[np.uint8], labels: NDArray[np.int64], settings: StudentSettings, **given: object
-) -> Student:
-    return train_student(
-        images,
-        labelled_index=np.arange(len(labels)),
-        labels=labels,
-        num_classes=4,
-        settings=settings,
-        seed=0,
-        **given,  # type: ignore[arg-type]
-    )
 
 
 def _answers(student: Student, images: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -71,26 +59,28 @@ def test_too_few_labels_hold_nothing_out(count: int, share: float) -> None:
     assert part is not None and part.sum() == 10
 
 
-def test_with_too_few_labels_all_teach_for_all_epochs(stripes: MakeStripes) -> None:
+def test_with_too_few_labels_all_teach_for_all_epochs(stripes: MakeStripes, train_on: TrainOn) -> None:
     images, labels = stripes(60)
     settings = replace(PATIENT, epochs=3, patience=1)
-    student = _student(images, labels[:20], settings)
+    student = train_on(images, labels[:20], settings)
     assert [record.held_out_share for record in student.history] == [None] * 3
-    plain = _student(images, labels[:20], replace(settings, patience=None))
+    plain = train_on(images, labels[:20], replace(settings, patience=None))
     assert np.array_equal(student.predict_proba(images), plain.predict_proba(images))
 
 
-def test_held_out_labels_do_not_teach(stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_out_labels_do_not_teach(
+    stripes: MakeStripes, train_on: TrainOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     images, labels = stripes(80)
-    seen: list[Sets] = []
-    true = Trainer.run_epoch
+    seen: list[TrainingSets] = []
+    true = GANTrainer.run_epoch
 
-    def spy(trainer: Trainer, epoch: int, sets: Sets) -> EpochRecord:
+    def spy(trainer: GANTrainer, epoch: int, sets: TrainingSets) -> EpochRecord:
         seen.append(sets)
         return true(trainer, epoch, sets)
 
-    monkeypatch.setattr(Trainer, "run_epoch", spy)
-    _student(images, labels[:60], replace(PATIENT, epochs=1))
+    monkeypatch.setattr(GANTrainer, "run_epoch", spy)
+    train_on(images, labels[:60], replace(PATIENT, epochs=1))
     (sets,) = seen
     held = held_out_part(60, PATIENT, seed=0)
     assert held is not None
@@ -101,58 +91,38 @@ def test_held_out_labels_do_not_teach(stripes: MakeStripes, monkeypatch: pytest.
 
 @pytest.mark.parametrize("name", ["gan", "vat", "fixmatch"])
 def test_the_last_epoch_as_good_as_the_best_answers(
-    stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch, name: str
+    stripes: MakeStripes, train_on: TrainOn, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     images, labels = stripes(60)
     scores = Scores([0.5, 0.9, 0.85, 0.4], images)  # of 15 labels: 0.85 is as good as 0.9
     monkeypatch.setattr(training, "_accuracy", scores)
-    student = _student(images, labels, replace(PATIENT, name=name))
+    student = train_on(images, labels, replace(PATIENT, name=name))
     assert [record.held_out_share for record in student.history] == [0.5, 0.9, 0.85, 0.4]
     found = _answers(student, images)
     assert [np.array_equal(found, each) for each in scores.answers] == [False, False, True, False]
 
 
 def test_the_best_weights_answer_where_no_stage_ends_early(
-    stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch
+    stripes: MakeStripes, train_on: TrainOn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images, labels = stripes(60)
     scores = Scores([0.5, 0.9, 0.4], images)
     monkeypatch.setattr(training, "_accuracy", scores)
-    student = _student(images, labels, replace(PATIENT, epochs=3))
+    student = train_on(images, labels, replace(PATIENT, epochs=3))
     assert np.array_equal(_answers(student, images), scores.answers[1])
 
 
-def test_each_stage_ends_by_itself(stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_stage_ends_by_itself(
+    stripes: MakeStripes, train_on: TrainOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     images, labels = stripes(60)
     scores = Scores([0.5, 0.4, 0.4, *(0.1, 0.2, 0.2, 0.3, 0.3, 0.3)], images)
     monkeypatch.setattr(training, "_accuracy", scores)
-    student = _student(images, labels, replace(PATIENT, name="pate++", noise_rate=0.2))
+    student = train_on(images, labels, replace(PATIENT, name="pate++", noise_rate=0.2))
     assert [record.stage for record in student.history] == [1] * 3 + [2] * 6
     assert [record.epoch for record in student.history] == list(range(1, 10))
     assert np.array_equal(_answers(student, images), scores.answers[8])  # 0.3 again, the last one
     assert student.removed is not None and len(student.removed) == 45
-
-
-@pytest.mark.parametrize("name", ["supervised", "pate++", "fixmatch"])
-@pytest.mark.parametrize("stop", [1, 2, 3])
-def test_a_stopped_run_goes_on_to_the_same_student(
-    stripes: MakeStripes, tmp_path: Path, name: str, stop: int
-) -> None:
-    images, labels = stripes(80)
-    settings = replace(PATIENT, name=name, epochs=4, patience=2, noise_rate=0.2, learning_rate=0.05)
-    whole = _student(images, labels[:60], settings)
-
-    def stopping(record: EpochRecord) -> None:
-        if record.epoch == stop:
-            raise KeyboardInterrupt
-
-    path = tmp_path / "student.checkpoint"
-    with pytest.raises(KeyboardInterrupt):
-        _student(images, labels[:60], settings, checkpoint=path, on_epoch=stopping)
-    resumed = _student(images, labels[:60], settings, checkpoint=path)
-    assert resumed.history == whole.history
-    assert np.array_equal(resumed.predict_proba(images), whole.predict_proba(images))
-    assert not path.exists()
 
 
 def test_without_patience_nothing_stops() -> None:

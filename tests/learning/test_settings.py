@@ -10,7 +10,6 @@ import pytest
 
 from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings, TeacherSettings
-from pate_fed.learning.device import resolve_device
 
 
 @pytest.mark.parametrize(
@@ -59,12 +58,10 @@ def test_settings_are_frozen_and_beta_has_a_default() -> None:
         settings.epochs = 3  # type: ignore[misc]
 
 
-def test_devices() -> None:
-    assert resolve_device("cpu") == "cpu"
-    assert resolve_device("auto") in ("cpu", "cuda")
-    for bad in ("cuda:", "cuda:x", "cpu:0", ""):
-        with pytest.raises(InputError, match="is meant"):
-            resolve_device(bad)
+def test_what_a_student_is_built_on() -> None:
+    assert StudentSettings().built_on == "small-cnn"
+    assert StudentSettings(name="fixmatch").built_on == "encoder"
+    assert StudentSettings(name="fixmatch", network="small-cnn").built_on == "small-cnn"
 
 
 def test_the_room_imports_without_torch() -> None:

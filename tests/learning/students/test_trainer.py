@@ -10,19 +10,25 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pate_fed.learning import StudentSettings, trainer
+from pate_fed.learning import StudentSettings
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.encoder import fit_encoder
+from pate_fed.learning.students import gan
+from pate_fed.learning.students.data import LabelledPool, TrainingSets
 from pate_fed.learning.students.fixmatch import FixMatch
-from pate_fed.learning.students.gan import Trainer
-from pate_fed.learning.students.sets import Sets
+from pate_fed.learning.students.gan import GANTrainer
 
 STUDENTS = ("supervised", "gan", "co-teaching", "pate+", "vat", "fixmatch")
+
+
 aten = torch.ops.aten
+
+
 # What needs a value, or a shape that depends on values; on a GPU the host would wait for each.
 WAITING = {
     aten._local_scalar_dense,
@@ -69,21 +75,23 @@ def test_the_watch_sees_waiting(wait: Callable[[torch.Tensor], object]) -> None:
 
 @pytest.mark.parametrize("network", ["small-cnn", "deep-cnn"])
 @pytest.mark.parametrize("name", STUDENTS)
-def test_an_epoch_never_waits(stripes: Callable[..., Any], name: str, network: str) -> None:
-    images, truth = stripes(48)
+def test_an_epoch_never_waits(
+    stripes: Callable[..., Any], pool_of: Callable[..., LabelledPool], name: str, network: str
+) -> None:
+    images, truth = stripes(24, size=8)
     settings = StudentSettings(name=name, network=network, epochs=2, batch_size=8, noise_rate=0.2)
-    sets = Sets.of(torch.arange(16).numpy(), truth[:16], truth[:16], count=48, device="cpu")
+    sets = TrainingSets.of(pool_of(images, truth[:8], true_labels=truth[:8]), "cpu")
     pixels = to_tensor(images, "cpu")
     shape = (images.shape[1], images.shape[2], images.shape[3])
-    learner = (
+    trainer = (
         FixMatch.of_images(
             settings, shape, 4, pixels, fit_encoder(images) if network == "small-cnn" else None
         )
         if name == "fixmatch"
-        else Trainer(settings, shape, 4, pixels, samples=16)
+        else GANTrainer(settings, shape, 4, pixels, samples=8)
     )
     with Watch() as watch:
-        learner.run_epoch(1, sets)
+        trainer.run_epoch(1, sets)
     assert watch.waited == []
 
 
@@ -99,29 +107,29 @@ def unfused(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
 
-def _elsewhere(name: str, network: str) -> tuple[Trainer | FixMatch, Sets]:
-    """A student of 48 inputs, 16 of them labelled, all of it on the device "meta"."""
-    images = torch.randint(0, 256, (48, 32, 32, 3), dtype=torch.uint8).numpy()
+def _elsewhere(name: str, network: str) -> tuple[GANTrainer | FixMatch, TrainingSets]:
+    """A student of 24 inputs, 8 of them labelled, all of it on the device "meta"."""
+    images = np.arange(24 * 16 * 16 * 3, dtype=np.uint8).reshape(24, 16, 16, 3)
     encoder = fit_encoder(images) if network == "encoder" else None
     settings = StudentSettings(name=name, network=network, epochs=2, batch_size=8, noise_rate=0.2)
-    pixels, shape = torch.zeros(48, 3, 32, 32, device="meta"), (32, 32, 3)
-    index = torch.arange(48, device="meta")
-    sets = Sets(
-        labelled=index[:16],
-        labels=torch.zeros_like(index[:16]),
-        wrong=torch.zeros_like(index[:16], dtype=torch.bool),
+    pixels, shape = torch.zeros(24, 3, 16, 16, device="meta"), (16, 16, 3)
+    index = torch.arange(24, device="meta")
+    sets = TrainingSets(
+        labelled=index[:8],
+        labels=torch.zeros_like(index[:8]),
+        wrong=torch.zeros_like(index[:8], dtype=torch.bool),
         truth_known=True,
-        unlabelled=index[16:],
+        unlabelled=index[8:],
     )
     if name == "fixmatch":
         return FixMatch.of_images(settings, shape, 4, pixels, encoder), sets
-    return Trainer(settings, shape, 4, pixels, samples=16, encoder=encoder), sets
+    return GANTrainer(settings, shape, 4, pixels, samples=8, encoder=encoder), sets
 
 
-def _last_line(learner: Trainer | FixMatch, sets: Sets) -> str:
+def _last_line(trainer: GANTrainer | FixMatch, sets: TrainingSets) -> str:
     """The line at which an epoch first asks for a value."""
     with pytest.raises((NotImplementedError, RuntimeError)) as stopped:
-        learner.run_epoch(1, sets)
+        trainer.run_epoch(1, sets)
     return str(traceback.extract_tb(stopped.value.__traceback__)[-1].line)
 
 
@@ -132,8 +140,8 @@ def _last_line(learner: Trainer | FixMatch, sets: Sets) -> str:
     + [("pate+", network) for network in ("deep-cnn", "dense", "nin-cnn", "nin-cnn-wide")],
 )
 def test_an_epoch_makes_everything_on_its_device(name: str, network: str) -> None:
-    learner, sets = _elsewhere(name, network)
-    assert "sums.tolist()" in _last_line(learner, sets)
+    trainer, sets = _elsewhere(name, network)
+    assert "sums.tolist()" in _last_line(trainer, sets)
 
 
 @pytest.mark.usefixtures("unfused")
@@ -144,7 +152,7 @@ def test_an_epoch_makes_everything_on_its_device(name: str, network: str) -> Non
 def test_a_value_or_a_tensor_of_the_host_in_an_epoch_is_seen(
     slip: Callable[[torch.Tensor], torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = trainer.masked_mean
-    monkeypatch.setattr(trainer, "masked_mean", lambda loss, keep: whole(slip(loss), keep))
-    learner, sets = _elsewhere("pate+", "small-cnn")
-    assert "sums.tolist()" not in _last_line(learner, sets)
+    whole = gan.masked_mean
+    monkeypatch.setattr(gan, "masked_mean", lambda loss, keep: whole(slip(loss), keep))
+    trainer, sets = _elsewhere("pate+", "small-cnn")
+    assert "sums.tolist()" not in _last_line(trainer, sets)

@@ -1,4 +1,4 @@
-"""The losses and the small-loss exchange, each against a slow version written from the paper."""
+"""The losses, each against a slow version written from the paper."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from pate_fed.learning.students.coteaching import exchange, keep_rate, select_small_losses
 from pate_fed.learning.students.losses import (
     feature_matching_loss,
     masked_mean,
@@ -46,7 +43,7 @@ def test_response_losses_go_through_the_plain_matrix(kept: float) -> None:
     plain = [
         -math.log(float(row.softmax(0) @ matrix[:, label])) for row, label in zip(logits, labels, strict=True)
     ]
-    assert response_losses(logits, labels, kept=kept).tolist() == pytest.approx(plain)
+    assert response_losses(logits, labels, keep_probability=kept).tolist() == pytest.approx(plain)
 
 
 def test_the_unsupervised_loss_is_half_the_papers() -> None:
@@ -85,60 +82,3 @@ def test_a_mean_ignores_what_is_not_kept() -> None:
     mean.backward()  # type: ignore[no-untyped-call]
     assert mean.item() == 2.0
     assert losses.grad is not None and losses.grad.tolist() == [0.5, 0.0, 0.5, 0.0]
-
-
-@pytest.mark.parametrize(("epoch", "rate"), [(1, 1 - 0.2 / 15), (3, 0.96), (15, 0.8), (16, 0.8), (400, 0.8)])
-def test_the_schedule_is_the_papers(epoch: int, rate: float) -> None:
-    assert keep_rate(epoch, noise_rate=0.2) == pytest.approx(rate)
-
-
-def test_the_ramp_may_be_shorter() -> None:
-    assert keep_rate(2, noise_rate=0.4, ramp_epochs=4) == pytest.approx(0.8)
-
-
-def _slow_selection(losses: list[float], candidates: list[bool], rate: float) -> set[int]:
-    """argmin over subsets of at least rate · |candidates|: take the smallest until there are enough."""
-    inside = [i for i, here in enumerate(candidates) if here]
-    chosen: set[int] = set()
-    while len(chosen) < rate * len(inside) - 1e-9:
-        chosen.add(min((i for i in inside if i not in chosen), key=lambda i: (losses[i], i)))
-    return chosen
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.5, 1.0, 7.5]), st.booleans()), min_size=1, max_size=30),
-    st.sampled_from([0.0, 0.3, 0.5, 0.8, 0.96, 1.0]),
-)
-@settings(deadline=None, derandomize=True)
-def test_selection_takes_the_smallest_losses_among_candidates(
-    rows: list[tuple[float, bool]], rate: float
-) -> None:
-    losses, candidates = [row[0] for row in rows], [row[1] for row in rows]
-    found = select_small_losses(torch.tensor(losses), torch.tensor(candidates), rate=rate)
-    assert set(found.nonzero().flatten().tolist()) == _slow_selection(losses, candidates, rate)
-
-
-@pytest.mark.parametrize("epoch", range(1, 17))
-def test_the_kept_count_is_not_off_by_one(epoch: int) -> None:
-    everything = torch.ones(100, dtype=torch.bool)
-    rate = keep_rate(epoch, noise_rate=0.3)
-    exact = -(-(100 * (150 - 3 * min(epoch, 15))) // 150)  # ceil(100 · (1 - 0.3 · e / 15)) in whole numbers
-    chosen = select_small_losses(torch.rand(100), everything, rate=rate)
-    assert int(chosen.sum()) == exact
-
-
-def test_each_discriminator_gets_the_others_choice() -> None:
-    first, second = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([4.0, 3.0, 2.0, 1.0])
-    for_first, for_second = exchange([first, second], torch.ones(4, dtype=torch.bool), rate=0.5)
-    assert for_first.tolist() == [False, False, True, True]
-    assert for_second.tolist() == [True, True, False, False]
-
-
-def test_one_discriminator_learns_from_all() -> None:
-    (chosen,) = exchange([torch.tensor([1.0, 9.0])], torch.ones(2, dtype=torch.bool), rate=0.1)
-    assert chosen.all()
-
-
-def test_no_candidates_choose_nothing() -> None:
-    nothing = torch.zeros(4, dtype=torch.bool)
-    assert not any(each.any() for each in exchange([torch.rand(4), torch.rand(4)], nothing, rate=0.8))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pate_fed.learning import STRATEGIES, choose_order
-from pate_fed.learning.students.binary_experts import expert_scores
+from pate_fed.learning import STRATEGIES, choose_order, expert_scores
 
 SCORES = np.array(
     [
