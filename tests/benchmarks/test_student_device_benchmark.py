@@ -112,7 +112,7 @@ def _run(way: str, fashion: Dataset, device: str) -> tuple[float, float]:
     with seeded(0, device), _within(way, device):
         kind = Captured if way == "graph" else GANTrainer
         pixels = to_tensor(images, device)
-        trainer = kind(settings, image_shape(images), 10, pixels, samples=LABELS)
+        trainer = kind(settings, image_shape(images), 10, pixels)
         if way == "compiled":
             for network in trainer.networks:
                 network.logits = torch.compile(network.logits)  # type: ignore[method-assign]

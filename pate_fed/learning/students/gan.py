@@ -47,16 +47,12 @@ BETA1 = 0.5  # of Adam, as in the improved-GAN recipe
 class GANTrainer(Trainer):
     """One or two discriminators, on the `encoder` where there is one, and a generator."""
 
-    counts: Tensor
-
     def __init__(
         self,
         settings: StudentSettings,
         shape: Shape,
         num_classes: int,
         pixels: Tensor,
-        *,
-        samples: int,
         encoder: Encoder | None = None,
     ) -> None:
         device = pixels.device
@@ -82,7 +78,6 @@ class GANTrainer(Trainer):
         self.optimiser = adam(self.weights)
         self.generator_optimiser = adam(generator.parameters()) if generator else None
         self.optimisers = [self.optimiser, *([self.generator_optimiser] if self.generator_optimiser else [])]
-        self.counts = torch.zeros(samples, device=device)
 
     def run_epoch(self, epoch: int, sets: TrainingSets) -> EpochRecord:
         """One pass over the labelled and the unlabelled set, the smaller one duplicated (Algorithm 1)."""
@@ -95,7 +90,7 @@ class GANTrainer(Trainer):
             size = max(size, len(sets.unlabelled))
         labelled = batches(len(sets.labelled), size, self.settings.batch_size, self.inputs.device)
         unlabelled = batches(len(sets.unlabelled), size, self.settings.batch_size, self.inputs.device)
-        suspicions = torch.zeros_like(self.counts)
+        suspicions = torch.zeros(len(sets.labelled), device=self.inputs.device)
         sums = torch.zeros(6, dtype=torch.float64, device=self.inputs.device)
         for pick, pick_unlabelled in zip(labelled, unlabelled, strict=True):
             x, y = self.inputs[sets.labelled[pick]], sets.labels[pick]
@@ -106,7 +101,8 @@ class GANTrainer(Trainer):
             told = torch.stack([disagree.sum(), (disagree & sets.wrong[pick]).sum()]).double()
             sums += torch.cat([figures, told])
             self.update_averages()
-        self.counts = decayed(self.counts, suspicions > 0, decay=self.settings.count_decay)
+        counts = torch.zeros_like(suspicions) if self.counts is None else self.counts
+        self.counts = decayed(counts, suspicions > 0, decay=self.settings.count_decay)
         # The only time in an epoch that the host waits for the device.
         return self._record(epoch, sums.tolist(), batches=len(labelled), truth_known=sets.truth_known)
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.inputs import check_images, image_shape, to_tensor
@@ -30,7 +30,6 @@ from pate_fed.learning.students.fixmatch import FixMatch
 from pate_fed.learning.students.gan import GANTrainer, most_suspected
 from pate_fed.learning.students.noise_rate import estimate_noise_rate
 from pate_fed.learning.students.student import Student
-from pate_fed.learning.students.trainer import Trainer
 
 __all__ = ["train_student"]
 
@@ -125,6 +124,11 @@ def _train_stages(
 ) -> Student:
     """Every epoch of every stage, from where `saved` stands."""
     sets, pixels = TrainingSets.of(pool, device), to_tensor(pool.images, device)
+    shape = image_shape(pool.images)
+    new_student = partial(
+        Student, settings=settings, image_shape=shape, num_classes=pool.num_classes, device=device
+    )
+    new_trainer = FixMatch.of_images if settings.name == "fixmatch" else GANTrainer
     held_images, held_labels = None, np.empty(0, dtype=np.int64)
     held_out = held_out_part(len(pool.labels), settings, seed=seed)
     if held_out is not None:
@@ -132,17 +136,9 @@ def _train_stages(
         held_images, held_labels = pool.images[pool.labelled_index[mask]], pool.labels[mask]
     for stage in range(saved.stage, settings.stages + 1):
         taught = sets if saved.removed is None else sets.without(saved.removed.to(device))
-        trainer = _new_trainer(pool, settings, pixels, encoder, labels=len(taught.labelled))
+        trainer = new_trainer(settings, shape, pool.num_classes, pixels, encoder)
         stop = EarlyStop(settings.patience, count=len(held_labels))
-        student = Student(
-            trainer.averages,
-            trainer.generator,
-            settings=settings,
-            image_shape=image_shape(pool.images),
-            num_classes=pool.num_classes,
-            device=device,
-            history=saved.history,
-        )
+        student = new_student(trainer.averages, trainer.generator, history=saved.history)
         epoch = saved.restore(trainer, stop)
         while epoch < settings.stage_epochs and not stop.over:
             epoch += 1
@@ -173,16 +169,6 @@ def _train_stages(
         del trainer  # and its inputs, before the next stage's are made
     student.removed = None if saved.removed is None else saved.removed.cpu().numpy()
     return student
-
-
-def _new_trainer(
-    pool: LabelledPool, settings: StudentSettings, pixels: Tensor, encoder: Encoder | None, *, labels: int
-) -> Trainer:
-    """A stage's networks before their first epoch."""
-    shape = image_shape(pool.images)
-    if settings.name == "fixmatch":
-        return FixMatch.of_images(settings, shape, pool.num_classes, pixels, encoder)
-    return GANTrainer(settings, shape, pool.num_classes, pixels, samples=labels, encoder=encoder)
 
 
 def _accuracy(

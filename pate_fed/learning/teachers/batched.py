@@ -53,9 +53,11 @@ def train_many(
         check_images(part)
         check_labels(own, len(part), num_classes)
     device, shape = resolve_device(device), image_shape(images[0])
-    models = [_fresh(shape, num_classes, seed) for seed in seeds]
-    preprocessed = []
-    for model, part in zip(models, images, strict=True):
+    models, preprocessed = [], []
+    for seed, part in zip(seeds, images, strict=True):
+        with seeded(seed, "cpu"):
+            model = build_classifier(NAME, shape, num_classes)
+        models.append(model)
         pixels = to_tensor(part, device)
         model.to(device).preprocess.fit(pixels)
         preprocessed.append(model.preprocess(pixels))
@@ -66,11 +68,6 @@ def train_many(
         Teacher(model, settings=settings, image_shape=shape, num_classes=num_classes, device=device)
         for model in models
     ]
-
-
-def _fresh(shape: tuple[int, int, int], num_classes: int, seed: int) -> Classifier:
-    with seeded(seed, "cpu"):
-        return build_classifier(NAME, shape, num_classes)
 
 
 def _fit(

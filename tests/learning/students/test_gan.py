@@ -136,7 +136,7 @@ def test_the_removed_count_is_the_papers(share: float, count: int) -> None:
 
 
 def _trainer(images: NDArray[np.uint8], name: str = "co-teaching") -> GANTrainer:
-    return GANTrainer(replace(QUICK, name=name), (16, 16, 1), 4, to_tensor(images, "cpu"), samples=30)
+    return GANTrainer(replace(QUICK, name=name), (16, 16, 1), 4, to_tensor(images, "cpu"))
 
 
 def _copies(module: torch.nn.Module) -> list[torch.Tensor]:
@@ -200,7 +200,7 @@ def test_preprocessing_is_shared_and_never_trained(
 def test_each_loss_moves_its_own_weights(stripes: MakeStripes, name: str) -> None:
     images, labels = stripes(60, size=8)
     settings = replace(QUICK, name="gan", network=name)
-    trainer = GANTrainer(settings, (8, 8, 1), 4, to_tensor(images, "cpu"), samples=30)
+    trainer = GANTrainer(settings, (8, 8, 1), 4, to_tensor(images, "cpu"))
     generator = trainer.generator
     assert generator is not None
     u, (network,) = trainer.inputs[30:], trainer.networks
@@ -233,7 +233,6 @@ def test_the_generator_learns_through_the_encoder_that_stays_as_it_is(
         (16, 16, 1),
         4,
         to_tensor(images, "cpu"),
-        samples=30,
         encoder=encoder,
     )
     assert trainer.generator is not None
@@ -249,7 +248,7 @@ def test_the_generator_learns_through_the_encoder_that_stays_as_it_is(
 def test_pate_plus_learns_from_disagreement_only(stripes: MakeStripes) -> None:
     images, labels = stripes(60)
     settings = replace(QUICK, name="pate+")
-    trainer = GANTrainer(settings, (16, 16, 1), 4, to_tensor(images, "cpu"), samples=30)
+    trainer = GANTrainer(settings, (16, 16, 1), 4, to_tensor(images, "cpu"))
     for network in trainer.networks:
         network.eval()  # without noise, so that the two passes here are the same
     x, y = trainer.inputs[:30], torch.from_numpy(labels[:30])

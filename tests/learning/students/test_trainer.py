@@ -88,7 +88,7 @@ def test_an_epoch_never_waits(
             settings, shape, 4, pixels, fit_encoder(images) if network == "small-cnn" else None
         )
         if name == "fixmatch"
-        else GANTrainer(settings, shape, 4, pixels, samples=8)
+        else GANTrainer(settings, shape, 4, pixels)
     )
     with Watch() as watch:
         trainer.run_epoch(1, sets)
@@ -123,7 +123,7 @@ def _elsewhere(name: str, network: str) -> tuple[GANTrainer | FixMatch, Training
     )
     if name == "fixmatch":
         return FixMatch.of_images(settings, shape, 4, pixels, encoder), sets
-    return GANTrainer(settings, shape, 4, pixels, samples=8, encoder=encoder), sets
+    return GANTrainer(settings, shape, 4, pixels, encoder=encoder), sets
 
 
 def _last_line(trainer: GANTrainer | FixMatch, sets: TrainingSets) -> str:
