@@ -1,9 +1,9 @@
 """`flower-simulation`: a whole study on this machine, on Flower's simulation engine or in one process."""
 
-from __future__ import annotations
+from pate_fed.runtime import isolation
 
+# isort: split
 import argparse
-import importlib
 import json
 import os
 import sys
@@ -11,21 +11,19 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pate_fed import __version__
 from pate_fed.cli.parser import Parser
 from pate_fed.config.options import add_study_options, study_from_arguments
 from pate_fed.config.study import Study
 from pate_fed.errors import PateFedError
-from pate_fed.runtime.launch import (
-    INTERRUPTED,
-    fresh_run_dir,
-    interruptible,
-    nothing_spent,
-    simulated_disks,
-    terminating,
-)
+from pate_fed.runtime.run_dir import fresh_run_dir, nothing_spent, simulated_disks
+from pate_fed.runtime.signals import INTERRUPTED, interruptible, terminating
+
+if TYPE_CHECKING:
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
 
 __all__ = ["main"]
 
@@ -46,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parser().parse_all(argv)
         as_json = arguments.format == "json"
+        isolation.require_one_installation()
         with terminating(stop):
             return _simulate(study_from_arguments(arguments), arguments, started, stop)
     except PateFedError as error:
@@ -64,25 +63,24 @@ def _simulate(study: Study, arguments: argparse.Namespace, started: float, stop:
     run_dir = fresh_run_dir(arguments.run_dir, study)
     if study.seed is not None:
         print("warning: with --seed the noise can be repeated, so it protects nobody", file=sys.stderr)
-    # The coordinator is named, as Flower names apps: pate_fed imports neither party.
-    coordinator = importlib.import_module("server.app").Coordinator(
-        study, run_dir=run_dir, quiet=arguments.quiet, stop=stop, started=started
-    )
+    from server.app import Coordinator
+
+    coordinator = Coordinator(study, run_dir=run_dir, quiet=arguments.quiet, stop=stop, started=started)
     with interruptible(stop):
         with simulated_disks() as folder:
             _write_site(study, folder)
             coordinator.run(lambda server_app: _run_apps(server_app, study, folder))
-        return int(coordinator.conclude(as_json=arguments.format == "json"))
+        return coordinator.conclude(as_json=arguments.format == "json")
 
 
-def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
+def _run_apps(server_app: "ServerApp", study: Study, folder: Path) -> float:
     """Run the study; the seconds in which parties worked, per process that plays them."""
     from pate_fed.flower.engine import cores, run_apps
 
     nodes, engine = study.parties.num_clients, study.engine
     run_apps(
         server_app,
-        lambda: importlib.import_module("clients.app").app,
+        _client_app,
         backend=engine.backend,
         num_nodes=nodes,
         device=engine.device,
@@ -90,6 +88,12 @@ def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
         folder=folder,
     )
     return _seconds_worked(folder) / (1 if engine.backend == "inline" else min(cores(), nodes))
+
+
+def _client_app() -> "ClientApp":
+    from clients.app import app
+
+    return app
 
 
 def _seconds_worked(folder: Path) -> float:

@@ -18,7 +18,7 @@ import pytest
 
 from pate_fed.privacy import digest_of, epsilon_of, guaranteed_epsilon, total_cost, verify
 from pate_fed.report import read_result
-from pate_fed.runtime.launch import simulated_disks
+from pate_fed.runtime.run_dir import simulated_disks
 from pate_fed.simulation import main
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -18,7 +18,8 @@ from pate_fed.cli.identity import add_hospital_commands
 from pate_fed.cli.label_dp import add_label_dp_command
 from pate_fed.cli.parser import Parser, print_lines
 from pate_fed.errors import InputError, IntegrityError, PateFedError
-from pate_fed.runtime.launch import INTERRUPTED, terminating
+from pate_fed.runtime.isolation import require_one_installation
+from pate_fed.runtime.signals import INTERRUPTED, terminating
 
 if TYPE_CHECKING:
     from pate_fed.privacy import Plan
@@ -47,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parser().parse_all(argv)
         run: Callable[[argparse.Namespace], int] = arguments.run
+        require_one_installation()
         with terminating(threading.Event()):
             return run(arguments)
     except PateFedError as error:

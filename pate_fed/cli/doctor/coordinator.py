@@ -17,7 +17,7 @@ from pate_fed.identity import Authority, cost_text
 from pate_fed.identity.certificates import days_left, require_valid
 from pate_fed.protocol.messages import Terms
 from pate_fed.runtime.admitted import WARN_DAYS
-from pate_fed.runtime.launch import fresh_run_dir, unfinished_run
+from pate_fed.runtime.run_dir import fresh_run_dir, unfinished_run
 
 __all__ = ["CoordinatorSide"]
 
@@ -75,7 +75,7 @@ class CoordinatorSide:
         ]
 
     def _check_study(self) -> Good:
-        from pate_fed.server import study_to_run
+        from server.process import study_to_run
 
         self._study = study = study_to_run(Path(self._given.config), num_hospitals=self._given.num_hospitals)
         parties = study.parties

@@ -25,7 +25,7 @@ import numpy as np
 import pate_fed
 from pate_fed.cli.doctor.findings import Good, Row, look
 from pate_fed.errors import IntegrityError, PateFedError
-from pate_fed.runtime.launch import check_writable
+from pate_fed.runtime.run_dir import check_writable
 
 __all__ = ["Load", "rows_of_machine", "simulation"]
 

@@ -1,126 +1,25 @@
-"""What the commands that run a study share: the run directory, stopping on a signal, an empty outcome."""
+"""The run directory of a study, simulated parties' own disks, and the outcome of a run that never began."""
 
 from __future__ import annotations
 
 import fcntl
 import itertools
 import json
-import math
 import os
 import re
 import shutil
-import signal
-import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from pate_fed.config.study import Study, load_study, study_from_dict
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.errors import InputError
 
-__all__ = [
-    "INTERRUPTED",
-    "Interrupted",
-    "check_writable",
-    "fresh_run_dir",
-    "interruptible",
-    "nothing_spent",
-    "raise_if",
-    "simulated_disks",
-    "terminating",
-    "unfinished_run",
-]
+__all__ = ["check_writable", "fresh_run_dir", "nothing_spent", "simulated_disks", "unfinished_run"]
 
-INTERRUPTED = 130
-_PATIENCE_S = 2.0
 _FOLDER = "pate-fed-"
-
-
-class Interrupted(KeyboardInterrupt):
-    """A signal asked this process to end.
-
-    A class of its own: CPython ends a process as if SIGINT had killed it when a plain KeyboardInterrupt came
-    out of code that was compiled on the way, as dataclasses are, even where it was caught afterwards.
-    """
-
-
-@contextmanager
-def interruptible(stop: threading.Event, *, kept: str = "the ledger keeps what was spent") -> Iterator[None]:
-    """Ctrl-C or a termination signal asks the coordinator to stop; a later one ends at once.
-
-    `kept` tells the user what becomes of what was done.
-
-    Raises:
-        Interrupted: `stop` was set before.
-    """
-    asked_at = math.inf
-
-    def handle(number: int, _: object) -> None:
-        nonlocal asked_at
-        if stop.is_set():
-            # One Ctrl-C may arrive twice, from the terminal and from a wrapper such as `timeout`.
-            if time.monotonic() > asked_at + _PATIENCE_S:
-                os._exit(INTERRUPTED)
-            return
-        asked_at = time.monotonic()
-        stop.set()
-        print(f"\nstopping: {kept} (again to end at once)", file=sys.stderr)
-
-    with _handled_by(handle):
-        if asked_at == math.inf:
-            raise_if(stop)
-        yield
-
-
-@contextmanager
-def terminating(asked: threading.Event) -> Iterator[None]:
-    """Ctrl-C or a termination signal interrupts what is done here, so that children are ended in either case.
-
-    Libraries may swallow that exception, as a bare `except` in a module that is being imported does, or make
-    another of it, as pydantic does. So `asked` is set as well, for who waits (`raise_if`), and whatever ends
-    the work after that is the interruption.
-
-    Raises:
-        Interrupted: on a signal.
-    """
-
-    def handle(number: int, _: object) -> None:
-        asked.set()
-        raise Interrupted
-
-    with _handled_by(handle):
-        try:
-            yield
-        except PateFedError:
-            raise
-        except Exception as error:
-            if asked.is_set():
-                raise Interrupted from error
-            raise
-
-
-def raise_if(asked: threading.Event) -> None:
-    """Interrupt where that was asked for.
-
-    Raises:
-        Interrupted: `asked` is set.
-    """
-    if asked.is_set():
-        raise Interrupted
-
-
-@contextmanager
-def _handled_by(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
 
 
 def fresh_run_dir(given: str | None, study: Study) -> Path:
