@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pate_fed import __version__
 from pate_fed.cli.parser import Parser
@@ -20,10 +20,6 @@ from pate_fed.config.study import Study
 from pate_fed.errors import PateFedError
 from pate_fed.runtime.run_dir import fresh_run_dir, nothing_spent, simulated_disks
 from pate_fed.runtime.signals import INTERRUPTED, interruptible, terminating
-
-if TYPE_CHECKING:
-    from flwr.clientapp import ClientApp
-    from flwr.serverapp import ServerApp
 
 __all__ = ["main"]
 
@@ -73,7 +69,7 @@ def _simulate(study: Study, arguments: argparse.Namespace, started: float, stop:
         return coordinator.conclude(as_json=arguments.format == "json")
 
 
-def _run_apps(server_app: "ServerApp", study: Study, folder: Path) -> float:
+def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
     """Run the study; the seconds in which parties worked, per process that plays them."""
     from pate_fed.flower.engine import cores, run_apps
 
@@ -90,7 +86,7 @@ def _run_apps(server_app: "ServerApp", study: Study, folder: Path) -> float:
     return _seconds_worked(folder) / (1 if engine.backend == "inline" else min(cores(), nodes))
 
 
-def _client_app() -> "ClientApp":
+def _client_app() -> Any:
     from clients.app import app
 
     return app

@@ -126,12 +126,20 @@ def _take_back_sigterm() -> None:
 def _start_ray(actors: int, folder: Path) -> None:
     """Ray on this machine alone; its workers look for modules where this process does."""
     import ray
+    from ray.job_config import JobConfig
+
+    class IsolatedJob(JobConfig):  # type: ignore[misc]  # Ray has no types
+        """Keeps the current folder off the workers' search path, where Ray puts it first otherwise."""
+
+        def _runtime_env_has_working_dir(self) -> bool:
+            return True
 
     known = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*sys.path, *known]))
     ray.init(
         num_cpus=actors,
         include_dashboard=False,
+        job_config=IsolatedJob(),
         log_to_driver=False,
         logging_level=logging.ERROR,
         object_store_memory=256 * 1024**2,

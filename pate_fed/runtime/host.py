@@ -9,15 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pate_fed.errors import PateFedError
 from pate_fed.runtime.security import check_security
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from flwr.serverapp import Grid, ServerApp
 
     from pate_fed.flower.superlink import SuperLink
     from pate_fed.identity import Authority
@@ -37,7 +35,7 @@ class HostedCoordinator(Protocol):
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals."""
 
-    def notify_hospitals(self, grid: Grid, notice: EndRequest) -> None:
+    def notify_hospitals(self, grid: Any, notice: EndRequest) -> None:
         """Send the notice to every hospital that is connected."""
 
 
@@ -80,7 +78,7 @@ class Host:
 
     def serve(
         self,
-        server_app: ServerApp,
+        server_app: Any,
         coordinator: HostedCoordinator,
         *,
         folder: Path,
@@ -120,7 +118,7 @@ class Host:
                 admitted.stop()
             link.stop()
 
-    def _wait_for_hospitals(self, link: SuperLink, grid: Grid, wanted: int, stop: threading.Event) -> None:
+    def _wait_for_hospitals(self, link: SuperLink, grid: Any, wanted: int, stop: threading.Event) -> None:
         """Return when all hospitals are connected or the time is over; the quorum decides later."""
         seen = -1
         self.say(f"listening on {self.address} for {wanted} hospitals")

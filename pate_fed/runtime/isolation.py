@@ -1,8 +1,8 @@
 """Keeps the files of the current folder out of what a command and its children import.
 
-`python -m` puts the current folder first on `sys.path`, so a `torch.py` or a `clients/` there would be run beside
-private records. Every entry point imports this module before anything else, the standard library included;
-hence it imports only what Python itself has loaded by then (`from __future__` would be an import, too).
+`python -m` puts the current folder first on `sys.path`, and a `torch.py` or a `clients/` there would be run
+beside private records. Every entry point imports this module before anything else, the standard library too;
+hence it imports only what Python itself has loaded by then (`from __future__` would be an import as well).
 """
 
 import os
@@ -37,13 +37,15 @@ def require_one_installation() -> None:
         if [os.path.realpath(place) for place in found] != [own]:
             where = f"in {found[0]}" if found else "nowhere"
             raise InputError(
-                f"Python finds {name!r} {where}, but pate_fed needs its own in {own}: install pate_fed into a "
-                "virtual environment of its own"
+                f"Python finds {name!r} {where}, but pate_fed needs its own in {own}: install it into a "
+                "virtual environment that holds nothing else of that name"
             )
 
 
 def _is_command() -> bool:
     """Whether this process is one of our commands; a program that imports us keeps its own search path."""
+    if sys.argv[:1] == ["-m"]:  # Python imports the packages above the module that it is to run
+        return True
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     name = os.path.basename(getattr(main, "__file__", None) or "") if spec is None else spec.name
