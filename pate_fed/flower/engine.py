@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.errors import InputError
-from pate_fed.flower.compat import quiet_flower
+from pate_fed.errors import InputError, PateFedError
+from pate_fed.flower.compat import apart_from_signals, quiet_flower
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cores", "gpu_share", "run_apps", "run_on_ray"]
 
+_TOKEN = "RAY_AUTH_TOKEN"
 _LONGEST_FOLDER = 44  # a socket's path has at most 107 bytes, of which Ray's own part takes 63
 _TEACHER_GPU_BYTES = 1.5e9  # CUDA context, weights and one batch of a party, with room to spare
 
@@ -100,7 +103,7 @@ def run_on_ray(
     actors = min(cores(), num_nodes)
     # Ray takes seconds to start, mostly waiting: the imports go on meanwhile. The thread that starts it stays
     # to the end, as Ray's processes die with their parent thread.
-    with ThreadPoolExecutor(1) as aside, quiet_flower(), warnings.catch_warnings():
+    with _own_token(), ThreadPoolExecutor(1) as aside, quiet_flower(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         started = aside.submit(_start_ray, actors, folder / "ray")
         try:
@@ -116,6 +119,31 @@ def run_on_ray(
             ray.shutdown()
 
 
+@contextmanager
+def _own_token() -> Iterator[None]:
+    """A random token for one run, without which nobody joins its Ray and runs code beside private records.
+
+    It is in the environments of this process and its children, which only this user reads, and nowhere else.
+    A token of the user's own is put back afterwards.
+
+    Raises:
+        PateFedError: Ray was loaded before `prepare_environment` could have it ask for tokens.
+    """
+    from ray._raylet import AuthenticationMode, AuthenticationTokenLoader, get_authentication_mode
+
+    if get_authentication_mode() != AuthenticationMode.TOKEN:
+        raise PateFedError("Ray was imported before pate_fed, and takes anyone in: import pate_fed first")
+    before = os.environ.get(_TOKEN)
+    os.environ[_TOKEN] = secrets.token_hex(32)
+    AuthenticationTokenLoader.instance().reset_cache()
+    try:
+        yield
+    finally:
+        del os.environ[_TOKEN]
+        if before is not None:
+            os.environ[_TOKEN] = before
+
+
 def _take_back_sigterm() -> None:
     """Ray puts a handler of its own before ours, which has SIGTERM abort the process three seconds later."""
     if threading.current_thread() is threading.main_thread():
@@ -124,7 +152,11 @@ def _take_back_sigterm() -> None:
 
 
 def _start_ray(actors: int, folder: Path) -> None:
-    """Ray on this machine alone; its workers look for modules where this process does."""
+    """Start Ray on this machine alone; its workers look for modules where this process does.
+
+    Raises:
+        PateFedError: it does not start, as on a machine that is too busy.
+    """
     import ray
     from ray.job_config import JobConfig
 
@@ -136,12 +168,19 @@ def _start_ray(actors: int, folder: Path) -> None:
 
     known = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*sys.path, *known]))
-    ray.init(
-        num_cpus=actors,
-        include_dashboard=False,
-        job_config=IsolatedJob(),
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        object_store_memory=256 * 1024**2,
-        _temp_dir=str(folder) if len(str(folder)) <= _LONGEST_FOLDER else None,
-    )
+    try:
+        with apart_from_signals():
+            ray.init(
+                num_cpus=actors,
+                include_dashboard=False,
+                job_config=IsolatedJob(),
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=256 * 1024**2,
+                _temp_dir=str(folder) if len(str(folder)) <= _LONGEST_FOLDER else None,
+            )
+    except Exception as error:  # of many kinds, a plain Exception among them
+        raise PateFedError(
+            f"Ray does not start ({str(error).strip().partition(chr(10))[0]}): try again when the machine is "
+            "less busy, or with --backend inline"
+        ) from error

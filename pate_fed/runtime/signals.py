@@ -5,6 +5,7 @@ Python lets only the main thread set signal handlers. In any other thread both w
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
@@ -51,12 +52,16 @@ def interruptible(stop: threading.Event, *, kept: str = "the ledger keeps what w
             return
         asked_at = time.monotonic()
         stop.set()
+        logging.disable(logging.ERROR)  # what libraries say of children that end with us helps nobody
         print(f"\nstopping: {kept} (again to end at once)", file=sys.stderr)
 
     with _handled_by(handle):
         if asked_at == math.inf:
             raise_if(stop)
-        yield
+        try:
+            yield
+        finally:
+            logging.disable(logging.NOTSET)
 
 
 @contextmanager
