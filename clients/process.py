@@ -200,11 +200,11 @@ class HospitalProcess:
 
     def _check_records(self) -> None:
         """A mistake in the records is found now, rather than when all have come and are asked to train."""
+        if self._identity is None or self._arguments.data.startswith(_PART):
+            return  # the terms come with the first request
         from pate_fed.identity import read_terms
         from pate_fed.protocol.label_terms import LabelTerms
 
-        if self._identity is None or self._arguments.data.startswith(_PART):
-            return  # the terms come with the first request
         terms = read_terms(self._identity.admission.terms)
         if isinstance(terms, LabelTerms):
             from clients.label_site import read_own_labels
