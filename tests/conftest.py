@@ -27,17 +27,8 @@ def shared() -> Path:
 # Names of ours, of libraries, and of what Python itself imports late.
 FOREIGN = [
     *("clients.py", "clients/__init__.py", "clients/policy.py", "server.py", "server/__init__.py"),
-    *(
-        "torch.py",
-        "numpy.py",
-        "yaml.py",
-        "scipy.py",
-        "flwr.py",
-        "ray.py",
-        "psutil.py",
-        "argparse.py",
-        "json.py",
-    ),
+    *("torch.py", "numpy.py", "yaml.py", "scipy.py", "flwr.py", "ray.py", "psutil.py"),
+    *("argparse.py", "json.py", "threading.py", "__future__.py"),
 ]
 
 

@@ -10,9 +10,8 @@ import sys
 
 __all__ = ["require_one_installation", "without_folder"]
 
-_COMMANDS = {"pate_fed", "pate-fed", "pate-fed-coordinator", "pate-fed-hospital", "pate-fed-health"} | {
-    "flower-simulation"
-}
+_SCRIPTS = {"flower-simulation", "pate-fed", "pate-fed-coordinator", "pate-fed-health", "pate-fed-hospital"}
+_COMMANDS = {"pate_fed", *_SCRIPTS}
 _HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
 
@@ -45,7 +44,7 @@ def require_one_installation() -> None:
 def _is_command() -> bool:
     """Whether this process is one of our commands; a program that imports us keeps its own search path."""
     if sys.argv[:1] == ["-m"]:  # Python imports the packages above the module that it is to run
-        return True
+        return any(each.removeprefix("-m").partition(".")[0] in _COMMANDS for each in sys.orig_argv)
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     name = os.path.basename(getattr(main, "__file__", None) or "") if spec is None else spec.name

@@ -20,7 +20,6 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.flower.engine import cores, gpu_share
 from pate_fed.flower.inline import InlineGrid, run_inline
 from pate_fed.flower.records import from_flower, to_flower
 
@@ -103,24 +102,3 @@ def test_an_exception_of_the_server_app_reaches_the_caller() -> None:
 
     with pytest.raises(InputError, match="seen"):
         run_inline(app, _echo_app(), num_nodes=3)
-
-
-def test_without_a_gpu_parties_take_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert gpu_share("auto", None, actors=4) == 0.0
-    assert gpu_share("cpu", 0.5, actors=4) == 0.0
-    with pytest.raises(InputError, match="no GPU"):
-        gpu_share("cuda", None, actors=4)
-
-
-def test_parties_share_gpus_by_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda gpu: (int(6.1e9), int(80e9)))
-    assert gpu_share("auto", None, actors=16) == 1 / 4  # four parties' memory fits
-    assert gpu_share("auto", None, actors=4) == 1 / 2  # never more parties than cores
-    assert gpu_share("cuda", 0.1, actors=16) == 0.1
-    assert cores() >= 1
