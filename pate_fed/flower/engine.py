@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.flower.compat import apart_from_signals, quiet_flower
+from pate_fed.flower.compat import apart_from_signals, isolated_job, own_token, quiet_flower
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["cores", "gpu_share", "run_apps", "run_on_ray"]
 
-_TOKEN = "RAY_AUTH_TOKEN"
 _LONGEST_FOLDER = 44  # a socket's path has at most 107 bytes, of which Ray's own part takes 63
 _TEACHER_GPU_BYTES = 1.5e9  # CUDA context, weights and one batch of a party, with room to spare
 
@@ -103,7 +100,7 @@ def run_on_ray(
     actors = min(cores(), num_nodes)
     # Ray takes seconds to start, mostly waiting: the imports go on meanwhile. The thread that starts it stays
     # to the end, as Ray's processes die with their parent thread.
-    with _own_token(), ThreadPoolExecutor(1) as aside, quiet_flower(), warnings.catch_warnings():
+    with own_token(), ThreadPoolExecutor(1) as aside, quiet_flower(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         started = aside.submit(_start_ray, actors, folder / "ray")
         try:
@@ -117,31 +114,6 @@ def run_on_ray(
             run_simulation(server_app, client_app, num_supernodes=num_nodes, backend_config=resources)
         finally:
             ray.shutdown()
-
-
-@contextmanager
-def _own_token() -> Iterator[None]:
-    """A random token for one run, without which nobody joins its Ray and runs code beside private records.
-
-    It is in the environments of this process and its children, which only this user reads, and nowhere else.
-    A token of the user's own is put back afterwards.
-
-    Raises:
-        PateFedError: Ray was loaded before `prepare_environment` could have it ask for tokens.
-    """
-    from ray._raylet import AuthenticationMode, AuthenticationTokenLoader, get_authentication_mode
-
-    if get_authentication_mode() != AuthenticationMode.TOKEN:
-        raise PateFedError("Ray was imported before pate_fed, and takes anyone in: import pate_fed first")
-    before = os.environ.get(_TOKEN)
-    os.environ[_TOKEN] = secrets.token_hex(32)
-    AuthenticationTokenLoader.instance().reset_cache()
-    try:
-        yield
-    finally:
-        del os.environ[_TOKEN]
-        if before is not None:
-            os.environ[_TOKEN] = before
 
 
 def _take_back_sigterm() -> None:
@@ -158,13 +130,6 @@ def _start_ray(actors: int, folder: Path) -> None:
         PateFedError: it does not start, as on a machine that is too busy.
     """
     import ray
-    from ray.job_config import JobConfig
-
-    class IsolatedJob(JobConfig):  # type: ignore[misc]  # Ray has no types
-        """Keeps the current folder off the workers' search path, where Ray puts it first otherwise."""
-
-        def _runtime_env_has_working_dir(self) -> bool:
-            return True
 
     known = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*sys.path, *known]))
@@ -173,7 +138,7 @@ def _start_ray(actors: int, folder: Path) -> None:
             ray.init(
                 num_cpus=actors,
                 include_dashboard=False,
-                job_config=IsolatedJob(),
+                job_config=isolated_job(),
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 object_store_memory=256 * 1024**2,
