@@ -85,7 +85,7 @@ class HospitalProcess:
             import clients.app  # noqa: F401  # torch takes its time: loaded before the coordinator waits for us
 
             self._print(f"{self._name}: connecting to {self._address}")
-            connection = Connection(self._start_node, say=self._print, wait_s=self._arguments.wait)
+            connection = Connection(self._start_node, report=self._print, wait_s=self._arguments.wait)
             try:
                 with quiet_flower():
                     return self._serve(connection)

@@ -35,7 +35,7 @@ class CoordinatorProcess:
         self._resume = given is not None and unfinished_run(Path(given), self._study)
         self._run_dir = Path(given) if self._resume else fresh_run_dir(given, self._study)
         if self._resume:
-            self._host.say(f"going on with the run in {self._run_dir}, from its ledger")
+            self._host.report(f"going on with the run in {self._run_dir}, from its ledger")
 
     def run(self) -> int:
         """Run the study; the exit code.

@@ -60,12 +60,12 @@ def add_address_options(parser: argparse._ActionsContainer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The address of one study. `authority` holds its keys, None without TLS; `say` prints progress."""
+    """The address of one study. `authority` holds its keys, None without TLS; `report` prints progress."""
 
     address: str
     authority: Authority | None
     wait_s: float
-    say: Callable[[str], None]
+    report: Callable[[str], None]
 
     def require_terms(self, digest: str) -> None:
         """Hospitals were admitted to one study; another one under the same keys would be refused by all.
@@ -103,7 +103,7 @@ class Host:
             link.wait_until_ready(stop.is_set)
             if not stop.is_set():
                 if self.authority is not None:
-                    admitted = AdmittedHospitals(self.authority, link, say=self.say)
+                    admitted = AdmittedHospitals(self.authority, link, report=self.report)
                     coordinator.register_hospitals(admitted.names, admitted.sum_identities)
                 grid, context = link.open_run()
                 self._wait_for_hospitals(link, grid, hospitals, stop)
@@ -121,7 +121,7 @@ class Host:
     def _wait_for_hospitals(self, link: SuperLink, grid: Any, wanted: int, stop: threading.Event) -> None:
         """Return when all hospitals are connected or the time is over; the quorum decides later."""
         seen = -1
-        self.say(f"listening on {self.address} for {wanted} hospitals")
+        self.report(f"listening on {self.address} for {wanted} hospitals")
         end = time.monotonic() + self.wait_s
         while seen < wanted and time.monotonic() < end and not stop.is_set():
             if not link.running:
@@ -129,7 +129,7 @@ class Host:
             found = len(list(grid.get_node_ids()))
             if found != seen:
                 seen = found
-                self.say(f"waiting for hospitals: {seen} of {wanted} connected")
+                self.report(f"waiting for hospitals: {seen} of {wanted} connected")
             time.sleep(_POLL_S)
 
 
@@ -151,11 +151,11 @@ def open_host(arguments: argparse.Namespace, *, quiet: bool) -> Host:
         port = free_port(host)
     check_port(host, port, option="--address")
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         if not quiet:
             print(text, file=sys.stderr, flush=True)
 
-    return Host(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", authority, arguments.wait, say)
+    return Host(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", authority, arguments.wait, report)
 
 
 def _authority(folder: Path) -> Authority:
