@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pate_fed.disk import write_private
 from pate_fed.errors import InputError, PolicyError
 from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal, Terms
 from pate_fed.runtime.connection import Connection
 from pate_fed.runtime.security import check_security
 from pate_fed.runtime.signals import raise_if
-from pate_fed.secure_sum import SumRefusal, read_reply
+from pate_fed.secure_sum import read_reply
 from pate_fed.secure_sum.messages import MaskedVector, SumRefused
 from pate_fed.secure_sum.messages import Reply as SumMessage
 
@@ -136,33 +137,9 @@ class HospitalProcess:
     def _print_request(self, done: Exchange) -> None:
         """One line a request, for the hospital's own eyes."""
         self._sent += done.bytes_out
-        refused = _refusal(done)
-        if done.request is None:
-            self._print(
-                f"{self._name}: code that is not this hospital's was sent: refused by policy, never run"
-            )
-        elif refused is Refusal.NO_POOL:
-            self._print(f"{self._name}: asked for the public pool")
-        elif refused is not None:
-            self._print(f"{self._name}: {refused.sentence}")
-        elif done.message_type == TEACH:
-            self._print(f"{self._name}: agreed to the terms, teachers ready ({done.seconds:.1f} s)")
-        elif done.message_type == LABELS:
-            noisy = len(np.asarray(done.reply["label"]))
-            what = f"{noisy} labels after randomised response sent" if noisy else "ready to count"
-            self._print(f"{self._name}: agreed to the terms, {what} ({done.bytes_out} bytes)")
-        elif done.message_type == COUNTS and _is_masked_vote(done):
-            self._print(f"{self._name}: noisy counts sent under masks ({done.bytes_out} bytes)")
-        elif done.message_type == VOTES or _is_masked_vote(done):
-            queries = len(np.asarray(done.request["index"]))
-            self._queries += queries
-            masked = " under masks" if done.message_type == SUM else ""
-            self._print(
-                f"{self._name}: voted{masked} on {queries} public inputs ({done.seconds:.1f} s, "
-                f"{done.bytes_out} bytes sent)"
-            )
-        elif (why := _sum_refusal(done)) is not None:
-            self._print(f"{self._name}: refused a step of the secure summation: {why.value}")
+        self._queries += _queries(done)
+        if (text := _described(done)) is not None:
+            self._print(f"{self._name}: {text}")
 
     def _logged_reason(self, otherwise: str) -> str:
         """The sentence that the hospital's side left in its log; it was sent to nobody."""
@@ -193,9 +170,7 @@ class HospitalProcess:
             "sum_key": None if self._identity is None else str(self._identity.sum_key_path.absolute()),
         }
         path = self._state / _SITE_FILE
-        handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(site, file)
+        write_private(path, json.dumps(site).encode(), durable=False)
         os.environ["PATE_FED_SITE"] = str(path.absolute())
 
     def _check_records(self) -> None:
@@ -233,13 +208,38 @@ def _sum_step(done: Exchange) -> SumMessage | None:
     return read_reply(step) if isinstance(step, bytes) else None
 
 
-def _is_masked_vote(done: Exchange) -> bool:
-    return isinstance(_sum_step(done), MaskedVector)
+def _described(done: Exchange) -> str | None:
+    """What was asked and answered, None for a step that is of no interest."""
+    refused, step, sent = _refusal(done), _sum_step(done), f"{done.bytes_out} bytes"
+    masked = isinstance(step, MaskedVector)
+    if done.request is None:
+        return "code that is not this hospital's was sent: refused by policy, never run"
+    if refused is Refusal.NO_POOL:
+        return "asked for the public pool"
+    if refused is not None:
+        return refused.sentence
+    if done.message_type == TEACH:
+        return f"agreed to the terms, teachers ready ({done.seconds:.1f} s)"
+    if done.message_type == LABELS:
+        noisy = len(np.asarray(done.reply["label"]))
+        what = f"{noisy} labels after randomised response sent" if noisy else "ready to count"
+        return f"agreed to the terms, {what} ({sent})"
+    if done.message_type == COUNTS and masked:
+        return f"noisy counts sent under masks ({sent})"
+    if done.message_type == VOTES or masked:
+        under = " under masks" if masked else ""
+        return f"voted{under} on {_queries(done)} public inputs ({done.seconds:.1f} s, {sent} sent)"
+    if isinstance(step, SumRefused):
+        return f"refused a step of the secure summation: {step.refusal.value}"
+    return None
 
 
-def _sum_refusal(done: Exchange) -> SumRefusal | None:
-    step = _sum_step(done)
-    return step.refusal if isinstance(step, SumRefused) else None
+def _queries(done: Exchange) -> int:
+    """The queries that a hospital voted on, in the open or under masks."""
+    masked = done.message_type == SUM and isinstance(_sum_step(done), MaskedVector)
+    if done.request is None or _refusal(done) is not None or not (masked or done.message_type == VOTES):
+        return 0
+    return len(np.asarray(done.request["index"]))
 
 
 @contextmanager

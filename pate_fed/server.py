@@ -1,20 +1,17 @@
 """`python -m pate_fed.server`: the coordinator of a study with separate hospital processes."""
 
-from pate_fed.runtime import isolation
+import pate_fed.runtime.isolation  # noqa: F401  # before any other import
 
 # isort: split
+import argparse
 import sys
 import threading
-import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from pate_fed import __version__
 from pate_fed.cli.parser import Parser
-from pate_fed.errors import PateFedError
+from pate_fed.runtime.command import run_study_command
 from pate_fed.runtime.host import add_address_options
-from pate_fed.runtime.run_dir import nothing_spent
-from pate_fed.runtime.signals import INTERRUPTED, terminating
 
 __all__ = ["main"]
 
@@ -25,24 +22,13 @@ Hospitals connect with python -m pate_fed.client. Exit codes: 0 success, 1 fault
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
-    started = time.perf_counter()
-    as_json, begun, stop = False, False, threading.Event()
-    try:
-        arguments = _parser().parse_all(argv)
-        as_json = arguments.format == "json"
-        begun = arguments.run_dir is not None and (Path(arguments.run_dir) / "ledger.sqlite").exists()
-        isolation.require_one_installation()
-        with terminating(stop):
-            from server.process import CoordinatorProcess
+    return run_study_command(lambda: _parser().parse_all(argv), _run, resumes=True)
 
-            return CoordinatorProcess(arguments, stop=stop, started=started).run()
-    except PateFedError as error:
-        print(f"error: {error}", file=sys.stderr)
-        print(nothing_spent("failed", str(error), as_json=as_json, begun=begun))
-        return error.exit_code
-    except KeyboardInterrupt:  # before the study began; then `interruptible` hears it
-        print(nothing_spent("aborted", "interrupted; nothing was asked", as_json=as_json, begun=begun))
-        return INTERRUPTED
+
+def _run(arguments: argparse.Namespace, stop: threading.Event, started: float) -> int:
+    from server.process import CoordinatorProcess
+
+    return CoordinatorProcess(arguments, stop=stop, started=started).run()
 
 
 def _parser() -> Parser:

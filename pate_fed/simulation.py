@@ -1,6 +1,6 @@
 """`flower-simulation`: a whole study on this machine, on Flower's simulation engine or in one process."""
 
-from pate_fed.runtime import isolation
+import pate_fed.runtime.isolation  # noqa: F401  # before any other import
 
 # isort: split
 import argparse
@@ -8,7 +8,6 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ from pate_fed import __version__
 from pate_fed.cli.parser import Parser
 from pate_fed.config.options import add_study_options, study_from_arguments
 from pate_fed.config.study import Study
-from pate_fed.errors import PateFedError
-from pate_fed.runtime.run_dir import fresh_run_dir, nothing_spent, simulated_disks
-from pate_fed.runtime.signals import INTERRUPTED, interruptible, terminating
+from pate_fed.runtime.command import run_study_command
+from pate_fed.runtime.run_dir import fresh_run_dir, simulated_disks
+from pate_fed.runtime.signals import interruptible
 
 __all__ = ["main"]
 
@@ -35,26 +34,13 @@ student.pt, student.ts, report.html, log.jsonl and metrics.json in --run-dir. Ex
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
-    started = time.perf_counter()
-    as_json, stop = False, threading.Event()
-    try:
-        arguments = _parser().parse_all(argv)
-        as_json = arguments.format == "json"
-        isolation.require_one_installation()
-        with terminating(stop):
-            return _simulate(study_from_arguments(arguments), arguments, started, stop)
-    except PateFedError as error:
-        print(f"error: {error}", file=sys.stderr)
-        print(nothing_spent("failed", str(error), as_json=as_json))
-        return error.exit_code
-    except KeyboardInterrupt:  # before the study began; then `interruptible` hears it
-        print(nothing_spent("aborted", "interrupted; nothing was asked", as_json=as_json))
-        return INTERRUPTED
+    return run_study_command(lambda: _parser().parse_all(argv), _simulate, resumes=False)
 
 
-def _simulate(study: Study, arguments: argparse.Namespace, started: float, stop: threading.Event) -> int:
+def _simulate(arguments: argparse.Namespace, stop: threading.Event, started: float) -> int:
     from pate_fed.flower import prepare_environment
 
+    study = study_from_arguments(arguments)
     prepare_environment()
     run_dir = fresh_run_dir(arguments.run_dir, study)
     if study.seed is not None:

@@ -16,8 +16,6 @@ from pate_fed.runtime.signals import interruptible
 if TYPE_CHECKING:
     from flwr.serverapp import ServerApp
 
-    from server.app import Coordinator
-
 __all__ = ["CoordinatorProcess", "study_to_run"]
 
 
@@ -57,19 +55,15 @@ class CoordinatorProcess:
             key=None if authority is None else authority.ledger_key(),
         )
         self._host.require_terms(coordinator.terms_digest)
+        count, folder = self._study.parties.num_clients, self._run_dir / "flower"
+
+        def serve(server_app: ServerApp) -> None:
+            self._host.serve(server_app, coordinator, folder=folder, hospitals=count, stop=self._stop)
+
         with interruptible(self._stop):
             with quiet_flower():
-                coordinator.run(lambda server_app: self._serve(server_app, coordinator))
+                coordinator.run(serve)
             return coordinator.conclude(as_json=self._arguments.format == "json")
-
-    def _serve(self, server_app: ServerApp, coordinator: Coordinator) -> None:
-        self._host.serve(
-            server_app,
-            coordinator,
-            folder=self._run_dir / "flower",
-            hospitals=self._study.parties.num_clients,
-            stop=self._stop,
-        )
 
 
 def study_to_run(config: Path, *, num_hospitals: int | None) -> Study:

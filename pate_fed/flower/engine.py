@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-__all__ = ["cores", "gpu_share", "run_apps", "run_on_ray"]
+__all__ = ["cores", "gpu_share", "run_apps"]
 
 _LONGEST_FOLDER = 44  # a socket's path has at most 107 bytes, of which Ray's own part takes 63
 _TEACHER_GPU_BYTES = 1.5e9  # CUDA context, weights and one batch of a party, with room to spare
@@ -64,37 +64,21 @@ def run_apps(
     gpus_per_client: float | None = None,
     folder: Path,
 ) -> None:
-    """Run both apps, in this process with the backend "inline", else on Ray; see `run_on_ray`."""
+    """Run both apps until the ServerApp's main returns or raises.
+
+    The backend "inline" runs in this process, any other on Flower's engine: a Ray that starts and ends here,
+    with one actor a core, never more than parties. Torch in each actor uses one thread, so that votes do not
+    depend on how many cores the machine has. Ray's sockets and its workers' logs go to `folder`, which the
+    caller removes, where the path is short enough for a socket.
+
+    Raises:
+        PateFedError: Ray does not start.
+    """
     if backend == "inline":
         from pate_fed.flower.inline import run_inline
 
         run_inline(server_app, load_client(), num_nodes=num_nodes)
         return
-    run_on_ray(
-        server_app,
-        load_client,
-        num_nodes=num_nodes,
-        device=device,
-        gpus_per_client=gpus_per_client,
-        folder=folder,
-    )
-
-
-def run_on_ray(
-    server_app: ServerApp,
-    load_client: Callable[[], ClientApp],
-    *,
-    num_nodes: int,
-    device: str,
-    gpus_per_client: float | None,
-    folder: Path,
-) -> None:
-    """Run both apps on Flower's engine until the ServerApp's main returns or raises; stop Ray after it.
-
-    One actor a core, never more than parties; torch in each uses one thread, so that votes do not depend on
-    how many cores the machine has. Ray's sockets and its workers' logs go to `folder`, which the caller
-    removes, where the path is short enough for a socket.
-    """
     import ray
 
     actors = min(cores(), num_nodes)

@@ -1,4 +1,4 @@
-"""The run directory of a study, simulated parties' own disks, and the outcome of a run that never began."""
+"""The run directory of a study, and the simulated parties' own disks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from pate_fed.config.study import Study, load_study, study_from_dict
 from pate_fed.errors import InputError
 
-__all__ = ["check_writable", "fresh_run_dir", "nothing_spent", "simulated_disks", "unfinished_run"]
+__all__ = ["check_writable", "fresh_run_dir", "simulated_disks", "unfinished_run"]
 
 _FOLDER = "pate-fed-"
 
@@ -97,24 +97,3 @@ def _free_path(name: str) -> Path:
     path = Path("runs") / f"{safe}-{time.strftime('%Y%m%d-%H%M%S')}"
     others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
     return next(each for each in itertools.chain([path], others) if not each.exists())
-
-
-def nothing_spent(status: str, reason: str, *, as_json: bool, begun: bool = False) -> str:
-    """The outcome line of a command that ended before anything was asked; its JSON has every run's keys.
-
-    With `begun` its run directory holds a ledger already, which says what was spent.
-    """
-    if as_json:
-        values = {
-            "status": status,
-            "reason": reason,
-            "epsilon": None if begun else 0.0,
-            "delta": None,
-            "unit": None,
-            "labels": None if begun else 0,
-            "accuracy": None,
-            "report": None,
-        }
-        return json.dumps(values, ensure_ascii=False)
-    none = "-" if begun else "0"
-    return f"{status.upper()}  ε={none} δ=- unit=- labels={none} accuracy=- report=-"

@@ -28,7 +28,7 @@ prepare_environment()
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
-from pate_fed.flower.engine import run_on_ray
+from pate_fed.flower.engine import run_apps
 from pate_fed.flower.records import from_flower, to_flower
 
 folder = Path(sys.argv[1])
@@ -68,7 +68,7 @@ def main(grid, context):
     time.sleep(max(0, begun + 4 - time.monotonic()))  # one second more than Ray's patience with SIGTERM
 
 os.environ["RAY_AUTH_TOKEN"] = "the user's own"
-run_on_ray(app, lambda: client, num_nodes=1, device="cpu", gpus_per_client=None, folder=folder)
+run_apps(app, lambda: client, backend="ray", num_nodes=1, folder=folder)
 facts["signals"] = len(seen)
 facts["token after"] = os.environ["RAY_AUTH_TOKEN"]
 print(json.dumps(facts))
