@@ -42,7 +42,7 @@ def _simulate(arguments: argparse.Namespace, stop: threading.Event, started: flo
 
     study = study_from_arguments(arguments)
     prepare_environment()
-    run_dir = fresh_run_dir(arguments.run_dir, study)
+    run_dir = fresh_run_dir(arguments.run_dir, study.name)
     if study.seed is not None:
         print("warning: with --seed the noise can be repeated, so it protects nobody", file=sys.stderr)
     from server.app import Coordinator

@@ -139,7 +139,7 @@ class Coordinator:
         own = self._main_seconds - (phases.teach or 0.0) - (phases.vote or 0.0)
         return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
 
-    def register_hospitals(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
+    def set_admitted(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
         """Whose key each node has, and who signs secure sums with which; others are left out from then on."""
         self._names, self._sum_identities = names, sum_identities
 

@@ -117,7 +117,7 @@ class LabelCoordinator:
         """
         return self._kept is None or not (self._kept.summed or self._kept.lost)
 
-    def register_hospitals(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
+    def set_admitted(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
         """Whose key each node has, and who signs secure sums with which; others are left out from then on."""
         self._names, self._identities = names, sum_identities
 

@@ -29,7 +29,7 @@ _POLL_S = 0.3
 class HostedCoordinator(Protocol):
     """What `Host.serve` needs of a study's coordinator."""
 
-    def register_hospitals(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
+    def set_admitted(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
         """Set each node's hospital, and the key with which each hospital signs secure sums."""
 
     def outcome_notice(self) -> EndRequest:
@@ -104,7 +104,7 @@ class Host:
             if not stop.is_set():
                 if self.authority is not None:
                     admitted = AdmittedHospitals(self.authority, link, report=self.report)
-                    coordinator.register_hospitals(admitted.names, admitted.sum_identities)
+                    coordinator.set_admitted(admitted.names, admitted.sum_identities)
                 grid, context = link.open_run()
                 self._wait_for_hospitals(link, grid, hospitals, stop)
                 server_app(grid, context)

@@ -22,13 +22,13 @@ __all__ = ["check_writable", "fresh_run_dir", "simulated_disks", "unfinished_run
 _FOLDER = "pate-fed-"
 
 
-def fresh_run_dir(given: str | None, study: Study) -> Path:
-    """The run directory, checked but not yet made.
+def fresh_run_dir(given: str | None, name: str) -> Path:
+    """The run directory, checked but not yet made; runs/NAME-TIME where none is given.
 
     Raises:
         InputError: it holds a run already, is not a directory, or cannot be written.
     """
-    path = Path(given) if given else _free_path(study.name)
+    path = Path(given) if given else _free_path(name)
     if path.exists() and not path.is_dir():
         raise InputError(f"--run-dir {path}: a file of that name exists; give a directory")
     held = [name for name in ("ledger.sqlite", "metrics.json", "study.toml") if (path / name).exists()]

@@ -44,9 +44,11 @@ def path(message, context):
 def join(address, token):
     base = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     known = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}
+    if token != os.environ["RAY_AUTH_TOKEN"]:
+        known["RAY_NUM_REDIS_GET_RETRIES"] = "2"  # a stranger is not tried for 20 seconds
     return subprocess.Popen(
         [sys.executable, "-c", joining, address],
-        env={**base, **known, "RAY_NUM_REDIS_GET_RETRIES": "2"},
+        env={**base, **known},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -63,8 +65,10 @@ def main(grid, context):
     facts["path"] = from_flower(reply.content)["path"].split(os.pathsep)
     facts["joined"] = {name: "joined" in child.communicate(timeout=60)[0] for name, child in tried.items()}
     shown = " ".join(" ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"]))
-    files = [file for file in folder.rglob("*") if file.is_file()]
+    session = Path(ray._private.worker._global_node.get_session_dir_path())
+    files = [file for file in session.rglob("*") if file.is_file()]
     facts["token shown"] = token in shown or any(token.encode() in file.read_bytes() for file in files)
+    facts["files"] = len(files)
     time.sleep(max(0, begun + 4 - time.monotonic()))  # one second more than Ray's patience with SIGTERM
 
 os.environ["RAY_AUTH_TOKEN"] = "the user's own"
@@ -125,6 +129,7 @@ def test_ray_keeps_strangers_foreign_code_and_signals_out(
     assert ended.returncode == 0, ended.stderr
     facts: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     assert facts["joined"] == {"none": False, "wrong": False, "own": True}
+    assert facts["files"] > 5
     assert not facts["token shown"]
     assert facts["token after"] == "the user's own"
     assert str(tmp_path) not in facts["path"]

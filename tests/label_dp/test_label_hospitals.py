@@ -379,7 +379,7 @@ def test_the_coordinator_knows_whose_key_a_node_has_and_how_it_ended() -> None:
 
     given = {"clusters": None, "backend": "inline", "progress": make_progress(True)}
     made = LabelCoordinator(_terms(), stop=threading.Event(), **given)
-    made.register_hospitals({2: "hospital-0", 3: "somebody"}, {})
+    made.set_admitted({2: "hospital-0", 3: "somebody"}, {})
     assert made.terms_digest == _terms().digest
     with pytest.raises(QuorumError, match="1 of 5"):
         made.run(lambda app: _hospitals().place.run(app, made, threading.Event()))

@@ -12,13 +12,13 @@ from pate_fed.runtime.run_dir import check_writable, fresh_run_dir, simulated_di
 
 
 def test_a_directory_that_holds_a_run_or_is_a_file_is_refused(tmp_path: Path) -> None:
-    assert fresh_run_dir(str(tmp_path / "new" / "run"), Study()) == tmp_path / "new" / "run"
+    assert fresh_run_dir(str(tmp_path / "new" / "run"), "x") == tmp_path / "new" / "run"
     assert list(tmp_path.iterdir()) == []  # nothing is made yet
     (tmp_path / "metrics.json").touch()
     with pytest.raises(InputError, match=r"already holds a run \(metrics.json\)"):
-        fresh_run_dir(str(tmp_path), Study())
+        fresh_run_dir(str(tmp_path), "x")
     with pytest.raises(InputError, match="a file of that name exists"):
-        fresh_run_dir(str(tmp_path / "metrics.json"), Study())
+        fresh_run_dir(str(tmp_path / "metrics.json"), "x")
     with pytest.raises(InputError, match=r"--x .*: .*metrics.json cannot be written"):
         check_writable(tmp_path / "metrics.json" / "below", option="--x")
 

@@ -168,4 +168,4 @@ class CoordinatorSide:
         given = self._given.run_dir
         if given is not None and unfinished_run(Path(given), self._study):
             return Good(said=f"{given} holds this study, cut off: it goes on from its ledger")
-        return Good(said=f"{fresh_run_dir(given, self._study)} is free for it")
+        return Good(said=f"{fresh_run_dir(given, self._study.name)} is free for it")
