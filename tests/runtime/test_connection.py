@@ -40,7 +40,7 @@ class _World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, wait_s: float = 600) -> None:
         self.clock, self.nodes, self.said = _Clock(), [], []  # type: ignore[var-annotated]
         monkeypatch.setattr(connection, "time", self.clock)
-        self.connection = Connection(self._start, say=self.said.append, wait_s=wait_s)  # type: ignore[arg-type]
+        self.connection = Connection(self._start, report=self.said.append, wait_s=wait_s)  # type: ignore[arg-type]
 
     def _start(self) -> _Node:
         self.nodes.append(_Node())
