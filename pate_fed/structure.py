@@ -44,10 +44,10 @@ _MOST_BYTES = 2**26  # of an image array in a log line
 class Setting:
     """What a field may hold beside its type, and how a user sets it.
 
-    `low` and `high` are inclusive, `above` and `below` exclusive bounds of a number; in a list they bound each
-    entry. `choices` are the texts that are shown, `also` others that are allowed; `pattern` must match a whole
-    text, `most` is the greatest length of a text. `allowed` says it in words where the rest does not.
-    `flags` are the command line's, the first by its name; `read` brings a plain value into the field's form.
+    `low` and `high` are inclusive, `above` and `below` exclusive bounds of a number, or of each in a list.
+    `choices` are the texts that are shown, `also` others that are allowed; `pattern` must match a whole text,
+    `most` is its greatest length. `allowed` says in words what the rest does not. `flags` are the options of
+    the command line that set it, the first by its name; `read` brings a plain value into the field's form.
     """
 
     help: str = ""
@@ -134,22 +134,24 @@ def setting(default: Any = MISSING, *, factory: Any = MISSING, **declared: Any) 
     return field(default=default, default_factory=factory, metadata={"setting": Setting(**declared)})
 
 
-@cache
-def entries(kind: type) -> tuple[Entry, ...]:
+def entries(kind: type[Any]) -> tuple[Entry, ...]:
     """The fields of a dataclass with their declarations."""
-    hints = get_type_hints(kind)
-    return tuple(
-        Entry(
-            name=each.name,
-            hint=hints[each.name],
-            setting=each.metadata.get("setting", _ANYTHING),
-            default=each.default if each.default_factory is MISSING else each.default_factory(),
-            required=each.default is MISSING and each.default_factory is MISSING,
+    if kind not in _ENTRIES:
+        hints = get_type_hints(kind)
+        _ENTRIES[kind] = tuple(
+            Entry(
+                name=each.name,
+                hint=hints[each.name],
+                setting=each.metadata.get("setting", _ANYTHING),
+                default=each.default if each.default_factory is MISSING else each.default_factory(),
+                required=each.default is MISSING and each.default_factory is MISSING,
+            )
+            for each in fields(kind)
         )
-        for each in fields(kind)
-    )
+    return _ENTRIES[kind]
 
 
+_ENTRIES: dict[type[Any], tuple[Entry, ...]] = {}  # evaluating annotations is slow
 _ANYTHING = Setting()
 
 
@@ -220,7 +222,7 @@ def to_plain(value: Any) -> Any:
 
 
 def nearest(given: object, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """ "; did you mean NAME?", or nothing where no known name is near."""
+    """A question whether the nearest known name was meant; empty where none is near."""
     near = get_close_matches(str(given), list(known), n=1, cutoff=cutoff)
     return f"; did you mean {near[0]}?" if near else ""
 

@@ -1,0 +1,43 @@
+"""ε and δ as they are shown and stored: rounded up, never down."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, Decimal
+
+__all__ = ["delta_text", "epsilon_json", "epsilon_text"]
+
+_DIGITS = 4  # significant ones that a small ε keeps
+
+
+def epsilon_text(epsilon: float | None, *, unbounded: str = "unbounded") -> str:
+    """ε for people: three decimals, below 0.1 four significant digits; in words where there is no bound."""
+    if epsilon is None or not math.isfinite(epsilon):
+        return unbounded
+    if 0 < epsilon < 0.1:
+        up = _ceil(epsilon, _DIGITS - 1 - Decimal(repr(epsilon)).adjusted())
+        return f"{float(up):.{_DIGITS}g}".replace("e-0", "e-")
+    return f"{_ceil(epsilon, 3):.3f}"
+
+
+def epsilon_json(epsilon: float | None) -> float | None:
+    """ε for programs: six decimals, more where it is small; None where there is no bound."""
+    if epsilon is None or not math.isfinite(epsilon):
+        return None
+    if epsilon == 0:
+        return 0.0
+    return float(_ceil(epsilon, max(6, _DIGITS - 1 - Decimal(repr(float(epsilon))).adjusted())))
+
+
+def delta_text(delta: float) -> str:
+    """A δ as people write it: 1e-5 rather than 1e-05, in three digits."""
+    digits = 2 - Decimal(repr(float(delta))).adjusted()
+    return f"{float(_ceil(delta, digits)):.3g}".replace("e-0", "e-")
+
+
+def _ceil(value: float, digits: int) -> Decimal:
+    """The least number of so many decimals that is not below the value as it is written."""
+    exact = Decimal(repr(float(value)))
+    if exact.adjusted() + digits > 24:
+        return exact  # a float of that size has no decimals
+    return exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING)
