@@ -17,7 +17,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from pate_fed.config.trust import LEAST_PARTIES
 from pate_fed.errors import InputError
-from pate_fed.label_dp.release import shown_epsilon
+from pate_fed.format import epsilon_text
 from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Refusal, Terms
@@ -159,7 +159,7 @@ class Policy:
         ):
             # Not "cost > most": whatever cannot be compared is refused.
             if most is not None and not (cost is not None and cost <= most):
-                shown = "without a bound" if cost is None else shown_epsilon(cost)
+                shown = "without a bound" if cost is None else epsilon_text(cost)
                 return reason, f"ε at δ={terms.delta:g} may be {shown}, {most:g} is allowed"
         return None
 

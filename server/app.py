@@ -25,6 +25,7 @@ from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.format import epsilon_text
 from pate_fed.privacy import Ledger, guaranteed_coordinator_epsilon, guaranteed_epsilon, noise_from_seed
 from pate_fed.protocol.cost import make_interactive, make_ledger_terms, make_mechanism
 from pate_fed.protocol.make_terms import check_against_data, make_terms
@@ -46,7 +47,6 @@ from pate_fed.report import (
     write_report,
 )
 from pate_fed.report.memory import watch_memory
-from pate_fed.report.metrics import round_up
 from server.coordinator import RunState, StudyRun
 from server.disk import in_words
 from server.exchange import Stopped
@@ -149,10 +149,8 @@ class Coordinator:
 
     def verdict(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
-        released, epsilon = int((self._found.label >= 0).sum()), round_up(self._privacy.student, digits=3)
-        summary = (
-            f"ε={'-' if epsilon is None else f'{epsilon:.3f}'} δ={self._terms.delta:g} labels={released}"
-        )
+        released, epsilon = int((self._found.label >= 0).sum()), epsilon_text(self._privacy.student)
+        summary = f"ε={epsilon} δ={self._terms.delta:g} labels={released}"
         return EndRequest(status=self._status(), exit_code=self._exit_code(), summary=summary)
 
     def conclude(self, *, as_json: bool) -> int:

@@ -336,7 +336,7 @@ def _write_figures(out: Path, figures: dict[str, Any]) -> None:
 
 
 def _lines(outcome: LabelDpResult, right: float | None, out: Path | None, more: list[str]) -> list[str]:
-    from pate_fed.label_dp.release import shown_epsilon
+    from pate_fed.format import epsilon_text
 
     def shown(value: float | int | None) -> str:
         return "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -353,7 +353,7 @@ def _lines(outcome: LabelDpResult, right: float | None, out: Path | None, more: 
     tail = f" report={out / 'metrics.json'}" if out is not None else ""
     accuracy = "null" if right is None else f"{right:.4f}"
     lines.append(
-        f"SUCCESS  ε={shown_epsilon(labels.epsilon)} δ={labels.delta:g} unit=label "
+        f"SUCCESS  ε={epsilon_text(labels.epsilon)} δ={labels.delta:g} unit=label "
         f"labels={int((labels.label >= 0).sum())} accuracy={accuracy}{tail}"
     )
     return lines

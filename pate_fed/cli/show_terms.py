@@ -7,7 +7,7 @@ from pathlib import Path
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import load_study, study_from_dict
 from pate_fed.errors import IntegrityError
-from pate_fed.label_dp.release import shown_epsilon
+from pate_fed.format import epsilon_text
 from pate_fed.protocol.make_terms import make_terms
 from pate_fed.protocol.messages import Agreed, Terms
 
@@ -40,12 +40,12 @@ def cost_text(text: str) -> str:
 
     terms = read_terms(text)
     if isinstance(terms, LabelTerms):
-        cost = f"ε={shown_epsilon(terms.spent)} δ={terms.delta:g} against the coordinator and the public"
+        cost = f"ε={epsilon_text(terms.spent)} δ={terms.delta:g} against the coordinator and the public"
         return f"{terms.study!r}: private labels by {terms.mechanism}, once: {cost}, for one record's label"
     if not isinstance(terms, Terms):
         raise IntegrityError("terms of an unknown kind")
     public, coordinator = (
-        "no bound" if epsilon is None else f"ε={shown_epsilon(epsilon)}" for epsilon in worst_epsilon(terms)
+        "no bound" if epsilon is None else f"ε={epsilon_text(epsilon)}" for epsilon in worst_epsilon(terms)
     )
     return (
         f"{terms.study!r}: up to {terms.max_queries} queries, {terms.labels} labels; at δ={terms.delta:g} "

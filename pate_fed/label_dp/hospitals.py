@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from pate_fed.config.sections import PROCESSES
 from pate_fed.config.trust import LEAST_PARTIES
 from pate_fed.errors import InputError
+from pate_fed.format import epsilon_text
 from pate_fed.label_dp.randres import RandRes
-from pate_fed.label_dp.release import PrivateLabels, shown_epsilon
+from pate_fed.label_dp.release import PrivateLabels
 from pate_fed.privacy.mechanisms.noise import noise_from_seed
 from pate_fed.protocol.label_terms import LabelTerms, few_hospitals, label_terms
 from pate_fed.runtime.launch import interruptible, raise_if, simulated_disks
@@ -332,7 +333,7 @@ class Hospitals:
         if terms is None or terms.spent >= _CLEARLY * terms.epsilon:
             return []
         return [
-            f"more noise than asked for: of ε {terms.epsilon:g} only {shown_epsilon(terms.spent)} is spent, "
+            f"more noise than asked for: of ε {terms.epsilon:g} only {epsilon_text(terms.spent)} is spent, "
             f"since each of {terms.num_clients} hospitals adds at least {terms.sigma_party:.3g} labels to "
             "every count, and that costs accuracy; fewer hospitals in one sum would spend more of it"
         ]

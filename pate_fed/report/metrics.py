@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from decimal import ROUND_CEILING, Decimal
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from pate_fed import __version__
 from pate_fed.disk import write_result
+from pate_fed.format import delta_text, epsilon_json, epsilon_text
 from pate_fed.report.result import PrivacyFigures, RunResult
 
 __all__ = [
@@ -23,24 +23,12 @@ __all__ = [
     "make_metrics",
     "outcome_json",
     "outcome_line",
-    "round_up",
-    "short",
     "write_metrics",
 ]
 
 METRICS_NAME = "metrics.json"
 _DIGITS = 6
 _VERSIONED = ("pate_fed", "flwr", "torch")
-
-
-def round_up(value: float | None, *, digits: int = _DIGITS) -> float | None:
-    """The least float of so many decimals that is not below `value`; None for None, NaN and infinity."""
-    if value is None or not math.isfinite(value):
-        return None
-    if abs(value) >= 2**53:
-        return float(value)  # a float of that size has no decimals
-    rounded = float(Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
-    return max(rounded, float(value))
 
 
 def make_metrics(result: RunResult) -> dict[str, Any]:
@@ -73,9 +61,9 @@ def make_metrics(result: RunResult) -> dict[str, Any]:
 def _privacy(result: RunResult) -> dict[str, Any]:
     study, figures = result.study, result.outcome.privacy
     student: dict[str, Any] = {
-        "data_independent": round_up(figures.student),
-        "data_dependent_do_not_publish": round_up(figures.data_dependent_do_not_publish),
-        "sanitised": round_up(figures.sanitised),
+        "data_independent": epsilon_json(figures.student),
+        "data_dependent_do_not_publish": epsilon_json(figures.data_dependent_do_not_publish),
+        "sanitised": epsilon_json(figures.sanitised),
     }
     if student["data_independent"] is None:
         student["reason"] = _reason(figures)
@@ -84,7 +72,7 @@ def _privacy(result: RunResult) -> dict[str, Any]:
         "unit": study.unit,
         "adjacency": study.adjacency,
         "student": student,
-        "coordinator": {"epsilon": round_up(figures.coordinator), "sees": study.coordinator_sees},
+        "coordinator": {"epsilon": epsilon_json(figures.coordinator), "sees": study.coordinator_sees},
     }
 
 
@@ -113,12 +101,11 @@ def outcome_line(result: RunResult, report: Path | None = None) -> str:
     "-" for what is unknown.
     """
     study, outcome = result.study, result.outcome
-    epsilon = round_up(outcome.privacy.student, digits=3)
     accuracy = _finite(outcome.accuracy.student)
     none = "unbounded" if outcome.status == "success" else "-"
     parts = (
-        f"ε={none if epsilon is None else f'{epsilon:.3f}'}",
-        f"δ={short(study.delta)}",
+        f"ε={epsilon_text(outcome.privacy.student, unbounded=none)}",
+        f"δ={delta_text(study.delta)}",
         f"unit={study.unit}",
         f"labels={result.queries_answered}",
         f"accuracy={'-' if accuracy is None else f'{accuracy:.3f}'}",
@@ -133,7 +120,7 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
     values = {
         "status": outcome.status,
         "reason": outcome.reason,
-        "epsilon": round_up(outcome.privacy.student),
+        "epsilon": epsilon_json(outcome.privacy.student),
         "delta": result.study.delta,
         "unit": result.study.unit,
         "labels": result.queries_answered,
@@ -141,13 +128,6 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
         "report": None if report is None else str(report),
     }
     return json.dumps(values, ensure_ascii=False, allow_nan=False)
-
-
-def short(value: float) -> str:
-    """A δ as people write it: 1e-5 rather than 1e-05, in three digits, rounded up as every ε beside it is."""
-    exact = Decimal(repr(float(value)))  # as it was typed, not the float's last digits
-    up = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
-    return f"{float(up):.3g}".replace("e-0", "e-")
 
 
 def _printable(path: Path | None) -> str:

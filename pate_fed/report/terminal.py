@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol, TextIO
 
-from pate_fed.report.metrics import round_up, short
+from pate_fed.format import delta_text, epsilon_text
 from pate_fed.report.result import RunResult
 
 __all__ = ["Phase", "Progress", "counted_phase", "make_progress", "print_summary"]
@@ -235,7 +235,7 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
         ("queries", f"{result.queries_asked} asked, {result.queries_answered} answered"),
         ("accuracy", f"labels {_share(accuracy.labels)}, student {_share(accuracy.student)}"),
         *([("", private)] if (accuracy.teacher_mean, accuracy.ensemble) != (None, None) else []),
-        ("ε against the public", f"{public} at δ={short(study.delta)}, {study.unit}, {study.adjacency}"),
+        ("ε against the public", f"{public} at δ={delta_text(study.delta)}, {study.unit}, {study.adjacency}"),
         *([("", f"fixed beforehand; {_epsilon(privacy.spent)} was spent")] if fixed else []),
         ("ε against coordinator", f"{_epsilon(privacy.coordinator)}: it sees {study.coordinator_sees}"),
     ]
@@ -253,7 +253,4 @@ def _share(value: float | None) -> str:
 
 
 def _epsilon(value: float | None, reason: str | None = None) -> str:
-    rounded = round_up(value, digits=3)
-    if rounded is not None:
-        return f"{rounded:.3f}"
-    return f"unknown ({reason})" if reason else "unbounded"
+    return epsilon_text(value, unbounded=f"unknown ({reason})" if reason else "unbounded")

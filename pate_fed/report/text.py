@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pate_fed.report.metrics import round_up, short
+from pate_fed.format import delta_text, epsilon_text
 from pate_fed.report.result import Outcome, RunResult, StudyFacts
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "banners",
     "describe_terms",
     "duration",
-    "epsilon_text",
     "guarantees",
     "key_figures",
     "protection_lead",
@@ -56,12 +55,6 @@ class Guarantee:
     bound: str
     by: str
     kind: str
-
-
-def epsilon_text(value: float | None) -> str:
-    """ε with three decimals, rounded up, or "unbounded"."""
-    rounded = round_up(value, digits=3)
-    return "unbounded" if rounded is None else f"{rounded:,.3f}"
 
 
 def duration(seconds: float | None) -> str:
@@ -175,7 +168,7 @@ def protection_lead(result: RunResult) -> str:
     size = f"e^ε = {_factor(epsilon)}," if epsilon <= _UNTOLD else "e^ε, which is more than a million,"
     return (
         f"{unit} With one {study.unit} {change}, the probability of any outcome {grows} at most by a factor "
-        f"of {size} plus δ = {short(study.delta)}."
+        f"of {size} plus δ = {delta_text(study.delta)}."
     )
 
 
@@ -184,7 +177,7 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
     study, outcome = result.study, result.outcome
     epsilon, student = outcome.privacy.student, outcome.accuracy.student
     asked, answered = result.queries_asked, result.queries_answered
-    details: tuple[str, ...] = (f"δ = {short(study.delta)}", study.unit, study.adjacency)
+    details: tuple[str, ...] = (f"δ = {delta_text(study.delta)}", study.unit, study.adjacency)
     if outcome.privacy.spent is not None and epsilon:
         details += (f"spent {epsilon_text(outcome.privacy.spent)}",)
     if not study.noise_private:
@@ -255,7 +248,7 @@ def _public_bound(study: StudyFacts, outcome: Outcome) -> tuple[str, str]:
     if not study.noise_private:
         return "None: the noise was seeded", "broken"
     kind = "finite" if epsilon <= EPSILON_ALARM else "broken"
-    return f"ε = {epsilon_text(epsilon)}, δ = {short(study.delta)}", kind
+    return f"ε = {epsilon_text(epsilon)}, δ = {delta_text(study.delta)}", kind
 
 
 def _coordinator(result: RunResult) -> Guarantee:
@@ -278,7 +271,7 @@ def _coordinator(result: RunResult) -> Guarantee:
         bound, kind = "None: the noise was seeded", "broken"
     else:
         kind = "finite" if epsilon <= EPSILON_ALARM else "broken"
-        bound = f"ε = {epsilon_text(epsilon)}, δ = {short(study.delta)}"
+        bound = f"ε = {epsilon_text(epsilon)}, δ = {delta_text(study.delta)}"
     sees = study.coordinator_sees[:1].upper() + study.coordinator_sees[1:]
     return Guarantee("The coordinator", sees, hidden, bound, by, kind)
 

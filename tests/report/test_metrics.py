@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pate_fed.errors import InputError
 from pate_fed.report import (
@@ -21,7 +19,6 @@ from pate_fed.report import (
     make_metrics,
     outcome_json,
     outcome_line,
-    round_up,
     write_metrics,
 )
 from pate_fed.runtime.launch import nothing_spent
@@ -89,22 +86,6 @@ def test_an_epsilon_without_bound_has_its_reason_beside_it(run_result: RunResult
 
 def test_a_seed_is_told(run_result: RunResult) -> None:
     assert make_metrics(replace(run_result, study=replace(run_result.study, seed=0)))["seed"] == 0
-
-
-@given(st.floats(min_value=0, allow_infinity=False, allow_nan=False), st.integers(min_value=0, max_value=9))
-def test_rounding_never_lowers(value: float, digits: int) -> None:
-    rounded = round_up(value, digits=digits)
-    assert rounded is not None
-    assert rounded >= value
-    assert rounded - value <= 10.0**-digits + math.ulp(value)
-
-
-def test_rounding_up_is_not_rounding_to_the_nearest() -> None:
-    assert round_up(1.0000001) == 1.000001
-    assert round_up(2.5) == 2.5
-    assert round_up(5e-324) == 1e-6
-    assert round_up(2.0001, digits=3) == 2.001
-    assert round_up(math.inf) is round_up(math.nan) is round_up(None) is None
 
 
 def test_a_delta_is_shown_in_three_digits_and_never_below_itself(run_result: RunResult) -> None:

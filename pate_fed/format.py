@@ -11,13 +11,13 @@ _DIGITS = 4  # significant ones that a small ε keeps
 
 
 def epsilon_text(epsilon: float | None, *, unbounded: str = "unbounded") -> str:
-    """ε for people: three decimals, below 0.1 four significant digits; in words where there is no bound."""
+    """ε for people: up to three decimals, below 0.1 four significant digits; in words without a bound."""
     if epsilon is None or not math.isfinite(epsilon):
         return unbounded
     if 0 < epsilon < 0.1:
         up = _ceil(epsilon, _DIGITS - 1 - Decimal(repr(epsilon)).adjusted())
         return f"{float(up):.{_DIGITS}g}".replace("e-0", "e-")
-    return f"{_ceil(epsilon, 3):.3f}"
+    return f"{_ceil(epsilon, 3):.3f}".rstrip("0").rstrip(".")
 
 
 def epsilon_json(epsilon: float | None) -> float | None:
