@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from clients.journal import Journal
 from clients.policy import Policy
 from clients.site import Site
-from pate_fed.config.study import Data, Parties, Study, load_study, study_from_dict
+from pate_fed.config.study import Data, Parties, Study, read_study
 from pate_fed.data import (
     Dataset,
     InputSpec,
@@ -35,6 +35,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import StudentSettings, TeacherSettings
 from pate_fed.protocol.messages import Refusal, Terms
 from pate_fed.secure_sum import Demands
+from pate_fed.structure import from_plain
 
 __all__ = [
     "LocalSettings",
@@ -245,7 +246,7 @@ def check_records(path: Path, kind: InputSpec, *, teachers: int) -> Rows:
 def _rehearsing(settings: LocalSettings) -> Site:
     if settings.config is None:
         raise InputError(f"--data {settings.data}: give --config with the study that is rehearsed")
-    study = study_from_dict(load_study(settings.config)).resolve()
+    study = read_study(settings.config).resolve()
     number = settings.data.removeprefix(PART)
     if not number.isdigit() or int(number) >= study.parties.num_clients:
         raise InputError(
@@ -264,7 +265,7 @@ def _rehearsing(settings: LocalSettings) -> Site:
 
 def kind_of(terms: Terms) -> InputSpec:
     """What the records of a study with these terms are."""
-    schema = None if terms.table is None else Schema.from_toml(terms.table)
+    schema = None if terms.table is None else from_plain(Schema, terms.table, where="the terms")
     return InputSpec(classes=terms.classes, schema=schema, shape=terms.image_shape)
 
 

@@ -7,7 +7,6 @@ import fcntl
 import importlib
 import json
 import os
-import re
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ from pate_fed.runtime.launch import INTERRUPTED, raise_if, terminating
 from pate_fed.secure_sum import SumRefusal, read_reply
 from pate_fed.secure_sum.messages import MaskedVector, SumRefused
 from pate_fed.secure_sum.messages import Reply as SumMessage
+from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 
 if TYPE_CHECKING:
     from pate_fed.flower.supernode import Exchange, SuperNode
@@ -39,7 +39,6 @@ Nothing but vote vectors leaves this house. Exit codes: 0 success, 1 fault, 2 wr
 5 refused by this hospital's policy, 6 failed check, 130 interrupted."""
 _POLL_S = 0.3
 _DELIVERY_S = 15.0
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _WORDS = {2: "wrong input", 5: "refused by policy", 6: "failed check"}
 _PART = "part:"  # rehearse with a simulated party's part
 _SITE_FILE = "hospital.json"
@@ -49,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
     name, asked = "-", threading.Event()
     try:
-        arguments = _parser().parse_all(argv)
+        arguments = _parser().parse_args(argv)
         name = arguments.hospital
         with terminating(asked):
             return _Hospital(arguments, asked).run()
@@ -70,10 +69,8 @@ class _Hospital:
         from pate_fed.flower.processes import private_folder, split_address
 
         prepare_environment()
-        if not _NAME.fullmatch(arguments.hospital):
-            raise InputError(
-                f"--hospital {arguments.hospital!r}: 1 to 64 letters, digits, dots, dashes or underscores"
-            )
+        if not PARTY_NAME.fullmatch(arguments.hospital):
+            raise InputError(f"--hospital {arguments.hospital!r}: {PARTY_NAME_IS}")
         self._identity = _identity(arguments)
         address = arguments.server or (self._identity.admission.address if self._identity else "")
         if not address:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pate_fed import __version__
 from pate_fed.cli.parser import Parser
-from pate_fed.config.study import PROCESSES, Study, load_study, study_from_dict
+from pate_fed.config.study import PROCESSES, Study, read_study
 from pate_fed.errors import PateFedError
 from pate_fed.runtime.host import add_address_options, open_host
 from pate_fed.runtime.launch import (
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     started = time.perf_counter()
     as_json, begun, stop = False, False, threading.Event()
     try:
-        arguments = _parser().parse_all(argv)
+        arguments = _parser().parse_args(argv)
         as_json = arguments.format == "json"
         begun = arguments.run_dir is not None and (Path(arguments.run_dir) / "ledger.sqlite").exists()
         with terminating(stop):
@@ -102,12 +102,7 @@ def study_to_run(config: Path, *, num_hospitals: int | None) -> Study:
     Raises:
         InputError: the file is not there, or what it says is wrong.
     """
-    values = load_study(config)
-    if num_hospitals is not None:
-        parties = values.setdefault("parties", {})
-        if isinstance(parties, dict):
-            parties["num_clients"] = num_hospitals
-    study = study_from_dict(values)
+    study = read_study(config, num_hospitals=num_hospitals)
     # Hospitals answer no question whose answer is only for measuring.
     study = replace(
         study,

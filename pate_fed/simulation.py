@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     started = time.perf_counter()
     as_json, stop = False, threading.Event()
     try:
-        arguments = _parser().parse_all(argv)
+        arguments = _parser().parse_args(argv)
         as_json = arguments.format == "json"
         with terminating(stop):
             return _simulate(study_from_arguments(arguments), arguments, started, stop)

@@ -24,6 +24,8 @@ import numpy as np
 from pate_fed.errors import InputError, PateFedError
 
 __all__ = [
+    "PARTY_NAME",
+    "PARTY_NAME_IS",
     "Entry",
     "Setting",
     "SettingError",
@@ -31,11 +33,15 @@ __all__ = [
     "entries",
     "from_plain",
     "nearest",
+    "refusal",
     "setting",
     "to_plain",
 ]
 
 T = TypeVar("T")
+
+PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+PARTY_NAME_IS = "1 to 64 letters, digits, dots, dashes or underscores"
 
 _MOST_BYTES = 2**26  # of an image array in a log line
 
@@ -88,13 +94,12 @@ class Entry:
             kind for kind in (get_args(self.hint) if several else (self.hint,)) if kind is not NoneType
         )
 
-    def from_text(self, text: str) -> Any:
-        """A number or truth value from a command line or a CSV cell; text that is none stays text.
+    def from_cell(self, text: str) -> Any:
+        """The value of a CSV cell; an empty one is None where the field may be None."""
+        return None if not text and NoneType in get_args(self.hint) else self.from_text(text)
 
-        An empty text is None where the field may be None.
-        """
-        if not text and NoneType in get_args(self.hint):
-            return None
+    def from_text(self, text: str) -> Any:
+        """The number or truth value that a text says; one that says none stays as it is."""
         for kind in self.kinds:
             if kind is bool and text in ("True", "False"):
                 return text == "True"
@@ -191,7 +196,7 @@ def from_plain(
         if text and isinstance(values, Mapping):
             known = {entry.name: entry for entry in entries(kind)}
             values = {
-                key: known[key].from_text(cell) if key in known else cell for key, cell in values.items()
+                key: known[key].from_cell(cell) if key in known else cell for key, cell in values.items()
             }
         return _build(kind, values, "", aside)
     except SettingError as found:
@@ -219,6 +224,15 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def refusal(owner: Any, path: str, wanted: str) -> SettingError:
+    """The error that a field, named from `owner` on ("teacher.name"), does not go with the others."""
+    *tables, name = path.split(".")
+    for table in tables:
+        owner = getattr(owner, table)
+    entry = next(entry for entry in entries(type(owner)) if entry.name == name)
+    return SettingError(path, wanted, _shown(getattr(owner, name)), entry.setting.flag)
 
 
 def nearest(given: object, known: Iterable[str], *, cutoff: float = 0.6) -> str:

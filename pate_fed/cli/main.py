@@ -45,7 +45,7 @@ _REPRODUCTIONS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
     try:
-        arguments = _parser().parse_all(argv)
+        arguments = _parser().parse_args(argv)
         run: Callable[[argparse.Namespace], int] = arguments.run
         with terminating(threading.Event()):
             return run(arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pate_fed.config.data import load_study_data
-from pate_fed.config.study import load_study, study_from_dict
+from pate_fed.config.study import read_study
 from pate_fed.errors import IntegrityError
 from pate_fed.format import epsilon_text
 from pate_fed.protocol.make_terms import make_terms
@@ -59,9 +59,5 @@ def make_terms_of(config: Path, *, num_hospitals: int | None = None) -> str:
     Raises:
         InputError: the study or its public pool cannot be used.
     """
-    values = load_study(config)
-    parties = values.get("parties", {})
-    if num_hospitals is not None and isinstance(parties, dict):
-        values["parties"] = {**parties, "num_clients": num_hospitals}
-    study = study_from_dict(values).resolve()
+    study = read_study(config, num_hospitals=num_hospitals).resolve()
     return make_terms(study, load_study_data(study)).to_json()

@@ -8,6 +8,7 @@ from pate_fed.structure import check, setting
 
 __all__ = ["GlyphSettings"]
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlyphSettings:
     """Settings of the embedded Glyph data set; equal settings give equal images.

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.config.sections import PROCESSES
-from pate_fed.config.trust import LEAST_PARTIES
+from pate_fed.config.trust import LEAST_PARTIES, QUORUM
 from pate_fed.errors import InputError
 from pate_fed.format import epsilon_text
 from pate_fed.label_dp.randres import RandRes
@@ -197,7 +197,7 @@ class Hospitals:
     pool_size: int
     pool_digest: str
     num_classes: int
-    quorum: float = 0.8
+    quorum: float = QUORUM
     seed: int | None = None
     progress: Progress | None = None
     terms: LabelTerms | None = None

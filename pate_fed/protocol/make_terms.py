@@ -11,6 +11,7 @@ from pate_fed.learning.device import resolve_device
 from pate_fed.learning.networks.encoder import Encoder, encoder_for
 from pate_fed.privacy import party_sigma
 from pate_fed.protocol.messages import Terms
+from pate_fed.structure import to_plain
 
 __all__ = ["check_against_data", "encoder_file", "make_terms", "public_encoder"]
 
@@ -56,7 +57,7 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         colluders=colluders,
         seed=study.seed,
         classes=dataset.class_names,
-        table=None if study.data.table is None else study.data.table.to_toml(),
+        table=None if study.data.table is None else to_plain(study.data.table),
         encoder=None if encoder is None else encoder.digest,
     )
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from pate_fed.config.study import Study, load_study, study_from_dict
+from pate_fed.config.study import Study, read_study
 from pate_fed.errors import InputError, PateFedError
 
 __all__ = [
@@ -158,7 +158,7 @@ def unfinished_run(path: Path, study: Study) -> bool:
     """
     if not (path / "study.toml").exists():
         return False
-    if study_from_dict(load_study(path / "study.toml")) != study:
+    if read_study(path / "study.toml") != study:
         raise InputError(f"--run-dir {path}: holds a run of another study; give another directory")
     metrics = path / "metrics.json"
     if metrics.exists() and json.loads(metrics.read_text(encoding="utf-8")).get("status") == "success":

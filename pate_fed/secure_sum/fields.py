@@ -12,15 +12,15 @@ import numpy as np
 
 from pate_fed.secure_sum.keys import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
 from pate_fed.secure_sum.shamir import MAX_SHARES, SECRET_BYTES
+from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 
-__all__ = ["CHECKS", "PARTY", "SEALED_BYTES", "VERSION"]
+__all__ = ["CHECKS", "SEALED_BYTES", "VERSION"]
 
 VERSION = 1
 
 SEALED_BYTES = 2 * SECRET_BYTES + TAG_BYTES
 """One sealed share: of the self-mask's secret and of the pair seeds' secret."""
 
-PARTY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _STUDY = re.compile(r"[\x20-\x7e]{1,128}")
 _CODE = re.compile(r"[A-Z_]{1,32}")
@@ -64,19 +64,19 @@ def _is_roll(value: object) -> bool:
     if not isinstance(value, str):
         return False
     names = value.split("\n")
-    return len(names) <= MAX_SHARES and all(PARTY.fullmatch(name) for name in names)
+    return len(names) <= MAX_SHARES and all(PARTY_NAME.fullmatch(name) for name in names)
 
 
 _DIGEST_CHECK = _text(_DIGEST, "64 hexadecimal digits")
 _KEY_CHECK = _bytes(KEY_BYTES)
-_NAME_CHECK = _text(PARTY, "1 to 64 letters, digits, dots, dashes")
+_NAME_CHECK = _text(PARTY_NAME, PARTY_NAME_IS)
 _POSITIONS = _is_positions, "an increasing int64 array of positions in the roster"
 
 CHECKS: dict[str, Check] = {
     "version": _integer(VERSION, VERSION),
     "study": _text(_STUDY, "1 to 128 printable characters"),
     "party": _NAME_CHECK,
-    "parties": (_is_roll, "names of 1 to 64 letters, digits, dots, dashes, one a line"),
+    "parties": (_is_roll, f"names of {PARTY_NAME_IS}, one a line"),
     "coordinator": _KEY_CHECK,
     "identity": _KEY_CHECK,
     "exchange_key": _KEY_CHECK,

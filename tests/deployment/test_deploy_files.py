@@ -36,7 +36,7 @@ def _check_command(command: list[str]) -> None:
     assert Path(command[0]).name == "python"
     assert command[1] == "-m"
     parser: Parser = MODULES[command[2]]._parser()
-    parser.parse_all(command[3:])
+    parser.parse_args(command[3:])
 
 
 def _instructions(path: Path) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.cli.doctor.findings import Good
-from pate_fed.config.study import Study, load_study, study_from_dict
+from pate_fed.config.study import Study, read_study
 from pate_fed.data import InputSpec, Rows, split_by_patient
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.label_terms import LabelTerms
@@ -55,7 +55,7 @@ class Wanted:
         Raises:
             InputError: it cannot be read.
         """
-        study = study_from_dict(load_study(config)).resolve()
+        study = read_study(config).resolve()
         return cls(kind=study.data.kind(), teachers=study.parties.teachers_per_client, teacher=study.teacher)
 
     def read(self, path: Path) -> tuple[Rows, Good]:

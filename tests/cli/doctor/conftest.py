@@ -46,7 +46,7 @@ class Site:
 
 
 def _given(*options: str) -> argparse.Namespace:
-    return _parser().parse_all(["doctor", *options])
+    return _parser().parse_args(["doctor", *options])
 
 
 def _by_check(rows: Iterator[Row]) -> dict[str, Row]:
