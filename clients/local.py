@@ -24,7 +24,6 @@ from pate_fed.data import (
     Dataset,
     InputSpec,
     Rows,
-    Schema,
     pool_digest,
     read_pool,
     read_records,
@@ -32,10 +31,9 @@ from pate_fed.data import (
 )
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning import StudentSettings, TeacherSettings
+from pate_fed.learning import StudentSettings
 from pate_fed.protocol.messages import Refusal, Terms
 from pate_fed.secure_sum import Demands
-from pate_fed.structure import from_plain
 
 __all__ = [
     "LocalSettings",
@@ -265,8 +263,7 @@ def _rehearsing(settings: LocalSettings) -> Site:
 
 def kind_of(terms: Terms) -> InputSpec:
     """What the records of a study with these terms are."""
-    schema = None if terms.table is None else from_plain(Schema, terms.table, where="the terms")
-    return InputSpec(classes=terms.classes, schema=schema, shape=terms.image_shape)
+    return InputSpec(classes=terms.classes, schema=terms.table, shape=terms.image_shape)
 
 
 def study_of(terms: Terms) -> Study:
@@ -283,7 +280,7 @@ def study_of(terms: Terms) -> Study:
             seed=terms.seed,
             parties=parties,
             data=Data(dataset=dataset, pool=POOL_FILE, classes=kind.classes, table=kind.schema),
-            teacher=TeacherSettings(**terms.teacher),
+            teacher=terms.teacher,
             student=student,
         )
     except (InputError, TypeError) as error:

@@ -35,7 +35,7 @@ from pate_fed.report import (
     PartyWork,
     PrivacyFigures,
     RunLog,
-    StudyFacts,
+    StudyRecord,
     collect_versions,
     counted_phase,
     make_progress,
@@ -118,7 +118,7 @@ class Coordinator:
 
         with RunLog(self._run_dir / "log.jsonl") as self._log, watch_memory() as peak:
             try:
-                self._log.write(self._facts())
+                self._log.write(self._record())
                 begun = time.perf_counter()
                 worked = start(app)
                 if worked is not None:
@@ -303,51 +303,27 @@ class Coordinator:
         """`labels.npz`: what the ledger has released, written at once."""
         index, answered, label = ledger.released()
         columns: dict[str, NDArray[Any]] = {"index": index, "answered": answered, "label": label}
-        if self._terms.aggregator == INTERACTIVE:
+        if self._terms.aggregation.aggregator == INTERACTIVE:
             columns["reinforced"] = self._found.reinforced
         write_arrays(self._run_dir / "labels.npz", **columns)
 
-    def _facts(self) -> StudyFacts:
-        study, terms = self._study, self._terms
-        confident = terms.aggregator in ("confident-gnmax", INTERACTIVE)
-        sight = self._ledger_terms.coordinator
-        return StudyFacts(
-            name=study.name,
+    def _record(self) -> StudyRecord:
+        study, fixed, view = self._study, self._ledger_terms, self._ledger_terms.coordinator
+        return StudyRecord(
+            terms=self._terms,
             dataset=study.data.dataset,
-            num_clients=terms.num_clients,
-            teachers_per_client=terms.teachers_per_client,
-            least_clients=terms.least_clients,
-            num_classes=terms.num_classes,
-            class_names=self._dataset.class_names,
-            seed=study.seed,
-            partition=None if study.data.from_files else study.parties.partition,
-            teacher=study.teacher.name,
+            queries=study.queries,
             student=study.student.name,
+            partition=None if study.data.from_files else study.parties.partition,
             backend=study.engine.backend,
-            pool_size=terms.pool_size,
-            pool_digest=terms.pool_digest,
             inputs="rows" if study.data.table else "images",
-            test_size=terms.pool_size - self._dataset.num_queries,
-            aggregator=terms.aggregator,
-            threshold=terms.threshold if confident else None,
-            sigma1=terms.sigma1 if confident and not terms.adds_noise else None,
-            sigma2=terms.sigma2,
-            labels=terms.labels,
-            max_queries=terms.max_queries,
-            rounds=study.queries.rounds or 1,
-            strategy=study.queries.strategy,
-            budget=terms.epsilon,
-            promised=guaranteed_epsilon(self._ledger_terms),
-            delta=terms.delta,
-            unit=terms.unit,
-            adjacency=terms.adjacency,
-            protects=self._ledger_terms.protection.words(),
+            test_size=self._terms.pool_size - self._dataset.num_queries,
+            guaranteed=guaranteed_epsilon(fixed),
+            protects=fixed.protection.words(),
             noise=self._noise.kind,
             noise_private=self._noise.private,
-            coordinator=sight.kind,
-            coordinator_sees=sight.words(),
-            colluders=sight.colluders,
-            sigma_party=sight.sigma_party,
+            coordinator=view.kind,
+            coordinator_sees=view.words(),
             versions=collect_versions(),
         )
 

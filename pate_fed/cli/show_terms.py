@@ -49,7 +49,7 @@ def cost_text(text: str) -> str:
     )
     return (
         f"{terms.study!r}: up to {terms.max_queries} queries, {terms.labels} labels; at δ={terms.delta:g} "
-        f"{public} against the public, {coordinator} against the coordinator, for one {terms.unit}"
+        f"{public} against the public, {coordinator} against the coordinator, for one {terms.privacy.unit}"
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from pate_fed.config.trust import MOST_PARTIES, QUORUM, Shares
 from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema
+from pate_fed.errors import InputError
 from pate_fed.learning import STRATEGIES
 from pate_fed.structure import check, refusal, setting
 
@@ -19,6 +20,7 @@ __all__ = [
     "MOST_CLASSES",
     "MOST_INPUTS",
     "MOST_IN_PARTY",
+    "MOST_TEACHERS",
     "PROCESSES",
     "Aggregation",
     "Data",
@@ -167,6 +169,21 @@ class Aggregation:
 
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether a noisy check decides first which queries are answered; else all are."""
+        return self.aggregator in ("confident-gnmax", INTERACTIVE)
+
+    def fixed(self) -> tuple[float, float, float]:
+        """T, σ1 and σ2, in votes.
+
+        Raises:
+            InputError: one of them is open still (`resolve`).
+        """
+        if self.threshold is None or self.sigma1 is None or self.sigma2 is None:
+            raise InputError("aggregation: threshold, sigma1 and sigma2 are open still: votes are meant")
+        return self.threshold, self.sigma1, self.sigma2
 
     def resolve(self, num_teachers: int, shares: Shares | None = None) -> Aggregation:
         """The same with every open value set in proportion to the number of teachers.

@@ -11,15 +11,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+import math
+import re
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.trust import AT_COORDINATOR, AT_HOSPITALS
+from pate_fed.config.sections import (
+    MOST_CLASSES,
+    MOST_IN_PARTY,
+    MOST_INPUTS,
+    MOST_TEACHERS,
+    Aggregation,
+    Privacy,
+)
+from pate_fed.config.trust import MOST_PARTIES, TrustModel
+from pate_fed.data import Schema
 from pate_fed.errors import IntegrityError
+from pate_fed.learning import TeacherSettings
+from pate_fed.structure import SettingError, check, entries, from_plain, refusal, setting, to_plain
 
 __all__ = [
     "COUNTS",
@@ -64,6 +77,9 @@ END = "query.end"
 RELEASE = "release"
 _MOST_SAID = 300  # characters in which a coordinator says how a study ended
 EVALUATION = "evaluation"
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_MOST_LENGTH = 10_000_000  # numbers that an input has
 
 
 class Refusal(Enum):
@@ -123,7 +139,7 @@ class Agreed:
 
     def to_json(self) -> str:
         """Canonical JSON: equal terms give equal text."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)  # type: ignore[call-overload]
+        return json.dumps(to_plain(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
     @classmethod
     def from_json(cls: type[A], text: str) -> A:
@@ -134,12 +150,10 @@ class Agreed:
         """
         try:
             values = json.loads(text)
-            kinds = {entry.name: str(entry.type) for entry in fields(cls)}  # type: ignore[arg-type]
-            if not isinstance(values, dict) or set(values) != set(kinds):
+            if isinstance(values, dict) and set(values) != {entry.name for entry in entries(cls)}:
                 raise IntegrityError("the study's terms have missing or unknown fields")
-            lists = {name: tuple(values[name]) for name, kind in kinds.items() if kind.startswith("tuple")}
-            return cls(**{**values, **lists})
-        except (ValueError, TypeError) as error:
+            return from_plain(cls, values, where="the study's terms", error=IntegrityError)
+        except (ValueError, TypeError, RecursionError) as error:
             raise IntegrityError("the study's terms are not readable") from error
 
     @property
@@ -152,41 +166,52 @@ class Agreed:
 class Terms(Agreed):
     """What a hospital agrees to before it trains; fixed before the first vote is seen.
 
-    `threshold`, `sigma1` and `sigma2` are in votes; `epsilon` is None where no budget was set. With
-    `sanitise` a data-dependent ε is released too, through smooth sensitivity. With `secure_sum` votes leave a
-    hospital masked only. Where `noise_at` is "hospitals" each adds noise of `sigma_party` votes first, so
-    that sums over `least_clients` of them, less `colluders` that may tell theirs, hold noise of `sigma2`.
-    `encoder` is the SHA-256 of the public encoder that teachers learn on, None where they need none.
+    The sections are those of the study, resolved. Where `secrecy.noise_at` is "hospitals" each adds noise of
+    `sigma_party` votes first, so that sums over `least_clients` of them, less the colluders that may tell
+    theirs, hold the vote's noise. `encoder` is the SHA-256 of the public encoder that teachers learn on, None
+    where they need none; `table` is what a table's columns mean.
+
+    Raises:
+        InputError: a value of the wrong type or out of range, or values that do not go together.
     """
 
-    study: str
-    num_classes: int
-    image_shape: tuple[int, ...]
-    pool_size: int
-    pool_digest: str
-    num_clients: int
-    teachers_per_client: int
-    least_clients: int
-    aggregator: str
-    threshold: float
-    sigma1: float
-    sigma2: float
-    labels: int
-    max_queries: int
-    epsilon: float | None
-    delta: float
-    unit: str
-    adjacency: str
-    sanitise: bool
-    teacher: dict[str, Any]
-    secure_sum: bool = False
-    noise_at: str = AT_COORDINATOR
-    sigma_party: float | None = None
-    colluders: int = 0
-    seed: int | None = None
-    classes: tuple[str, ...] = ()
-    table: dict[str, Any] | None = None
-    encoder: str | None = None
+    study: str = setting(most=100)
+    num_classes: int = setting(low=2, high=MOST_CLASSES)
+    image_shape: tuple[int, ...] = setting(unit="lengths", low=1, high=_MOST_LENGTH)
+    pool_size: int = setting(low=1, high=MOST_INPUTS)
+    pool_digest: str = setting(pattern=_SHA256, allowed="a SHA-256, 64 hexadecimal digits,")
+    num_clients: int = setting(low=1, high=MOST_PARTIES)
+    teachers_per_client: int = setting(low=1, high=MOST_IN_PARTY)
+    least_clients: int = setting(low=1, high=MOST_PARTIES)
+    aggregation: Aggregation
+    labels: int = setting(low=1, high=MOST_INPUTS)
+    max_queries: int = setting(low=1, high=MOST_INPUTS)
+    privacy: Privacy
+    teacher: TeacherSettings
+    secrecy: TrustModel = field(default_factory=TrustModel)
+    sigma_party: float | None = setting(None, unit="votes", low=1e-6, high=1e9)
+    seed: int | None = setting(None, low=0, high=2**63 - 1)
+    classes: tuple[str, ...] = setting((), most=1000)
+    table: Schema | None = None
+    encoder: str | None = setting(None, pattern=_SHA256, allowed="a SHA-256, 64 hexadecimal digits,")
+
+    def __post_init__(self) -> None:
+        check(self)
+        self.aggregation.fixed()
+        if self.num_teachers > MOST_TEACHERS:
+            raise refusal(self, "teachers_per_client", f"at most {MOST_TEACHERS:,} in all are meant")
+        if self.least_clients > self.num_clients:
+            raise refusal(self, "least_clients", f"there are {self.num_clients} hospitals")
+        if not 1 <= len(self.image_shape) <= 3 or math.prod(self.image_shape) > _MOST_LENGTH:
+            raise refusal(self, "image_shape", "a row's length, or height, width and channels, is meant")
+        if self.table is not None and self.image_shape != (self.table.num_features,):
+            raise refusal(self, "image_shape", f"the table has {self.table.num_features} features")
+        if self.classes and len(self.classes) != self.num_classes:
+            raise refusal(self, "classes", f"a name for each of {self.num_classes} classes is meant")
+        if self.adds_noise != (self.sigma_party is not None):
+            raise refusal(self, "sigma_party", "noise of each hospital is meant where they add it, else none")
+        if self.adds_noise and self.colluders >= self.least_clients:
+            raise refusal(self, "secrecy.colluders", f"fewer than {self.least_clients} are meant")
 
     @property
     def num_teachers(self) -> int:
@@ -194,9 +219,24 @@ class Terms(Agreed):
         return self.num_clients * self.teachers_per_client
 
     @property
+    def delta(self) -> float:
+        """The δ that every ε is stated for."""
+        return self.privacy.delta
+
+    @property
+    def secure_sum(self) -> bool:
+        """Whether votes leave a hospital masked only."""
+        return self.secrecy.secure_sum
+
+    @property
     def adds_noise(self) -> bool:
         """Whether each hospital adds its share of the noise."""
-        return self.noise_at == AT_HOSPITALS
+        return self.secrecy.at_hospitals
+
+    @property
+    def colluders(self) -> int:
+        """Hospitals that may tell the coordinator their own noise."""
+        return self.secrecy.colluders or 0
 
 
 class _Message:
@@ -216,23 +256,16 @@ class _Message:
         Raises:
             IntegrityError: another kind of message, or a field missing, unknown or of the wrong type.
         """
-        names = {entry.name: str(entry.type) for entry in fields(cls)}  # type: ignore[arg-type]
+        names = [entry.name for entry in entries(cls)]
         if record.get("kind") != cls.kind or set(record) != {"kind", *names}:
             raise IntegrityError(f"expected a message {cls.kind!r} with the fields {', '.join(names)}")
-        for name, kind in names.items():
-            if not _fits(record[name], kind):
-                raise IntegrityError(f"field {name!r} of a message {cls.kind!r} has the wrong type")
-        return cls(**{name: record[name] for name in names})
-
-
-def _fits(value: object, kind: str) -> bool:
-    if kind == "str":
-        return isinstance(value, str)
-    if kind == "bytes":
-        return isinstance(value, bytes)
-    if kind == "int":
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, np.ndarray) and value.dtype == np.int64
+        try:
+            return from_plain(cls, {name: record[name] for name in names}, where=cls.kind)
+        except SettingError as error:  # told without the value, which may be votes
+            said = (
+                f"field {error.path!r} of a message {cls.kind!r} has the wrong type or value: {error.wanted}"
+            )
+        raise IntegrityError(said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

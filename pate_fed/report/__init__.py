@@ -26,7 +26,7 @@ from pate_fed.report.result import (
     Samples,
     Seconds,
     Spending,
-    StudyFacts,
+    StudyRecord,
     count_confusion,
     count_top_votes,
 )
@@ -49,7 +49,7 @@ __all__ = [
     "Samples",
     "Seconds",
     "Spending",
-    "StudyFacts",
+    "StudyRecord",
     "Taught",
     "Voted",
     "collect_versions",

@@ -37,11 +37,11 @@ def make_metrics(result: RunResult) -> dict[str, Any]:
     accuracy, seconds = outcome.accuracy, outcome.seconds
     return {
         "status": outcome.status,
-        "study": study.name,
-        "num_clients": study.num_clients,
-        "num_teachers": study.num_teachers,
-        "num_classes": study.num_classes,
-        "seed": study.seed,
+        "study": study.terms.study,
+        "num_clients": study.terms.num_clients,
+        "num_teachers": study.terms.num_teachers,
+        "num_classes": study.terms.num_classes,
+        "seed": study.terms.seed,
         "queries_asked": result.queries_asked,
         "queries_answered": result.queries_answered,
         "accuracy": {
@@ -68,9 +68,9 @@ def _privacy(result: RunResult) -> dict[str, Any]:
     if student["data_independent"] is None:
         student["reason"] = _reason(figures)
     return {
-        "delta": study.delta,
-        "unit": study.unit,
-        "adjacency": study.adjacency,
+        "delta": study.terms.delta,
+        "unit": study.terms.privacy.unit,
+        "adjacency": study.terms.privacy.adjacency,
         "student": student,
         "coordinator": {"epsilon": epsilon_json(figures.coordinator), "sees": study.coordinator_sees},
     }
@@ -105,8 +105,8 @@ def outcome_line(result: RunResult, report: Path | None = None) -> str:
     none = "unbounded" if outcome.status == "success" else "-"
     parts = (
         f"ε={epsilon_text(outcome.privacy.student, unbounded=none)}",
-        f"δ={delta_text(study.delta)}",
-        f"unit={study.unit}",
+        f"δ={delta_text(study.terms.delta)}",
+        f"unit={study.terms.privacy.unit}",
         f"labels={result.queries_answered}",
         f"accuracy={'-' if accuracy is None else f'{accuracy:.3f}'}",
         f"report={_printable(report)}",
@@ -121,8 +121,8 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
         "status": outcome.status,
         "reason": outcome.reason,
         "epsilon": epsilon_json(outcome.privacy.student),
-        "delta": result.study.delta,
-        "unit": result.study.unit,
+        "delta": result.study.terms.delta,
+        "unit": result.study.terms.privacy.unit,
         "labels": result.queries_answered,
         "accuracy": _finite(outcome.accuracy.student),
         "report": None if report is None else str(report),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.report.result import RunResult, StudyFacts
+from pate_fed.report.result import RunResult, StudyRecord
 from pate_fed.report.svg import WIDTH, Canvas, Chart, Scale, compact, nice_ticks
 
 __all__ = [
@@ -51,7 +51,7 @@ def epsilon_curve(result: RunResult) -> Figure | None:
         nice_ticks(0, max(top, fixed or 0) * 1.08 if shown else top),
         x_range=(0, points[-1][0]),
         x_label="queries asked",
-        y_label=f"ε at δ = {delta_text(result.study.delta)}",
+        y_label=f"ε at δ = {delta_text(result.study.terms.delta)}",
     )
     chart.path([(chart.x(queries), chart.y(epsilon)) for queries, _, epsilon in points], "line c1")
     for queries, labels, epsilon in points[1:]:
@@ -164,7 +164,7 @@ def top_vote_histogram(result: RunResult) -> Figure | None:
     )
 
 
-def _how_asked(study: StudyFacts) -> str:
+def _how_asked(study: StudyRecord) -> str:
     if study.coordinator == "hospital-noise":
         # All that anyone has are noisy totals, so nothing is drawn again for the threshold.
         text = "With the hospitals' noise in them; the last bar counts all above it too."

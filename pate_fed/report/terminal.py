@@ -220,22 +220,23 @@ def print_summary(result: RunResult, stream: TextIO | None = None) -> None:
 
 
 def _summary(result: RunResult) -> list[tuple[str, str]]:
-    study, outcome = result.study, result.outcome
+    study, terms, outcome = result.study, result.study.terms, result.outcome
     accuracy, privacy = outcome.accuracy, outcome.privacy
-    parties = f"{study.num_clients} hospitals, {study.num_teachers} teachers"
+    parties = f"{terms.num_clients} hospitals, {terms.num_teachers} teachers"
     if result.left_out:
         parties += f"; {len({left.party for left in result.left_out})} left out at least once"
     teachers, ensemble = _share(accuracy.teacher_mean), _share(accuracy.ensemble)
     private = f"◆ teachers {teachers}, ensemble {ensemble} (from private votes: do not publish)"
+    kept = f"δ={delta_text(terms.delta)}, {terms.privacy.unit}, {terms.privacy.adjacency}"
     public = _epsilon(privacy.student, privacy.student_reason)
     fixed = privacy.spent is not None and result.queries_asked > 0  # else it is what nothing cost
     rows = [
-        ("study", f"{study.name} ({study.dataset}, {study.num_classes} classes)"),
+        ("study", f"{terms.study} ({study.dataset}, {terms.num_classes} classes)"),
         ("parties", parties),
         ("queries", f"{result.queries_asked} asked, {result.queries_answered} answered"),
         ("accuracy", f"labels {_share(accuracy.labels)}, student {_share(accuracy.student)}"),
         *([("", private)] if (accuracy.teacher_mean, accuracy.ensemble) != (None, None) else []),
-        ("ε against the public", f"{public} at δ={delta_text(study.delta)}, {study.unit}, {study.adjacency}"),
+        ("ε against the public", f"{public} at {kept}"),
         *([("", f"fixed beforehand; {_epsilon(privacy.spent)} was spent")] if fixed else []),
         ("ε against coordinator", f"{_epsilon(privacy.coordinator)}: it sees {study.coordinator_sees}"),
     ]

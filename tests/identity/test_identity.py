@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from builders import make_terms, vary
 from cryptography import x509
 
 from pate_fed.errors import InputError, IntegrityError
@@ -26,27 +27,15 @@ from pate_fed.identity import (
 from pate_fed.protocol.messages import Terms
 from pate_fed.secure_sum import fingerprint
 
-TERMS = Terms(
-    study="s",
+TERMS = make_terms(
     num_classes=2,
     image_shape=(3,),
     pool_size=10,
-    pool_digest="00" * 32,
     num_clients=3,
-    teachers_per_client=1,
     least_clients=2,
     aggregator="gnmax",
-    threshold=0.0,
-    sigma1=1.0,
-    sigma2=1.0,
     labels=5,
     max_queries=5,
-    epsilon=None,
-    delta=1e-5,
-    unit="record",
-    adjacency="replace-one",
-    sanitise=False,
-    teacher={},
 ).to_json()
 
 
@@ -198,7 +187,7 @@ def test_the_key_of_secure_sums_is_bound_to_the_name(authority: Authority, tmp_p
 
 def test_changed_terms_are_refused(authority: Authority, tmp_path: Path) -> None:
     north = _admit(authority, tmp_path / "north")
-    louder = replace(Terms.from_json(TERMS), sigma2=0.1).to_json()
+    louder = vary(Terms.from_json(TERMS), sigma2=0.1).to_json()
     changed = replace(north.admission, terms=louder)
     with pytest.raises(IntegrityError, match="not signed"):
         HospitalIdentity(north.folder, changed).check("north")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders import vary
 
 from pate_fed.errors import InputError
 from pate_fed.report import (
@@ -67,7 +68,7 @@ def test_unknown_figures_are_null(run_result: RunResult) -> None:
     empty = Outcome(
         status="failed", accuracy=Accuracy(student=math.nan), privacy=PrivacyFigures(student=math.inf)
     )
-    bare = replace(run_result, outcome=empty, releases=(), study=replace(run_result.study, versions={}))
+    bare = replace(run_result, outcome=empty, releases=(), study=vary(run_result.study, versions={}))
     metrics = make_metrics(bare)
     assert set(metrics["accuracy"].values()) == {None}
     assert set(metrics["seconds"].values()) == {None}
@@ -85,15 +86,15 @@ def test_an_epsilon_without_bound_has_its_reason_beside_it(run_result: RunResult
 
 
 def test_a_seed_is_told(run_result: RunResult) -> None:
-    assert make_metrics(replace(run_result, study=replace(run_result.study, seed=0)))["seed"] == 0
+    assert make_metrics(replace(run_result, study=vary(run_result.study, seed=0)))["seed"] == 0
 
 
 def test_a_delta_is_shown_in_three_digits_and_never_below_itself(run_result: RunResult) -> None:
     for delta, shown in ((1e-5, "1e-5"), (1 / 90_000, "1.12e-5"), (9.996e-6, "1e-5"), (2e-12, "2e-12")):
-        result = replace(run_result, study=replace(run_result.study, delta=delta))
+        result = replace(run_result, study=vary(run_result.study, delta=delta))
         assert f"δ={shown} " in outcome_line(result)
     for delta, shown in ((0.001, "0.001"), (0.5, "0.5"), (0.12341, "0.124")):
-        result = replace(run_result, study=replace(run_result.study, delta=delta))
+        result = replace(run_result, study=vary(run_result.study, delta=delta))
         assert f"δ={shown} " in outcome_line(result)
 
 
