@@ -283,6 +283,7 @@ class Privacy:
         flags=("--epsilon",),
         help="budget: never passed (default: none, ε is reported)",
         above=0,
+        high=10**9,
     )
     delta: float = setting(
         1e-5, flags=("--delta",), help="the δ that every ε is stated for", above=0, below=1
