@@ -268,7 +268,10 @@ def _fit(hint: Any, value: Any, declared: Setting, path: str, aside: bool = Fals
         SettingError: it does not fit.
     """
     if declared.read is not None and value is not None:
-        value = declared.read(value)
+        try:
+            value = declared.read(value)
+        except InputError as error:
+            raise SettingError(path, str(error), flag=declared.flag) from error
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if value is None and NoneType in kinds:
         return None
