@@ -31,11 +31,14 @@ __all__ = [
     "SettingError",
     "check",
     "entries",
+    "fit",
     "from_plain",
+    "from_record",
     "nearest",
     "refusal",
     "setting",
     "to_plain",
+    "to_record",
 ]
 
 T = TypeVar("T")
@@ -52,8 +55,9 @@ class Setting:
 
     `low` and `high` are inclusive, `above` and `below` exclusive bounds of a number, or of each in a list.
     `choices` are the texts that are shown, `also` others that are allowed; `pattern` must match a whole text,
-    `most` is its greatest length. `allowed` says in words what the rest does not. `flags` are the options of
-    the command line that set it, the first by its name; `read` brings a plain value into the field's form.
+    `most` is its greatest length. `holds` tells of anything else whether it fits, and `allowed` says so in
+    words. `flags` are the options of the command line that set it, the first by its name; `read` brings a
+    plain value into the field's form.
     """
 
     help: str = ""
@@ -66,6 +70,7 @@ class Setting:
     also: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
     most: int | None = None
+    holds: Callable[[Any], bool] | None = None
     allowed: str = ""
     flags: tuple[str, ...] = ()
     read: Callable[[Any], Any] | None = None
@@ -170,7 +175,7 @@ def check(value: Any) -> None:
     """
     for entry in entries(type(value)):
         given = getattr(value, entry.name)
-        fitted = _fit(entry.hint, given, entry.setting, entry.name)
+        fitted = fit(entry.hint, given, entry.setting, entry.name)
         if fitted is not given:
             object.__setattr__(value, entry.name, fitted)
 
@@ -226,6 +231,31 @@ def to_plain(value: Any) -> Any:
     return value
 
 
+def to_record(message: Any) -> dict[str, Any]:
+    """A message's kind and fields, flat, as they are."""
+    return {"kind": message.kind, **{each.name: getattr(message, each.name) for each in fields(message)}}
+
+
+def from_record(
+    kind: type[T], record: Mapping[str, Any], *, checks: Mapping[str, Setting] | None = None
+) -> T:
+    """The message of that `kind` in a flat record; `checks` by name go before the fields' own declarations.
+
+    Raises:
+        SettingError: another kind, or a field missing, unknown, or holding what it may not.
+    """
+    known, name = entries(kind), kind.kind  # type: ignore[attr-defined]
+    if record.get("kind") != name or set(record) != {"kind", *(entry.name for entry in known)}:
+        names = ", ".join(entry.name for entry in known)
+        raise SettingError("a record", f"a message {name!r} with the fields {names} is meant")
+    checks = checks or {}
+    built = {
+        entry.name: fit(entry.hint, record[entry.name], checks.get(entry.name, entry.setting), entry.name)
+        for entry in known
+    }
+    return kind(**built)
+
+
 def refusal(owner: Any, path: str, wanted: str) -> SettingError:
     """The error that a field, named from `owner` on ("teacher.name"), does not go with the others."""
     *tables, name = path.split(".")
@@ -252,7 +282,7 @@ def _build(kind: type[T], values: object, path: str, aside: bool) -> T:
     built = {}
     for name, entry in known.items():
         if name in values:
-            built[name] = _fit(entry.hint, values[name], entry.setting, _join(path, name), aside)
+            built[name] = fit(entry.hint, values[name], entry.setting, _join(path, name), aside)
         elif entry.required:
             raise SettingError(_join(path, name), "is missing")
     try:
@@ -261,7 +291,7 @@ def _build(kind: type[T], values: object, path: str, aside: bool) -> T:
         raise (error if "." in error.path else error.placed(path=_join(path, error.path))) from error
 
 
-def _fit(hint: Any, value: Any, declared: Setting, path: str, aside: bool = False) -> Any:
+def fit(hint: Any, value: Any, declared: Setting, path: str, aside: bool = False) -> Any:
     """The value in the field's form.
 
     Raises:
@@ -292,12 +322,12 @@ def _as(kind: Any, value: Any, declared: Setting, path: str, aside: bool) -> Any
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             return MISSING
-        return {key: _fit(inner[1], each, declared, _join(path, key), aside) for key, each in value.items()}
+        return {key: fit(inner[1], each, declared, _join(path, key), aside) for key, each in value.items()}
     if origin is np.ndarray:
         array = _unpack(value) if isinstance(value, Mapping) else value
-        wanted = get_args(inner[1])[0]
-        fits = isinstance(array, np.ndarray) and (wanted is Any or array.dtype == np.dtype(wanted))
-        return array if fits else MISSING
+        wanted = np.dtype(get_args(inner[1])[0])
+        fits = isinstance(array, np.ndarray) and array.dtype.newbyteorder("=") == wanted
+        return array if fits and _allowed(array, declared) else MISSING
     if is_dataclass(kind):
         return value if isinstance(value, kind) else _build(kind, value, path, aside)  # type: ignore[arg-type]
     if kind is Any:
@@ -319,7 +349,7 @@ def _as_tuple(inner: Sequence[Any], value: Any, declared: Setting, path: str, as
         return MISSING
     each = _for_entries(declared)
     try:
-        fitted = tuple(_fit(kind, item, each, path, aside) for kind, item in zip(kinds, value, strict=True))
+        fitted = tuple(fit(kind, item, each, path, aside) for kind, item in zip(kinds, value, strict=True))
     except SettingError as error:
         if error.path != path:
             raise
@@ -334,6 +364,8 @@ def _for_entries(declared: Setting) -> Setting:
 
 
 def _allowed(value: Any, declared: Setting) -> bool:
+    if declared.holds is not None and not declared.holds(value):
+        return False
     if isinstance(value, str):
         named = declared.choices + declared.also
         return (

@@ -13,9 +13,9 @@ import hashlib
 import json
 import math
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,17 @@ from pate_fed.config.trust import MOST_PARTIES, TrustModel
 from pate_fed.data import Schema
 from pate_fed.errors import IntegrityError
 from pate_fed.learning import TeacherSettings
-from pate_fed.structure import SettingError, check, entries, from_plain, refusal, setting, to_plain
+from pate_fed.structure import (
+    SettingError,
+    check,
+    entries,
+    from_plain,
+    from_record,
+    refusal,
+    setting,
+    to_plain,
+    to_record,
+)
 
 __all__ = [
     "COUNTS",
@@ -247,7 +257,7 @@ class _Message:
 
     def to_record(self) -> Record:
         """The message as a flat record."""
-        return {"kind": self.kind, **{entry.name: getattr(self, entry.name) for entry in fields(self)}}  # type: ignore[arg-type]
+        return to_record(self)
 
     @classmethod
     def from_record(cls: type[M], record: Record) -> M:
@@ -256,15 +266,10 @@ class _Message:
         Raises:
             IntegrityError: another kind of message, or a field missing, unknown or of the wrong type.
         """
-        names = [entry.name for entry in entries(cls)]
-        if record.get("kind") != cls.kind or set(record) != {"kind", *names}:
-            raise IntegrityError(f"expected a message {cls.kind!r} with the fields {', '.join(names)}")
         try:
-            return from_plain(cls, {name: record[name] for name in names}, where=cls.kind)
+            return from_record(cls, record)
         except SettingError as error:  # told without the value, which may be votes
-            said = (
-                f"field {error.path!r} of a message {cls.kind!r} has the wrong type or value: {error.wanted}"
-            )
+            said = f"{error.path} of a message {cls.kind!r} has the wrong type or value: {error.wanted}"
         raise IntegrityError(said)
 
 
@@ -451,6 +456,7 @@ class EndReply(_Message):
 
 
 Reply = TeachReply | VoteReply | SumReply | LabelReply | RefusalReply | EndReply
+_REPLIES: tuple[type[Reply], ...] = get_args(Reply)
 
 
 def parse_reply(record: Record) -> Reply:
@@ -459,7 +465,7 @@ def parse_reply(record: Record) -> Reply:
     Raises:
         IntegrityError: it is none of the replies, or malformed.
     """
-    for kind in (TeachReply, VoteReply, SumReply, LabelReply, RefusalReply, EndReply):
+    for kind in _REPLIES:
         if record.get("kind") == kind.kind:
             return kind.from_record(record)
     raise IntegrityError("a reply of unknown kind")
