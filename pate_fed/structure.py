@@ -36,6 +36,7 @@ __all__ = [
     "from_record",
     "nearest",
     "refusal",
+    "same_as",
     "setting",
     "to_plain",
     "to_record",
@@ -142,6 +143,12 @@ class SettingError(InputError):
 def setting(default: Any = MISSING, *, factory: Any = MISSING, **declared: Any) -> Any:
     """A dataclass field that carries its declaration, by the names of `Setting`."""
     return field(default=default, default_factory=factory, metadata={"setting": Setting(**declared)})
+
+
+def same_as(kind: type[Any], name: str, default: Any = MISSING) -> Any:
+    """A dataclass field that may hold what that field of another dataclass may."""
+    declared = next(each.metadata for each in fields(kind) if each.name == name)
+    return field(default=default, metadata=declared)
 
 
 def entries(kind: type[Any]) -> tuple[Entry, ...]:

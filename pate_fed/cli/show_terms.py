@@ -8,8 +8,9 @@ from pate_fed.config.data import load_study_data
 from pate_fed.config.study import read_study
 from pate_fed.errors import IntegrityError
 from pate_fed.format import epsilon_text
+from pate_fed.protocol.agreed import Agreed
 from pate_fed.protocol.make_terms import make_terms
-from pate_fed.protocol.messages import Agreed, Terms
+from pate_fed.protocol.messages import Terms
 
 __all__ = ["cost_text", "make_terms_of", "read_terms"]
 

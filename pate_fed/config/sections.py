@@ -19,7 +19,6 @@ __all__ = [
     "INTERACTIVE",
     "MOST_CLASSES",
     "MOST_INPUTS",
-    "MOST_IN_PARTY",
     "MOST_TEACHERS",
     "PROCESSES",
     "Aggregation",

@@ -50,11 +50,7 @@ class TeacherSettings:
     """
 
     name: str = setting(
-        "small-cnn",
-        flags=("--teacher",),
-        help="the teachers' model",
-        choices=TEACHERS,
-        also=TABLE_TEACHERS,
+        "small-cnn", flags=("--teacher",), help="the teachers' model", choices=TEACHERS, also=TABLE_TEACHERS
     )
     epochs: int = setting(20, low=1, high=MOST)
     batch_size: int = setting(30, low=1, high=MOST)
@@ -98,11 +94,7 @@ class StudentSettings:
     """
 
     name: str = setting(
-        "pate++",
-        flags=("--student",),
-        help="how the student learns",
-        choices=STUDENTS,
-        also=TABLE_STUDENTS,
+        "pate++", flags=("--student",), help="how the student learns", choices=STUDENTS, also=TABLE_STUDENTS
     )
     network: str | None = setting(None, choices=NETWORKS)
     epochs: int | None = setting(

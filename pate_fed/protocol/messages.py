@@ -10,7 +10,6 @@ features are public and labels private, labels after randomised response; and re
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 from dataclasses import dataclass, field
@@ -22,25 +21,25 @@ from numpy.typing import NDArray
 
 from pate_fed.config.sections import (
     MOST_CLASSES,
-    MOST_IN_PARTY,
     MOST_INPUTS,
     MOST_TEACHERS,
     Aggregation,
+    Parties,
     Privacy,
+    Queries,
 )
 from pate_fed.config.trust import MOST_PARTIES, TrustModel
 from pate_fed.data import Schema
 from pate_fed.errors import IntegrityError
 from pate_fed.learning import TeacherSettings
+from pate_fed.protocol.agreed import Agreed, digest_of
 from pate_fed.structure import (
     SettingError,
     check,
-    entries,
-    from_plain,
     from_record,
     refusal,
+    same_as,
     setting,
-    to_plain,
     to_record,
 )
 
@@ -53,7 +52,6 @@ __all__ = [
     "SUM",
     "TEACH",
     "VOTES",
-    "Agreed",
     "EndReply",
     "EndRequest",
     "LabelReply",
@@ -75,7 +73,6 @@ __all__ = [
 
 Scalar = int | float | str | bytes
 Record = dict[str, Scalar | NDArray[Any]]
-A = TypeVar("A", bound="Agreed")
 M = TypeVar("M", bound="_Message")
 
 TEACH = "train.teacher"
@@ -88,7 +85,7 @@ RELEASE = "release"
 _MOST_SAID = 300  # characters in which a coordinator says how a study ended
 EVALUATION = "evaluation"
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SHA256: dict[str, Any] = {"pattern": re.compile(r"[0-9a-f]{64}"), "allowed": "a SHA-256 in hexadecimal"}
 _MOST_LENGTH = 10_000_000  # numbers that an input has
 
 
@@ -133,45 +130,6 @@ class Refusal(Enum):
         return self.value if self.is_policy else f"refused: {self.value}"
 
 
-def _digest(*parts: bytes) -> str:
-    """SHA-256 over length-prefixed parts, so that no two lists of parts collide."""
-    state = hashlib.sha256()
-    for part in parts:
-        state.update(len(part).to_bytes(8, "big"))
-        state.update(part)
-    return state.hexdigest()
-
-
-class Agreed:
-    """Terms that both sides name by their digest: frozen values with one canonical text."""
-
-    __slots__ = ()
-
-    def to_json(self) -> str:
-        """Canonical JSON: equal terms give equal text."""
-        return json.dumps(to_plain(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-
-    @classmethod
-    def from_json(cls: type[A], text: str) -> A:
-        """Terms from their canonical JSON.
-
-        Raises:
-            IntegrityError: not JSON, fields missing or unknown, or values that the terms refuse.
-        """
-        try:
-            values = json.loads(text)
-            if isinstance(values, dict) and set(values) != {entry.name for entry in entries(cls)}:
-                raise IntegrityError("the study's terms have missing or unknown fields")
-            return from_plain(cls, values, where="the study's terms", error=IntegrityError)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise IntegrityError("the study's terms are not readable") from error
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the terms, hex; named in every later message."""
-        return _digest(b"pate_fed/v1 terms", self.to_json().encode())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms(Agreed):
     """What a hospital agrees to before it trains; fixed before the first vote is seen.
@@ -189,13 +147,13 @@ class Terms(Agreed):
     num_classes: int = setting(low=2, high=MOST_CLASSES)
     image_shape: tuple[int, ...] = setting(unit="lengths", low=1, high=_MOST_LENGTH)
     pool_size: int = setting(low=1, high=MOST_INPUTS)
-    pool_digest: str = setting(pattern=_SHA256, allowed="a SHA-256, 64 hexadecimal digits,")
-    num_clients: int = setting(low=1, high=MOST_PARTIES)
-    teachers_per_client: int = setting(low=1, high=MOST_IN_PARTY)
+    pool_digest: str = setting(**_SHA256)
+    num_clients: int = same_as(Parties, "num_clients")
+    teachers_per_client: int = same_as(Parties, "teachers_per_client")
     least_clients: int = setting(low=1, high=MOST_PARTIES)
     aggregation: Aggregation
-    labels: int = setting(low=1, high=MOST_INPUTS)
-    max_queries: int = setting(low=1, high=MOST_INPUTS)
+    labels: int = same_as(Queries, "labels")
+    max_queries: int = same_as(Queries, "max_queries")
     privacy: Privacy
     teacher: TeacherSettings
     secrecy: TrustModel = field(default_factory=TrustModel)
@@ -203,25 +161,24 @@ class Terms(Agreed):
     seed: int | None = setting(None, low=0, high=2**63 - 1)
     classes: tuple[str, ...] = setting((), most=1000)
     table: Schema | None = None
-    encoder: str | None = setting(None, pattern=_SHA256, allowed="a SHA-256, 64 hexadecimal digits,")
+    encoder: str | None = setting(None, **_SHA256)
 
     def __post_init__(self) -> None:
         check(self)
         self.aggregation.fixed()
-        if self.num_teachers > MOST_TEACHERS:
-            raise refusal(self, "teachers_per_client", f"at most {MOST_TEACHERS:,} in all are meant")
-        if self.least_clients > self.num_clients:
-            raise refusal(self, "least_clients", f"there are {self.num_clients} hospitals")
-        if not 1 <= len(self.image_shape) <= 3 or math.prod(self.image_shape) > _MOST_LENGTH:
-            raise refusal(self, "image_shape", "a row's length, or height, width and channels, is meant")
-        if self.table is not None and self.image_shape != (self.table.num_features,):
-            raise refusal(self, "image_shape", f"the table has {self.table.num_features} features")
-        if self.classes and len(self.classes) != self.num_classes:
-            raise refusal(self, "classes", f"a name for each of {self.num_classes} classes is meant")
-        if self.adds_noise != (self.sigma_party is not None):
-            raise refusal(self, "sigma_party", "noise of each hospital is meant where they add it, else none")
-        if self.adds_noise and self.colluders >= self.least_clients:
-            raise refusal(self, "secrecy.colluders", f"fewer than {self.least_clients} are meant")
+        shape, features = self.image_shape, self.table.num_features if self.table is not None else None
+        for name, fits, wanted in (
+            ("teachers_per_client", self.num_teachers <= MOST_TEACHERS, f"at most {MOST_TEACHERS:,} in all"),
+            ("least_clients", self.least_clients <= self.num_clients, f"at most {self.num_clients}"),
+            ("image_shape", len(shape) in (1, 2, 3), "height, width and channels, or a row's length"),
+            ("image_shape", math.prod(shape) <= _MOST_LENGTH, f"at most {_MOST_LENGTH:,} numbers"),
+            ("image_shape", features is None or shape == (features,), f"the table's {features} features"),
+            ("classes", len(self.classes) in (0, self.num_classes), f"a name for each of {self.num_classes}"),
+            ("sigma_party", self.adds_noise == (self.sigma_party is not None), "noise, if hospitals add it,"),
+            ("secrecy.colluders", self.colluders < self.least_clients, f"fewer than {self.least_clients}"),
+        ):
+            if not fits:
+                raise refusal(self, name, f"{wanted} is meant")
 
     @property
     def num_teachers(self) -> int:
@@ -321,7 +278,7 @@ class VoteRequest(_Message):
     def digest(self) -> str:
         """SHA-256 hex that names the batch in the reply and in the ledger."""
         head = f"{self.terms_digest}/{self.batch}/{self.purpose}".encode()
-        return _digest(b"pate_fed/v1 batch", head, self.index.astype("<i8").tobytes())
+        return digest_of(b"pate_fed/v1 batch", head, self.index.astype("<i8").tobytes())
 
     @property
     def content_digest(self) -> str:
