@@ -13,9 +13,9 @@ import re
 import reprlib
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
-from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -100,20 +100,16 @@ class Entry:
             kind for kind in (get_args(self.hint) if several else (self.hint,)) if kind is not NoneType
         )
 
-    def from_cell(self, text: str) -> Any:
-        """The value of a CSV cell; an empty one is None where the field may be None."""
-        return None if not text and NoneType in get_args(self.hint) else self.from_text(text)
-
     def from_text(self, text: str) -> Any:
-        """The number or truth value that a text says; one that says none stays as it is."""
+        """The number or truth value that a text says, None where an empty one may be; else the text."""
+        if not text and NoneType in get_args(self.hint):
+            return None
         for kind in self.kinds:
             if kind is bool and text in ("True", "False"):
                 return text == "True"
             if kind in (int, float):
-                try:
+                with suppress(ValueError):
                     return kind(text)
-                except ValueError:
-                    continue
         return text
 
 
@@ -206,10 +202,8 @@ def from_plain(
     """
     try:
         if text and isinstance(values, Mapping):
-            known = {entry.name: entry for entry in entries(kind)}
-            values = {
-                key: known[key].from_cell(cell) if key in known else cell for key, cell in values.items()
-            }
+            cells = {entry.name: entry for entry in entries(kind) if entry.name in values}
+            values = {**values, **{key: entry.from_text(values[key]) for key, entry in cells.items()}}
         return _build(kind, values, "", aside)
     except SettingError as found:
         placed = found.placed(where=found.where or where)
@@ -354,7 +348,7 @@ def _as_tuple(inner: Sequence[Any], value: Any, declared: Setting, path: str, as
     kinds = [inner[0]] * len(value) if Ellipsis in inner else inner
     if len(kinds) != len(value):
         return MISSING
-    each = _for_entries(declared)
+    each = declared if declared.read is None else replace(declared, read=None)
     try:
         fitted = tuple(fit(kind, item, each, path, aside) for kind, item in zip(kinds, value, strict=True))
     except SettingError as error:
@@ -363,11 +357,6 @@ def _as_tuple(inner: Sequence[Any], value: Any, declared: Setting, path: str, as
         return MISSING  # the list is named, and shown, as a whole
     same = isinstance(value, tuple) and all(old is new for old, new in zip(value, fitted, strict=True))
     return value if same else fitted
-
-
-@cache
-def _for_entries(declared: Setting) -> Setting:
-    return replace(declared, read=None)
 
 
 def _allowed(value: Any, declared: Setting) -> bool:
@@ -426,18 +415,13 @@ def _range(declared: Setting) -> str:
 
 
 def _number(bound: float) -> str:
-    if bound == 2**63 - 1:
-        return "2^63 - 1"
-    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}".replace("e-0", "e-").replace("e+0", "e")
-
-
-_BRIEF = reprlib.Repr()
-_BRIEF.maxstring = _BRIEF.maxother = 100
-_BRIEF.maxlong = 40
+    if isinstance(bound, int):
+        return "2^63 - 1" if bound == 2**63 - 1 else f"{bound:,}"
+    return f"{bound:g}".replace("e-0", "e-").replace("e+0", "e")
 
 
 def _shown(value: object) -> str:
-    return _BRIEF.repr(value)
+    return reprlib.repr(value) if len(text := repr(value)) > 100 else text
 
 
 def _join(path: str, name: str) -> str:

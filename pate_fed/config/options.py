@@ -73,7 +73,7 @@ def study_from_arguments(arguments: argparse.Namespace) -> Study:
         section, name = key.split(".")
         table = values.setdefault(section, {})
         if isinstance(table, dict):
-            table[name] = entry.from_text(given) if isinstance(given, str) else given
+            table[name] = entry.from_text(given) if isinstance(given, str) and given else given
         typed[key] = given
     try:
         study = study_from_dict(values, where=arguments.config or "study.toml").resolve()

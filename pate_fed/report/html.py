@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.disk import write_result
-from pate_fed.format import epsilon_text
+from pate_fed.format import duration_text, epsilon_text
 from pate_fed.report import curves, plots, text
 from pate_fed.report.png import contact_sheet, data_uri
 from pate_fed.report.result import RunResult
@@ -51,7 +51,7 @@ def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
         "time": plots.time_bars(result),
         "hidden": [] if publishable else text.unpublishable(result),
         "sanitised": _sanitised(result, publishable=publishable),
-        "duration": text.duration(result.outcome.seconds.total),
+        "duration": duration_text(result.outcome.seconds.total),
         "versions": sorted(result.study.versions.items()),
     }
 

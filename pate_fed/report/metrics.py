@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from pate_fed import __version__
 from pate_fed.disk import write_result
 from pate_fed.format import delta_text, epsilon_json, epsilon_text
-from pate_fed.report.result import PrivacyFigures, RunResult
+from pate_fed.report.result import Accuracy, RunResult, Seconds
 
 __all__ = [
     "METRICS_NAME",
@@ -34,7 +35,6 @@ _VERSIONED = ("pate_fed", "flwr", "torch")
 def make_metrics(result: RunResult) -> dict[str, Any]:
     """The content of `metrics.json`, by the keys of the design."""
     study, outcome = result.study, result.outcome
-    accuracy, seconds = outcome.accuracy, outcome.seconds
     return {
         "status": outcome.status,
         "study": study.terms.study,
@@ -44,15 +44,9 @@ def make_metrics(result: RunResult) -> dict[str, Any]:
         "seed": study.terms.seed,
         "queries_asked": result.queries_asked,
         "queries_answered": result.queries_answered,
-        "accuracy": {
-            name: _finite(getattr(accuracy, name))
-            for name in ("teacher_mean", "ensemble", "labels", "student")
-        },
+        "accuracy": _figures(outcome.accuracy),
         "privacy": _privacy(result),
-        "seconds": {
-            name: _finite(getattr(seconds, name))
-            for name in ("teach", "vote", "aggregate", "student", "total")
-        },
+        "seconds": _figures(outcome.seconds),
         "peak_memory_mb": outcome.peak_memory_mb,
         "versions": {**dict.fromkeys(_VERSIONED), **study.versions},
     }
@@ -66,7 +60,7 @@ def _privacy(result: RunResult) -> dict[str, Any]:
         "sanitised": epsilon_json(figures.sanitised),
     }
     if student["data_independent"] is None:
-        student["reason"] = _reason(figures)
+        student["reason"] = figures.student_reason or "no bound is known"
     return {
         "delta": study.terms.delta,
         "unit": study.terms.privacy.unit,
@@ -76,8 +70,8 @@ def _privacy(result: RunResult) -> dict[str, Any]:
     }
 
 
-def _reason(figures: PrivacyFigures) -> str:
-    return figures.student_reason or "no bound is known"
+def _figures(values: Accuracy | Seconds) -> dict[str, float | None]:
+    return {name: _finite(value) for name, value in asdict(values).items()}
 
 
 def _finite(value: float | None) -> float | None:

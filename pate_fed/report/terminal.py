@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol, TextIO
 
-from pate_fed.format import delta_text, epsilon_text
+from pate_fed.format import delta_text, duration_text, epsilon_text
 from pate_fed.report.result import RunResult
 
 __all__ = ["Phase", "Progress", "counted_phase", "make_progress", "print_summary"]
@@ -113,11 +113,11 @@ class _Line:
                 return
             self._said_at, self._said_share = now, share
             left = (now - self._began) * (1 - share) / share
-            text = f"{self._name}: {self._done}/{self._total}, about {_duration(left)} left"
+            text = f"{self._name}: {self._done}/{self._total}, about {duration_text(left)} left"
         self._say(text + (f" ({self._note})" if self._note else ""))
 
     def end(self) -> None:
-        took = _duration(self._clock() - self._began)
+        took = duration_text(self._clock() - self._began)
         self._say(
             f"{self._name}: {self._done}/{self._total} in {took}" + (f" ({self._note})" if self._note else "")
         )
@@ -190,16 +190,6 @@ def _plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
-
-
 def print_summary(result: RunResult, stream: TextIO | None = None) -> None:
     """A short table of the run's figures on `stream` (default: standard error); plain text off a terminal."""
     stream = sys.stderr if stream is None else stream
@@ -243,7 +233,7 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
     if not study.noise_private:
         rows.append(("noise", f"not private: {study.noise.removeprefix('not private: ')}"))
     if outcome.seconds.total is not None:
-        rows.append(("time", _duration(outcome.seconds.total)))
+        rows.append(("time", duration_text(outcome.seconds.total)))
     if outcome.reason:
         rows.append((outcome.status, outcome.reason))
     return rows

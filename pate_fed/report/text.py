@@ -16,7 +16,6 @@ __all__ = [
     "KeyFigure",
     "banners",
     "describe_terms",
-    "duration",
     "guarantees",
     "key_figures",
     "protection_lead",
@@ -56,17 +55,6 @@ class Guarantee:
     bound: str
     by: str
     kind: str
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds as a person says them."""
-    if seconds is None:
-        return "-"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def _plural(count: int, noun: str) -> str:
