@@ -95,17 +95,6 @@ def test_noise_at_the_hospitals_bounds_the_coordinator() -> None:
     assert _reason(Policy(epsilon_coordinator=coordinator * 0.99), noisy) is Refusal.POLICY_COORDINATOR
 
 
-def test_a_budget_in_the_terms_bounds_the_worst_case() -> None:
-    worst = worst_epsilon(TERMS)[0]
-    assert worst is not None
-    budget = 0.9 * worst
-    assert worst_epsilon(vary(TERMS, epsilon=budget))[0] == budget
-    more = worst_epsilon(vary(TERMS, max_queries=90, labels=90))[0]
-    assert more is not None and more > worst
-    with pytest.raises(InputError, match="not even one query"):
-        worst_epsilon(vary(TERMS, epsilon=0.01))
-
-
 def test_a_policy_binds_the_roster_and_every_sum() -> None:
     assert Policy().demands(TERMS) == Demands(least_parties=4, least_voters=8)
     prints = {"north": " ".join(["abcd"] * 16)}

@@ -12,9 +12,6 @@ from builders import make_terms, vary
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import (
-    PLAIN,
-    SECURE_SUM,
-    DistributedGNMax,
     Ledger,
     LedgerTerms,
     Protection,
@@ -102,15 +99,3 @@ def test_a_void_batch_is_charged_as_asked_and_never_again(terms: Terms, open_des
     assert entry.event.coordinator == coordinator_view(terms, 8)
     with pytest.raises(IntegrityError, match="charged before"):
         desk.release(DIGEST, np.arange(30), _totals(30), voters=10)
-
-
-def test_each_way_of_the_votes_has_its_sight() -> None:
-    assert coordinator_view(vary(MASKED, secure_sum=False), 10) == PLAIN
-    assert coordinator_view(MASKED, 10) == SECURE_SUM
-    mechanism = make_mechanism(NOISY)
-    assert isinstance(mechanism, DistributedGNMax)
-    assert (mechanism.least_honest, mechanism.threshold) == (7, 6.0)
-    everything = make_mechanism(vary(NOISY, aggregator="gnmax"))
-    assert isinstance(everything, DistributedGNMax) and everything.threshold is None
-    with pytest.raises(InputError, match="lnmax"):
-        make_mechanism(vary(NOISY, aggregator="lnmax"))
