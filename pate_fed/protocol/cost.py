@@ -5,7 +5,7 @@ Both sides use it: the coordinator to release, a hospital to hold the terms agai
 
 from __future__ import annotations
 
-from typing import TypedDict
+from dataclasses import asdict
 
 from pate_fed.config.sections import INTERACTIVE, Aggregation
 from pate_fed.config.trust import TrustModel
@@ -46,13 +46,6 @@ CONFIDENCE = 0.9  # of a student whose own label an unpassed check confirms
 Mechanism = ConfidentGNMax | DistributedGNMax | GNMax | LNMax
 
 
-class _Votes(TypedDict):
-    """What every mechanism knows of the votes."""
-
-    num_teachers: int
-    num_classes: int
-
-
 def make_mechanism(terms: Terms) -> Mechanism:
     """The mechanism that the terms fix, of the first round where there are several.
 
@@ -61,7 +54,7 @@ def make_mechanism(terms: Terms) -> Mechanism:
     """
     aggregator = terms.aggregation.aggregator
     threshold, sigma1, sigma2 = terms.aggregation.fixed()
-    votes: _Votes = {"num_teachers": terms.num_teachers, "num_classes": terms.num_classes}
+    votes = {"num_teachers": terms.num_teachers, "num_classes": terms.num_classes}
     if terms.sigma_party is not None:
         _refuse_at_hospitals(aggregator)
         return DistributedGNMax(
@@ -99,14 +92,7 @@ def make_interactive(terms: Terms) -> InteractiveGNMax | None:
     first = make_mechanism(terms)
     if terms.aggregation.aggregator != INTERACTIVE or not isinstance(first, ConfidentGNMax):
         return None
-    return InteractiveGNMax(
-        num_teachers=first.num_teachers,
-        num_classes=first.num_classes,
-        threshold=first.threshold,
-        sigma1=first.sigma1,
-        sigma2=first.sigma2,
-        confidence=CONFIDENCE,
-    )
+    return InteractiveGNMax(**asdict(first), confidence=CONFIDENCE)
 
 
 def _protection(terms: Terms) -> Protection:

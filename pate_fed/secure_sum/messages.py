@@ -12,6 +12,7 @@ did not.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypedDict, TypeVar, get_args
 
@@ -292,11 +293,7 @@ def parse_request(record: Record) -> Request:
     Raises:
         RefusedError: another version, none of the requests, or malformed.
     """
-    _check_version(record)
-    kind = record.get("kind")
-    if not isinstance(kind, str) or kind not in _REQUESTS:
-        raise _malformed("a request of unknown kind")
-    return _REQUESTS[kind].from_record(record)
+    return _parse(record, _REQUESTS)
 
 
 def parse_reply(record: Record) -> Reply:
@@ -305,11 +302,15 @@ def parse_reply(record: Record) -> Reply:
     Raises:
         RefusedError: another version, none of the replies, or malformed.
     """
+    return _parse(record, _REPLIES)
+
+
+def _parse(record: Record, kinds: Mapping[Value, type[M]]) -> M:
     _check_version(record)
     kind = record.get("kind")
-    if not isinstance(kind, str) or kind not in _REPLIES:
-        raise _malformed("a reply of unknown kind")
-    return _REPLIES[kind].from_record(record)
+    if not isinstance(kind, str) or kind not in kinds:
+        raise _malformed("a message of unknown kind")
+    return kinds[kind].from_record(record)
 
 
 def read_request(data: bytes) -> Request:

@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pate_fed.config.study import (
-    Aggregation,
     Parties,
     Privacy,
-    Queries,
     Study,
     load_study,
     study_from_dict,
@@ -43,13 +41,6 @@ def test_a_resolved_study_survives_toml(
         privacy=Privacy(epsilon=epsilon, delta=delta),
     ).resolve()
     assert study_from_dict(tomllib.loads(study.to_toml())) == study
-
-
-def test_noise_and_threshold_grow_with_the_number_of_teachers() -> None:
-    study = Study(parties=Parties(num_clients=25, teachers_per_client=10)).resolve()
-    ours = study.aggregation
-    assert (ours.threshold, ours.sigma1, ours.sigma2) == (200, 150, 40)
-    assert Study(aggregation=Aggregation(sigma2=7.0)).resolve().aggregation.sigma2 == 7.0
 
 
 def test_seeds_differ_between_uses_and_studies() -> None:
@@ -128,11 +119,6 @@ def test_a_file_as_run_directory_is_refused(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "file").write_text("", encoding="utf-8")
     assert main(["--run-dir", str(tmp_path / "file")]) == 2
     assert "a file of that name" in capsys.readouterr().err
-
-
-def test_queries_must_be_positive() -> None:
-    with pytest.raises(InputError):
-        Queries(max_queries=0)
 
 
 def test_a_study_from_an_editor_that_marks_its_text_is_read(tmp_path: Path) -> None:
