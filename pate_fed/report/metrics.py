@@ -60,7 +60,7 @@ def _privacy(result: RunResult) -> dict[str, Any]:
         "sanitised": epsilon_json(figures.sanitised),
     }
     if student["data_independent"] is None:
-        student["reason"] = figures.student_reason or "no bound is known"
+        student["reason"] = figures.unbounded_because
     return {
         "delta": study.terms.delta,
         "unit": study.terms.privacy.unit,

@@ -63,7 +63,7 @@ class StudyRecord:
     inputs: str = "images"
     test_size: int | None = None
     guaranteed: float | None = None
-    protects: str = ""
+    protects: str
     noise: str
     noise_private: bool
     coordinator: str = "plain"
@@ -204,6 +204,11 @@ class PrivacyFigures:
     sanitised: float | None = None
     sanitised_sd: float | None = None
     coordinator: float | None = None
+
+    @property
+    def unbounded_because(self) -> str:
+        """Why no ε is known against the public."""
+        return self.student_reason or "no bound is known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,12 +63,6 @@ def _plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}"
 
 
-def _protects(study: StudyRecord) -> str:
-    terms = study.terms
-    verb = "replaced" if terms.privacy.adjacency == "replace-one" else "added or removed"
-    return study.protects or f"one {terms.privacy.unit} {verb}"
-
-
 def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
     """Everything a reader must know before any figure, the gravest first."""
     study, outcome = result.study, result.outcome
@@ -80,7 +74,7 @@ def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
         found.append(Banner("danger", "Not private: seeded noise", _SEEDED))
     epsilon = outcome.privacy.student
     if outcome.status == "success" and epsilon is None:
-        reason = outcome.privacy.student_reason or "no bound is known"
+        reason = outcome.privacy.unbounded_because
         found.append(Banner("danger", "No privacy bound", _sentence(reason)))
     if epsilon is not None and epsilon > EPSILON_ALARM:
         title = f"ε = {epsilon_text(epsilon)} promises almost nothing"
@@ -149,7 +143,7 @@ def protection_lead(result: RunResult) -> str:
     """What is protected and what ε at δ says about it, in two sentences."""
     study, epsilon = result.study, result.outcome.privacy.student
     unit, adjacency = study.terms.privacy.unit, study.terms.privacy.adjacency
-    lead = f"Protected unit: {_protects(study)}."
+    lead = f"Protected unit: {study.protects}."
     if not result.queries_asked and epsilon == 0:
         return f"{lead} Nothing was released, so nothing was spent."
     if epsilon is None:
@@ -217,7 +211,7 @@ def _public(result: RunResult) -> Guarantee:
     if not study.noise_private and privacy.student is not None:
         by = f"{study.noise}; with private noise it would be ε = {epsilon_text(privacy.student)}"
     elif privacy.student is None:
-        by = privacy.student_reason or "no bound is known"
+        by = privacy.unbounded_because
     return Guarantee(
         "Anyone who gets the student or its labels",
         "Which queries were answered, and their noisy labels",
@@ -318,7 +312,7 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
         ("Vote noise σ₂", _in_votes(sigma2, terms)),
         ("Noise from", study.noise),
         ("Votes reach the coordinator", _ways(study)),
-        ("Protected", _protects(study)),
+        ("Protected", study.protects),
         ("Budget", "none was set; ε is reported" if budget is None else f"ε = {budget:,.6g}"),
         ("Stop", f"at {_plural(terms.labels, 'label')} or {_plural(terms.max_queries, 'query')}"),
         ("Questions", _questions(study)),

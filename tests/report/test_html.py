@@ -292,7 +292,7 @@ def test_the_report_comes_from_the_run_directory_alone(run_result: RunResult, tm
 
 def test_a_run_that_was_stopped_at_once_has_a_report(run_result: RunResult) -> None:
     bare = RunResult(
-        study=vary(run_result.study, classes=(), versions={}, protects=""),
+        study=vary(run_result.study, classes=(), versions={}),
         outcome=Outcome(status="aborted", reason="stopped by the user", privacy=PrivacyFigures(student=0.0)),
     )
     words = Page(render_report(bare)).words
