@@ -6,7 +6,6 @@ import argparse
 import fcntl
 import json
 import os
-import re
 import sys
 import tempfile
 import threading
@@ -27,6 +26,7 @@ from pate_fed.runtime.signals import raise_if
 from pate_fed.secure_sum import read_reply
 from pate_fed.secure_sum.messages import MaskedVector, SumRefused
 from pate_fed.secure_sum.messages import Reply as SumMessage
+from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 
 if TYPE_CHECKING:
     from pate_fed.flower.supernode import Exchange, SuperNode
@@ -36,7 +36,6 @@ __all__ = ["HospitalProcess", "lock_state_dir"]
 
 _POLL_S = 0.3
 _DELIVERY_S = 15.0
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PART = "part:"  # rehearse with a simulated party's part
 _SITE_FILE = "hospital.json"
 
@@ -53,10 +52,8 @@ class HospitalProcess:
         from pate_fed.flower.processes import private_folder, split_address
 
         prepare_environment()
-        if not _NAME.fullmatch(arguments.hospital):
-            raise InputError(
-                f"--hospital {arguments.hospital!r}: 1 to 64 letters, digits, dots, dashes or underscores"
-            )
+        if not PARTY_NAME.fullmatch(arguments.hospital):
+            raise InputError(f"--hospital {arguments.hospital!r}: {PARTY_NAME_IS}")
         self._identity = _identity(arguments)
         address = arguments.server or (self._identity.admission.address if self._identity else "")
         if not address:

@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
     name, stop = "-", threading.Event()
     try:
-        arguments = _parser().parse_all(argv)
+        arguments = _parser().parse_args(argv)
         name = arguments.hospital
         isolation.require_one_installation()
         with terminating(stop):

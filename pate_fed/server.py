@@ -22,7 +22,7 @@ Hospitals connect with python -m pate_fed.client. Exit codes: 0 success, 1 fault
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
-    return run_study_command(lambda: _parser().parse_all(argv), _run, resumes=True)
+    return run_study_command(lambda: _parser().parse_args(argv), _run, resumes=True)
 
 
 def _run(arguments: argparse.Namespace, stop: threading.Event, started: float) -> int:

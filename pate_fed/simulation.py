@@ -34,7 +34,7 @@ student.pt, student.ts, report.html, log.jsonl and metrics.json in --run-dir. Ex
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
-    return run_study_command(lambda: _parser().parse_all(argv), _simulate, resumes=False)
+    return run_study_command(lambda: _parser().parse_args(argv), _simulate, resumes=False)
 
 
 def _simulate(arguments: argparse.Namespace, stop: threading.Event, started: float) -> int:

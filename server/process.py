@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pate_fed.config.study import PROCESSES, Study, load_study, study_from_dict
+from pate_fed.config.study import PROCESSES, Study, read_study
 from pate_fed.runtime.host import open_host
 from pate_fed.runtime.run_dir import fresh_run_dir, unfinished_run
 from pate_fed.runtime.signals import interruptible
@@ -72,12 +72,7 @@ def study_to_run(config: Path, *, num_hospitals: int | None) -> Study:
     Raises:
         InputError: the file is not there, or what it says is wrong.
     """
-    values = load_study(config)
-    if num_hospitals is not None:
-        parties = values.setdefault("parties", {})
-        if isinstance(parties, dict):
-            parties["num_clients"] = num_hospitals
-    study = study_from_dict(values)
+    study = read_study(config, num_hospitals=num_hospitals)
     # Hospitals answer no question whose answer is only for measuring.
     study = replace(
         study,

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
     arguments = argparse.Namespace()
     try:
-        arguments = make_parser().parse_all(argv)
+        arguments = make_parser().parse_args(argv)
         run: Callable[[argparse.Namespace], int] = arguments.run
         require_one_installation()
         with terminating(threading.Event()):

@@ -6,12 +6,12 @@ import argparse
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from pate_fed.cli.help import HelpFormatter
 from pate_fed.errors import InputError
+from pate_fed.structure import nearest
 
 __all__ = ["Parser", "print_lines"]
 
@@ -42,26 +42,16 @@ class Parser(argparse.ArgumentParser):
         """
         raise InputError(f"{message} ({self.prog} --help lists what there is)")
 
-    def parse_all(self, argv: Sequence[str] | None = None) -> argparse.Namespace:
-        """The arguments; anything unknown is refused with the nearest option there is.
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """As argparse's; what is unknown is refused at once, with the nearest option of this very command.
 
         Raises:
             InputError: the command line is not one that this parser knows.
         """
-        arguments, unknown = self.parse_known_args(sys.argv[1:] if argv is None else argv)
+        arguments, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            near = get_close_matches(unknown[0].split("=")[0], _flags(self), n=1, cutoff=0.6)
-            hint = f"; did you mean {near[0]}?" if near else f" ({self.prog} --help lists what there is)"
+            given = unknown[0].split("=")[0]
+            flags = [flag for action in self._actions for flag in action.option_strings if flag != given]
+            hint = nearest(given, flags) or f" ({self.prog} --help lists what there is)"
             raise InputError(f"{unknown[0]}: no such option{hint}")
-        return arguments
-
-
-def _flags(parser: argparse.ArgumentParser) -> list[str]:
-    """All options of a parser and of the commands below it."""
-    flags: list[str] = []
-    for action in parser._actions:  # argparse has no public list of them
-        flags += action.option_strings
-        if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                flags += _flags(below)
-    return flags
+        return arguments, unknown

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pate_fed.config.study import Study, load_study, study_from_dict
+from pate_fed.config.study import Study, read_study
 from pate_fed.errors import InputError
 
 __all__ = ["check_writable", "fresh_run_dir", "simulated_disks", "unfinished_run"]
@@ -57,7 +57,7 @@ def unfinished_run(path: Path, study: Study) -> bool:
     """
     if not (path / "study.toml").exists():
         return False
-    if study_from_dict(load_study(path / "study.toml")) != study:
+    if read_study(path / "study.toml") != study:
         raise InputError(f"--run-dir {path}: holds a run of another study; give another directory")
     metrics = path / "metrics.json"
     if metrics.exists() and json.loads(metrics.read_text(encoding="utf-8")).get("status") == "success":

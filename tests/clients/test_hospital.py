@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import vary
 
 from pate_fed.flower import prepare_environment
 
@@ -134,12 +135,12 @@ def test_no_more_is_answered_than_the_terms_allow(site: Site) -> None:
 
 def test_refusals(taught: Hospital, site: Site) -> None:
     terms = _terms(site)
-    assert _code(taught.vote(_request(replace(terms, sigma1=1.0), [0]))) is Refusal.TERMS
+    assert _code(taught.vote(_request(vary(terms, sigma1=1.0), [0]))) is Refusal.TERMS
     for index in ([], [60], [-1], [2, 2], [[0, 1]]):
         assert _code(taught.vote(_request(terms, index))) is Refusal.MALFORMED  # type: ignore[arg-type]
     assert _code(taught.vote(_request(terms, [0], purpose="curiosity"))) is Refusal.MALFORMED
     assert _code(taught.teach(TeachRequest(terms="{}"))) is Refusal.MALFORMED
-    other = replace(terms, sigma2=1.0)
+    other = vary(terms, sigma2=1.0)
     assert _code(taught.teach(TeachRequest(terms=other.to_json()))) is Refusal.TERMS
     other = replace(terms, pool_digest="0" * 64)
     assert _code(taught.teach(TeachRequest(terms=other.to_json()))) is Refusal.POOL

@@ -33,7 +33,7 @@ SCRIPTS = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="u
 def _check_command(command: list[str]) -> None:
     """The very command line: a console script of ours, and every option one that its parser knows."""
     parser: Parser = MODULES[SCRIPTS[Path(command[0]).name]]._parser()
-    parser.parse_all(command[1:])
+    parser.parse_args(command[1:])
 
 
 def _instructions(path: Path) -> Iterator[tuple[str, str]]:

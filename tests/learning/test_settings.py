@@ -16,11 +16,12 @@ from pate_fed.learning import StudentSettings, TeacherSettings
     ("change", "words"),
     [
         ({"name": "small-cn"}, ("name", "small-cn", "did you mean small-cnn")),
-        ({"epochs": 0}, ("epochs", "0", "at least 1")),
+        ({"epochs": 0}, ("epochs", "0", "from 1 to 100,000")),
         ({"epochs": True}, ("epochs", "True", "whole number")),
         ({"batch_size": 2.0}, ("batch_size", "2.0", "whole number")),
         ({"learning_rate": 0.0}, ("learning_rate", "0.0", "above 0")),
         ({"learning_rate": float("nan")}, ("learning_rate", "nan")),
+        ({"trees": 10**9}, ("trees", "from 1 to 100,000")),
         ({"weight_decay": -1.0}, ("weight_decay", "-1.0", "at least 0")),
         ({"label_smoothing": 1.0}, ("label_smoothing", "1.0", "below 1")),
     ],
@@ -39,9 +40,9 @@ def test_bad_teacher_settings(change: dict[str, object], words: tuple[str, ...])
         ({"noise_rate": 1.0}, ("noise_rate", "below 1")),
         ({"noise_rate": "high"}, ("noise_rate", "'high'")),
         ({"ema_decay": 1.0}, ("ema_decay", "below 1")),
-        ({"ramp_epochs": 0}, ("ramp_epochs", "at least 1")),
-        ({"batch_size": 1}, ("batch_size", "at least 2")),
-        ({"test_every": 0}, ("test_every", "at least 1")),
+        ({"ramp_epochs": 0}, ("ramp_epochs", "from 1 to")),
+        ({"batch_size": 1}, ("batch_size", "from 2 to")),
+        ({"test_every": 0}, ("test_every", "from 1 to")),
     ],
 )
 def test_bad_student_settings(change: dict[str, object], words: tuple[str, ...]) -> None:
