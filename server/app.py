@@ -53,6 +53,7 @@ from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending
 from server.learning import CHECKPOINTS
 from server.release import LabelReleaser
+from server.shutdown import send_shutdown_notice
 
 __all__ = ["Coordinator"]
 
@@ -138,7 +139,7 @@ class Coordinator:
         own = self._main_seconds - (phases.teach or 0.0) - (phases.vote or 0.0)
         return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
 
-    def know(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
+    def set_admitted(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
         """Whose key each node has, and who signs secure sums with which; others are left out from then on."""
         self._names, self._sum_identities = names, sum_identities
 
@@ -147,13 +148,17 @@ class Coordinator:
         """Names the terms that hospitals are asked to agree to."""
         return self._terms.digest
 
-    def verdict(self) -> EndRequest:
+    def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
         released, epsilon = int((self._found.label >= 0).sum()), round_up(self._privacy.student, digits=3)
         summary = (
             f"ε={'-' if epsilon is None else f'{epsilon:.3f}'} δ={self._terms.delta:g} labels={released}"
         )
         return EndRequest(status=self._status(), exit_code=self._exit_code(), summary=summary)
+
+    def notify_hospitals(self, grid: Grid, notice: EndRequest) -> None:
+        """Send the notice to every hospital that is connected."""
+        send_shutdown_notice(grid, notice)
 
     def conclude(self, *, as_json: bool) -> int:
         """Write metrics and report, print the outcome as the last line, and return the exit code."""

@@ -18,7 +18,6 @@ import pytest
 
 from pate_fed.privacy import digest_of, epsilon_of, guaranteed_epsilon, total_cost, verify
 from pate_fed.report import read_result
-from pate_fed.runtime.launch import simulated_disks
 from pate_fed.simulation import main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -189,7 +188,7 @@ def test_the_installed_package_has_all_it_needs(
     inline: tuple[Path, subprocess.CompletedProcess[str]], environment: dict[str, str], tmp_path: Path
 ) -> None:
     """From another directory, so that what was installed is used and not the checkout."""
-    command = [sys.executable, "-m", "pate_fed.cli.main", "report", str(inline[0]), "--publishable"]
+    command = [sys.executable, "-m", "pate_fed.cli", "report", str(inline[0]), "--publishable"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     assert "wrote" in done.stdout
@@ -402,22 +401,6 @@ def test_ctrl_c_before_the_study_begins(
     assert here("--config", str(config), "--run-dir", str(tmp_path / "run")) == 130
     assert capsys.readouterr().out.splitlines()[-1].startswith("ABORTED  ε=0")
     assert not (tmp_path / "run").exists()
-
-
-def test_what_a_killed_run_left_is_removed_and_what_is_in_use_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    left = tmp_path / "pate-fed-killed"
-    left.mkdir()
-    (left / "lock").touch()
-    (left / "teacher-0.pt").touch()
-    with simulated_disks() as used:
-        assert not left.exists()
-        with simulated_disks() as other:
-            assert used.exists()
-            assert used != other
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_of_two_runs_at_once_one_gets_the_directory(

@@ -10,18 +10,19 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from pate_fed.cli.help import HelpFormatter
 from pate_fed.errors import InputError
 
-__all__ = ["Parser", "check_security", "print_lines"]
+__all__ = ["Parser", "print_lines"]
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """A text's lines as they are; on a terminal they are broken between words, not wherever it ends."""
+def print_lines(lines: Iterable[str], *, indent: int = 2) -> None:
+    """Print a text's lines; on a terminal they are broken between words, and go on after `indent` columns."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for line in lines:
         if width and len(line) > width:
             line = textwrap.fill(
-                line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+                line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
             )
         print(line, flush=True)
 
@@ -31,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """As argparse's, without abbreviated options: a study must not depend on which options exist."""
-        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+        super().__init__(*args, **{"allow_abbrev": False, "formatter_class": HelpFormatter, **kwargs})
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line.
@@ -64,31 +65,3 @@ def _flags(parser: argparse.ArgumentParser) -> list[str]:
             for below in action.choices.values():
                 flags += _flags(below)
     return flags
-
-
-def check_security(arguments: argparse.Namespace, host: str, *, where: str, keys: str) -> None:
-    """Hold --tls-dir, --insecure and --insecure-anywhere to each other and to `host`.
-
-    `where` names the option that the host came with, `keys` what belongs into --tls-dir.
-
-    Raises:
-        InputError: they contradict each other, or votes would cross a network unprotected.
-    """
-    from pate_fed.flower.processes import is_loopback
-
-    open_ = arguments.insecure or arguments.insecure_anywhere
-    if arguments.tls_dir is not None:
-        if open_:
-            raise InputError("--tls-dir and --insecure: one of the two")
-        return
-    if arguments.insecure_anywhere and not arguments.insecure:
-        raise InputError(
-            "--insecure-anywhere: say it twice, as votes are then open to the network: --insecure too"
-        )
-    if not open_:
-        raise InputError(f"give --tls-dir with {keys}, or --insecure on one machine only")
-    if not is_loopback(host) and not arguments.insecure_anywhere:
-        raise InputError(
-            f"--insecure with {where}: votes would cross the network unprotected; use --tls-dir, or add "
-            "--insecure-anywhere to say that you mean it"
-        )

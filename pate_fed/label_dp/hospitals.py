@@ -26,7 +26,8 @@ from pate_fed.label_dp.randres import RandRes
 from pate_fed.label_dp.release import PrivateLabels, shown_epsilon
 from pate_fed.privacy.mechanisms.noise import noise_from_seed
 from pate_fed.protocol.label_terms import LabelTerms, few_hospitals, label_terms
-from pate_fed.runtime.launch import interruptible, raise_if, simulated_disks
+from pate_fed.runtime.run_dir import simulated_disks
+from pate_fed.runtime.signals import interruptible, raise_if
 
 if TYPE_CHECKING:
     from pate_fed.label_dp.methods import MethodSettings

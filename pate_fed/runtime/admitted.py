@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cryptography.hazmat.primitives import serialization
 
 from pate_fed.errors import InputError
-from pate_fed.identity.certificates import Certificate, days_left, require_valid, sum_identity_of
+from pate_fed.identity.certificates import Certificate, expiry_warnings, require_valid, sum_identity_of
 
 if TYPE_CHECKING:
     from pate_fed.flower.superlink import SuperLink
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["AdmittedHospitals"]
 
 _WATCH_S = 2.0
-WARN_DAYS = 30
 
 
 class AdmittedHospitals:
@@ -29,8 +28,8 @@ class AdmittedHospitals:
     when a hospital is admitted while the study waits.
     """
 
-    def __init__(self, authority: Authority, link: SuperLink, *, say: Callable[[str], None]) -> None:
-        self._authority, self._link, self._say = authority, link, say
+    def __init__(self, authority: Authority, link: SuperLink, *, report: Callable[[str], None]) -> None:
+        self._authority, self._link, self._report = authority, link, report
         self.names: dict[int, str] = {}
         self.sum_identities: dict[str, bytes] = {}
         self._nodes: dict[str, tuple[int, bytes]] = {}  # each one's node, and the key that it was let in with
@@ -61,7 +60,7 @@ class AdmittedHospitals:
                 self.names.pop(node, None)
                 self.sum_identities.pop(name, None)
                 self._link.unregister(node)
-                self._say(f"{name} is revoked: shut out")
+                self._report(f"{name} is revoked: shut out")
         for name, certificate in now.items():
             if name not in self._nodes and certificate.serial_number not in self._skipped:
                 self._admit(name, certificate)
@@ -73,8 +72,8 @@ class AdmittedHospitals:
             self._skipped.add(certificate.serial_number)
             print(f"warning: {error}; it cannot connect", file=sys.stderr)
             return
-        if days_left(certificate) < WARN_DAYS:
-            print(f"warning: {name}'s certificate expires in {days_left(certificate)} days", file=sys.stderr)
+        for warning in expiry_warnings(certificate, f"{name}'s"):
+            print(f"warning: {warning}", file=sys.stderr)
         public = _public(certificate)
         node = self._link.register(public, name)
         self._nodes[name] = node, public

@@ -40,7 +40,8 @@ def _error(shares: NDArray[np.float32], truth: NDArray[np.int64]) -> float:
 @pytest.mark.parametrize(("epsilon", "labels"), [(4.05, 2200), (6.0, 1500)])
 def test_calibration(shared: Path, epsilon: float, labels: int) -> None:
     data = load_dataset("fashion-mnist", data_dir=shared / "data")
-    index, label = released_labels(read_totals(TOTALS), epsilon=epsilon, seed=0, labels=labels)
+    given = released_labels(read_totals(TOTALS), epsilon=epsilon, seed=0, labels=labels)
+    index, label = given.index, given.label
     images, truth = data.public_images[POOL:], data.public_labels[POOL:]
     wrong = np.mean(label != data.public_labels[index])
     pool = LabelledPool(images=data.public_images[:POOL], labelled_index=index, labels=label, num_classes=10)

@@ -24,7 +24,7 @@ from pate_fed.report import (
     round_up,
     write_metrics,
 )
-from pate_fed.runtime.launch import nothing_spent
+from pate_fed.runtime.command import nothing_spent
 
 SCHEMA = {
     "status": str,

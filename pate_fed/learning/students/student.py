@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -38,8 +39,8 @@ class Student:
 
     Probabilities are the mean of the networks', to the power of `sharpness`, which `calibrate` sets.
     `class_names` are for people, one a class where they are known; files carry them.
-    `history` holds one record an epoch; `counts` PATE++'s table of the last stage, float (m,), while the
-    student is fresh from training by disagreement.
+    `history` holds one record an epoch; `removed` which labels PATE++ took off after its first stage, bool
+    (m,), while the student is fresh from such training.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Student:
     ) -> None:
         self.settings, self.image_shape, self.num_classes = settings, image_shape, num_classes
         self.history: list[EpochRecord] = [] if history is None else history
-        self.counts: NDArray[np.float32] | None = None
+        self.removed: NDArray[np.bool_] | None = None
         self.sharpness = 1.0
         self.class_names: tuple[str, ...] = ()
         self._device = device
@@ -70,16 +71,19 @@ class Student:
         Raises:
             InputError: the images do not fit the model.
         """
+        found = [np.empty((0, self.num_classes), dtype=np.float32)]
+        for logits in self._logits(images):
+            found.append(sharpened(logits.softmax(dim=2).mean(dim=0), self.sharpness).cpu().numpy())
+        return np.concatenate(found)
+
+    def _logits(self, images: NDArray[np.uint8]) -> Iterator[Tensor]:
+        """Each batch's logits, (networks, batch, K)."""
         check_images(images, self.image_shape)
         for network in self._networks:
             network.eval()
-        found = [np.empty((0, self.num_classes), dtype=np.float32)]
-        with torch.inference_mode():
-            for batch in tensor_batches(images, PREDICT_BATCH, self._device):
-                logits = torch.stack([network(batch) for network in self._networks])  # (networks, n, K)
-                shares = sharpened(logits.softmax(dim=2).mean(dim=0), self.sharpness)
-                found.append(shares.cpu().numpy())
-        return np.concatenate(found)
+        for batch in tensor_batches(images, PREDICT_BATCH, self._device):
+            with torch.inference_mode():
+                yield torch.stack([network(batch) for network in self._networks])
 
     def calibrate(self, images: NDArray[np.uint8], reference: NDArray[np.float32]) -> None:
         """Scale confidence so that its mean is the accuracy that a calibrated classifier expects.
@@ -96,6 +100,11 @@ class Student:
     def predict(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The most probable class of each image; int64 (n,)."""
         return np.asarray(self.predict_proba(images).argmax(axis=1), dtype=np.int64)
+
+    def predict_each(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The class that each network alone finds most probable; int64 (networks, n), n ≥ 1."""
+        parts = [logits.argmax(dim=2).cpu().numpy() for logits in self._logits(images)]
+        return np.concatenate(parts, axis=1)
 
     def generate(self, count: int, *, seed: int = 0) -> NDArray[np.uint8] | None:
         """`count` images of the generator as uint8 (count, H, W, C); None for a student without one."""

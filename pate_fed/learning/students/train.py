@@ -163,11 +163,11 @@ def _train_stages(
                 on_epoch(record)
         stop.restore_best(trainer)
         student.check_weights()
-        if settings.by_disagreement and trainer.counts is not None:
-            student.counts = trainer.counts.cpu().numpy()
-            if stage < settings.stages:  # PATE++: the next stage learns without the labels that look wrong
-                saved.removed = most_suspected(trainer.counts, share=settings.tau)
+        if stage < settings.stages and trainer.counts is not None:
+            # PATE++: the next stage learns without the labels that look wrong.
+            saved.removed = most_suspected(trainer.counts, share=settings.tau)
         del trainer  # and its inputs, before the next stage's are made
+    student.removed = None if saved.removed is None else saved.removed.cpu().numpy()
     return student
 
 

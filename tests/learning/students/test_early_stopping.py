@@ -122,7 +122,7 @@ def test_each_stage_ends_by_itself(
     assert [record.stage for record in student.history] == [1] * 3 + [2] * 6
     assert [record.epoch for record in student.history] == list(range(1, 10))
     assert np.array_equal(_answers(student, images), scores.answers[8])  # 0.3 again, the last one
-    assert student.counts is not None and len(student.counts) <= 45
+    assert student.removed is not None and len(student.removed) == 45
 
 
 def test_without_patience_nothing_stops() -> None:
