@@ -44,13 +44,13 @@ def test_a_stopped_run_goes_on_to_the_same_student(
     def copy(record: EpochRecord) -> None:
         shutil.copy(path, tmp_path / f"after {record.epoch}")
 
-    whole = train_on(images, labels[:60], settings, checkpoint=path, on_epoch=copy)
+    whole = train_on(images, labels[:45], settings, checkpoint=path, on_epoch=copy)
     assert not path.exists()
     stops = (1,) if settings.network else range(1, min(4, len(whole.history)))
     for stop in stops:
         (tmp_path / f"after {stop}").rename(path)
         seen: list[EpochRecord] = []
-        resumed = train_on(images, labels[:60], settings, checkpoint=path, on_epoch=seen.append)
+        resumed = train_on(images, labels[:45], settings, checkpoint=path, on_epoch=seen.append)
         assert [record.epoch for record in seen] == list(range(stop + 1, len(whole.history) + 1))
         assert resumed.history == whole.history
         assert np.array_equal(resumed.predict_proba(images), whole.predict_proba(images))
@@ -68,10 +68,10 @@ def test_a_run_without_a_checkpoint_gives_the_same_student_as_one_that_was_stopp
             raise Stop
 
     with pytest.raises(Stop):
-        train_on(images, labels[:60], QUICK, checkpoint=path, on_epoch=stop)
+        train_on(images, labels[:45], QUICK, checkpoint=path, on_epoch=stop)
     resumed, whole = (
-        train_on(images, labels[:60], QUICK, checkpoint=path),
-        train_on(images, labels[:60], QUICK),
+        train_on(images, labels[:45], QUICK, checkpoint=path),
+        train_on(images, labels[:45], QUICK),
     )
     assert resumed.history == whole.history
     assert np.array_equal(resumed.predict_proba(images), whole.predict_proba(images))
