@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from clients.journal import Journal
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import NoiseSource
-from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
+from pate_fed.protocol.cost import noise_share
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Refusal, SumRequest, Terms
 from pate_fed.secure_sum import (
@@ -48,7 +48,7 @@ def is_sound(terms: Terms) -> bool:
     if not terms.adds_noise:
         return True
     try:
-        least = party_sigma(terms.sigma2, parties=terms.least_clients, dropouts=0, colluders=terms.colluders)
+        least = noise_share(terms.aggregation, terms.secrecy, terms.least_clients)
         hospital_noise(sigma_party=terms.sigma_party or 0.0, survivors=terms.least_clients)
     except InputError:
         return False

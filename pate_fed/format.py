@@ -1,11 +1,11 @@
-"""ε and δ as they are shown and stored: rounded up, never down."""
+"""ε and δ as they are shown and stored, rounded up, never down; and times as a person says them."""
 
 from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Decimal
 
-__all__ = ["delta_text", "epsilon_json", "epsilon_text"]
+__all__ = ["delta_text", "duration_text", "epsilon_json", "epsilon_text"]
 
 _DIGITS = 4  # significant ones that a small ε keeps
 
@@ -33,6 +33,19 @@ def delta_text(delta: float) -> str:
     """A δ as people write it: 1e-5 rather than 1e-05, in three digits."""
     digits = 2 - Decimal(repr(float(delta))).adjusted()
     return f"{float(_ceil(delta, digits)):.3g}".replace("e-0", "e-")
+
+
+def duration_text(seconds: float | None) -> str:
+    """Seconds as a person says them; "-" where they are not known."""
+    if seconds is None:
+        return "-"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 def _ceil(value: float, digits: int) -> Decimal:

@@ -25,6 +25,7 @@ from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.format import epsilon_text
 from pate_fed.privacy import Ledger, noise_from_seed
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.protocol.cost import make_interactive, make_ledger_terms, make_mechanism
@@ -35,7 +36,7 @@ from pate_fed.report import (
     PartyWork,
     PrivacyFigures,
     RunLog,
-    StudyFacts,
+    StudyRecord,
     collect_versions,
     counted_phase,
     make_progress,
@@ -47,13 +48,13 @@ from pate_fed.report import (
     write_report,
 )
 from pate_fed.report.memory import watch_memory
-from pate_fed.report.metrics import round_up
 from server.coordinator import RunState, StudyRun
 from server.disk import in_words
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending
 from server.learning import CHECKPOINTS
 from server.release import LabelReleaser
+from server.shutdown import send_shutdown_notice
 
 __all__ = ["Coordinator"]
 
@@ -119,7 +120,7 @@ class Coordinator:
 
         with RunLog(self._run_dir / "log.jsonl") as self._log, watch_memory() as peak:
             try:
-                self._log.write(self._facts())
+                self._log.write(self._record())
                 begun = time.perf_counter()
                 worked = start(app)
                 if worked is not None:
@@ -139,7 +140,7 @@ class Coordinator:
         own = self._main_seconds - (phases.teach or 0.0) - (phases.vote or 0.0)
         return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
 
-    def know(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
+    def set_admitted(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
         """Whose key each node has, and who signs secure sums with which; others are left out from then on."""
         self._names, self._sum_identities = names, sum_identities
 
@@ -148,13 +149,15 @@ class Coordinator:
         """Names the terms that hospitals are asked to agree to."""
         return self._terms.digest
 
-    def verdict(self) -> EndRequest:
+    def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
-        released, epsilon = int((self._found.label >= 0).sum()), round_up(self._privacy.student, digits=3)
-        summary = (
-            f"ε={'-' if epsilon is None else f'{epsilon:.3f}'} δ={self._terms.delta:g} labels={released}"
-        )
+        released, epsilon = int((self._found.label >= 0).sum()), epsilon_text(self._privacy.student)
+        summary = f"ε={epsilon} δ={self._terms.delta:g} labels={released}"
         return EndRequest(status=self._status(), exit_code=self._exit_code(), summary=summary)
+
+    def notify_hospitals(self, grid: Grid, notice: EndRequest) -> None:
+        """Send the notice to every hospital that is connected."""
+        send_shutdown_notice(grid, notice)
 
     def conclude(self, *, as_json: bool) -> int:
         """Write metrics and report, print the outcome as the last line, and return the exit code."""
@@ -306,51 +309,27 @@ class Coordinator:
         """`labels.npz`: what the ledger has released, written at once."""
         index, answered, label = ledger.released()
         columns: dict[str, NDArray[Any]] = {"index": index, "answered": answered, "label": label}
-        if self._terms.aggregator == INTERACTIVE:
+        if self._terms.aggregation.aggregator == INTERACTIVE:
             columns["reinforced"] = self._found.reinforced
         write_arrays(self._run_dir / "labels.npz", **columns)
 
-    def _facts(self) -> StudyFacts:
-        study, terms = self._study, self._terms
-        confident = terms.aggregator in ("confident-gnmax", INTERACTIVE)
-        sight = self._ledger_terms.coordinator
-        return StudyFacts(
-            name=study.name,
+    def _record(self) -> StudyRecord:
+        study, fixed, view = self._study, self._ledger_terms, self._ledger_terms.coordinator
+        return StudyRecord(
+            terms=self._terms,
             dataset=study.data.dataset,
-            num_clients=terms.num_clients,
-            teachers_per_client=terms.teachers_per_client,
-            least_clients=terms.least_clients,
-            num_classes=terms.num_classes,
-            class_names=self._dataset.class_names,
-            seed=study.seed,
-            partition=None if study.data.from_files else study.parties.partition,
-            teacher=study.teacher.name,
+            queries=study.queries,
             student=study.student.name,
+            partition=None if study.data.from_files else study.parties.partition,
             backend=study.engine.backend,
-            pool_size=terms.pool_size,
-            pool_digest=terms.pool_digest,
             inputs="rows" if study.data.table else "images",
-            test_size=terms.pool_size - self._dataset.num_queries,
-            aggregator=terms.aggregator,
-            threshold=terms.threshold if confident else None,
-            sigma1=terms.sigma1 if confident and not terms.adds_noise else None,
-            sigma2=terms.sigma2,
-            labels=terms.labels,
-            max_queries=terms.max_queries,
-            rounds=study.queries.rounds or 1,
-            strategy=study.queries.strategy,
-            budget=terms.epsilon,
-            promised=guaranteed_epsilon(self._ledger_terms),
-            delta=terms.delta,
-            unit=terms.unit,
-            adjacency=terms.adjacency,
-            protects=self._ledger_terms.protection.text(),
+            test_size=self._terms.pool_size - self._dataset.num_queries,
+            guaranteed=guaranteed_epsilon(fixed),
+            protects=fixed.protection.text(),
             noise=self._noise.kind,
             noise_private=self._noise.private,
-            coordinator=sight.kind,
-            coordinator_sees=sight.text(),
-            colluders=sight.colluders,
-            sigma_party=sight.sigma_party,
+            coordinator=view.kind,
+            coordinator_sees=view.text(),
             versions=collect_versions(),
         )
 

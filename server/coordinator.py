@@ -347,7 +347,8 @@ class StudyRun:
         if not answered.any():
             raise InputError(
                 f"none of {len(found.label)} queries was answered, so nothing can be learnt: the "
-                f"threshold of {self._terms.threshold:g} votes is out of these teachers' reach (--threshold)"
+                f"threshold of {self._terms.aggregation.threshold:g} votes is out of these teachers' reach "
+                "(--threshold)"
             )
         pool = dataset.num_queries
         with self._timed("student"):

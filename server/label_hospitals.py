@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.config.sections import PROCESSES
-from pate_fed.config.trust import LEAST_PARTIES
+from pate_fed.config.trust import LEAST_PARTIES, QUORUM
 from pate_fed.errors import InputError
 from pate_fed.flower import prepare_environment
+from pate_fed.format import epsilon_text
 from pate_fed.label_dp.randres import RandRes
-from pate_fed.label_dp.release import PrivateLabels, shown_epsilon
+from pate_fed.label_dp.release import PrivateLabels
 from pate_fed.label_dp.source import Record, Released, Unrecorded
 from pate_fed.privacy.ledger.terms import LedgerTerms
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
@@ -37,7 +38,8 @@ from pate_fed.protocol.label_terms import (
     label_terms,
 )
 from pate_fed.report import Progress, make_progress
-from pate_fed.runtime.launch import interruptible, raise_if, simulated_disks
+from pate_fed.runtime.run_dir import simulated_disks
+from pate_fed.runtime.signals import interruptible, raise_if
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
@@ -189,7 +191,7 @@ class HospitalLabels:
 
     place: Place
     pool: PublicPool
-    quorum: float = 0.8
+    quorum: float = QUORUM
     seed: int | None = None
     progress: Progress = field(default_factory=lambda: make_progress(quiet=True))
     record: Record = field(default_factory=Unrecorded)
@@ -364,7 +366,7 @@ class HospitalLabels:
             )
         if terms.spent < _CLEARLY * terms.epsilon:
             lines.append(
-                f"more noise than asked for: of ε {terms.epsilon:g} only {shown_epsilon(terms.spent)} is "
+                f"more noise than asked for: of ε {terms.epsilon:g} only {epsilon_text(terms.spent)} is "
                 f"spent, since each of {terms.num_clients} hospitals adds at least {terms.sigma_party:.3g} "
                 "labels to every count, and that costs accuracy; fewer hospitals in one sum would spend more"
                 " of it"

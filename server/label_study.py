@@ -32,13 +32,13 @@ from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.report import (
     Accuracy,
+    LabelStudyRecord,
     LeftOut,
     Outcome,
     PrivacyFigures,
     ReleasedBatch,
     RunLog,
     Seconds,
-    StudyFacts,
     collect_versions,
     make_metrics,
     outcome_json,
@@ -47,7 +47,8 @@ from pate_fed.report import (
     write_report,
 )
 from pate_fed.report.log import read_log
-from pate_fed.runtime.launch import fresh_run_dir, nothing_spent
+from pate_fed.runtime.command import nothing_spent
+from pate_fed.runtime.run_dir import fresh_run_dir
 from server.label_hospitals import HospitalLabels
 
 __all__ = ["LabelStudy", "choose_run_dir"]
@@ -200,30 +201,29 @@ class LabelStudy:
         if self._log is not None:
             self._log.write(event)
 
-    def _facts(self, terms: LedgerTerms) -> StudyFacts:
+    def _facts(self, terms: LedgerTerms) -> LabelStudyRecord:
         options, hospitals = self._options, self._hospitals
         agreed = None if hospitals is None else hospitals.terms
-        return StudyFacts(
-            name=options.name,
+        return LabelStudyRecord(
+            study=options.name,
+            mechanism=options.method,
             dataset=options.dataset,
             num_clients=options.hospitals or 1,
-            teachers_per_client=terms.mechanisms[0].num_teachers,
             least_clients=1 if agreed is None else agreed.least_clients,
+            teachers_per_client=terms.mechanisms[0].num_teachers,
             num_classes=options.num_classes,
-            seed=options.seed,
-            partition="their labels in one place" if hospitals is None else "every hospital's own labels",
-            backend="" if hospitals is None else hospitals.place.backend,
             pool_size=options.records,
             pool_digest=options.pool_digest,
-            test_size=0 if self._test is None else len(self._test[1]),
-            aggregator=options.method,
-            labels=terms.most_answered or 0,
             max_queries=terms.most_asked or 0,
-            budget=options.epsilon,
-            promised=guaranteed_epsilon(terms),
+            labels=terms.most_answered or 0,
+            epsilon=options.epsilon,
             delta=terms.delta,
             unit=terms.protection.unit,
             adjacency=terms.protection.adjacency,
+            seed=options.seed,
+            backend="" if hospitals is None else hospitals.place.backend,
+            test_size=0 if self._test is None else len(self._test[1]),
+            guaranteed=guaranteed_epsilon(terms),
             protects=terms.protection.text(),
             noise=terms.noise,
             noise_private=terms.private,

@@ -19,7 +19,8 @@ from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
 from pate_fed.errors import BudgetError, IntegrityError, PateFedError
-from pate_fed.label_dp.release import NO_LABEL, shown_epsilon
+from pate_fed.format import epsilon_text
+from pate_fed.label_dp.release import NO_LABEL
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import (
     COUNTS,
@@ -33,11 +34,12 @@ from pate_fed.protocol.messages import (
     VoteRequest,
 )
 from pate_fed.report import Progress
-from pate_fed.runtime.launch import INTERRUPTED
+from pate_fed.runtime.signals import INTERRUPTED
 from server.exchange import Answer, Stopped, exchange, patience_for, wait_for_nodes, window_for
 from server.kept_counts import KeptCounts
 from server.masked import ROUNDS, MaskedRounds
 from server.rounds import Member, admit_party, expect, name_of, require_quorum
+from server.shutdown import send_shutdown_notice
 
 __all__ = ["Collected", "LabelCoordinator"]
 
@@ -116,11 +118,11 @@ class LabelCoordinator:
         """
         return self._kept is None or not (self._kept.summed or self._kept.lost)
 
-    def know(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
+    def set_admitted(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
         """Whose key each node has, and who signs secure sums with which; others are left out from then on."""
         self._names, self._identities = names, sum_identities
 
-    def verdict(self) -> EndRequest:
+    def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals, and what they may have spent on it at most."""
         error = self._error
         status, code = "success", 0
@@ -130,8 +132,12 @@ class LabelCoordinator:
             status, code = "failed", error.exit_code if isinstance(error, PateFedError) else 1
         return EndRequest(status=status, exit_code=code, summary=f"{self._cost()} unit=label")
 
+    def notify_hospitals(self, grid: Grid, notice: EndRequest) -> None:
+        """Send the notice to every hospital that is connected."""
+        send_shutdown_notice(grid, notice)
+
     def _cost(self) -> str:
-        return f"ε={shown_epsilon(self._terms.spent)} δ={self._terms.delta:g}" if self._spent else "ε=0 δ=0"
+        return f"ε={epsilon_text(self._terms.spent)} δ={self._terms.delta:g}" if self._spent else "ε=0 δ=0"
 
     def run(self, start: Callable[[ServerApp], None]) -> Collected:
         """Hand the ServerApp to `start`, which returns when its main has; what came.

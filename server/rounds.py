@@ -5,7 +5,6 @@ The quorum decides: below it nothing is released.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,6 +33,7 @@ from pate_fed.protocol.messages import (
     VoteRequest,
     check_votes,
 )
+from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 from server.exchange import Answer, exchange
 from server.inflight import InFlight
 
@@ -55,7 +55,6 @@ __all__ = [
 Agreement = Terms | LabelTerms
 """What hospitals agree to, in studies with votes and in studies of private labels."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 _SMALL_POOL = 4 * 1024**2  # bytes
 
@@ -223,8 +222,8 @@ def admit_party(
         IntegrityError: an unprintable name, another's, one too many, or other terms.
     """
     there = list(parties)
-    if not _NAME.fullmatch(reply.party):
-        raise IntegrityError("has a name that is not 1 to 64 letters, digits, dots, dashes")
+    if not PARTY_NAME.fullmatch(reply.party):
+        raise IntegrityError(f"has a name that is not {PARTY_NAME_IS}")
     if known is not None and reply.party != known:
         raise IntegrityError(f"answered under the name of {reply.party}, but with the key of {known}")
     if reply.party in there:
@@ -259,7 +258,7 @@ def name_of(answer: Answer, members: Mapping[int, Member]) -> str:
 
 
 def _printable(name: str) -> str:
-    return name if _NAME.fullmatch(name) else "a party with an unprintable name"
+    return name if PARTY_NAME.fullmatch(name) else "a party with an unprintable name"
 
 
 def require_quorum(count: int, terms: Agreement, what: str, reasons: Counter[str]) -> None:

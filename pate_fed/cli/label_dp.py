@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser, as_typed
+from pate_fed.config.trust import QUORUM
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.runtime.command import nothing_spent
 from pate_fed.runtime.host import add_address_options
-from pate_fed.runtime.launch import INTERRUPTED, nothing_spent
+from pate_fed.runtime.signals import INTERRUPTED
 
 if TYPE_CHECKING:
     from pate_fed.cli.label_records import Records
@@ -56,7 +58,9 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
     made.add_argument("--teachers", type=int, help="PATE-FM's teachers (default 250)")
     made.add_argument("--epochs", type=int, help="passes over the records (default 5)")
     made.add_argument("--hospitals", type=int, metavar="N", help="labels at N hospitals, which trust nobody")
-    made.add_argument("--quorum", type=float, help="--hospitals: least share that must answer (default 0.8)")
+    made.add_argument(
+        "--quorum", type=float, help=f"--hospitals: least share that must answer (default {QUORUM})"
+    )
     made.add_argument(
         "--backend",
         choices=("inline", "ray"),
@@ -258,7 +262,7 @@ def _hospitals(arguments: argparse.Namespace, records: Records, run_dir: Path) -
     found = HospitalLabels(
         place=_place(arguments, records, run_dir),
         pool=pool,
-        quorum=0.8 if arguments.quorum is None else arguments.quorum,
+        quorum=QUORUM if arguments.quorum is None else arguments.quorum,
         seed=arguments.seed,
         progress=make_progress(quiet=False),
     )

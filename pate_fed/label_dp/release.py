@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context, Decimal
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
+from pate_fed.format import epsilon_text
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.checks import check_count
 from pate_fed.privacy.label_dp import LabelRelease
@@ -22,7 +22,6 @@ __all__ = [
     "PrivateLabels",
     "check_labels",
     "label_accuracy",
-    "shown_epsilon",
     "unused_classes",
 ]
 
@@ -89,14 +88,8 @@ class PrivateLabels:
     def text(self) -> str:
         """ε, δ, the unit and the adjacency in one sentence."""
         kind = "" if self.private else f"; {self.noise}"
-        cost = f"ε={shown_epsilon(self.epsilon)} δ={self.delta:g}"
+        cost = f"ε={epsilon_text(self.epsilon)} δ={self.delta:g}"
         return f"{cost}, one record's label replaced ({self.how}{kind})"
-
-
-def shown_epsilon(epsilon: float) -> str:
-    """ε for people, in four digits, rounded up, never down."""
-    up = Context(prec=4, rounding=ROUND_CEILING).create_decimal(Decimal(repr(float(epsilon))))
-    return f"{float(up):.4g}"
 
 
 def check_labels(labels: ArrayLike, num_classes: int) -> Ints:

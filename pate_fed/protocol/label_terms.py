@@ -21,7 +21,7 @@ from pate_fed.privacy.label_dp import LabelRelease
 from pate_fed.privacy.ledger.terms import is_digest
 from pate_fed.privacy.mechanisms.events import NOISY_COUNTS, NOISY_LABELS, CoordinatorView
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
-from pate_fed.protocol.messages import Agreed
+from pate_fed.protocol.agreed import Agreed
 
 __all__ = [
     "COUNTS_UNDER_MASKS",

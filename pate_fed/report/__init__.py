@@ -12,13 +12,13 @@ from pate_fed.report.metrics import (
     make_metrics,
     outcome_json,
     outcome_line,
-    round_up,
     write_metrics,
 )
 from pate_fed.report.result import (
     Accuracy,
     Epoch,
     Evaluation,
+    LabelStudyRecord,
     LeftOut,
     Outcome,
     PrivacyFigures,
@@ -27,7 +27,7 @@ from pate_fed.report.result import (
     Samples,
     Seconds,
     Spending,
-    StudyFacts,
+    StudyRecord,
     count_confusion,
     count_top_votes,
 )
@@ -38,6 +38,7 @@ __all__ = [
     "Epoch",
     "Evaluation",
     "Event",
+    "LabelStudyRecord",
     "LeftOut",
     "Outcome",
     "PartyWork",
@@ -50,7 +51,7 @@ __all__ = [
     "Samples",
     "Seconds",
     "Spending",
-    "StudyFacts",
+    "StudyRecord",
     "Taught",
     "Voted",
     "collect_versions",
@@ -65,7 +66,6 @@ __all__ = [
     "read_log",
     "read_result",
     "render_report",
-    "round_up",
     "write_metrics",
     "write_report",
 ]

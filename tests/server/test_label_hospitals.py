@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from pate_fed.flower import prepare_environment
+from pate_fed.format import epsilon_text
 
 prepare_environment()
 
@@ -30,7 +31,6 @@ from pate_fed.label_dp.clusters import noise_clusters
 from pate_fed.label_dp.learners import LearnSettings
 from pate_fed.label_dp.methods import MethodSettings, clusters_to_name, run_method
 from pate_fed.label_dp.public import PublicInputs
-from pate_fed.label_dp.release import shown_epsilon
 from pate_fed.privacy import SeededNoise
 from pate_fed.protocol.label_terms import LabelTerms, PublicClusters, PublicPool, label_terms
 from pate_fed.protocol.messages import (
@@ -193,7 +193,7 @@ def test_many_hospitals_least_noise_is_told_where_it_costs_accuracy(count: int, 
     if told:
         assert hospitals.terms.spent < 0.5
         assert (
-            f"of ε 1 only {shown_epsilon(hospitals.terms.spent)} is spent" in lines[1]
+            f"of ε 1 only {epsilon_text(hospitals.terms.spent)} is spent" in lines[1]
             and "fewer hospitals" in lines[1]
         )
 
@@ -375,12 +375,12 @@ def test_the_coordinator_knows_whose_key_a_node_has_and_how_it_ended() -> None:
 
     given = {"clusters": None, "backend": "inline", "progress": make_progress(True)}
     made = LabelCoordinator(_terms(), stop=threading.Event(), **given)
-    made.know({2: "hospital-0", 3: "somebody"}, {})
+    made.set_admitted({2: "hospital-0", 3: "somebody"}, {})
     assert made.terms_digest == _terms().digest
     with pytest.raises(QuorumError, match="1 of 5"):
         made.run(lambda app: _hospitals().place.run(app, made, threading.Event()))
-    verdict = made.verdict()
-    assert (verdict.status, verdict.exit_code) == ("failed", 4) and "ε=1 δ=0" in verdict.summary
+    notice = made.outcome_notice()
+    assert (notice.status, notice.exit_code) == ("failed", 4) and "ε=1 δ=0" in notice.summary
 
 
 def test_ctrl_c_is_heard_and_the_site_put_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from builders import make_terms
 
 from pate_fed.flower import prepare_environment
 
@@ -24,27 +25,8 @@ from server.exchange import Answer, Stopped, exchange, wait_for_nodes
 from server.rounds import Member, collect_votes, teach
 
 PARTIES, CLASSES, QUERIES = 5, 3, 4
-TERMS = Terms(
-    study="s",
-    num_classes=CLASSES,
-    image_shape=(8, 8, 1),
-    pool_size=10,
-    pool_digest="00" * 32,
-    num_clients=PARTIES,
-    teachers_per_client=1,
-    least_clients=4,
-    aggregator="confident-gnmax",
-    threshold=4.0,
-    sigma1=3.0,
-    sigma2=0.8,
-    labels=10,
-    max_queries=10,
-    epsilon=None,
-    delta=1e-5,
-    unit="record",
-    adjacency="replace-one",
-    sanitise=False,
-    teacher={},
+TERMS = make_terms(
+    num_classes=CLASSES, pool_size=10, num_clients=PARTIES, least_clients=4, labels=10, max_queries=10
 )
 Script = Callable[[int, Record], Record]
 
