@@ -70,7 +70,7 @@ def test_a_run_prints_its_promise_and_writes_what_was_released(
     assert main(_command(records, *more)) == 0
     text = capsys.readouterr().out.splitlines()
     delta = "1e-5" if method == "noise-cluster" else "0"
-    assert text[-1].startswith(f"SUCCESS  ε=3.000 δ={delta} unit=label labels=240 accuracy=")
+    assert text[-1].startswith(f"SUCCESS  ε=3 δ={delta} unit=label labels=240 accuracy=")
     assert text[-1].endswith(f"report={out / 'report.html'}")
     assert "not private: seeded noise" in text[0] and "one record's label replaced" in text[0]
     assert any("not to be published" in line for line in text)
@@ -141,9 +141,7 @@ def test_hospitals_policies_end_a_study_below_its_quorum(
     assert main(_command(records, "--epsilon", "1", *more)) == 4
     said = capsys.readouterr()
     error = said.err.splitlines()[-1]
-    assert said.out.startswith(
-        "FAILED  ε=0.000 δ=0 unit=label labels=0 accuracy=- report=runs/label-dp-lp-1st-"
-    )
+    assert said.out.startswith("FAILED  ε=0 δ=0 unit=label labels=0 accuracy=- report=runs/label-dp-lp-1st-")
     assert "0 of 5 parties answered" in error and "too large an ε against the public" in error
     assert main(_command(records, "--epsilon", "0.5", *more)) == 0
     assert "labels after each hospital's own noise" in capsys.readouterr().out
@@ -289,11 +287,11 @@ def test_an_interrupted_run_says_what_is_spent_and_goes_on(
         assert main(command) == 130
     said = capsys.readouterr()
     assert said.err.splitlines()[-1] == "interrupted"
-    line = "ABORTED  ε=1.000 δ=0 unit=label labels=240 accuracy=- report=run/report.html"
+    line = "ABORTED  ε=1 δ=0 unit=label labels=240 accuracy=- report=run/report.html"
     assert said.out.splitlines() == [line]
     assert json.loads((records / "run" / "metrics.json").read_text())["status"] == "aborted"
     assert main(command) == 0
-    assert "SUCCESS  ε=1.000 δ=0 unit=label labels=240" in capsys.readouterr().out
+    assert "SUCCESS  ε=1 δ=0 unit=label labels=240" in capsys.readouterr().out
 
 
 FILES = ["--dataset", "files", "--images", "i.npy", "--labels", "l.npy"]
