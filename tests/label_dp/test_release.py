@@ -6,19 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from pate_fed.label_dp import (
-    NoiseCluster,
-)
-from pate_fed.label_dp.release import shown_epsilon
+from pate_fed.format import epsilon_text
+from pate_fed.label_dp import NoiseCluster
 from pate_fed.privacy import SeededNoise
 
 
 @pytest.mark.parametrize(
     ("epsilon", "shown"),
-    [(3.0, "3"), (0.1, "0.1"), (0.99991, "1"), (0.99981, "0.9999"), (1.00001, "1.001"), (1e-9, "1e-09")],
+    [(3.0, "3"), (0.1, "0.1"), (0.99991, "1"), (0.99981, "1"), (1.00001, "1.001"), (1e-9, "1e-9")],
 )
 def test_what_is_shown_of_an_epsilon_is_never_less(epsilon: float, shown: str) -> None:
-    assert shown_epsilon(epsilon) == shown and float(shown) >= epsilon
+    assert epsilon_text(epsilon) == shown and float(shown) >= epsilon
     labels = NoiseCluster(num_clusters=2, num_classes=2, epsilon=1.0, delta=1e-5).release(
         [0, 1], [0, 1], SeededNoise(0)
     )
