@@ -93,7 +93,7 @@ def _more_noise(figures: Figures) -> None:
         (lambda f: f["hospitals"].update(answered=3), "3 hospitals answered, 4 to 5"),
         (lambda f: f["hospitals"].update(asked=50), "the hospitals that were asked"),
         (lambda f: f["hospitals"]["terms"].update(pool_size=81), "the terms' digest"),
-        (lambda f: f["hospitals"]["terms"].update(sigma_party=1.5), "terms are not readable"),
+        (lambda f: f["hospitals"]["terms"].update(sigma_party=1.5), "sigma_party=1.5: more noise is meant"),
         (lambda f: f["hospitals"]["terms"].update(more=1), "missing or unknown"),
         (lambda f: f["hospitals"].pop("terms"), "missing or none"),
         (lambda f: f["hospitals"].update(answered="all"), "missing or none"),
