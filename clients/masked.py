@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from clients.journal import Journal
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy import NoiseSource, hospital_noise
+from pate_fed.privacy import NoiseSource
+from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.protocol.cost import noise_share
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Refusal, SumRequest, Terms

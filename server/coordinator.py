@@ -198,9 +198,9 @@ class StudyRun:
             if self._kept is not None:
                 self._kept.keep(question.digest, index=index, totals=totals, checked=checked)
             with self._timed("aggregate"):
-                basis = self._stages.current().basis
+                provenance = self._stages.current().provenance
                 released = self._desk.release(
-                    question.digest, index, totals, voters=voters, basis=basis, predictions=said
+                    question.digest, index, totals, voters=voters, provenance=provenance, predictions=said
                 )
             if self._inflight is not None:
                 self._inflight.end()

@@ -15,16 +15,17 @@ from pate_fed.errors import InputError
 from pate_fed.privacy import (
     ConfidentGNMax,
     DistributedGNMax,
+    GNMax,
     Ledger,
     NoiseSource,
     Odometer,
     PrivacyEvent,
     Protection,
-    SanitisedEpsilon,
     SanitiseSettings,
-    mechanism_epsilon_do_not_publish,
+    data_dependent_epsilon_do_not_publish,
     sanitised_epsilon,
 )
+from pate_fed.privacy.mechanisms.sanitise import SanitisedEpsilon
 from pate_fed.protocol.cost import Mechanism
 from pate_fed.report import Spending
 from server.coordinator import RunState
@@ -44,7 +45,7 @@ def analysts_epsilon(
     """
     if not len(found.index) or found.earlier or isinstance(mechanism, DistributedGNMax):
         return None
-    return mechanism_epsilon_do_not_publish(
+    return data_dependent_epsilon_do_not_publish(
         mechanism,
         found.asked_totals,
         found.label >= 0,
@@ -72,16 +73,13 @@ def publishable_epsilon(
             "all there (folder totals of the run directory), so no sanitised ε can be drawn; the "
             "data-independent ε holds"
         )
-    confident = isinstance(mechanism, ConfidentGNMax)
-    parameters = mechanism.parameters()
+    if not isinstance(mechanism, (ConfidentGNMax, GNMax)):
+        raise InputError(f"{mechanism.name}: no data-dependent ε can be sanitised")
     return sanitised_epsilon(
+        mechanism,
         found.asked_totals,
         found.label >= 0,
         settings=settings,
-        threshold=parameters["threshold"] if confident else None,
-        sigma1=parameters["sigma1"] if confident else None,
-        sigma2=parameters["sigma2" if confident else "sigma"],
-        num_teachers=mechanism.num_teachers,
         delta=delta,
         noise=noise,
         protection=protection,

@@ -19,7 +19,8 @@ from pate_fed.config.study import Queries
 from pate_fed.disk import write_arrays
 from pate_fed.errors import IntegrityError
 from pate_fed.learning import choose_order
-from pate_fed.privacy import InteractiveGNMax, Ledger, Provenance, digest_of
+from pate_fed.privacy import InteractiveGNMax, Ledger
+from pate_fed.privacy.ledger.rows import Provenance, digest_of
 
 __all__ = ["QueryRound", "QueryRounds", "StudentPredictions"]
 
@@ -51,7 +52,7 @@ class QueryRound:
     """A round and what shapes its questions; nothing does in the first, and where no label is there yet."""
 
     number: int
-    basis: Provenance | None = None
+    provenance: Provenance | None = None
     said: StudentPredictions | None = None
 
 
@@ -140,8 +141,8 @@ class QueryRounds:
             part = slice(start, start + entry.event.asked)
             start = part.stop
             labels = np.full(entry.event.asked, -1, dtype=np.int64)
-            if entry.basis is not None and entry.event.mechanism == self._against:
-                said = self._read(entry.basis).probabilities[index[part]]
+            if entry.provenance is not None and entry.event.mechanism == self._against:
+                said = self._read(entry.provenance).probabilities[index[part]]
                 labels = self._against.reinforced(answered[part], said)
             found.append(labels)
         return np.concatenate(found)
@@ -175,33 +176,33 @@ class QueryRounds:
         return any(event.answered for event in self._ledger.events())
 
     def _begin(self, number: int) -> QueryRound:
-        kept = [entry.basis for entry in self._ledger.entries()]
-        basis = next((each for each in kept if each is not None and each.round == number), None)
+        kept = [entry.provenance for entry in self._ledger.entries()]
+        provenance = next((each for each in kept if each is not None and each.round == number), None)
         path = self._path(number)
-        if basis is not None:
-            return QueryRound(number, basis, self._read(basis))
+        if provenance is not None:
+            return QueryRound(number, provenance, self._read(provenance))
         if path.exists():  # a process that died before the round's first release had learnt already
             said = _load(path)
         else:
             said = self._learn(number, *self.labels())
             _save(path, said)
-        basis = Provenance(
+        provenance = Provenance(
             round=number,
             strategy=self._queries.strategy,
             learnt_to=self._ledger.head,
             predictions=said.digest,
         )
-        return QueryRound(number, basis, said)
+        return QueryRound(number, provenance, said)
 
-    def _read(self, basis: Provenance) -> StudentPredictions:
-        stage = self._stages.get(basis.round)
-        if stage is not None and stage.said is not None and stage.basis == basis:
+    def _read(self, provenance: Provenance) -> StudentPredictions:
+        stage = self._stages.get(provenance.round)
+        if stage is not None and stage.said is not None and stage.provenance == provenance:
             return stage.said
-        path = self._path(basis.round)
+        path = self._path(provenance.round)
         said = _load(path)
-        if said.digest != basis.predictions:
+        if said.digest != provenance.predictions:
             raise IntegrityError(f"{path}: not what the ledger names as the predictions of this round")
-        self._stages[basis.round] = QueryRound(basis.round, basis, said)
+        self._stages[provenance.round] = QueryRound(provenance.round, provenance, said)
         return said
 
     def _path(self, number: int) -> Path:

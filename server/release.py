@@ -11,7 +11,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.privacy import Ledger, NoiseSource, PrivacyEvent, Provenance, Release
+from pate_fed.privacy import Ledger, NoiseSource, PrivacyEvent, Release
+from pate_fed.privacy.ledger.rows import Provenance
 from pate_fed.protocol.cost import Mechanism, coordinator_view, make_interactive
 from pate_fed.protocol.messages import Terms
 
@@ -65,13 +66,13 @@ class LabelReleaser:
         totals: NDArray[np.int64],
         *,
         voters: int,
-        basis: Provenance | None = None,
+        provenance: Provenance | None = None,
         predictions: NDArray[np.float32] | None = None,
     ) -> Release:
         """Label one batch; the ledger's row and the labels are on disk when this returns.
 
         Shapes: `index` int64 (queries,), `totals` int64 (queries, classes), at most `room` queries. `voters`
-        parties are in the totals. `basis` names the student that had a part in the batch; `predictions`
+        parties are in the totals. `provenance` names the student that had a part in the batch; `predictions`
         (queries, classes) are its probabilities where it is the reference.
 
         Raises:
@@ -94,7 +95,7 @@ class LabelReleaser:
             index=index[: release.asked],
             answered=release.answered,
             label=release.label,
-            basis=basis,
+            provenance=provenance,
         )
         return release
 

@@ -16,7 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pate_fed.privacy import digest_of, epsilon_of, guaranteed_epsilon, total_cost, verify
+from pate_fed.privacy import epsilon_of, total_cost, verify
+from pate_fed.privacy.ledger.rows import digest_of
+from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.report import read_result
 from pate_fed.simulation import main
 
@@ -281,7 +283,7 @@ def test_a_student_of_the_first_round_shapes_the_second(
     options = ["--aggregator", aggregator, "--query-strategy", strategy, *noise]
     assert here("--config", str(config), "--run-dir", str(run_dir), *options) == 0
     report = verify(run_dir / "ledger.sqlite")
-    by_round = [entry.basis for entry in report.chain.entries]
+    by_round = [entry.provenance for entry in report.chain.entries]
     assert by_round[0] is None
     last = by_round[-1]
     assert last is not None and (last.round, last.strategy) == (2, strategy)

@@ -154,7 +154,7 @@ def test_what_an_earlier_process_released_is_not_told_as_nothing(
         _dies(patch, LabelReleaser, "release", _second, after=True)
         world.run(resume=False)
     path = world.run_dir / "ledger.sqlite"
-    promised = verify(path).to_dict()["promised"]["student"]
+    promised = verify(path).to_dict()["guaranteed"]["student"]
     if broken == "engine":
         assert world.run(resume=True, broken=True) == 1
     else:

@@ -16,11 +16,10 @@ from pate_fed.privacy import (
     Ledger,
     LedgerTerms,
     Protection,
-    Provenance,
     SeededNoise,
     verify,
 )
-from pate_fed.privacy.ledger.provenance import digest_of
+from pate_fed.privacy.ledger.rows import Provenance, digest_of
 from server.query_rounds import QueryRounds, StudentPredictions
 
 POOL, CLASSES, TEACHERS = 400, 3, 20
@@ -75,7 +74,7 @@ class _Study:
     def ask(self, size: int = 300) -> np.ndarray:
         size = self.stages.limit(min(size, 300 - sum(event.asked for event in self.ledger.events())))
         index = self.stages.choose(size)
-        said, basis = self.stages.predictions(index), self.stages.current().basis
+        said, provenance = self.stages.predictions(index), self.stages.current().provenance
         noise = SeededNoise(len(self.ledger.entries()))
         if said is None:
             released = CONFIDENT.release(TOTALS[index], noise)
@@ -87,7 +86,7 @@ class _Study:
             index=index,
             answered=released.answered,
             label=released.label,
-            basis=basis,
+            provenance=provenance,
         )
         return index
 
@@ -128,7 +127,7 @@ def test_later_rounds_answer_contradictions_and_confirm_what_the_student_knows(s
     before = len(study.ledger.entries())
     index = study.ask()
     entry = study.ledger.entries()[before]
-    assert entry.event.mechanism == AGAINST and entry.basis is not None
+    assert entry.event.mechanism == AGAINST and entry.provenance is not None
     _, answered, _ = study.ledger.released()
     last = slice(len(answered) - len(index), None)
     contradicted = TRUTH[index] == 2
@@ -162,10 +161,10 @@ def test_a_restart_goes_on_with_the_same_student_and_learns_nothing_again(study:
     assert (again.stages.reinforced() == reinforced).all()
     assert (again.stages.choose(30) == chosen).all()
     again.ask(20)
-    bases = {entry.basis for entry in again.ledger.entries()[-2:]}
+    bases = {entry.provenance for entry in again.ledger.entries()[-2:]}
     assert len(bases) == 1 and None not in bases
     again.ledger.close()
-    assert verify(study.folder / "ledger.sqlite").chain.entries[-1].basis in bases
+    assert verify(study.folder / "ledger.sqlite").chain.entries[-1].provenance in bases
 
 
 def test_a_restart_before_the_first_release_of_a_round_keeps_what_was_learnt(study: _Study) -> None:
@@ -220,6 +219,6 @@ def test_a_choice_by_anything_but_earlier_rows_is_refused(study: _Study) -> None
             index=np.arange(200, 210),
             answered=released.answered,
             label=released.label,
-            basis=foreign,
+            provenance=foreign,
         )
     assert len(study.ledger.entries()) == 1
