@@ -22,6 +22,7 @@ from pate_fed.privacy.ledger.terms import is_digest
 from pate_fed.privacy.mechanisms.events import NOISY_COUNTS, NOISY_LABELS, CoordinatorView
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
 from pate_fed.protocol.agreed import Agreed
+from pate_fed.structure import check
 
 __all__ = [
     "COUNTS_UNDER_MASKS",
@@ -86,6 +87,7 @@ class LabelTerms(Agreed):
     classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check(self)
         self._check_kinds()
         if self.mechanism not in _MECHANISMS:
             raise InputError(f"mechanism={self.mechanism!r}: one of {', '.join(_MECHANISMS)} is meant")
