@@ -138,7 +138,7 @@ class Coordinator:
         own = self._main_seconds - (phases.teach or 0.0) - (phases.vote or 0.0)
         return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
 
-    def know(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
+    def set_admitted(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
         """Whose key each node has, and who signs secure sums with which; others are left out from then on."""
         self._names, self._sum_identities = names, sum_identities
 
@@ -147,7 +147,7 @@ class Coordinator:
         """Names the terms that hospitals are asked to agree to."""
         return self._terms.digest
 
-    def verdict(self) -> EndRequest:
+    def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
         released, epsilon = int((self._found.label >= 0).sum()), round_up(self._privacy.student, digits=3)
         summary = (

@@ -116,11 +116,11 @@ class LabelCoordinator:
         """
         return self._kept is None or not (self._kept.summed or self._kept.lost)
 
-    def know(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
+    def set_admitted(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
         """Whose key each node has, and who signs secure sums with which; others are left out from then on."""
         self._names, self._identities = names, sum_identities
 
-    def verdict(self) -> EndRequest:
+    def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals, and what they may have spent on it at most."""
         error = self._error
         status, code = "success", 0

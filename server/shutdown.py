@@ -12,8 +12,8 @@ from server.exchange import exchange
 __all__ = ["send_shutdown_notice"]
 
 
-def send_shutdown_notice(grid: Grid, verdict: EndRequest, *, timeout_s: float = 30.0) -> int:
+def send_shutdown_notice(grid: Grid, notice: EndRequest, *, timeout_s: float = 30.0) -> int:
     """Tell every connected hospital; how many heard it. One that does not answer changes nothing."""
-    requests = dict.fromkeys(grid.get_node_ids(), verdict.to_record())
+    requests = dict.fromkeys(grid.get_node_ids(), notice.to_record())
     answers = exchange(grid, requests, message_type=END, timeout_s=timeout_s, stop=threading.Event())
     return sum(answer.reply is not None for answer in answers)

@@ -29,10 +29,10 @@ _POLL_S = 0.3
 class Hosted(Protocol):
     """The coordinator of a study, as its host needs it."""
 
-    def know(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
+    def set_admitted(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
         """Hear whose key each node has, and who signs secure sums with which."""
 
-    def verdict(self) -> EndRequest:
+    def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals."""
 
 
@@ -95,14 +95,14 @@ class Host:
             if not stop.is_set():
                 if self.authority is not None:
                     roster = AdmittedHospitals(self.authority, link, say=self.say)
-                    hosted.know(roster.names, roster.sum_identities)
+                    hosted.set_admitted(roster.names, roster.sum_identities)
                 grid, context = link.open_run()
                 self._wait(link, grid, hospitals, stop)
                 server_app(grid, context)
-                verdict = hosted.verdict()
-                completed = verdict.exit_code == 0
+                notice = hosted.outcome_notice()
+                completed = notice.exit_code == 0
                 if link.running:
-                    importlib.import_module("server.shutdown").send_shutdown_notice(grid, verdict)
+                    importlib.import_module("server.shutdown").send_shutdown_notice(grid, notice)
             link.close_run(completed=completed)
         finally:
             if roster is not None:

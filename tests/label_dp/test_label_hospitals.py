@@ -379,12 +379,12 @@ def test_the_coordinator_knows_whose_key_a_node_has_and_how_it_ended() -> None:
 
     given = {"clusters": None, "backend": "inline", "progress": make_progress(True)}
     made = LabelCoordinator(_terms(), stop=threading.Event(), **given)
-    made.know({2: "hospital-0", 3: "somebody"}, {})
+    made.set_admitted({2: "hospital-0", 3: "somebody"}, {})
     assert made.terms_digest == _terms().digest
     with pytest.raises(QuorumError, match="1 of 5"):
         made.run(lambda app: _hospitals().place.run(app, made, threading.Event()))
-    verdict = made.verdict()
-    assert (verdict.status, verdict.exit_code) == ("failed", 4) and "ε=1 δ=0" in verdict.summary
+    notice = made.outcome_notice()
+    assert (notice.status, notice.exit_code) == ("failed", 4) and "ε=1 δ=0" in notice.summary
 
 
 def test_ctrl_c_is_heard_and_the_site_put_back(monkeypatch: pytest.MonkeyPatch) -> None:

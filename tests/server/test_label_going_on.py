@@ -190,7 +190,7 @@ def test_hospitals_are_told_of_no_cost_where_nothing_can_have_left(
     made = _coordinator(world, counts=counts)
     with pytest.raises(QuorumError, match="0 of 5"):
         made.run(lambda app: place.run(app, made, threading.Event()))
-    assert made.verdict().summary == "ε=0 δ=0 unit=label"
+    assert made.outcome_notice().summary == "ε=0 δ=0 unit=label"
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_sum_that_fails_says_what_it_cost(tmp_path: Path, monkeypatch: pytest.
     made = _coordinator(world, counts=True)
     with pytest.raises(QuorumError, match=r"3 of 5 hospitals sent .*; ε=1 δ=1e-05 counts as spent at every"):
         made.run(lambda app: world.hospitals.place.run(app, made, threading.Event()))
-    assert made.verdict().summary.startswith("ε=1 ") and world.counted() == [1] * HOSPITALS
+    assert made.outcome_notice().summary.startswith("ε=1 ") and world.counted() == [1] * HOSPITALS
 
 
 def test_what_was_sent_and_not_heard_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,4 +237,4 @@ def test_what_was_sent_and_not_heard_counts(tmp_path: Path, monkeypatch: pytest.
     made = _coordinator(world, counts=False)
     with pytest.raises(Stopped):
         made.run(lambda app: world.hospitals.place.run(app, made, threading.Event()))
-    assert (made.verdict().status, made.verdict().summary) == ("aborted", "ε=1 δ=0 unit=label")
+    assert (made.outcome_notice().status, made.outcome_notice().summary) == ("aborted", "ε=1 δ=0 unit=label")
