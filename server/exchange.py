@@ -1,4 +1,4 @@
-"""One message a phase to every party, and their replies as they come: what fails or is late is left out."""
+"""One message a phase to every hospital, and replies as they come: what fails or is late is left out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Answer:
 
     node: int
     reply: Reply | None
-    trouble: str = ""
+    failure: str = ""
 
 
 def wait_for_nodes(grid: Grid, *, count: int, timeout_s: float, stop: threading.Event) -> list[int]:
