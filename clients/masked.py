@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.journal import Journal
+from clients.policy import Agreement
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import NoiseSource, hospital_noise, party_sigma
-from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Refusal, SumRequest, Terms
 from pate_fed.secure_sum import (
     HospitalSum,
@@ -28,13 +28,12 @@ from pate_fed.secure_sum import (
 )
 from pate_fed.secure_sum.messages import BatchOpening, EnrolRequest, MaskRequest, Reply, Roster
 
-__all__ = ["SUM_FOLDER", "Agreement", "MaskedStep", "enrol", "is_sound", "refusal_for"]
+__all__ = ["SUM_FOLDER", "MaskedStep", "enrol", "is_sound", "refusal_for"]
 
 SUM_FOLDER = "secure_sum"
 """In a hospital's state directory: its machine."""
 
 CountVotes = Callable[[NDArray[np.int64]], NDArray[np.int64]]
-Agreement = Terms | LabelTerms
 
 
 def is_sound(terms: Terms) -> bool:

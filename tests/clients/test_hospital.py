@@ -20,7 +20,8 @@ from flwr.app import Context, Message, RecordDict
 import clients.site
 from clients.app import app
 from clients.hospital import Hospital
-from clients.site import SITE_VARIABLE, Site, read_site
+from clients.local import read_site
+from clients.site import SITE_VARIABLE, Site
 from clients.teaching import teacher_paths
 from pate_fed.config.study import Data, Engine, Parties, Study
 from pate_fed.data import GlyphSettings
