@@ -248,11 +248,12 @@ class Coordinator(BaseCoordinator):
 
     def _add_data_dependent(self, ledger: Ledger) -> None:
         """The analyst's figure, and the sanitised one of a study that came to its end."""
-        voted = {} if self._run is None else self._run.voted
-        mechanism = make_interactive(self._terms) or make_mechanism(self._terms)
-        analysts = analysts_epsilon(mechanism, ledger, voted)
+        if self._run is None:
+            return
+        mechanism, totals = make_interactive(self._terms) or make_mechanism(self._terms), self._run.totals
+        analysts = analysts_epsilon(mechanism, ledger, totals, self._run.rounds)
         self._privacy = replace(self._privacy, data_dependent_do_not_publish=analysts)
-        drawn = publishable_epsilon(mechanism, ledger, voted, self._noise) if self._error is None else None
+        drawn = publishable_epsilon(mechanism, ledger, totals, self._noise) if self._error is None else None
         if drawn is not None:
             self._privacy = replace(
                 self._privacy, sanitised=drawn.epsilon, sanitised_sd=drawn.deviation_do_not_publish

@@ -15,7 +15,7 @@ from pate_fed.errors import IntegrityError, PateFedError
 from pate_fed.protocol.messages import EndRequest
 from pate_fed.runtime.launch import INTERRUPTED
 from server.exchange import Stopped
-from server.participants import AdmittedKeys, Agreement
+from server.federation import AdmittedKeys, Agreement
 
 __all__ = ["BaseCoordinator", "explain_disk_error"]
 

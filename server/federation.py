@@ -8,49 +8,72 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
+import numpy as np
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
-from pate_fed.errors import IntegrityError
+from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import LabelReply, Record, RefusalReply, TeachReply, VoteRequest
-from pate_fed.report import LeftOut, Progress
-from server.exchange import Answer, exchange, wait_for_nodes
-from server.masked import ROUNDS, MaskedRounds
-from server.participants import (
-    AdmittedKeys,
-    Agreement,
-    check_sender,
-    require_quorum,
-    require_reply,
-    sender_name,
+from pate_fed.protocol.messages import (
+    VOTES,
+    LabelReply,
+    Record,
+    RefusalReply,
+    TeachReply,
+    Terms,
+    VoteReply,
+    VoteRequest,
+    check_votes,
 )
-from server.plain import collect_votes
+from pate_fed.report import LeftOut, Phase, Progress
+from server.exchange import (
+    NAME,
+    Answer,
+    exchange,
+    patience_for,
+    printable_name,
+    wait_for_nodes,
+    window_for,
+)
+from server.masked import ROUNDS, Ask, MaskedRounds
 from server.returning import Returning
 from server.state import CoordinatorState, Totals
 
-__all__ = ["Channel", "Federation", "Invitation"]
+__all__ = ["AdmittedKeys", "Agreement", "Channel", "Federation", "Invitation"]
+
+Agreement = Terms | LabelTerms
+"""What hospitals agree to, in studies with votes and in studies of private labels."""
 
 E = TypeVar("E", TeachReply, LabelReply)
 
 
+@dataclass(frozen=True, slots=True)
+class AdmittedKeys:
+    """Whose key each node has, and who signs secure sums with which; both grow while hospitals connect."""
+
+    names: Mapping[int, str]
+    sum_identities: Mapping[str, bytes]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
-    """How messages go over a Grid: up to `window` under way at once (None: all), until the user says `stop`.
+    """How messages go over a Grid of this backend, until the user says `stop`.
 
-    Hospitals that are not connected yet are waited for up to `connect_s` seconds; then each message has
-    `answer_s` seconds to be answered.
+    Each has `answer_s` seconds to be answered. `window` bounds those under way at once where the backend does
+    not; None: all.
     """
 
     grid: Grid
+    backend: str
     stop: threading.Event
     progress: Progress
-    window: int | None
-    connect_s: float
     answer_s: float
+    window: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +100,7 @@ class Federation:
     """Admits the study's hospitals, asks them, and sums what they answer.
 
     `sum_type` is the type of messages that ask for masked vectors. `left_out` is told who is not counted.
+    `participants` are names by the nodes that they were first.
     """
 
     def __init__(
@@ -91,10 +115,10 @@ class Federation:
     ) -> None:
         self._terms, self._channel, self._state = terms, channel, state
         self._keys, self._left_out = keys, left_out
-        expected = None if keys is None else keys.sum_identities
-        self._masked = (
-            MaskedRounds(terms, state, expected=expected, message_type=sum_type) if terms.secure_sum else None
-        )
+        self._masked: MaskedRounds | None = None
+        if terms.secure_sum:
+            expected = None if keys is None else keys.sum_identities
+            self._masked = MaskedRounds(terms, state, expected=expected, message_type=sum_type)
         self._returning: Returning | None = None
         self.participants: dict[int, str] = {}
         self._asked: set[int] = set()
@@ -122,44 +146,72 @@ class Federation:
             QuorumError: fewer than `terms.least_clients` are ready.
             Stopped: the user asked to stop.
         """
-        channel, reasons = self._channel, Counter[str]()
-        with channel.progress.phase(invitation.task, self._terms.num_clients) as bar:
-            nodes = wait_for_nodes(
-                channel.grid,
-                count=self._terms.num_clients,
-                timeout_s=channel.connect_s,
-                stop=channel.stop,
-            )
+        channel, count, reasons = self._channel, self._terms.num_clients, Counter[str]()
+        with channel.progress.phase(invitation.task, count) as bar:
+            wait_s = patience_for(channel.backend)
+            nodes = wait_for_nodes(channel.grid, count=count, timeout_s=wait_s, stop=channel.stop)
             requests = dict.fromkeys(nodes, invitation.request)
             while requests:
                 self._asked |= requests.keys()
                 repeated: dict[int, Record] = {}
-                for answer in self._exchange(invitation.message_type, requests, invitation.answer_s):
-                    second = _repeat(invitation, answer)
-                    if second is not None and requests[answer.node] is invitation.request:
-                        repeated[answer.node] = second
-                        continue
-                    bar.advance()
-                    self._take_in(answer, invitation, reasons)
+                reasons += self._ask(
+                    invitation.message_type,
+                    requests,
+                    partial(self._take_in, invitation, bar, requests, repeated),
+                    phase=invitation.phase,
+                    answer_s=invitation.answer_s,
+                )
                 # Without keys a hospital that was started again comes back as another node.
                 new = [node for node in channel.grid.get_node_ids() if node not in self._asked]
                 requests = repeated or dict.fromkeys(new, invitation.request)
-            require_quorum(len(self.participants), self._terms, invitation.done, reasons)
+            self._require_quorum(len(self.participants), invitation.done, reasons)
             if self._masked is not None:
                 self._masked.close()
 
-    def _take_in(self, answer: Answer, invitation: Invitation[E], reasons: Counter[str]) -> None:
-        self._refusals += isinstance(answer.reply, RefusalReply)
-        try:
-            reply = require_reply(answer, invitation.reply)
-            check_sender(answer, reply, self._terms, participants=self.participants, keys=self._keys)
-            invitation.accept(reply)
-            if self._masked is not None:
-                self._masked.admit(reply)
-            self.participants[answer.node] = reply.party
-        except IntegrityError as error:
-            reasons[str(error)] += 1
-            self._left_out(LeftOut(party=sender_name(answer, {}), phase=invitation.phase, reason=str(error)))
+    def _take_in(
+        self,
+        invitation: Invitation[E],
+        bar: Phase,
+        requests: Mapping[int, Record],
+        repeated: dict[int, Record],
+        answer: Answer,
+    ) -> None:
+        """Take one reply to `requests`; a refusal that is asked once more goes on `repeated` instead."""
+        if isinstance(answer.reply, RefusalReply):
+            second = invitation.again(answer.reply)
+            if second is not None and requests[answer.node] is invitation.request:
+                repeated[answer.node] = second
+                return
+            self._refusals += 1
+        bar.advance()
+        reply = answer.require(invitation.reply)
+        self._check_sender(answer.node, reply)
+        invitation.accept(reply)
+        if self._masked is not None:
+            self._masked.admit(reply)
+        self.participants[answer.node] = reply.party
+
+    def _check_sender(self, node: int, reply: TeachReply | LabelReply) -> None:
+        """Refuse whoever is none of the study's hospitals.
+
+        Raises:
+            IntegrityError: an unprintable name, another's, one too many, other terms or teachers.
+        """
+        terms, present = self._terms, self.participants.values()
+        owner = reply.party if self._keys is None else self._keys.names.get(node, "nobody")
+        if not NAME.fullmatch(reply.party):
+            raise IntegrityError("has a name that is not 1 to 64 letters, digits, dots, dashes")
+        if reply.party != owner:
+            raise IntegrityError(f"answered under the name of {reply.party}, but with the key of {owner}")
+        if reply.party in present:
+            raise IntegrityError(f"another party is already called {reply.party}")
+        if len(present) == terms.num_clients:
+            raise IntegrityError(f"the study has its {terms.num_clients} parties already")
+        if reply.terms_digest != terms.digest:
+            raise IntegrityError("agreed to other terms")
+        if isinstance(terms, Terms) and isinstance(reply, TeachReply):
+            if reply.num_teachers != terms.teachers_per_client:
+                raise IntegrityError(f"has {reply.num_teachers} teachers, not {terms.teachers_per_client}")
 
     def follow_restarts(self, request: Record) -> None:
         """From now on a hospital without a key may come back as another node, once it agrees to `request`."""
@@ -176,36 +228,85 @@ class Federation:
         rounds = 1 if self._masked is None else ROUNDS
         with self._channel.progress.phase(task, rounds * len(self.participants)) as bar:
 
-            def ask(message_type: str, requests: Mapping[int, Record]) -> Iterator[Answer]:
-                for answer in self._exchange(message_type, requests, self._channel.answer_s):
+            def ask(
+                message_type: str, requests: Mapping[int, Record], take: Callable[[Answer], None]
+            ) -> Counter[str]:
+                def counted(answer: Answer) -> None:
                     bar.advance()
-                    yield answer
+                    take(answer)
 
-            def leave_out(party: str, reason: str) -> None:
-                self._left_out(LeftOut(party=party, phase="vote", reason=reason))
+                answer_s = self._channel.answer_s
+                return self._ask(message_type, requests, counted, phase="vote", answer_s=answer_s)
 
             if self._masked is not None:
-                return self._masked.collect(self.participants, question, ask=ask, leave_out=leave_out)
-            if isinstance(self._terms, LabelTerms):
-                raise TypeError("labels come with the admission; nothing else is asked without masks")
-            return collect_votes(
-                self.participants, self._terms, question, self._state, ask=ask, leave_out=leave_out
-            )
+                return self._masked.collect(self.participants, question, ask)
+            return self._collect_votes(question, ask)
 
-    def _exchange(
-        self, message_type: str, requests: Mapping[int, Record], answer_s: float
-    ) -> Iterator[Answer]:
-        channel = self._channel
-        return exchange(
+    def _collect_votes(self, question: VoteRequest, ask: Ask) -> Totals:
+        """Plain votes: kept until the batch is charged, so that nobody is asked for them a second time."""
+        total = np.zeros((len(question.index), self._terms.num_classes), dtype=np.int64)
+        self._state.begin_batch(question, asked=True)
+        voters = self._state.votes()
+        for votes in voters.values():
+            self._check_votes(votes, total.shape)
+            total += votes
+
+        def take(answer: Answer) -> None:
+            reply, party = answer.require(VoteReply), self.participants[answer.node]
+            if reply.party != party:
+                raise IntegrityError(f"answered under the name of {printable_name(reply.party)}")
+            if reply.batch_digest != question.digest:
+                raise IntegrityError("answered another batch")
+            self._check_votes(reply.votes, total.shape)
+            self._state.keep_votes(party, reply.votes)
+            voters[party] = reply.votes
+            np.add(total, reply.votes, out=total)
+
+        asked = [node for node, party in self.participants.items() if party not in voters]
+        reasons = ask(VOTES, dict.fromkeys(asked, question.to_record()), take)
+        self._require_quorum(len(voters), "answered the batch", reasons)
+        return Totals(question.index, total, len(voters))
+
+    def _check_votes(self, votes: NDArray[np.int64], shape: tuple[int, ...]) -> None:
+        if isinstance(self._terms, LabelTerms):
+            raise TypeError("labels come with the admission; nothing else is asked without masks")
+        each = self._terms.teachers_per_client
+        check_votes(votes, queries=shape[0], classes=shape[1], num_teachers=each)
+
+    def _ask(
+        self,
+        message_type: str,
+        requests: Mapping[int, Record],
+        take: Callable[[Answer], None],
+        *,
+        phase: str,
+        answer_s: float,
+    ) -> Counter[str]:
+        """Send, and take each answer; whose is missing or wrong is left out. The reasons, counted."""
+        channel, reasons = self._channel, Counter[str]()
+        for answer in exchange(
             channel.grid,
             requests,
             message_type=message_type,
             timeout_s=answer_s,
             stop=channel.stop,
-            window=channel.window,
+            window=window_for(channel.backend) or channel.window,
             returning=self._returning,
-        )
+        ):
+            try:
+                take(answer)
+            except IntegrityError as error:
+                reasons[str(error)] += 1
+                party = self.participants.get(answer.node, answer.sender)
+                self._left_out(LeftOut(party=party, phase=phase, reason=str(error)))
+        return reasons
 
-
-def _repeat(invitation: Invitation[E], answer: Answer) -> Record | None:
-    return invitation.again(answer.reply) if isinstance(answer.reply, RefusalReply) else None
+    def _require_quorum(self, count: int, what: str, reasons: Counter[str]) -> None:
+        """Go on only with as many hospitals as the terms say; `reasons` are why the others are out."""
+        terms = self._terms
+        if count < terms.least_clients:
+            common = "".join(f" ({number} parties: {reason})" for reason, number in reasons.most_common(1))
+            raise QuorumError(
+                f"{count} of {terms.num_clients} parties {what}; the quorum is {terms.least_clients}, so "
+                f"nothing more is released{common}"
+            )

@@ -7,7 +7,7 @@ runs on the ledger, which is independent of the votes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -28,7 +28,8 @@ from pate_fed.privacy import (
 )
 from pate_fed.protocol.cost import Mechanism
 from pate_fed.report import Accuracy, Evaluation, Spending, count_confusion, count_top_votes
-from server.state import VotedBatch
+from server.query_rounds import QueryRounds
+from server.state import Totals
 
 __all__ = ["analysts_epsilon", "measure", "publishable_epsilon", "spending_curve"]
 
@@ -37,42 +38,26 @@ Ints = NDArray[np.int64]
 _POINTS = 40
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Asked:
-    """Released queries whose totals are known, in order.
+def _known(ledger: Ledger, totals: Mapping[str, Totals]) -> tuple[list[Totals], NDArray[np.bool_], bool]:
+    """Charged batches whose totals are known, cut to what was asked, and whether that is all of them.
 
-    Shapes: `totals` int64 (n, classes), `checked` int64 (n,), `answered` bool (n,).
-    `complete` tells that these are all released queries.
+    In between: which of their queries were answered, bool (asked,), in order.
     """
-
-    totals: Ints
-    checked: Ints
-    answered: NDArray[np.bool_]
-    complete: bool
-
-    @classmethod
-    def of(cls, ledger: Ledger, voted: Mapping[str, VotedBatch]) -> _Asked:
-        """From totals by their batches' digests; of a batch fewer queries than were voted on may be asked."""
-        _, answered, _ = ledger.released()
-        classes, start = ledger.terms.mechanisms[0].num_classes, 0
-        totals, checked = [np.empty((0, classes), dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-        bits, complete = [np.empty(0, dtype=np.bool_)], True
-        for entry in ledger.entries():
-            asked, batch = entry.event.asked, voted.get(entry.batch_digest)
-            if batch is None:
-                complete = False
-            else:
-                totals.append(batch.totals[:asked])
-                checked.append(batch.checked[:asked])
-                bits.append(answered[start : start + asked])
-            start += asked
-        return cls(np.concatenate(totals), np.concatenate(checked), np.concatenate(bits), complete)
+    _, answered, _ = ledger.released()
+    known, bits, start = list[Totals](), [np.empty(0, dtype=np.bool_)], 0
+    for entry in ledger.entries():
+        batch, asked = totals.get(entry.batch_digest), entry.event.asked
+        if batch is not None:
+            known.append(Totals(batch.index[:asked], batch.value[:asked], batch.voters))
+            bits.append(answered[start : start + asked])
+        start += asked
+    return known, np.concatenate(bits), len(known) == len(ledger.entries())
 
 
 def measure(
     ledger: Ledger,
-    voted: Mapping[str, VotedBatch],
-    evaluated: VotedBatch | None,
+    totals: Mapping[str, Totals],
+    evaluated: Totals | None,
     *,
     truth: Ints,
     num_teachers: int,
@@ -88,44 +73,51 @@ def measure(
         return None
     right = label[answered] == truth[index[answered]]
     accuracy = Accuracy(labels=float(np.mean(right)) if answered.any() else None)
-    batches = [*voted.values(), *([] if evaluated is None else [evaluated])]
+    known, bits, _ = _known(ledger, totals)
     top: dict[str, tuple[int, ...]] = {}
-    if batches:
-        known = _Asked.of(ledger, voted)
-        top = count_top_votes(known.totals, known.answered, num_teachers=num_teachers)
+    if known:
+        votes = np.concatenate([batch.value for batch in known])
+        top = count_top_votes(votes, bits, num_teachers=num_teachers)
+    batches = [*totals.values(), *([] if evaluated is None else [evaluated])]
     if batches and exact:  # noisy totals tell neither
-        totals = np.concatenate([batch.totals for batch in batches])
+        votes = np.concatenate([batch.value for batch in batches])
         true = truth[np.concatenate([batch.index for batch in batches])]
         accuracy = replace(
             accuracy,
-            teacher_mean=float(totals[np.arange(len(true)), true].sum() / totals.sum()),
-            ensemble=float(np.mean(totals.argmax(axis=1) == true)),
+            teacher_mean=float(votes[np.arange(len(true)), true].sum() / votes.sum()),
+            ensemble=float(np.mean(votes.argmax(axis=1) == true)),
         )
     confusion = count_confusion(truth[index], label, num_classes=ledger.terms.mechanisms[0].num_classes)
     return accuracy, Evaluation(confusion=confusion, **top)
 
 
-def analysts_epsilon(mechanism: Mechanism, ledger: Ledger, voted: Mapping[str, VotedBatch]) -> float | None:
+def analysts_epsilon(
+    mechanism: Mechanism, ledger: Ledger, totals: Mapping[str, Totals], rounds: QueryRounds
+) -> float | None:
     """The data-dependent ε; it reveals something about the votes, so it is not for publication.
 
     None where nothing was asked, or where not all exact totals are known: the hospitals added the noise, a
     batch under masks is void, or an earlier process's totals are gone.
     """
-    asked = _Asked.of(ledger, voted)
-    if not ledger.entries() or not asked.complete or isinstance(mechanism, DistributedGNMax):
+    known, answered, complete = _known(ledger, totals)
+    if not known or not complete or isinstance(mechanism, DistributedGNMax):
         return None
+    checked = None
+    if isinstance(mechanism, InteractiveGNMax):
+        pairs = zip(ledger.entries(), known, strict=True)
+        checked = np.concatenate([rounds.checked(entry, batch) for entry, batch in pairs])
     return mechanism_epsilon_do_not_publish(
         mechanism,
-        asked.totals,
-        asked.answered,
+        np.concatenate([batch.value for batch in known]),
+        answered,
         delta=ledger.terms.delta,
-        checked=asked.checked if isinstance(mechanism, InteractiveGNMax) else None,
+        checked=checked,
         protection=ledger.terms.protection,
     ).epsilon
 
 
 def publishable_epsilon(
-    mechanism: Mechanism, ledger: Ledger, voted: Mapping[str, VotedBatch], noise: NoiseSource
+    mechanism: Mechanism, ledger: Ledger, totals: Mapping[str, Totals], noise: NoiseSource
 ) -> SanitisedEpsilon | None:
     """The sanitised ε, drawn once, at a study's end: a noisy reading of labels and itself, no bound.
 
@@ -137,8 +129,8 @@ def publishable_epsilon(
     settings = ledger.terms.sanitise
     if settings is None or not ledger.entries():
         return None
-    asked = _Asked.of(ledger, voted)
-    if not asked.complete:
+    known, answered, complete = _known(ledger, totals)
+    if not complete:
         raise InputError(
             "--sanitise: the exact totals of what was asked before the coordinator was started again are not "
             "all there (folder private of the run directory), so no sanitised ε can be drawn; the "
@@ -147,8 +139,8 @@ def publishable_epsilon(
     confident = isinstance(mechanism, ConfidentGNMax)
     parameters = mechanism.parameters()
     return sanitised_epsilon(
-        asked.totals,
-        asked.answered,
+        np.concatenate([batch.value for batch in known]),
+        answered,
         settings=settings,
         threshold=parameters["threshold"] if confident else None,
         sigma1=parameters["sigma1"] if confident else None,

@@ -23,7 +23,6 @@ from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import COUNTS, LABELS, RELEASE, LabelReply, LabelRequest, VoteRequest
 from pate_fed.report import LeftOut, Progress
 from server.base import BaseCoordinator
-from server.exchange import patience_for, window_for
 from server.federation import Channel, Federation, Invitation
 from server.state import CoordinatorState, Totals
 
@@ -140,16 +139,21 @@ class LabelCoordinator(BaseCoordinator):
             self._sum(federation)
 
     def _kept_sum(self) -> Totals | None:
-        return self._state.kept_sum((self._terms.num_clusters, self._terms.num_classes))
+        """The sum of counts that an earlier process got."""
+        last = self._state.last_batch
+        kept = None if last is None else self._state.totals(last.digest)
+        if kept is not None and kept.value.shape != (self._terms.num_clusters, self._terms.num_classes):
+            raise IntegrityError("the kept totals are of another study")
+        return kept
 
     def _admit(self, grid: Grid) -> Federation:
         channel = Channel(
             grid=grid,
             stop=self._stop,
             progress=self._progress,
-            window=window_for(self._backend) or _AT_ONCE,
-            connect_s=patience_for(self._backend),
+            backend=self._backend,
             answer_s=self._timeout_s,
+            window=_AT_ONCE,
         )
         self._federation = federation = Federation(
             self._terms, channel, self._state, sum_type=COUNTS, keys=self._keys, left_out=self._leave_out
@@ -211,7 +215,8 @@ class LabelCoordinator(BaseCoordinator):
                 raise type(error)(f"{error}; {self._lost()}") from error
             raise
         self._found.totals, self._found.hospitals = totals.value, totals.voters
-        self._state.keep_sum(totals)  # before anyone sees it: no hospital gives a second one
+        # Before anyone uses it: no hospital gives a second one.
+        self._state.keep_totals(question.digest, totals)
 
     def _leave_out(self, event: LeftOut) -> None:
         self._found.left_out.append((event.party, event.reason))

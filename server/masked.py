@@ -7,14 +7,24 @@ asked again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import SUM, LabelReply, Record, SumReply, SumRequest, TeachReply, VoteRequest
+from pate_fed.protocol.messages import (
+    SUM,
+    LabelReply,
+    Record,
+    SumReply,
+    SumRequest,
+    TeachReply,
+    Terms,
+    VoteRequest,
+)
 from pate_fed.secure_sum import CoordinatorSum, SumBatch, SumRange, read_reply
 from pate_fed.secure_sum.batch import BatchRequest
 from pate_fed.secure_sum.messages import (
@@ -29,10 +39,12 @@ from pate_fed.secure_sum.messages import (
     UnmaskShares,
 )
 from server.exchange import Answer
-from server.participants import Agreement, Ask, LeaveOut, Participants, require_reply, sender_name
 from server.state import CoordinatorState, Totals
 
-__all__ = ["ROUNDS", "MaskedRounds"]
+__all__ = ["ROUNDS", "Ask", "MaskedRounds"]
+
+Ask = Callable[[str, Mapping[int, Record], Callable[[Answer], None]], Counter[str]]
+"""Sends messages of one type to nodes, has each answer taken, and counts why others were left out."""
 
 ROUNDS = 4
 """Messages that each party gets about one batch."""
@@ -49,7 +61,7 @@ class MaskedRounds:
 
     def __init__(
         self,
-        terms: Agreement,
+        terms: Terms | LabelTerms,
         state: CoordinatorState,
         *,
         expected: Mapping[str, bytes] | None = None,
@@ -106,15 +118,8 @@ class MaskedRounds:
             self._roster = self._sum.close_roster(threshold=self._terms.least_clients).to_bytes()
             self._state.keep_roster(self._roster)
 
-    def collect(
-        self,
-        participants: Participants,
-        question: VoteRequest,
-        *,
-        ask: Ask,
-        leave_out: LeaveOut,
-    ) -> Totals:
-        """Sum one batch over the participants that go through all steps.
+    def collect(self, participants: Mapping[int, str], question: VoteRequest, ask: Ask) -> Totals:
+        """Sum one batch over the participants, names by node, that go through all steps.
 
         `spent` tells from the first request for votes on until the totals are there: a batch that fails
         meanwhile is void and must be charged.
@@ -146,18 +151,14 @@ class MaskedRounds:
                 for party, step in requests.items()
                 if party in nodes  # after a restart some of the roster may be gone
             }
-            for answer in ask(self._message_type, sent):
-                try:
-                    self._take(batch, answer, participants[answer.node])
-                except IntegrityError as error:
-                    leave_out(sender_name(answer, participants), str(error))
+            ask(self._message_type, sent, lambda answer: self._take(batch, answer, participants[answer.node]))
         totals = batch.total().reshape(shape)
         voters = len(batch.survivors)
         if each is not None:
             _check_rows(totals, voters, each, modulus=2**sum_range.bits)
             totals = sum_range.fold(totals)
         self.spent = False
-        return Totals(totals, voters)
+        return Totals(question.index, totals, voters)
 
     def _record(self, question: VoteRequest, party: str, step: BatchRequest) -> Record:
         asks = isinstance(step, BatchOpening | MaskRequest)
@@ -171,7 +172,7 @@ class MaskedRounds:
         ).to_record()
 
     def _take(self, batch: SumBatch, answer: Answer, sender: str) -> None:
-        reply = read_reply(require_reply(answer, SumReply).step)
+        reply = read_reply(answer.require(SumReply).step)
         if reply.party != sender:
             raise IntegrityError("answered under another name")
         if isinstance(reply, SumRefused):

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pate_fed.config.study import Queries
 from pate_fed.errors import IntegrityError
 from pate_fed.learning import choose_order
-from pate_fed.privacy import InteractiveGNMax, Ledger, Provenance
-from server.state import CoordinatorState, StudentPredictions
+from pate_fed.privacy import Entry, InteractiveGNMax, Ledger, Provenance
+from server.state import CoordinatorState, StudentPredictions, Totals
 
 __all__ = ["QueryRound", "QueryRounds"]
 
@@ -118,11 +118,24 @@ class QueryRounds:
             part = slice(start, start + entry.event.asked)
             start = part.stop
             labels = np.full(entry.event.asked, -1, dtype=np.int64)
-            if entry.basis is not None and entry.event.mechanism == self._against:
-                probabilities = self._read(entry.basis).probabilities[index[part]]
-                labels = self._against.reinforced(answered[part], probabilities)
+            reference = self._reference(entry, index[part])
+            if reference is not None and self._against is not None:
+                labels = self._against.reinforced(answered[part], reference)
             found.append(labels)
         return np.concatenate(found)
+
+    def checked(self, entry: Entry, totals: Totals) -> Ints:
+        """What the check looked at in a charged batch: int64 (queries,); the most votes without a student."""
+        reference = self._reference(entry, totals.index)
+        if reference is None or self._against is None:
+            return np.asarray(totals.value.max(axis=1))
+        return self._against.contradiction(totals.value, reference)
+
+    def _reference(self, entry: Entry, index: Ints) -> Floats | None:
+        """The student's probabilities, float32 (queries, classes), where it was the batch's reference."""
+        if entry.basis is None or entry.event.mechanism != self._against:
+            return None
+        return self._read(entry.basis).probabilities[index]
 
     def labels(self) -> tuple[Ints, Ints]:
         """Everything that a student may learn from: index and label, int64 (m,) each."""

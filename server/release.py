@@ -67,7 +67,6 @@ class LabelReleaser:
     def release(
         self,
         batch_digest: str,
-        index: NDArray[np.int64],
         totals: Totals,
         *,
         basis: Provenance | None = None,
@@ -75,8 +74,8 @@ class LabelReleaser:
     ) -> Release:
         """Label one batch; the ledger's row and the labels are on disk when this returns.
 
-        Shapes: `index` int64 (queries,), at most `room` queries. `basis` names the student that had a part in
-        the batch; `predictions` (queries, classes) are its probabilities where it is the reference.
+        At most `room` queries are meant. `basis` names the student that had a part in the batch;
+        `predictions`, float32 (queries, classes), are its probabilities where it is the reference.
 
         Raises:
             BudgetError: the batch would pass the budget; nothing is released.
@@ -96,7 +95,7 @@ class LabelReleaser:
         self._ledger.charge(
             release.event,
             batch_digest=batch_digest,
-            index=index[: release.asked],
+            index=totals.index[: release.asked],
             answered=release.answered,
             label=release.label,
             basis=basis,

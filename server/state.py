@@ -25,33 +25,23 @@ from pate_fed.privacy import digest_of
 from pate_fed.protocol.messages import VoteRequest
 from pate_fed.secure_sum import Identity
 
-__all__ = ["CoordinatorState", "OpenBatch", "StudentPredictions", "Totals", "VotedBatch"]
+__all__ = ["CoordinatorState", "OpenBatch", "StudentPredictions", "Totals"]
 
 Ints = NDArray[np.int64]
 
-_IDENTITY, _ROSTER, _BATCH, _SUM = "identity.key", "roster", "batch.json", "sum.npz"
-_DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile)
+_IDENTITY, _ROSTER, _BATCH = "identity.key", "roster", "batch.json"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Totals:
-    """The sum of what `voters` hospitals sent on a batch: int64 (queries, classes). Private where exact."""
+    """The sum of what `voters` hospitals sent about a batch. Private where exact.
 
-    value: Ints
-    voters: int
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class VotedBatch:
-    """What was summed about a batch, for figures after the fact. Private.
-
-    Shapes: `index` int64 (queries,), `totals` int64 (queries, classes), `checked` int64 (queries,): what the
-    mechanism's check looked at.
+    Shapes: `index` int64 (queries,), the batch's places in the public pool; `value` int64 (queries, classes).
     """
 
     index: Ints
-    totals: Ints
-    checked: Ints
+    value: Ints
+    voters: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,13 +135,15 @@ class CoordinatorState:
         Raises:
             IntegrityError: a file is damaged.
         """
-        return {path.stem.removeprefix("votes-"): _read_votes(path) for path in self._votes_files()}
+        damaged = "the kept votes are damaged; delete the file to leave the party out"
+        return {
+            path.stem.removeprefix("votes-"): _read_arrays(path, damaged, ("votes",))["votes"]
+            for path in self._votes_files()
+        }
 
     def keep_votes(self, party: str, votes: Ints) -> None:
         """Keep one hospital's votes of the last batch, so that nobody asks it again."""
-        content = io.BytesIO()
-        np.save(content, votes, allow_pickle=False)
-        self._write(f"votes-{party}.npy", content.getvalue())
+        self._write_arrays(f"votes-{party}.npz", votes=votes)
 
     def forget_votes(self) -> None:
         """Remove the last batch's votes; for once it is charged."""
@@ -160,42 +152,22 @@ class CoordinatorState:
 
     # Totals: for figures after the fact, and sums of counts that no hospital gives twice.
 
-    def keep_voted(self, digest: str, batch: VotedBatch) -> None:
-        """Keep the totals of a batch before it is charged."""
-        arrays = {"index": batch.index, "totals": batch.totals, "checked": batch.checked}
+    def keep_totals(self, digest: str, totals: Totals) -> None:
+        """Keep the totals of a batch before it is released."""
+        arrays = {"index": totals.index, "value": totals.value, "voters": np.array(totals.voters)}
         self._write_arrays(f"totals-{digest}.npz", **arrays)
 
-    def voted(self, digest: str) -> VotedBatch | None:
-        """The totals of a batch; None where they are gone or damaged."""
+    def totals(self, digest: str) -> Totals | None:
+        """The totals of a batch; None where they are not here.
+
+        Raises:
+            IntegrityError: the file is damaged.
+        """
         path = self._existing(f"totals-{digest}.npz")
         if path is None:
             return None
-        try:
-            return VotedBatch(**_read_arrays(path))
-        except _DAMAGE:
-            return None
-
-    def keep_sum(self, totals: Totals) -> None:
-        """Keep the sum of noisy counts."""
-        self._write_arrays(_SUM, totals=totals.value, voters=np.array(totals.voters))
-
-    def kept_sum(self, shape: tuple[int, int]) -> Totals | None:
-        """The sum of noisy counts, int64 of this shape; None before there is one.
-
-        Raises:
-            IntegrityError: the file is damaged, or the sum is of another shape.
-        """
-        path = self._existing(_SUM)
-        if path is None:
-            return None
-        try:
-            held = _read_arrays(path)
-            totals = Totals(held["totals"], int(held["voters"]))
-        except _DAMAGE as error:
-            raise IntegrityError(f"{path}: the kept counts are damaged") from error
-        if totals.value.shape != shape or totals.value.dtype != np.int64:
-            raise IntegrityError(f"{path}: the kept counts are of another study")
-        return totals
+        held = _read_arrays(path, "the kept totals are damaged", ("index", "value", "voters"))
+        return Totals(held["index"], held["value"], int(held["voters"]))
 
     # Students.
 
@@ -221,13 +193,9 @@ class CoordinatorState:
         Raises:
             IntegrityError: the file is gone or damaged.
         """
-        path = self.predictions_path(number)
-        try:
-            return StudentPredictions(**_read_arrays(path))
-        except _DAMAGE as error:
-            raise IntegrityError(
-                f"{path}: the predictions that a round rests on are gone or damaged, so it cannot go on"
-            ) from error
+        gone = "the predictions that a round rests on are gone or damaged, so it cannot go on"
+        held = _read_arrays(self.predictions_path(number), gone, ("probabilities", "scores"))
+        return StudentPredictions(held["probabilities"], held["scores"])
 
     def remove_private(self) -> None:
         """Remove all that is private, at the study's end.
@@ -243,7 +211,7 @@ class CoordinatorState:
         return path if path is not None and path.exists() else None
 
     def _votes_files(self) -> list[Path]:
-        return [] if self._private is None else sorted(self._private.glob("votes-*.npy"))
+        return [] if self._private is None else sorted(self._private.glob("votes-*.npz"))
 
     def _write(self, name: str, content: bytes) -> None:
         if self._private is not None:
@@ -261,16 +229,9 @@ class CoordinatorState:
         return folder
 
 
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as held:
-        return dict(held)
-
-
-def _read_votes(path: Path) -> Ints:
+def _read_arrays(path: Path, damaged: str, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     try:
-        votes: Ints = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise IntegrityError(
-            f"{path}: the kept votes are damaged; delete the file to leave the party out"
-        ) from error
-    return votes
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as held:
+            return {name: held[name] for name in names}
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise IntegrityError(f"{path}: {damaged}") from error

@@ -11,7 +11,7 @@ import io
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from pate_fed.config.study import PROCESSES, Study
 from pate_fed.data import Dataset, repeated_inputs
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, IntegrityError
 from pate_fed.protocol.cost import make_interactive
 from pate_fed.protocol.make_terms import encoder_file
 from pate_fed.protocol.messages import (
@@ -38,14 +38,12 @@ from pate_fed.protocol.messages import (
     VoteRequest,
 )
 from pate_fed.report import Accuracy, Progress, ReleasedBatch, RunLog, Seconds, Taught, Voted
-from server.exchange import patience_for, window_for
-from server.federation import Channel, Federation, Invitation
+from server.federation import AdmittedKeys, Channel, Federation, Invitation
 from server.figures import measure
 from server.learning import Learner
-from server.participants import AdmittedKeys
 from server.query_rounds import QueryRounds
 from server.release import LabelReleaser
-from server.state import CoordinatorState, StudentPredictions, Totals, VotedBatch
+from server.state import CoordinatorState, StudentPredictions, Totals
 
 __all__ = ["StudyRun", "StudySetup"]
 
@@ -77,7 +75,7 @@ class StudySetup:
 class StudyRun:
     """One study, from the first message to the trained student.
 
-    `voted` are totals by their batches' digests, and private. `keys` are the hospitals' where they have some.
+    `totals` are private, by their batches' digests. `keys` are the hospitals', where they have some.
     """
 
     def __init__(
@@ -118,8 +116,7 @@ class StudyRun:
             order=_asking_order(self._study, pool),
         )
         self.rounds.reinforced()  # a damaged file of an earlier round is found before anything is asked
-        before = ((digest, state.voted(digest)) for digest in self._charged())
-        self.voted: dict[str, VotedBatch] = {digest: batch for digest, batch in before if batch is not None}
+        self.totals = self._kept_totals()
         self.accuracy, self.seconds = Accuracy(), Seconds()
 
     def run(self, grid: Grid) -> None:
@@ -147,8 +144,7 @@ class StudyRun:
             grid=grid,
             stop=self._stop,
             progress=self._progress,
-            window=window_for(engine.backend),
-            connect_s=patience_for(engine.backend),
+            backend=engine.backend,
             answer_s=engine.vote_timeout_s,
         )
         federation = Federation(
@@ -217,18 +213,18 @@ class StudyRun:
 
     def _release(self, question: VoteRequest, totals: Totals) -> None:
         """Add noise and release one batch's labels, once they are on the ledger."""
-        index = question.index
-        predictions, basis = self.rounds.predictions(index), self.rounds.current().basis
-        batch = VotedBatch(index, totals.value, self._checked(totals.value, predictions))
         if not self._terms.adds_noise:  # exact totals, for figures after the fact
-            self._state.keep_voted(question.digest, batch)
+            self._state.keep_totals(question.digest, totals)
         with self._timed("aggregate"):
             # On return the row and its labels are on the disk; no label exists anywhere before.
             released = self._releaser.release(
-                question.digest, index, totals, basis=basis, predictions=predictions
+                question.digest,
+                totals,
+                basis=self.rounds.current().basis,
+                predictions=self.rounds.predictions(question.index),
             )
         self._state.forget_votes()  # only now: until the charge a process that takes over needs them
-        self.voted[question.digest] = batch
+        self.totals[question.digest] = totals
         self._log_release(question.batch, asked=released.asked, answered=int(released.answered.sum()))
 
     def _void(self, number: int, digest: str, index: Ints) -> None:
@@ -249,6 +245,15 @@ class StudyRun:
     def _charged(self) -> list[str]:
         return [entry.batch_digest for entry in self._ledger.entries()]
 
+    def _kept_totals(self) -> dict[str, Totals]:
+        """Totals of what an earlier process released; where they are damaged, figures do without."""
+        found: dict[str, Totals] = {}
+        for digest in self._charged():
+            with suppress(IntegrityError):
+                totals = self._state.totals(digest)
+                found |= {} if totals is None else {digest: totals}
+        return found
+
     def _sum(self, federation: Federation, question: VoteRequest, *, task: str) -> Totals:
         start = time.perf_counter()
         with self._timed("vote"):
@@ -260,34 +265,27 @@ class StudyRun:
     def _question(self, number: int, purpose: str, index: Ints) -> VoteRequest:
         return VoteRequest(terms_digest=self._terms.digest, batch=number, purpose=purpose, index=index)
 
-    def _checked(self, totals: Ints, predictions: NDArray[np.float32] | None) -> Ints:
-        """What an interactive study's check looks at: int64 (queries,); the most votes without a student."""
-        against = make_interactive(self._terms)
-        most: Ints = totals.max(axis=1)
-        return most if against is None or predictions is None else against.contradiction(totals, predictions)
-
     def _log_release(self, batch: int, *, asked: int, answered: int) -> None:
         epsilon = self._ledger.epsilon()
         self._log.write(ReleasedBatch(batch=batch, asked=asked, answered=answered, epsilon=epsilon))
 
     # Evaluate and learn.
 
-    def _evaluate(self, federation: Federation) -> VotedBatch | None:
+    def _evaluate(self, federation: Federation) -> Totals | None:
         """Votes on the test inputs too, for two accuracy figures alone; nothing is released."""
         pool, inputs = self._dataset.num_queries, len(self._dataset.public_labels)
         # A vote under hospitals' noise costs whether or not anything is released.
         if not self._study.queries.evaluate or self._terms.adds_noise or pool == inputs:
             return None
         index = np.arange(pool, inputs, dtype=np.int64)
-        question = self._question(len(self.voted), EVALUATION, index)
-        totals = self._sum(federation, question, task="voting, to evaluate").value
-        return VotedBatch(index, totals, totals.max(axis=1))
+        question = self._question(len(self.totals), EVALUATION, index)
+        return self._sum(federation, question, task="voting, to evaluate")
 
-    def _measure(self, evaluated: VotedBatch | None) -> None:
+    def _measure(self, evaluated: Totals | None) -> None:
         """Accuracy of teachers, ensemble and labels, where the public inputs' true labels are known."""
         measured = measure(
             self._ledger,
-            self.voted,
+            self.totals,
             evaluated,
             truth=self._dataset.public_labels,
             num_teachers=self._study.parties.num_teachers,

@@ -12,7 +12,7 @@ prepare_environment()
 from pate_fed.data import Rows
 from pate_fed.learning.teachers.forests import Forest
 from pate_fed.privacy import past_votes
-from server.state import Totals, VotedBatch
+from server.state import Totals
 
 SECRET = 7531
 WHOLE, FLOAT = np.full(2, SECRET, dtype=np.int64), np.full(2, float(SECRET))
@@ -33,8 +33,7 @@ WHOLE, FLOAT = np.full(2, SECRET, dtype=np.int64), np.full(2, float(SECRET))
             start=FLOAT,
         ),
         past_votes(np.array([[SECRET, 10_000 - SECRET]])),
-        Totals(np.full((1, 2), SECRET), 3),
-        VotedBatch(WHOLE, np.full((2, 2), SECRET), WHOLE),
+        Totals(np.arange(1), np.full((1, 2), SECRET), 3),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 
 from pate_fed.privacy import digest_of, epsilon_of, guaranteed_epsilon, total_cost, verify
+from pate_fed.protocol.messages import VoteRequest
 from pate_fed.report import read_result
 from pate_fed.runtime.launch import simulated_disks
 from pate_fed.simulation import main
+from server.federation import Federation
 from server.state import Totals
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -163,17 +165,15 @@ def _spellings(totals: np.ndarray) -> list[bytes]:
 def test_no_private_vote_is_in_the_run_directory(
     here: Callable[..., int], config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import server.federation
-
     seen: list[np.ndarray] = []
 
-    def remember(*given: object, **named: object) -> Totals:
-        totals = collect(*given, **named)
+    def remember(federation: Federation, question: VoteRequest, *, task: str) -> Totals:
+        totals = collect(federation, question, task=task)
         seen.append(totals.value)
         return totals
 
-    collect = server.federation.collect_votes
-    monkeypatch.setattr(server.federation, "collect_votes", remember)
+    collect = Federation.collect
+    monkeypatch.setattr(Federation, "collect", remember)
     run_dir = tmp_path / "run"
     assert here("--config", str(config), "--run-dir", str(run_dir), "--quiet") == 0
     np.save(run_dir / "leak.npy", seen[0])  # so that the search is seen to find one

@@ -89,9 +89,9 @@ class _Run:
             grid=self.grid,
             stop=threading.Event(),
             progress=self,  # type: ignore[arg-type]
-            window=2,
-            connect_s=5,
+            backend="inline",
             answer_s=5,
+            window=2,
         )
         self.federation = Federation(
             terms, channel, CoordinatorState(None), sum_type=SUM, keys=None, left_out=self.left_out.append

@@ -91,21 +91,22 @@ def test_a_sum_that_is_there_is_taken_again_and_nobody_asked(
     dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path, monkeypatch)
-    with dying(CoordinatorState, "keep_sum"):
+    with dying(CoordinatorState, "keep_totals"):
         world.run()
     again = [world.run().label for _ in range(2)]
     assert "nobody was asked again" in world.hospitals.lines()[1] and world.hospitals.to_dict()["kept"]
     np.testing.assert_array_equal(*again)
     assert world.counted() == [1] * HOSPITALS and world.hospitals.answered == HOSPITALS
-    with np.load(world.own / "sum.npz") as held:
+    [path] = world.own.glob("totals-*")
+    with np.load(path) as held:
         exact = label_counts(CLUSTER, LABEL, CLUSTERS, CLASSES)
-        assert held["totals"].any() and (held["totals"] != exact).any()  # noisy: that is why it may lie here
+        assert held["value"].any() and (held["value"] != exact).any()  # noisy: that is why it may lie here
     assert {oct(path.stat().st_mode)[-3:] for path in world.own.iterdir()} == {"600"}
     assert oct(world.own.stat().st_mode)[-3:] == "700"
-    (world.own / "sum.npz").write_bytes(b"")
-    with pytest.raises(IntegrityError, match="kept counts are damaged"):
+    path.write_bytes(b"")
+    with pytest.raises(IntegrityError, match="kept totals are damaged"):
         world.run()
-    np.savez(world.own / "sum.npz", totals=np.zeros((2, 2), dtype=np.int64), voters=5)
+    np.savez(path, index=np.arange(2), value=np.zeros((2, 2), dtype=np.int64), voters=5)
     with pytest.raises(IntegrityError, match="of another study"):
         world.run()
 
@@ -116,7 +117,7 @@ def test_counts_that_were_asked_for_and_lost_are_told_and_not_asked_for_again(
 ) -> None:
     world = World(tmp_path, monkeypatch)
     if after_vectors:
-        with dying(CoordinatorState, "keep_sum", after=False):
+        with dying(CoordinatorState, "keep_totals", after=False):
             world.run()
     else:
         with dying(MaskedRounds, "_take", takes(MaskedVector)):

@@ -100,9 +100,9 @@ class _Study:
             grid=self.grid,
             stop=threading.Event(),
             progress=self,  # type: ignore[arg-type]
-            window=None,
-            connect_s=5,
+            backend="inline",
             answer_s=5,
+            window=None,
         )
         self.federation = Federation(
             terms, channel, CoordinatorState(None), sum_type=SUM, keys=None, left_out=self._left_out

@@ -84,7 +84,7 @@ def make_releaser(tmp_path: Path) -> Any:
 def _totals(queries: int, *, voters: int = 10, votes: int = 10) -> Totals:
     value = np.zeros((queries, 3), dtype=np.int64)
     value[:, 1] = votes
-    return Totals(value, voters)
+    return Totals(np.arange(queries), value, voters)
 
 
 def test_under_hospitals_noise_no_more_is_asked_than_labels_are_left(make_releaser: Open) -> None:
@@ -92,26 +92,26 @@ def test_under_hospitals_noise_no_more_is_asked_than_labels_are_left(make_releas
     releaser = make_releaser(NOISY)
     assert releaser.room(1000) == 200
     assert releaser.room(20) == 20
-    releaser.release(DIGEST, np.arange(160), _totals(160, votes=100))
+    releaser.release(DIGEST, _totals(160, votes=100))
     assert releaser.answered == 160
     assert releaser.room(1000) == 50  # 40 labels are left; fewer than 50 queries are no batch of their own
 
 
 def test_without_a_threshold_no_query_is_asked_that_would_get_no_label(make_releaser: Open) -> None:
     releaser = make_releaser(replace(NOISY, aggregator="gnmax"))
-    releaser.release(DIGEST, np.arange(190), _totals(190, votes=100))
+    releaser.release(DIGEST, _totals(190, votes=100))
     assert releaser.room(1000) == 10
 
 
 def test_what_the_coordinator_saw_is_charged_with_who_voted(make_releaser: Open) -> None:
     releaser = make_releaser(NOISY)
-    releaser.release(DIGEST, np.arange(5), _totals(5, voters=9))
+    releaser.release(DIGEST, _totals(5, voters=9))
     [entry] = releaser._ledger.entries()
     assert entry.event.coordinator == hospital_noise(
         sigma_party=NOISY.sigma_party or 0.0, survivors=9, colluders=1
     )
     with pytest.raises(InputError, match="promised"):
-        releaser.release("cd" * 32, np.arange(5), _totals(5, voters=7))
+        releaser.release("cd" * 32, _totals(5, voters=7))
     seen = releaser._ledger.coordinator_epsilon()
     assert seen is not None and 0 < seen < releaser._ledger.epsilon()
 
@@ -126,7 +126,7 @@ def test_a_void_batch_is_charged_as_asked_and_never_again(terms: Terms, make_rel
     # The fewest voters there may be: no less noise is on its way, whoever falls silent.
     assert entry.event.coordinator == coordinator_view(terms, 8)
     with pytest.raises(IntegrityError, match="charged before"):
-        releaser.release(DIGEST, np.arange(30), _totals(30, voters=10))
+        releaser.release(DIGEST, _totals(30, voters=10))
 
 
 def test_each_way_of_the_votes_has_its_sight() -> None:

@@ -12,11 +12,11 @@ import pytest
 
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.messages import VoteRequest
-from server.state import CoordinatorState, StudentPredictions, Totals, VotedBatch
+from server.state import CoordinatorState, StudentPredictions, Totals
 
 INDEX = np.arange(2, dtype=np.int64)
 VOTES = np.arange(6, dtype=np.int64).reshape(2, 3)
-BATCH = VotedBatch(INDEX, VOTES, VOTES.max(axis=1))
+TOTALS = Totals(INDEX, VOTES, 3)
 
 
 def _question(batch: int = 0) -> VoteRequest:
@@ -64,13 +64,11 @@ def test_keys_and_roster_stay_the_same(state: CoordinatorState, folder: Path) ->
 
 
 def test_totals_are_there_or_not(state: CoordinatorState, folder: Path) -> None:
-    state.keep_voted("a" * 64, BATCH)
-    found = state.voted("a" * 64)
-    assert found is not None and state.voted("b" * 64) is None
-    for name in ("index", "totals", "checked"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(BATCH, name))
-    next(folder.glob("totals-*")).write_bytes(b"PK")
-    assert state.voted("a" * 64) is None
+    state.keep_totals("a" * 64, TOTALS)
+    found = CoordinatorState(folder).totals("a" * 64)
+    assert found is not None and found.voters == 3 and state.totals("b" * 64) is None
+    np.testing.assert_array_equal(found.index, INDEX)
+    np.testing.assert_array_equal(found.value, VOTES)
 
 
 def test_a_simulation_leaves_nothing_private(tmp_path: Path) -> None:
@@ -78,12 +76,11 @@ def test_a_simulation_leaves_nothing_private(tmp_path: Path) -> None:
     state.begin_batch(_question(), asked=True)
     state.keep_votes("north", VOTES)
     state.keep_roster(b"roster")
-    state.keep_voted("a" * 64, BATCH)
-    state.keep_sum(Totals(VOTES, 3))
+    state.keep_totals("a" * 64, TOTALS)
     state.remove_private()
     assert state.checkpoint(INDEX, INDEX) is None and state.identity().public
-    assert (state.last_batch, state.votes(), state.roster, state.voted("a" * 64)) == (None, {}, b"", None)
-    assert state.kept_sum((2, 3)) is None and list(tmp_path.iterdir()) == []
+    assert (state.last_batch, state.votes(), state.roster, state.totals("a" * 64)) == (None, {}, b"", None)
+    assert list(tmp_path.iterdir()) == []
 
 
 def _predictions() -> StudentPredictions:
@@ -95,8 +92,7 @@ WRITES: dict[str, Callable[[CoordinatorState], object]] = {
     "roster": lambda state: state.keep_roster(b"roster"),
     "note": lambda state: state.begin_batch(_question(), asked=True),
     "votes": lambda state: state.keep_votes("north", VOTES),
-    "totals": lambda state: state.keep_voted("a" * 64, BATCH),
-    "sum": lambda state: state.keep_sum(Totals(VOTES, 3)),
+    "totals": lambda state: state.keep_totals("a" * 64, TOTALS),
     "checkpoint": lambda state: state.checkpoint(INDEX, INDEX),
     "predictions": lambda state: state.keep_predictions(2, _predictions()),
 }
@@ -130,8 +126,8 @@ def test_what_is_kept_is_private_and_outlives_a_power_cut(
     ("name", "read"),
     [
         ("batch.json", lambda state: state.last_batch),
-        ("votes-north.npy", lambda state: state.votes()),
-        ("sum.npz", lambda state: state.kept_sum((2, 3))),
+        ("votes-north.npz", lambda state: state.votes()),
+        (f"totals-{'a' * 64}.npz", lambda state: state.totals("a" * 64)),
         ("../round-2.npz", lambda state: state.predictions(2)),
     ],
 )

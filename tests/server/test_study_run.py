@@ -92,7 +92,7 @@ class World:
 
 def _second(arguments: Any) -> bool:
     """Of `LabelReleaser.release`, the call with the second batch."""
-    return len(arguments[1]) > 0 and arguments[1][0] == BATCH
+    return bool(arguments[1].index[0] == BATCH)
 
 
 @pytest.fixture(scope="module", autouse=True)
