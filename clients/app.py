@@ -68,7 +68,7 @@ def query_labels(message: Message, context: Context) -> Message:
 @app.query("counts")
 def query_counts(message: Message, context: Context) -> Message:
     """`query.counts`: one step of the secure summation of noisy label counts."""
-    return _answer(message, context, _labeller, SumRequest.from_record, LabelHospital.count_step)
+    return _answer(message, context, _labeller, SumRequest.from_record, LabelHospital.sum_step)
 
 
 @app.query("end")

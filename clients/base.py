@@ -1,4 +1,4 @@
-"""What a hospital is in either kind of study: agreed terms, a journal, steps under masks, fixed refusals."""
+"""What a hospital is in either kind of study: agreed terms, a journal, and refusals from a fixed list."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from clients.journal import Journal
-from clients.masked import SUM_FOLDER, MaskedStep, enrol, refusal_for
 from clients.site import TERMS_FILE, BaseSite, Objection
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy import NoiseSource
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Refusal, RefusalReply, Reply, SumReply, SumRequest, Terms
-from pate_fed.secure_sum import SumRange, SumStore
+from pate_fed.protocol.messages import Refusal, RefusalReply, Reply, Terms
+from pate_fed.secure_sum import RefusedError, SumRefusal
 
 __all__ = ["BaseHospital"]
 
@@ -81,28 +76,12 @@ class BaseHospital(ABC, Generic[T]):
             return self.unusable(error)
         except IntegrityError as error:
             self.journal.fault(error)
-            return self.refuse(refusal_for(error))
+            return self.refuse(_refusal_for(error))
 
-    def _enrol(self, terms: T, request: bytes) -> bytes:
-        """The packed enrolment in secure summation under the agreed terms; empty where nothing is masked."""
-        return enrol(self._store(terms), terms, request, party=self._party)
 
-    def _masked_step(
-        self,
-        terms: T,
-        request: SumRequest,
-        count: Callable[[NDArray[np.int64]], NDArray[np.int64]],
-        noise: Callable[[int], NoiseSource],
-        *,
-        sum_range: SumRange,
-    ) -> SumReply:
-        """One step of a batch's secure summation; see `MaskedStep`."""
-        step = MaskedStep(self._store(terms), terms, self.journal, count, noise, sum_range=sum_range)
-        return SumReply(party=self._party, step=step.answer(request))
-
-    def _store(self, terms: T) -> SumStore:
-        """This hospital's machine in the study's secure summation."""
-        site = self._site
-        return SumStore(
-            self._folder / SUM_FOLDER, site.demands(terms), durable=not site.simulated, key=site.sum_key
-        )
+def _refusal_for(error: IntegrityError) -> Refusal:
+    """What the coordinator is told where a hospital does not enrol."""
+    if not isinstance(error, RefusedError):
+        return Refusal.FAULT
+    known = {SumRefusal.VERSION: Refusal.VERSION, SumRefusal.COORDINATOR: Refusal.COORDINATOR}
+    return known.get(error.reason, Refusal.MALFORMED)

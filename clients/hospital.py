@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import BaseHospital
-from clients.masked import is_sound
+from clients.masked import SummingHospital, is_sound
 from clients.site import Site
 from clients.teaching import count_votes, teacher_paths, train_missing
 from pate_fed.data import repeated_inputs
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.privacy import NoiseSource
 from pate_fed.protocol.messages import (
     EVALUATION,
     RELEASE,
@@ -21,15 +21,12 @@ from pate_fed.protocol.messages import (
     EndRequest,
     Refusal,
     RefusalReply,
-    SumReply,
-    SumRequest,
     TeachReply,
     TeachRequest,
     Terms,
     VoteReply,
     VoteRequest,
 )
-from pate_fed.secure_sum import SumRange
 
 if TYPE_CHECKING:
     from pate_fed.learning.networks.encoder import Encoder
@@ -39,7 +36,7 @@ __all__ = ["Hospital"]
 DAY_S = 86_400.0
 
 
-class Hospital(BaseHospital[Terms]):
+class Hospital(SummingHospital[Terms]):
     """A hospital that votes: its teachers and answered batches lie in the site's state directory."""
 
     _site: Site
@@ -94,29 +91,17 @@ class Hospital(BaseHospital[Terms]):
         """
         terms = self._agreed()
         reason = self._refusal(terms, request)
-        if reason is None and terms is not None and terms.secure_sum:
-            reason = Refusal.PLAIN
-        if reason is not None:
-            return self.refuse(reason)
+        if terms is None or reason is not None:
+            return self.refuse(reason or Refusal.NOT_TAUGHT)
+        if terms.secure_sum:
+            return self.refuse(Refusal.PLAIN)
         if not self.journal.claim(request.content_digest, request.index):
             return self.refuse(Refusal.REPEATED)
-        votes = self._count_votes(request.index)
+        votes = self._count(terms, request.index)
         return VoteReply(party=self._party, batch_digest=request.digest, votes=votes)
 
-    def sum_step(self, request: SumRequest) -> SumReply | RefusalReply:
-        """One step of a batch's secure summation; votes leave this hospital only under all its masks.
-
-        Noise, where the terms say so, is added before the masks; votes are claimed and counted once a batch.
-        """
-        terms = self._agreed()
-        if len(request.index):
-            reason = self._refusal(terms, request.question)
-            if reason is not None:
-                return self.refuse(reason)
-        if terms is None or not terms.secure_sum or request.terms_digest != terms.digest:
-            return self.refuse(Refusal.TERMS)
-        sum_range = SumRange.totals(terms.num_teachers, noisy=terms.adds_noise)
-        return self._masked_step(terms, request, self._count_votes, self._site.noise, sum_range=sum_range)
+    def _step_refusal(self, terms: Terms | None, question: VoteRequest) -> Refusal | None:
+        return self._refusal(terms, question) if len(question.index) else None
 
     def _refusal(self, terms: Terms | None, request: VoteRequest) -> Refusal | None:
         """Why nothing is voted on this question, or None."""
@@ -168,7 +153,10 @@ class Hospital(BaseHospital[Terms]):
     def _read_terms(text: str) -> Terms:
         return Terms.from_json(text)
 
-    def _count_votes(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _noise(self, terms: Terms, batch: int) -> NoiseSource:
+        return self._site.noise(batch)
+
+    def _count(self, terms: Terms, index: NDArray[np.int64]) -> NDArray[np.int64]:
         votes = count_votes(self._site, self._site.dataset.public_images[index])
         self.journal.note("voted", queries=len(votes), bytes=votes.nbytes)
         return votes

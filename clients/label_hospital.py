@@ -12,11 +12,12 @@ import io
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import BaseHospital
 from clients.label_site import LabelSite, read_own_labels
+from clients.masked import SummingHospital
 from pate_fed.disk import sync_folder
 from pate_fed.errors import IntegrityError
 from pate_fed.label_dp import RandRes, label_counts
+from pate_fed.privacy import NoiseSource
 from pate_fed.protocol.label_terms import LabelTerms, clusters_digest
 from pate_fed.protocol.messages import (
     RELEASE,
@@ -24,11 +25,9 @@ from pate_fed.protocol.messages import (
     LabelRequest,
     Refusal,
     RefusalReply,
-    SumReply,
-    SumRequest,
     VoteRequest,
 )
-from pate_fed.secure_sum import SumRange, threshold_for
+from pate_fed.secure_sum import threshold_for
 
 __all__ = ["LabelHospital"]
 
@@ -39,7 +38,7 @@ RESPONSE, CLUSTERS = "response.npy", "clusters.npy"
 _NONE: Ints = np.empty(0, dtype=np.int64)
 
 
-class LabelHospital(BaseHospital[LabelTerms]):
+class LabelHospital(SummingHospital[LabelTerms]):
     """A hospital with labels: its answer and its claims lie in a folder of the site's state directory."""
 
     _site: LabelSite
@@ -69,24 +68,17 @@ class LabelHospital(BaseHospital[LabelTerms]):
                 lambda: self._counted(terms, request) if terms.secure_sum else self._responded(terms)
             )
 
-    def count_step(self, request: SumRequest) -> SumReply | RefusalReply:
-        """One step of the counts' secure summation; they leave this hospital noisy and masked only."""
-        terms, question = self._agreed(), request.question
-        if terms is None or not terms.secure_sum or request.terms_digest != terms.digest:
-            return self.refuse(Refusal.TERMS)
+    def _step_refusal(self, terms: LabelTerms | None, question: VoteRequest) -> Refusal | None:
+        if terms is None or not terms.secure_sum or question.terms_digest != terms.digest:
+            return Refusal.TERMS
         # The policy may be another one than when the hospital enrolled.
         reason = self._objects(self._site.objection(terms))
         if reason is None and len(question.index) and not _asks_all(question, terms.num_clusters):
-            reason = Refusal.MALFORMED
-        if reason is not None:
-            return self.refuse(reason)
-        return self._masked_step(
-            terms,
-            request,
-            lambda index: self._count(terms)[index],
-            lambda batch: self._site.noise(terms),
-            sum_range=SumRange.noisy(),
-        )
+            return Refusal.MALFORMED
+        return reason
+
+    def _noise(self, terms: LabelTerms, batch: int) -> NoiseSource:
+        return self._site.noise(terms)
 
     def _bound(self) -> RefusalReply:
         """No to other terms than the first; its own people are told where those are."""
@@ -141,12 +133,13 @@ class LabelHospital(BaseHospital[LabelTerms]):
             enrolment=enrolment,
         )
 
-    def _count(self, terms: LabelTerms) -> Ints:
-        """This hospital's labels in each cluster, int64 (clusters, classes); see `MaskedStep`: once."""
-        index, label = self._own_labels(terms)
+    def _count(self, terms: LabelTerms, index: Ints) -> Ints:
+        """This hospital's labels in each cluster, of which a question names all in order."""
+        places, label = self._own_labels(terms)
         clusters = np.load(self._folder / CLUSTERS, allow_pickle=False)
         self._note_cost(terms, again=False)
-        return label_counts(clusters[index], label, terms.num_clusters, terms.num_classes)
+        counts = label_counts(clusters[places], label, terms.num_clusters, terms.num_classes)
+        return np.asarray(counts[index])
 
     def _note_cost(self, terms: LabelTerms, *, again: bool) -> None:
         """What an answer costs; one that is given again costs nothing more."""
