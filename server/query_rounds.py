@@ -73,7 +73,7 @@ class QueryRounds:
             IntegrityError: the predictions of an earlier process's student are gone or damaged.
         """
         number = self._number()
-        if number > 1 and number not in self._begun and self._ledger_answered():
+        if number > 1 and number not in self._begun and self._progress()[1]:
             self._begun[number] = self._begin(number)
         return self._begun.get(number, QueryRound(number))
 
@@ -82,17 +82,13 @@ class QueryRounds:
         number = self._number()
         if number == self._rounds or not room:
             return room
-        asked, answered, spent = self._progress()
-        terms, part = self._ledger.terms, number / self._rounds
-        most, few = [room], _FEW
-        if terms.most_answered is not None:
-            few = min(_FEW, max(1, terms.most_answered // (4 * self._rounds)))
-            most.append(max(few, math.ceil(part * terms.most_answered) - answered))
-        if terms.most_asked is not None:
-            most.append(math.ceil(part * terms.most_asked) - asked)
+        (asked, answered, spent), (due_asked, due_answered) = self._progress(), self._due(number)
+        most_answered, part = self._ledger.terms.most_answered, number / self._rounds
+        few = _FEW if most_answered is None else min(_FEW, max(1, most_answered // (4 * self._rounds)))
+        most = [room, due_asked - asked, max(few, due_answered - answered)]
         if spent < 1:
             most.append(max(few, int(room * (part - spent) / (1 - spent))))
-        return min(most)
+        return int(min(most))
 
     def choose(self, size: int) -> Ints:
         """The next `size` queries, places in the public pool; each input is asked about once in a study."""
@@ -145,25 +141,24 @@ class QueryRounds:
 
     def _number(self) -> int:
         asked, answered, spent = self._progress()
-        terms, rounds = self._ledger.terms, self._rounds
-        for number in range(1, rounds):
-            part = number / rounds
-            over = spent >= part
-            over = over or (
-                terms.most_answered is not None and answered >= math.ceil(part * terms.most_answered)
-            )
-            if not over and (terms.most_asked is None or asked < math.ceil(part * terms.most_asked)):
+        for number in range(1, self._rounds):
+            due_asked, due_answered = self._due(number)
+            if asked < due_asked and answered < due_answered and spent < number / self._rounds:
                 return number
-        return rounds
+        return self._rounds
+
+    def _due(self, number: int) -> tuple[float, float]:
+        """Queries and labels at which a round is over, where its part of the budget is not spent before."""
+        terms, part = self._ledger.terms, number / self._rounds
+        most = (terms.most_asked, terms.most_answered)
+        asked, answered = (math.inf if cap is None else math.ceil(part * cap) for cap in most)
+        return asked, answered
 
     def _progress(self) -> tuple[int, int, float]:
         """Queries and labels so far, and the part of the budget that is spent."""
         events, budget = self._ledger.events(), self._ledger.terms.budget
         spent = 0.0 if budget is None else budget.share_spent(events)
         return sum(event.asked for event in events), sum(event.answered for event in events), spent
-
-    def _ledger_answered(self) -> bool:
-        return any(event.answered for event in self._ledger.events())
 
     def _begin(self, number: int) -> QueryRound:
         bases = [entry.basis for entry in self._ledger.entries()]
