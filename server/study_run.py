@@ -127,12 +127,11 @@ class StudyRun:
             BudgetError: a batch would pass the budget (none is asked that could).
             Stopped: the user asked to stop; what was released is on the ledger.
         """
-        federation = self._teach(grid)
-        for question in self._questions():
-            totals = self._collect(federation, question)
-            self._release(question, totals)
-        evaluated = self._evaluate(federation)
-        self._measure(evaluated)
+        federation = self._teach(grid)  # who takes part is fixed before the first question
+        for question in self._questions():  # the budget holds what is asked, whatever the votes will be
+            totals = self._collect(federation, question)  # charged even where it fails, once votes may come
+            self._release(question, totals)  # on the ledger's disk before a label is used or shown
+        self._measure(self._evaluate(federation))
         self._learn()
 
     # Admit and teach.

@@ -49,13 +49,6 @@ STUDY = Study(
 ).resolve()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> object:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATE_FED_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(party="party-1", number=1, study=STUDY, state_dir=tmp_path / "party-1", simulated=True)

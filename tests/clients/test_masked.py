@@ -112,13 +112,6 @@ class Federation:
         return batch.total().reshape(-1, CLASSES)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATE_FED_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture
 def federation(tmp_path: Path) -> Federation:
     made = Federation(MASKED, tmp_path)

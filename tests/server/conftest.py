@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,15 @@ from pate_fed.secure_sum import read_reply
 
 class Killed(BaseException):
     """No handler of the program may take it for a fault that it can tell about."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Images are drawn once for all tests here."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATE_FED_CACHE", str(folder))
+        yield folder
 
 
 Dying = Callable[..., AbstractContextManager[None]]

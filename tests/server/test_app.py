@@ -61,9 +61,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    cache = tmp_path_factory.mktemp("cache")
-    return {**os.environ, "PATE_FED_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
+def environment(cache: Path) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def _command(config: Path, run_dir: Path, *options: str) -> list[str]:
@@ -227,9 +226,8 @@ def test_ray_gives_the_same_labels_for_the_same_seed(
 
 
 @pytest.fixture
-def here(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """The command inside this process, which has Flower and torch loaded already."""
-    monkeypatch.setenv("PATE_FED_CACHE", environment["PATE_FED_CACHE"])
     monkeypatch.setenv("PATE_FED_SITE", "")  # the command sets it; the fixture takes it away again
     return lambda *command: main([*command, "--device", "cpu", "--backend", "inline"])
 

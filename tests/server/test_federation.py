@@ -22,7 +22,6 @@ from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import SUM, TEACH, Record, TeachReply, TeachRequest, Terms, VoteRequest
 from pate_fed.report import LeftOut
-from server.exchange import Stopped, exchange, wait_for_nodes
 from server.federation import Channel, Federation, Invitation
 from server.state import CoordinatorState
 
@@ -197,38 +196,3 @@ def test_a_party_too_many_is_left_out() -> None:
     run = _Run(lambda number, record: {**_honest(number, record), "terms_digest": few.digest}, few)
     assert len(run.admit()) == PARTIES - 1
     assert "has its 4 parties already" in run.left_out[0].reason
-
-
-class _DeafGrid(InlineGrid):
-    """Never delivers to the first two nodes."""
-
-    def pull_messages(self, message_ids: object) -> list[Message]:
-        deaf = set(self.get_node_ids()[:2])
-        ids = [i for i, message in self._waiting.items() if message.metadata.dst_node_id not in deaf]
-        return super().pull_messages(ids)
-
-
-def test_a_silent_party_is_late_and_a_stop_is_heard() -> None:
-    grid = _DeafGrid(_grid(_honest)._app, num_nodes=PARTIES)
-    sent = dict.fromkeys(grid.get_node_ids(), QUESTION.to_record())
-    answers = list(exchange(grid, sent, message_type="query.votes", timeout_s=1, stop=threading.Event()))
-    assert sorted(answer.reply is None for answer in answers) == [False] * 3 + [True] * 2
-    assert "no answer within 1 s" in answers[-1].failure
-    stop = threading.Event()
-    stop.set()
-    with pytest.raises(Stopped):
-        list(exchange(grid, sent, message_type="query.votes", timeout_s=60, stop=stop))
-
-
-def test_nobody_connected_is_no_quorum() -> None:
-    with pytest.raises(QuorumError, match="no party connected"):
-        wait_for_nodes(InlineGrid(ClientApp(), num_nodes=0), count=3, timeout_s=0.1, stop=threading.Event())
-
-
-def test_a_stop_that_came_before_is_no_missing_quorum() -> None:
-    stop, grid = threading.Event(), InlineGrid(ClientApp(), num_nodes=0)
-    with pytest.raises(QuorumError, match="none of 3 hospitals"):
-        wait_for_nodes(grid, count=3, timeout_s=0.0, stop=stop)
-    stop.set()
-    with pytest.raises(Stopped):
-        wait_for_nodes(grid, count=3, timeout_s=0.0, stop=stop)

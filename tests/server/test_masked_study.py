@@ -74,7 +74,6 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("secure")
     (folder / "study.toml").write_text(TINY, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATE_FED_CACHE", str(folder / "cache"))
         patch.setenv("PATE_FED_SITE", "")
         yield folder / "study.toml"
 

@@ -95,13 +95,6 @@ def _second(arguments: Any) -> bool:
     return bool(arguments[1].index[0] == BATCH)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATE_FED_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.mark.parametrize("after", [False, True], ids=["before a release", "after a release"])
 def test_votes_and_totals_outlive_the_coordinator(
     after: bool, dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
