@@ -1,4 +1,4 @@
-"""Files that a power cut finds whole: what is written is on the disk, under its name, or not there at all."""
+"""Durable and atomic writes: what was written is on the disk, under its name, or not there at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 
-__all__ = ["sync_folder", "write_arrays", "write_private", "write_result"]
+__all__ = ["check_file_path", "sync_folder", "write_arrays", "write_private", "write_result"]
 
 
 def write_private(path: Path, content: bytes, *, durable: bool = True) -> None:
@@ -51,8 +51,10 @@ def write_arrays(path: Path, **arrays: NDArray[Any]) -> None:
     write_private(path, content.getvalue())
 
 
-def write_result(path: Path, content: bytes) -> None:
-    """Write what a user asked for (mode 0600), whole or not at all, also where two processes do so at once.
+def write_result(path: Path, content: bytes, *, public: bool = False) -> None:
+    """Write what a user asked for, whole or not at all, also where two processes do so at once.
+
+    Its mode is 0600, or 0644 where it is `public`.
 
     Raises:
         InputError: the folder or the file cannot be written.
@@ -63,6 +65,8 @@ def write_result(path: Path, content: bytes) -> None:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
+                if public:
+                    os.fchmod(handle, 0o644)
                 os.fsync(file.fileno())
             os.replace(name, path)
         except BaseException:
@@ -71,6 +75,16 @@ def write_result(path: Path, content: bytes) -> None:
         sync_folder(path.parent)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def check_file_path(path: Path, *, option: str) -> None:
+    """Make sure that a file can be written there, before the work for it is done.
+
+    Raises:
+        InputError: it cannot; the error names the `option`.
+    """
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InputError(f"{option} {path}: no file can be written there; give a path such as sheet.png")
 
 
 def sync_folder(path: Path) -> None:

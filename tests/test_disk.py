@@ -84,3 +84,10 @@ def test_results_of_two_at_once_do_not_mix(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("pate_fed.disk.os.fsync", meanwhile)
     write_result(path, b"one")
     assert path.read_bytes() == b"one" and [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_what_is_public_can_be_read_by_others(tmp_path: Path) -> None:
+    write_result(tmp_path / "north.crt", b"certificate", public=True)
+    write_result(tmp_path / "report.html", b"report")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"north.crt": 0o644, "report.html": 0o600}

@@ -6,6 +6,7 @@ The records are scikit-learn's breast cancer data (Wolberg, Street and Mangasari
 
 from __future__ import annotations
 
+import argparse
 import csv
 import shlex
 import subprocess
@@ -14,13 +15,24 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from pate_fed.cli.help import add_command, add_option
+from pate_fed.cli.parser import Parser
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.flower.processes import free_port
 
-__all__ = ["HOSPITALS", "Demo", "make_demo", "run_demo", "waiting_demo"]
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "HOSPITALS",
+    "Demo",
+    "add_demo_command",
+    "make_demo",
+    "make_identities",
+    "run_demo",
+    "unfinished_demo",
+]
 
 HOSPITALS = ("north", "east", "south", "west")
 _POOL = 189  # a third; of these all but a tenth may be asked about
@@ -67,9 +79,29 @@ name = "forest"
 """
 
 
+def add_demo_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Register `demo`."""
+    demo = add_command(commands, "demo", "a study with real records and real processes, ready to run")
+    names = demo.add_subparsers(title="demonstrations", required=True, metavar="NAME")
+    hospitals = add_command(names, "hospitals", "four hospitals, breast cancer data, five commands")
+    hospitals.add_argument("folder", metavar="DIR", help="where the files go; made when missing")
+    add_option(hospitals, "--run", "run the five commands too", dest="execute")
+    hospitals.set_defaults(run=_demo)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    found = unfinished_demo(Path(arguments.folder)) if arguments.execute else None
+    made = found or make_demo(Path(arguments.folder))
+    done = f"found in {made.folder}" if found else f"wrote to {made.folder}"
+    print(f"{done}: four hospitals' records, a public pool and study.toml; five terminals there:")
+    for line in made.lines():
+        print(f"  {line}")
+    return run_demo(made) if arguments.execute else 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """What was written, and the commands to run, one a terminal; each is a list of arguments."""
+    """A demonstration's folder, and its commands, one a terminal; each is a list of arguments."""
 
     folder: Path
     server: tuple[str, ...]
@@ -98,11 +130,11 @@ def make_demo(folder: Path, *, teachers: int = 20, trees: int = 100) -> Demo:
         (folder / "study.toml").write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror})") from error
-    _make_identities(folder)
+    make_identities(folder)
     return _demo_in(folder)
 
 
-def waiting_demo(folder: Path) -> Demo | None:
+def unfinished_demo(folder: Path) -> Demo | None:
     """A demonstration that was written to the folder and has not been run, if there is one."""
     needed = (
         "study.toml",
@@ -126,9 +158,11 @@ def _demo_in(folder: Path) -> Demo:
     )
 
 
-def _make_identities(folder: Path) -> None:
-    """What `study init`, `hospital request`, `study admit` and `hospital accept` do, all on one disk."""
-    from pate_fed.identity import Authority, HospitalIdentity, make_request, make_terms_of
+def make_identities(folder: Path) -> None:
+    """Make and admit everyone's keys, as `study init`, `hospital request`, `study admit` and `accept` do."""
+    from pate_fed.cli.terms import make_terms_of
+    from pate_fed.flower.processes import free_port
+    from pate_fed.identity import Authority, HospitalIdentity, make_request
 
     address = f"127.0.0.1:{free_port()}"
     terms = make_terms_of(folder / "study.toml")
@@ -189,6 +223,8 @@ def _records() -> tuple[list[str], np.ndarray, np.ndarray]:
 
 def _parts(count: int) -> list[np.ndarray]:
     """The pool's rows and each hospital's, the same on every machine."""
+    import numpy as np
+
     order = np.argsort(np.random.Philox(key=1995).random_raw(count), kind="stable")
     return [order[:_POOL], *np.array_split(order[_POOL:], len(HOSPITALS))]
 

@@ -71,7 +71,9 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
     made.add_argument("--device", metavar="NAME", help="cpu (default), cuda or auto")
     made.add_argument("--seed", type=int, help="seeded noise, which protects nobody: for simulation")
     made.add_argument("--out", metavar="DIR", help="metrics.json, labels.npz and student.ts go there")
-    made.add_argument("--format", choices=("text", "json"), default="text")
+    made.add_argument(
+        "--format", choices=("text", "json"), default="text", help="of the outcome line (default text)"
+    )
     made.set_defaults(run=_label_dp)
 
 

@@ -10,18 +10,19 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from pate_fed.cli.help import HelpFormatter
 from pate_fed.errors import InputError
 
 __all__ = ["Parser", "check_security", "print_lines"]
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """A text's lines as they are; on a terminal they are broken between words, not wherever it ends."""
+def print_lines(lines: Iterable[str], *, indent: int = 2) -> None:
+    """Print a text's lines; on a terminal they are broken between words, and go on after `indent` columns."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for line in lines:
         if width and len(line) > width:
             line = textwrap.fill(
-                line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+                line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
             )
         print(line, flush=True)
 
@@ -31,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """As argparse's, without abbreviated options: a study must not depend on which options exist."""
-        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+        super().__init__(*args, **{"allow_abbrev": False, "formatter_class": HelpFormatter, **kwargs})
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line.

@@ -2,32 +2,62 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pate_fed.data.pictures import PICTURE_SUFFIXES, read_picture
+from pate_fed.cli.help import add_command, add_format_option, add_option
+from pate_fed.cli.parser import Parser
 from pate_fed.errors import InputError, IntegrityError
 
-__all__ = ["predict_files", "read_pictures"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["add_predict_command", "predict_files"]
 
 BATCH = 500
 
 
+def add_predict_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Register `predict`."""
+    predict = add_command(commands, "predict", "a student's classes for images or rows in files")
+    predict.add_argument(
+        "student",
+        metavar="STUDENT",
+        help="a run's student.pt, an exported .ts, or a table's student.npz",
+    )
+    predict.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="+",
+        help="pictures, folders of them, .npy, .npz or idx files; for a table .csv or .npz",
+    )
+    add_format_option(predict)
+    add_option(predict, "--device NAME", "cpu, cuda or auto", default="cpu")
+    predict.set_defaults(run=_predict)
+
+
+def _predict(arguments: argparse.Namespace) -> int:
+    files = [Path(name) for name in arguments.files]
+    student = Path(arguments.student)
+    for line in predict_files(student, files, output=arguments.format, device=arguments.device):
+        print(line)
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
-class _Reader:
-    """A student: how it reads a file, its class probabilities for what was read, its classes' names."""
+class _Predictor:
+    """A loaded student: how it reads a file, its class probabilities (n, classes), its classes' names."""
 
     read: Callable[[Path], NDArray[Any]]
-    shares: Callable[[NDArray[Any], Path], NDArray[np.float32]]
-    names: tuple[str, ...] = ()
+    predict_proba: Callable[[NDArray[Any], Path], NDArray[np.float32]]
+    class_names: tuple[str, ...] = ()
 
 
 def predict_files(
@@ -41,109 +71,68 @@ def predict_files(
     file, which is a program: take one only from those you trust.
 
     Raises:
-        InputError: a file is not there, or holds nothing that fits the student.
-        IntegrityError: the student is damaged.
+        InputError: a file is not there, `student` is another kind of file, or a file holds nothing that fits
+            the student.
+        IntegrityError: the student fails its checksums.
     """
     if device not in ("cpu", "auto") and student.suffix in (".npz", ".ts"):
         raise InputError(
             f"--device {device} would have no effect: {student.name} runs on the CPU; leave it out"
         )
-    model = _student(student, device)
-    kind = "row" if student.suffix == ".npz" else "image"
-    for path in _inside(files, kind):
+    model = _load(student, device)
+    unit = "row" if student.suffix == ".npz" else "image"
+    for path in files if unit == "row" else _with_pictures(files):
         inputs = model.read(path)
         for start in range(0, len(inputs), BATCH):
-            shares = model.shares(inputs[start : start + BATCH], path)
-            for number, row in enumerate(shares, start=start):
+            probabilities = model.predict_proba(inputs[start : start + BATCH], path)
+            for number, row in enumerate(probabilities, start=start):
                 label = int(row.argmax())
-                name = {"name": model.names[label]} if len(model.names) == len(row) else {}
+                name = {"name": model.class_names[label]} if len(model.class_names) == len(row) else {}
                 if output == "json":
-                    found = {"file": str(path), kind: number, "class": label, **name}
+                    found = {"file": str(path), unit: number, "class": label, **name}
                     yield json.dumps(found | {"probabilities": [round(float(p), 6) for p in row]})
                 else:
-                    shown = _harmless(name["name"]) if name else label
+                    shown = _printable(name["name"]) if name else label
                     yield f"{path}[{number}]: class {shown}, probability {row[label]:.3f}"
 
 
-def _harmless(name: str) -> str:
+def _printable(name: str) -> str:
     """A name from another's file, unable to steer the terminal."""
     return name if name.isprintable() else ascii(name)
 
 
-def _inside(files: Sequence[Path], kind: str) -> Iterator[Path]:
-    """The same files, with a folder's pictures in its place."""
+def _with_pictures(files: Sequence[Path]) -> Iterator[Path]:
+    """The files, with a folder's pictures in its place."""
+    from pate_fed.data.pictures import PICTURE_SUFFIXES, pictures_in
+
     for path in files:
-        if kind == "row" or not path.is_dir():
-            yield path
-            continue
-        pictures = sorted(each for each in path.iterdir() if each.suffix.lower() in PICTURE_SUFFIXES)
+        pictures = pictures_in(path) if path.is_dir() else [path]
         if not pictures:
             raise InputError(f"{path}: a folder without picture files ({', '.join(PICTURE_SUFFIXES)})")
         yield from pictures
 
 
-def read_pictures(path: Path, channels: int | None = None) -> NDArray[np.uint8]:
-    """Images of a .npy, a .npz (its array `images` or `x`, or its only one), an idx file or a picture file.
-
-    Shapes: uint8 (n, height, width, channels); an array without channels gets one. A picture file is made
-    grey or coloured where `channels` says which.
-
-    Raises:
-        InputError: there is no such file, or no such images in it.
-    """
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
-    names = "".join(path.suffixes).lower()
-    if names.endswith((".npy", ".npz")):
-        images = _array(path)
-    elif names.endswith(PICTURE_SUFFIXES):
-        images = read_picture(path, channels)[None]
-    elif "idx" in path.name or names.endswith(("ubyte", "ubyte.gz")):
-        from pate_fed.data.idx import read_images
-
-        images = read_images(path)
-    else:
-        try:
-            images = read_picture(path, channels)[None]
-        except InputError as error:
-            raise InputError(f"{path}: not a picture, .npy, .npz or idx file") from error
-    if images.ndim == 3:
-        images = images[..., None]
-    if images.dtype != np.uint8 or images.ndim != 4:
-        raise InputError(
-            f"{path}: holds {images.dtype} {images.shape}; uint8 (n, height, width, channels) is meant"
-        )
-    if not len(images):
-        raise InputError(f"{path}: holds no image")
-    return images
-
-
-def _array(path: Path) -> NDArray[Any]:
+def _load(path: Path, device: str) -> _Predictor:
     try:
-        found = np.load(path, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return found
-        with found:
-            names = found.files
-            name = next((each for each in ("images", "x") if each in names), names[0])
-            if len(names) > 1 and name not in ("images", "x"):
-                raise InputError(
-                    f"{path}: holds {', '.join(names)}; one array, or one named images or x is meant"
-                )
-            return np.asarray(found[name])
-    except InputError:
-        raise
-    except Exception as error:  # numpy raises what its readers meet first
-        raise InputError(f"{path}: holds no array of images") from error
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    try:
+        if path.suffix == ".npz":
+            return _load_forest(path)
+        return _load_torchscript(path, content) if path.suffix == ".ts" else _load_checkpoint(path, device)
+    except IntegrityError as error:
+        from pate_fed.learning.files import is_whole  # late: a table's student needs no torch
+
+        if content.startswith(b"PK") and not is_whole(content):  # an archive, as every student, but damaged
+            raise
+        raise InputError(
+            f"{path}: not a student of this version of pate_fed; a run's student.pt, its exported student.ts "
+            "or a table's student.npz is meant"
+        ) from error
 
 
-def _student(path: Path, device: str) -> _Reader:
-    if path.suffix == ".npz":
-        return _forest(path)
-    return _torchscript(path) if path.suffix == ".ts" else _checkpoint(path, device)
-
-
-def _forest(path: Path) -> _Reader:
+def _load_forest(path: Path) -> _Predictor:
     """A table's student; what the columns mean is in the study.toml that its run left beside it."""
     from pate_fed.config.study import load_study
     from pate_fed.data import InputSpec, Schema, read_pool
@@ -159,34 +148,47 @@ def _forest(path: Path) -> _Reader:
     schema = Schema.from_toml(table)
     if (schema.num_features, len(schema.classes)) != (len(forest.fill), forest.num_classes):
         raise InputError(f"{beside}: its [data.table] is not that of {path.name}")
-    kind = InputSpec(classes=schema.classes, schema=schema)
-    return _Reader(
-        lambda file: read_pool(file, kind).inputs, lambda rows, _: forest.predict_proba(rows), schema.classes
+    spec = InputSpec(classes=schema.classes, schema=schema)
+    return _Predictor(
+        lambda file: read_pool(file, spec).inputs, lambda rows, _: forest.predict_proba(rows), schema.classes
     )
 
 
-def _checkpoint(path: Path, device: str) -> _Reader:
+def _load_checkpoint(path: Path, device: str) -> _Predictor:
+    from pate_fed.data.pictures import read_image_file
     from pate_fed.learning.students.student import Student
 
     student = Student.load(path, device=device)
 
-    def shares(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
+    def predict_proba(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
         try:
             return student.predict_proba(images)
         except InputError as error:
             raise InputError(f"{source}: {error}") from error
 
-    return _Reader(lambda file: read_pictures(file, student.image_shape[2]), shares, student.class_names)
+    channels = student.image_shape[2]
+    return _Predictor(lambda file: read_image_file(file, channels), predict_proba, student.class_names)
 
 
-def _torchscript(path: Path) -> _Reader:
+def _load_torchscript(path: Path, content: bytes) -> _Predictor:
+    import numpy as np
     import torch
 
-    model = _loaded(path)
+    from pate_fed.data.pictures import read_image_file
+    from pate_fed.learning.files import is_whole
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls TorchScript old; see learning/students/export.py
+        try:
+            if not is_whole(content):
+                raise ValueError("checksum")
+            model = torch.jit.load(io.BytesIO(content), map_location="cpu")  # type: ignore[no-untyped-call]
+        except (RuntimeError, ValueError) as error:
+            raise IntegrityError(f"{path}: not a TorchScript file, or damaged") from error
     # Files of before have neither.
     shape, names = tuple(getattr(model, "image_shape", ())), tuple(getattr(model, "class_names", ()))
 
-    def shares(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
+    def predict_proba(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
         try:
             with torch.inference_mode():
                 return np.asarray(model(torch.from_numpy(np.array(images))).numpy(), dtype=np.float32)
@@ -196,22 +198,4 @@ def _torchscript(path: Path) -> _Reader:
                 f"{source}: images {images.shape[1:]} do not fit the student of {path}{wanted}"
             ) from error
 
-    return _Reader(lambda file: read_pictures(file, shape[2] if shape else None), shares, names)
-
-
-def _loaded(path: Path) -> Any:
-    import torch
-
-    from pate_fed.learning.files import is_whole
-
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
-    data = path.read_bytes()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch calls TorchScript old; see learning/export.py
-        try:
-            if not is_whole(data):
-                raise ValueError("checksum")
-            return torch.jit.load(io.BytesIO(data), map_location="cpu")  # type: ignore[no-untyped-call]
-        except (RuntimeError, ValueError) as error:
-            raise IntegrityError(f"{path}: not a TorchScript file, or damaged") from error
+    return _Predictor(lambda file: read_image_file(file, shape[2] if shape else None), predict_proba, names)

@@ -23,7 +23,7 @@ def load_study_data(study: Study, on_progress: Callable[[int, int], None] | None
             Path(data.pool).stem,
             pool=Path(data.pool),
             private=[Path(name) for name in data.private],
-            kind=data.kind(),
+            spec=data.kind(),
             num_queries=data.num_queries,
         )
     folder = None if data.data_dir is None else Path(data.data_dir)

@@ -107,7 +107,8 @@ def _build(final: Path, build: Callable[[Path], dict[str, object]]) -> None:
         manifest["files"] = {path.name: path.stat().st_size for path in files}
         (work / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         for path in (*files, work / MANIFEST):
-            _sync(path)
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
             path.chmod(0o444)
         sync_folder(work)
         _publish(work, final)
@@ -125,11 +126,3 @@ def _publish(work: Path, final: Path) -> None:
         shutil.rmtree(work)  # without a lock another process came first; its copy is as good
     else:
         sync_folder(final.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,19 +12,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.dataset import Parts
+from pate_fed.data.pictures import read_picture
+from pate_fed.data.source import DatasetSource
 from pate_fed.errors import InputError
 
-__all__ = ["find_cinic"]
+__all__ = ["CLASSES", "find_cinic"]
 
+# Those of CIFAR-10, in its order.
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FOLDERS = ("CINIC-10", "cinic-10", "cinic10", "CINIC10", ".")
 SIDE = 32
 PARTS = {"private": "train", "public": "test"}
 
 
-def find_cinic(root: Path, *, download: bool) -> Parts:
-    """The pictures of both parts, found but not yet read.
+def find_cinic(root: Path, *, download: bool) -> DatasetSource:
+    """The source of CINIC-10 below a folder, both parts.
 
     Raises:
         InputError: a folder is missing or empty; the error names it.
@@ -41,12 +43,12 @@ def find_cinic(root: Path, *, download: bool) -> Parts:
     for side, found in paths.items():
         for label, path in found:
             digest.update(f"{side} {label} {path.name} {path.stat().st_size}\n".encode())
-    return Parts(
+    return DatasetSource(
         name="cinic10",
         key=digest.hexdigest()[:32],
         class_names=CLASSES,
         save=lambda empty: _save(paths, empty),
-        most_queries=10_000,
+        max_queries=10_000,
     )
 
 
@@ -68,19 +70,13 @@ def _save(paths: dict[str, list[tuple[int, Path]]], empty: Path) -> None:
     for side, found in paths.items():
         images = np.empty((len(found), SIDE, SIDE, 3), dtype=np.uint8)
         for row, (_, path) in enumerate(found):
-            images[row] = _picture(path)
+            images[row] = _pixels(path)
         np.save(empty / f"{side}_images.npy", images)
         np.save(empty / f"{side}_labels.npy", np.array([label for label, _ in found], dtype=np.int64))
 
 
-def _picture(path: Path) -> NDArray[np.uint8]:
-    from PIL import Image
-
-    try:
-        with Image.open(path) as picture:
-            pixels = np.asarray(picture.convert("RGB"), dtype=np.uint8)
-    except OSError as error:
-        raise InputError(f"{path}: not a picture that can be read ({error})") from error
-    if pixels.shape != (SIDE, SIDE, 3):
+def _pixels(path: Path) -> NDArray[np.uint8]:
+    pixels = read_picture(path, channels=3)
+    if pixels.shape[:2] != (SIDE, SIDE):
         raise InputError(f"{path}: {pixels.shape[1]}×{pixels.shape[0]} pixels; {SIDE}×{SIDE} is meant")
     return pixels

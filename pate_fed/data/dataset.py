@@ -1,4 +1,4 @@
-"""A data set as the rest of the project sees it, and where it is loaded from."""
+"""Data sets: private records, public inputs and what names them, loaded into a cache of memory maps."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from pate_fed.data.cache import MANIFEST, build_once, cache_root
 from pate_fed.data.settings import GlyphSettings
+from pate_fed.data.source import DatasetSource
 from pate_fed.errors import InputError
 
-__all__ = ["DATASETS", "Dataset", "Parts", "load_dataset", "pool_digest", "repeated_inputs"]
+__all__ = ["DATASETS", "Dataset", "load_dataset", "pool_digest", "repeated_inputs"]
 
 DATASETS: tuple[str, ...] = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10")
 
@@ -29,7 +30,7 @@ _ARRAYS = ("private_images", "private_labels", "public_images", "public_labels")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Everything a simulation has; a real hospital has only its own part and the public images.
+    """Private and public part of a data set, as a simulation has them; a real hospital has its own records.
 
     Attributes:
         name: one of `DATASETS`.
@@ -41,7 +42,7 @@ class Dataset:
         public_labels: `int64 (public,)`, true; to measure with, never to learn from.
         num_queries: the first so many public images may be asked about and learnt from, the rest only test.
         pool_digest: `pool_digest(public_images)`.
-        details: what the data were made with, in words, for a caption.
+        details: what the data were made with, for a caption.
         owners: `int64 (private,)`, the party of each record, where files say so; None: records are dealt out.
         patients: `int64 (private,)`, equal within a party for records of one patient; None: one record each.
 
@@ -66,24 +67,6 @@ class Dataset:
             f"Dataset({self.name!r}, classes={self.num_classes}, private={len(self.private_labels)}, "
             f"public={len(self.public_labels)})"
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """One kind of data, found but not yet read: what it is, and how it gets into an empty folder.
-
-    Attributes:
-        key: digest of all that the arrays depend on.
-        save: writes the four arrays of a `Dataset` as .npy files into a folder.
-        most_queries: the papers' number of public inputs that may be asked about.
-    """
-
-    name: str
-    key: str
-    class_names: tuple[str, ...]
-    save: Callable[[Path], None]
-    most_queries: int = 9_000
-    details: str = ""
 
 
 def load_dataset(
@@ -114,32 +97,32 @@ def load_dataset(
         raise InputError(f"--dataset {name!r} is unknown: one of {', '.join(DATASETS)}{hint}")
     root = cache_root(cache_dir)
     if name == "glyph":
-        from pate_fed.data.glyph import glyph_parts
+        from pate_fed.data.glyph import glyph_source
 
-        parts = glyph_parts(glyph or GlyphSettings(), on_progress)
+        source = glyph_source(glyph or GlyphSettings(), on_progress)
     else:
-        from pate_fed.data.formats import find_parts
+        from pate_fed.data.formats import find_source
 
-        parts = find_parts(name, data_dir=data_dir, download=download, downloads=root / "downloads")
-    folder = build_once(root, name, parts.key, lambda empty: _save(parts, empty))
-    return _open(parts, folder)
+        source = find_source(name, data_dir=data_dir, download=download, downloads=root / "downloads")
+    folder = build_once(root, name, source.key, lambda empty: _save(source, empty))
+    return _open(source, folder)
 
 
-def _save(parts: Parts, folder: Path) -> dict[str, object]:
-    parts.save(folder)
+def _save(source: DatasetSource, folder: Path) -> dict[str, object]:
+    source.save(folder)
     return {"pool_digest": pool_digest(_array(folder, "public_images"))}
 
 
-def _open(parts: Parts, folder: Path) -> Dataset:
+def _open(source: DatasetSource, folder: Path) -> Dataset:
     arrays = {name: _array(folder, name) for name in _ARRAYS}
     public = len(arrays["public_labels"])
     return Dataset(
-        name=parts.name,
-        num_classes=len(parts.class_names),
-        class_names=parts.class_names,
-        num_queries=min(parts.most_queries, max(1, public * 9 // 10)),
+        name=source.name,
+        num_classes=len(source.class_names),
+        class_names=source.class_names,
+        num_queries=min(source.max_queries, max(1, public * 9 // 10)),
         pool_digest=json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["pool_digest"],
-        details=parts.details,
+        details=source.details,
         **arrays,
     )
 
@@ -178,7 +161,7 @@ def pool_digest(images: NDArray[Any]) -> str:
 
 @lru_cache(maxsize=1)
 def repeated_inputs(dataset: Dataset) -> NDArray[np.bool_]:
-    """Which public inputs are the same as one before them: bool (public,), read-only.
+    """Mask of the public inputs that equal an earlier one: bool (public,), read-only.
 
     Only the first of them is asked about. The answers to two would be two sums of the same votes, and if a
     hospital was in one sum alone, their difference would be its own vote, masks or not.

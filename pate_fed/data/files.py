@@ -5,7 +5,6 @@ Inputs are `uint8 (n, height, width, channels)` images, or `float64 (n, features
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -16,38 +15,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data.dataset import Dataset, pool_digest
-from pate_fed.data.idx import read_images, read_labels
-from pate_fed.data.pictures import PICTURE_SUFFIXES, read_picture
+from pate_fed.data.idx import read_labelled_images
+from pate_fed.data.pictures import PICTURE_SUFFIXES, pictures_in, read_arrays, read_picture
 from pate_fed.data.schema import UNLABELLED, Rows, Schema, read_table
 from pate_fed.errors import InputError
 
 __all__ = ["InputSpec", "dataset_from_files", "read_pool", "read_records"]
 
-BY_CHANCE = 1e-5  # a class that a part of the pool lacks with less than this probability was sorted out of it
+# A class that a part of the pool lacks with less than this probability was sorted out of it.
+_BY_CHANCE = 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSpec:
-    """What a study's inputs are: rows of a table with a schema, or images of one shape."""
+    """Specification of a study's inputs: rows of a table with a schema, or images of one shape."""
 
     classes: tuple[str, ...]
     schema: Schema | None = None
     shape: tuple[int, ...] | None = None  # of one input; None: not known yet
 
 
-def read_records(path: Path, kind: InputSpec) -> Rows:
+def read_records(path: Path, spec: InputSpec) -> Rows:
     """A hospital's labelled records.
 
     Raises:
         InputError: the files are not there, damaged, or not what the study wants; the error says where.
     """
-    rows = _read(path, kind, labelled=True)
+    rows = _read(path, spec, labelled=True)
     if (rows.labels == UNLABELLED).any():
         raise InputError(f"{path}: holds records without a label")
     return rows
 
 
-def read_pool(path: Path, kind: InputSpec) -> Rows:
+def read_pool(path: Path, spec: InputSpec) -> Rows:
     """A public pool; rows may have true labels, which only measure.
 
     A folder's pictures come in an order that their pixels give: by name they would be sorted by class, and a
@@ -56,11 +56,11 @@ def read_pool(path: Path, kind: InputSpec) -> Rows:
     Raises:
         InputError: as `read_records`.
     """
-    return _read(path, kind, labelled=False)
+    return _read(path, spec, labelled=False)
 
 
 def dataset_from_files(
-    name: str, *, pool: Path, private: Sequence[Path], kind: InputSpec, num_queries: int | None
+    name: str, *, pool: Path, private: Sequence[Path], spec: InputSpec, num_queries: int | None
 ) -> Dataset:
     """A data set of a pool and, for a simulation, the parties' private records, one file a party.
 
@@ -70,20 +70,20 @@ def dataset_from_files(
         InputError: files that cannot be used, more queries than the pool holds, or a pool that is sorted by
             class where its last inputs are to test.
     """
-    public = read_pool(pool, kind)
-    kind = InputSpec(classes=kind.classes, schema=kind.schema, shape=public.inputs.shape[1:])
-    parts = [read_records(path, kind) for path in private]
+    public = read_pool(pool, spec)
+    spec = InputSpec(classes=spec.classes, schema=spec.schema, shape=public.inputs.shape[1:])
+    parts = [read_records(path, spec) for path in private]
     labelled = bool((public.labels != UNLABELLED).all())
     asked = num_queries or (max(1, len(public.labels) * 9 // 10) if labelled else len(public.labels))
     if asked > len(public.labels):
         raise InputError(f"data.num_queries in study.toml is {asked}: {pool} has {len(public.labels)} inputs")
     if labelled and num_queries is None:
-        _check_mixed(pool, public.labels, asked, kind.classes)
+        _check_mixed(pool, public.labels, asked, spec.classes)
     empty = Rows(public.inputs[:0], public.labels[:0], public.patients[:0])
     return Dataset(
         name=name,
-        num_classes=len(kind.classes),
-        class_names=kind.classes,
+        num_classes=len(spec.classes),
+        class_names=spec.classes,
         private_images=np.concatenate([each.inputs for each in (*parts, empty)]),
         private_labels=np.concatenate([each.labels for each in (*parts, empty)]),
         public_images=public.inputs,
@@ -100,7 +100,7 @@ def _check_mixed(pool: Path, labels: NDArray[np.int64], asked: int, classes: Seq
     """Refuse a pool in which a class is missing before or after `asked` as chance would not leave it out."""
     for part, what in ((labels[asked:], "test the student"), (labels[:asked], "ask about")):
         for label in np.setdiff1d(labels, part):
-            if (1 - np.mean(labels == label)) ** len(part) < BY_CHANCE:
+            if (1 - np.mean(labels == label)) ** len(part) < _BY_CHANCE:
                 raise InputError(
                     f"{pool}: is sorted, it seems: of the {len(part)} inputs to {what} none is "
                     f"{classes[label]!r}; shuffle its rows, as the last tenth tests what the rest teaches "
@@ -108,50 +108,46 @@ def _check_mixed(pool: Path, labels: NDArray[np.int64], asked: int, classes: Seq
                 )
 
 
-def _read(path: Path, kind: InputSpec, *, labelled: bool) -> Rows:
+def _read(path: Path, spec: InputSpec, *, labelled: bool) -> Rows:
     if not path.exists():
         raise InputError(f"{path}: there is no such file or folder")
-    if kind.schema is not None and path.suffix != ".npz":
+    if spec.schema is not None and path.suffix != ".npz":
         if path.is_dir():
             raise InputError(f"{path}: a folder; the study's records are a table: a CSV file is meant")
-        return read_table(path, kind.schema, labelled=labelled)
+        return read_table(path, spec.schema, labelled=labelled)
     if path.suffix == ".npz":
-        rows = _read_npz(path, kind)
+        rows = _read_npz(path, spec)
     elif path.is_dir():
         idx = any(path.glob("*idx3*"))
-        rows = _read_idx(path, kind) if idx else _read_folder(path, kind)
+        rows = _read_idx(path, spec) if idx else _read_folder(path, spec)
         rows = rows if idx or labelled else _mixed(rows)
     else:
         raise InputError(
             f"{path}: .csv for a table; .npz (x, y), a folder by class or of idx files for images"
         )
-    _check(path, rows, kind)
+    _check(path, rows, spec)
     return rows
 
 
-def _check(path: Path, rows: Rows, kind: InputSpec) -> None:
+def _check(path: Path, rows: Rows, spec: InputSpec) -> None:
     if not len(rows.labels):
         raise InputError(f"{path}: holds no records")
-    if kind.shape is not None and rows.inputs.shape[1:] != kind.shape:
-        raise InputError(f"{path}: inputs of {rows.inputs.shape[1:]}, but the study's are {kind.shape}")
-    wrong = np.flatnonzero((rows.labels < UNLABELLED) | (rows.labels >= len(kind.classes)))
+    if spec.shape is not None and rows.inputs.shape[1:] != spec.shape:
+        raise InputError(f"{path}: inputs of {rows.inputs.shape[1:]}, but the study's are {spec.shape}")
+    wrong = np.flatnonzero((rows.labels < UNLABELLED) | (rows.labels >= len(spec.classes)))
     if len(wrong):
         raise InputError(
-            f"{path} row {wrong[0]}: label {rows.labels[wrong[0]]}: 0 to {len(kind.classes) - 1} is meant"
+            f"{path} row {wrong[0]}: label {rows.labels[wrong[0]]}: 0 to {len(spec.classes) - 1} is meant"
         )
 
 
-def _read_npz(path: Path, kind: InputSpec) -> Rows:
-    try:
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: not a NumPy archive that can be read ({error})") from error
+def _read_npz(path: Path, spec: InputSpec) -> Rows:
+    arrays = read_arrays(path)
     if "x" not in arrays:
         raise InputError(f"{path}: holds {', '.join(arrays) or 'nothing'}: x (and y) are meant")
     inputs: NDArray[Any] = arrays["x"]
-    if kind.schema is not None:
-        inputs = _as_rows(path, inputs, kind.schema)
+    if spec.schema is not None:
+        inputs = _as_rows(path, inputs, spec.schema)
     elif inputs.dtype != np.uint8 or inputs.ndim not in (3, 4):
         raise InputError(f"{path}: x is {inputs.dtype} {inputs.shape}: uint8 (n, height, width[, channels])")
     elif inputs.ndim == 3:
@@ -173,31 +169,27 @@ def _as_rows(path: Path, inputs: NDArray[Any], schema: Schema) -> NDArray[np.flo
     return np.asarray(inputs, dtype=np.float64)
 
 
-def _read_idx(path: Path, kind: InputSpec) -> Rows:
+def _read_idx(path: Path, spec: InputSpec) -> Rows:
     images, labels = (sorted(path.glob(pattern)) for pattern in ("*idx3*", "*idx1*"))
     if len(images) != 1 or len(labels) != 1:
         raise InputError(f"{path}: {len(images)} idx3 and {len(labels)} idx1 files: one of each is meant")
-    inputs = read_images(images[0])[..., None]
-    found = read_labels(labels[0], num_classes=len(kind.classes))
-    if len(found) != len(inputs):
-        raise InputError(f"{labels[0]}: {len(found)} labels for {len(inputs)} images")
-    return _own_patients(inputs, found)
+    return _own_patients(*read_labelled_images(images[0], labels[0], num_classes=len(spec.classes)))
 
 
-def _read_folder(path: Path, kind: InputSpec) -> Rows:
+def _read_folder(path: Path, spec: InputSpec) -> Rows:
     """One folder a class, named as in the study, with image files; a pool may have images without a class."""
-    found: list[tuple[Path, int]] = [(each, UNLABELLED) for each in _images_in(path)]
+    found: list[tuple[Path, int]] = [(each, UNLABELLED) for each in pictures_in(path)]
     for folder in sorted(each for each in path.iterdir() if each.is_dir()):
-        if folder.name not in kind.classes:
-            raise InputError(f"{folder}: no class of the study: {', '.join(kind.classes)}")
-        found += [(each, kind.classes.index(folder.name)) for each in _images_in(folder)]
+        if folder.name not in spec.classes:
+            raise InputError(f"{folder}: no class of the study: {', '.join(spec.classes)}")
+        found += [(each, spec.classes.index(folder.name)) for each in pictures_in(folder)]
     if not found:
         raise InputError(f"{path}: holds no image files ({', '.join(PICTURE_SUFFIXES)})")
     pictures: list[NDArray[np.uint8]] = []
     for file, _ in found:
-        pictures.append(read_picture(file, kind.shape[2] if kind.shape else None))
-        if pictures[-1].shape != (kind.shape or pictures[0].shape):
-            wanted = kind.shape or pictures[0].shape
+        pictures.append(read_picture(file, spec.shape[2] if spec.shape else None))
+        if pictures[-1].shape != (spec.shape or pictures[0].shape):
+            wanted = spec.shape or pictures[0].shape
             raise InputError(f"{file}: an image of {pictures[-1].shape}, but the study's are {wanted}")
     return _own_patients(np.stack(pictures), np.array([label for _, label in found], dtype=np.int64))
 
@@ -207,10 +199,6 @@ def _mixed(rows: Rows) -> Rows:
     digests = [sha256(np.ascontiguousarray(each).tobytes()).digest() for each in rows.inputs]
     order = np.array(sorted(range(len(digests)), key=digests.__getitem__), dtype=np.int64)
     return _own_patients(rows.inputs[order], rows.labels[order])
-
-
-def _images_in(folder: Path) -> list[Path]:
-    return sorted(each for each in folder.iterdir() if each.suffix.lower() in PICTURE_SUFFIXES)
 
 
 def _own_patients(inputs: NDArray[Any], labels: NDArray[np.int64]) -> Rows:

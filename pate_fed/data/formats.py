@@ -1,7 +1,7 @@
 """Find and read the public data sets: idx files ourselves, SVHN and CIFAR through torchvision, and pictures.
 
 The training part is private, the test part public, as in the papers. torchvision checks the MD5 of SVHN's and
-CIFAR-10's files before it opens them, which matters for CIFAR: its files are pickles. CINIC-10 is a folder of
+CIFAR's files before it opens them, which matters for CIFAR: its files are pickles. CINIC-10 is a folder of
 pictures.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -19,51 +18,51 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.cifar_names import FINE_THINGS
-from pate_fed.data.cinic import find_cinic
-from pate_fed.data.dataset import Parts
-from pate_fed.data.idx import read_images, read_labels
+from pate_fed.data.cinic import CLASSES, find_cinic
+from pate_fed.data.idx import read_labelled_images
+from pate_fed.data.source import DatasetSource
 from pate_fed.errors import InputError
 
-__all__ = ["find_parts"]
+__all__ = ["FORMATS", "KnownFormat", "find_source"]
 
-Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
+Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]  # images and their labels
 
-_IDX = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+_IDX = tuple(f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1"))
 _DIGITS = tuple("0123456789")
-_CLOTHES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
+_CLOTHES = tuple("T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot".split(","))
+# CIFAR-100's fine classes, in the order of its labels (Krizhevsky 2009).
+_FINE_CLASSES = tuple(
+    """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly
+    camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile
+    cup dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard lamp
+    lawn_mower leopard lion lizard lobster man maple_tree motorcycle mountain mouse mushroom
+    oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine
+    possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake
+    spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor
+    train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+    """.split()
 )
-_THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFormat:
-    """A public data set: its files and the folders, below the data folder, where they may lie."""
+    """A public data set: its files, and the folders below the data folder where they may lie."""
 
     title: str
-    torchvision: str
+    torchvision: str  # its class there
     class_names: tuple[str, ...]
     files: tuple[str, ...]
     folders: tuple[str, ...]
-    most_queries: int = 9_000
+    max_queries: int = 9_000
+    archive: str | None = None  # that the files are unpacked from
 
 
-KINDS = {
+def _cifar_folders(name: str, folder: str) -> tuple[str, ...]:
+    return (folder, f"{name.upper()}/{folder}", f"{name}/{folder}", ".")
+
+
+FORMATS = {
     "mnist": KnownFormat("MNIST", "MNIST", _DIGITS, _IDX, ("MNIST/raw", "raw", ".")),
     "fashion-mnist": KnownFormat(
         "Fashion-MNIST", "FashionMNIST", _CLOTHES, _IDX, ("FashionMNIST/raw", "raw", ".")
@@ -74,30 +73,32 @@ KINDS = {
         _DIGITS,
         ("train_32x32.mat", "test_32x32.mat"),
         ("SVHN", "svhn", "."),
-        most_queries=10_000,
+        max_queries=10_000,
     ),
     "cifar10": KnownFormat(
         "CIFAR-10",
         "CIFAR10",
-        _THINGS,
+        CLASSES,
         (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta"),
-        ("cifar-10-batches-py", "CIFAR10/cifar-10-batches-py", "cifar10/cifar-10-batches-py", "."),
+        _cifar_folders("cifar10", "cifar-10-batches-py"),
+        archive="cifar-10-python.tar.gz",
     ),
     "cifar100": KnownFormat(
         "CIFAR-100",
         "CIFAR100",
-        FINE_THINGS,
+        _FINE_CLASSES,
         ("train", "test", "meta"),
-        ("cifar-100-python", "CIFAR100/cifar-100-python", "cifar100/cifar-100-python", "."),
+        _cifar_folders("cifar100", "cifar-100-python"),
+        archive="cifar-100-python.tar.gz",
     ),
 }
 
 
-def find_parts(name: str, *, data_dir: Path | None, download: bool, downloads: Path) -> Parts:
-    """The files of one of `KINDS`, found but not yet read.
+def find_source(name: str, *, data_dir: Path | None, download: bool, downloads: Path) -> DatasetSource:
+    """The source of a public data set, whose files are found but not yet read.
 
     Args:
-        name: a key of `KINDS`.
+        name: a key of `FORMATS`, or cinic10.
         data_dir: where to look; None: `PATE_FED_DATA`, else only `downloads`.
         download: fetch what is not found.
         downloads: where downloads go that were given no `data_dir`.
@@ -108,68 +109,63 @@ def find_parts(name: str, *, data_dir: Path | None, download: bool, downloads: P
     root = _data_dir(data_dir) or downloads
     if name == "cinic10":
         return find_cinic(root, download=download)
-    kind = KINDS[name]
-    paths = _find(kind, root)
+    known = FORMATS[name]
+    paths = _find(known, root)
     if paths is None and download:
-        _download(kind, root)
-        paths = _find(kind, root)
+        _download(known, root)
+        paths = _find(known, root)
     if paths is None:
-        raise InputError(_missing(name, kind, root, given=root != downloads))
+        raise InputError(_missing(name, known, root, given=root != downloads))
     found = paths
-    return Parts(
+    return DatasetSource(
         name=name,
         key=_digest(found),
-        class_names=kind.class_names,
-        save=lambda folder: _save(name, found, folder),
-        most_queries=kind.most_queries,
+        class_names=known.class_names,
+        save=lambda folder: _save(known, found, folder),
+        max_queries=known.max_queries,
     )
 
 
 def _data_dir(data_dir: Path | None) -> Path | None:
-    source = "--data-dir"
+    option = "--data-dir"
     if data_dir is None:
-        source, text = "PATE_FED_DATA", os.environ.get("PATE_FED_DATA")
+        option, text = "PATE_FED_DATA", os.environ.get("PATE_FED_DATA")
         data_dir = Path(text) if text else None
     if data_dir is not None and not data_dir.is_dir():
-        raise InputError(f"{source} {data_dir}: no such folder")
+        raise InputError(f"{option} {data_dir}: no such folder")
     return data_dir
 
 
-def _find(kind: KnownFormat, root: Path) -> tuple[Path, ...] | None:
-    """The data set's files in the first folder that has all of them; gzip or plain where they are idx."""
-    for folder in kind.folders:
-        paths = []
-        for file in kind.files:
-            choices = (root / folder / f"{file}.gz", root / folder / file)
-            paths += [path for path in choices if path.is_file()][:1]
-        if len(paths) == len(kind.files):
-            return tuple(paths)
+def _files_in(folder: Path, known: KnownFormat) -> dict[str, Path]:
+    """Those of its files that the folder has, by name; gzip or plain where they are idx."""
+    choices = ((file, folder / f"{file}{suffix}") for file in known.files for suffix in ("", ".gz"))
+    return {file: path for file, path in choices if path.is_file()}  # gzip where there are both
+
+
+def _find(known: KnownFormat, root: Path) -> tuple[Path, ...] | None:
+    """The data set's files in the first folder that has all of them."""
+    for folder in known.folders:
+        found = _files_in(root / folder, known)
+        if len(found) == len(known.files):
+            return tuple(found.values())
     return None
 
 
-def _missing(name: str, kind: KnownFormat, root: Path, *, given: bool) -> str:
-    files = [f"{file}.gz" if kind.files is _IDX else file for file in kind.files]
-    places = [str(root / folder) for folder in kind.folders]
+def _missing(name: str, known: KnownFormat, root: Path, *, given: bool) -> str:
+    files = [f"{file}.gz" if known.files is _IDX else file for file in known.files]
+    places = [root / folder for folder in known.folders]
     where = f"--data-dir {root} (or PATE_FED_DATA)" if given else "no --data-dir and no PATE_FED_DATA"
-    archive = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}.get(name)
-    hint = f" ({archive} unpacked)" if archive else ""
-    lacking = _lacking(kind, root)
+    lacking = ", and none is there"
+    for place in places:
+        if found := _files_in(place, known):
+            lacking = f"; {place} lacks {', '.join(file for file in known.files if file not in found)}"
+            break
     return (
-        f"{kind.title} with {where}: its files {', '.join(files)} are looked for in "
-        f"{', '.join(places)}{lacking}; "
-        f"give the folder with --data-dir{hint}, or fetch them with pate-fed data {name} --download"
+        f"{known.title} with {where}: its files {', '.join(files)} are looked for in "
+        f"{', '.join(map(str, places))}{lacking}; give the folder with --data-dir"
+        f"{f' ({known.archive} unpacked)' if known.archive else ''}, or fetch them with pate-fed data {name} "
+        "--download"
     )
-
-
-def _lacking(kind: KnownFormat, root: Path) -> str:
-    for folder in kind.folders:
-        there = [
-            any((root / folder / f"{file}{end}").is_file() for end in ("", ".gz")) for file in kind.files
-        ]
-        if any(there):
-            absent = [file for file, found in zip(kind.files, there, strict=True) if not found]
-            return f"; {root / folder} lacks {', '.join(absent)}"
-    return ", and none is there"
 
 
 def _digest(paths: tuple[Path, ...]) -> str:
@@ -183,49 +179,33 @@ def _digest(paths: tuple[Path, ...]) -> str:
     return total.hexdigest()[:32]
 
 
-def _save(name: str, paths: tuple[Path, ...], folder: Path) -> None:
-    read: Callable[[str, tuple[Path, ...]], tuple[Part, Part]]
-    read = _from_idx if KINDS[name].files is _IDX else _from_torchvision
-    for side, (images, labels) in zip(("private", "public"), read(name, paths), strict=True):
-        np.save(folder / f"{side}_images.npy", images)
-        np.save(folder / f"{side}_labels.npy", labels)
+def _save(known: KnownFormat, paths: tuple[Path, ...], folder: Path) -> None:
+    read = _from_idx if known.files is _IDX else _from_torchvision
+    for part, (images, labels) in zip(("private", "public"), read(known, paths), strict=True):
+        np.save(folder / f"{part}_images.npy", images)
+        np.save(folder / f"{part}_labels.npy", labels)
 
 
-def _from_idx(name: str, paths: tuple[Path, ...]) -> tuple[Part, Part]:
-    classes = len(KINDS[name].class_names)
-    private, public = (_idx_part(paths[at], paths[at + 1], classes) for at in (0, 2))
-    if private[0].shape[1:] != public[0].shape[1:]:
-        raise InputError(
-            f"{paths[2]}: images of {_size(public[0])}, but those in {paths[0].name} are {_size(private[0])}"
-        )
+def _from_idx(known: KnownFormat, paths: tuple[Path, ...]) -> tuple[Labelled, Labelled]:
+    classes = len(known.class_names)
+    private, public = (read_labelled_images(*paths[at : at + 2], num_classes=classes) for at in (0, 2))
+    ours, others = ("×".join(map(str, images.shape[1:3])) for images, _ in (public, private))
+    if ours != others:
+        raise InputError(f"{paths[2]}: images of {ours}, but those in {paths[0].name} are {others}")
     return private, public
 
 
-def _idx_part(images_path: Path, labels_path: Path, classes: int) -> Part:
-    images, labels = read_images(images_path), read_labels(labels_path, num_classes=classes)
-    if len(images) != len(labels):
-        raise InputError(
-            f"{images_path}: {len(images)} images, but {labels_path.name} holds {len(labels)} labels"
-        )
-    return images[..., None], labels
-
-
-def _size(images: NDArray[np.uint8]) -> str:
-    return "×".join(map(str, images.shape[1:3]))
-
-
-def _from_torchvision(name: str, paths: tuple[Path, ...]) -> tuple[Part, Part]:
+def _from_torchvision(known: KnownFormat, paths: tuple[Path, ...]) -> tuple[Labelled, Labelled]:
     from torchvision import datasets
 
-    folder = paths[0].parent
-    if name == "svhn":
-        _verify(dict(entry[1:] for entry in datasets.SVHN.split_list.values()), paths)
-        return _svhn(datasets.SVHN(folder, split="train")), _svhn(datasets.SVHN(folder, split="test"))
-    cifar = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100
-    md5 = {**dict(cifar.train_list), **dict(cifar.test_list), cifar.meta["filename"]: cifar.meta["md5"]}
+    folder, reader = paths[0].parent, getattr(datasets, known.torchvision)
+    if known.torchvision == "SVHN":
+        _verify(dict(entry[1:] for entry in reader.split_list.values()), paths)
+        return _svhn(reader(folder, split="train")), _svhn(reader(folder, split="test"))
+    md5 = {**dict(reader.train_list), **dict(reader.test_list), reader.meta["filename"]: reader.meta["md5"]}
     _verify(md5, paths)
 
-    class Here(cifar):  # type: ignore[misc, valid-type]
+    class Here(reader):  # type: ignore[misc, valid-type]
         base_folder = folder.name  # the files may lie in a folder of another name
 
     return _cifar(Here(folder.parent, train=True)), _cifar(Here(folder.parent, train=False))
@@ -243,28 +223,28 @@ def _verify(md5: dict[str, str], paths: tuple[Path, ...]) -> None:
             )
 
 
-def _svhn(part: Any) -> Part:
+def _svhn(part: Any) -> Labelled:
     return np.ascontiguousarray(part.data.transpose(0, 2, 3, 1)), part.labels.astype(np.int64)
 
 
-def _cifar(part: Any) -> Part:
+def _cifar(part: Any) -> Labelled:
     return np.ascontiguousarray(part.data), np.asarray(part.targets, dtype=np.int64)
 
 
-def _download(kind: KnownFormat, root: Path) -> None:
+def _download(known: KnownFormat, root: Path) -> None:
     from torchvision import datasets
 
-    cls = getattr(datasets, kind.torchvision)
+    fetch = getattr(datasets, known.torchvision)
     try:
         root.mkdir(parents=True, exist_ok=True)
         with contextlib.redirect_stdout(io.StringIO()):
-            if kind.torchvision == "SVHN":
+            if known.torchvision == "SVHN":
                 for split in ("train", "test"):
-                    cls(root / "SVHN", split=split, download=True)
+                    fetch(root / "SVHN", split=split, download=True)
             else:
-                cls(root, download=True)
+                fetch(root, download=True)
     except (OSError, RuntimeError) as error:
         raise InputError(
-            f"--download: {kind.title} could not be fetched into {root} ({error}); fetch its files by hand "
+            f"--download: {known.title} could not be fetched into {root} ({error}); fetch its files by hand "
             "and name their folder with --data-dir"
         ) from error

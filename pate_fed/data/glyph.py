@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.dataset import Parts
-from pate_fed.data.glyph_raster import GRID, INNER, SYMBOLS, Masters, fonts_digest, make_masters
+from pate_fed.data.glyph_raster import GRID, INNER, SYMBOLS, DistanceMaps, fonts_digest, make_distance_maps
 from pate_fed.data.settings import GlyphSettings
+from pate_fed.data.source import DatasetSource
 
-__all__ = ["BLOCK", "SIDE", "VERSION", "Labels", "draw_block", "glyph_parts", "make_labels"]
+__all__ = ["BLOCK", "SIDE", "VERSION", "Labels", "draw_block", "glyph_source", "make_labels"]
 
 VERSION = 1  # raise it whenever an image changes
 SIDE = 28
@@ -43,10 +43,12 @@ class Labels:
     given: NDArray[np.int64]
 
 
-def glyph_parts(settings: GlyphSettings, on_progress: Callable[[int, int], None] | None = None) -> Parts:
-    """Glyph with these settings, not yet drawn; `on_progress` hears (images done, images in all)."""
+def glyph_source(
+    settings: GlyphSettings, on_progress: Callable[[int, int], None] | None = None
+) -> DatasetSource:
+    """The source of Glyph with these settings; `on_progress` is called with (images drawn, images in all)."""
     basis = {"version": VERSION, "fonts": fonts_digest(), **asdict(settings)}
-    return Parts(
+    return DatasetSource(
         name="glyph",
         key=sha256(json.dumps(basis, sort_keys=True).encode()).hexdigest()[:32],
         class_names=tuple(SYMBOLS[: settings.classes]),
@@ -62,7 +64,7 @@ def glyph_parts(settings: GlyphSettings, on_progress: Callable[[int, int], None]
 def _draw(settings: GlyphSettings, folder: Path, on_progress: Callable[[int, int], None]) -> None:
     done, total = 0, settings.private + settings.public
     on_progress(done, total)
-    masters = make_masters(SYMBOLS[: settings.classes])
+    maps = make_distance_maps(SYMBOLS[: settings.classes])
     for part, count in (("private", settings.private), ("public", settings.public)):
         labels = make_labels(settings, part)
         np.save(folder / f"{part}_labels.npy", labels.given)
@@ -70,7 +72,7 @@ def _draw(settings: GlyphSettings, folder: Path, on_progress: Callable[[int, int
             folder / f"{part}_images.npy", mode="w+", dtype=np.uint8, shape=(count, SIDE, SIDE, 1)
         )
         for start in range(0, count, BLOCK):
-            block = draw_block(settings, masters, part, start // BLOCK, labels.true[start : start + BLOCK])
+            block = draw_block(settings, maps, part, start // BLOCK, labels.true[start : start + BLOCK])
             images[start : start + BLOCK] = block[..., None]
             done += len(block)
             on_progress(done, total)
@@ -84,13 +86,13 @@ def make_labels(settings: GlyphSettings, part: str) -> Labels:
     equal chance. Only the private part has wrong labels.
     """
     count = settings.private if part == "private" else settings.public
-    dice = _Dice(settings, f"{part}/labels", count)
+    stream = _RandomStream(settings, f"{part}/labels", count)
     sizes = _class_sizes(settings.classes, count, Fraction(settings.imbalance))
-    true = np.repeat(np.arange(settings.classes), sizes)[dice.shuffled()]
+    true = np.repeat(np.arange(settings.classes), sizes)[stream.shuffled()]
     wrong = round(Fraction(settings.wrong_labels) * count) if part == "private" else 0
     given = true.copy()
-    chosen = dice.shuffled()[:wrong]
-    other = (dice.raw()[:wrong] % np.uint64(settings.classes - 1)).astype(np.int64)
+    chosen = stream.shuffled()[:wrong]
+    other = (stream.raw()[:wrong] % np.uint64(settings.classes - 1)).astype(np.int64)
     given[chosen] = (true[chosen] + 1 + other) % settings.classes
     return Labels(true=true, given=given)
 
@@ -102,7 +104,7 @@ def _class_sizes(classes: int, count: int, imbalance: Fraction) -> list[int]:
     return [high - low for low, high in pairwise(bounds)]
 
 
-class _Dice:
+class _RandomStream:
     """One stream of random numbers, `count` at a time; each call takes the next of them."""
 
     def __init__(self, settings: GlyphSettings, purpose: str, count: int) -> None:
@@ -142,58 +144,58 @@ class _Dice:
 
 
 def draw_block(
-    settings: GlyphSettings, masters: Masters, part: str, block: int, true: NDArray[np.int64]
+    settings: GlyphSettings, maps: DistanceMaps, part: str, block: int, true: NDArray[np.int64]
 ) -> NDArray[np.uint8]:
     """Draw the images of one block of at most `BLOCK` symbols, `uint8 (n, SIDE, SIDE)`."""
-    dice = _Dice(settings, f"{part}/{block}", BLOCK)
+    stream = _RandomStream(settings, f"{part}/{block}", BLOCK)
     symbols = np.zeros(BLOCK, dtype=np.int64)
     symbols[: len(true)] = true  # a last block that is not full takes the same numbers
-    bend, blot = np.float32(settings.distortion), np.float32(settings.noise)
-    across, down, per_pixel = _warp(dice, bend)
-    font = _pick(dice, masters, symbols)
-    distance = _sample(masters, font, across, down) / per_pixel
-    edge = dice.uniform(1.0, 1.0 + 1.3 * settings.noise)
-    ink = _ink(_stroke(dice, distance, bend), edge)
-    ink = np.maximum(ink, _neighbour(dice, masters, settings, across, down, per_pixel, edge))
-    ink = ink * (np.float32(1) - _scratch(dice, settings))
-    return _expose(dice, ink, blot)[: len(true)]
+    distortion, noise = np.float32(settings.distortion), np.float32(settings.noise)
+    across, down, per_pixel = _warp(stream, distortion)
+    font = _pick(stream, maps, symbols)
+    distance = _sample(maps, font, across, down) / per_pixel
+    edge = stream.uniform(1.0, 1.0 + 1.3 * settings.noise)
+    ink = _ink(_stroke(stream, distance, distortion), edge)
+    ink = np.maximum(ink, _neighbour(stream, maps, settings, across, down, per_pixel, edge))
+    ink = ink * (np.float32(1) - _scratch(stream, settings))
+    return _expose(stream, ink, noise)[: len(true)]
 
 
-def _warp(dice: _Dice, bend: np.float32) -> tuple[Floats, Floats, Floats]:
-    """Where each pixel lies in a master, `(BLOCK, SIDE, SIDE)` in cells, and cells a pixel."""
+def _warp(stream: _RandomStream, distortion: np.float32) -> tuple[Floats, Floats, Floats]:
+    """Where each pixel lies in a distance map, `(BLOCK, SIDE, SIDE)` in cells, and cells a pixel."""
     at = np.arange(SIDE, dtype=np.float32) - np.float32((SIDE - 1) / 2)
-    x = at[None, None, :] - dice.spread(3.0) * bend
-    y = at[None, :, None] - dice.spread(3.0) * bend
+    x = at[None, None, :] - stream.spread(3.0) * distortion
+    y = at[None, :, None] - stream.spread(3.0) * distortion
     x, y = (
-        x + (dice.spread(0.018) * bend) * (y * y) + (dice.spread(0.014) * bend) * (x * y),
-        y + (dice.spread(0.018) * bend) * (x * x) + (dice.spread(0.014) * bend) * (x * y),
+        x + (stream.spread(0.018) * distortion) * (y * y) + (stream.spread(0.014) * distortion) * (x * y),
+        y + (stream.spread(0.018) * distortion) * (x * x) + (stream.spread(0.014) * distortion) * (x * y),
     )
     # A rotation by θ from t = tan(θ/2), without a sine that every libm rounds in its own way.
-    t = dice.spread(0.16) * bend
+    t = stream.spread(0.16) * distortion
     bottom = np.float32(1) + t * t
     cosine, sine = (np.float32(1) - t * t) / bottom, (np.float32(2) * t) / bottom
     x, y = cosine * x - sine * y, sine * x + cosine * y
-    x = x + (dice.spread(0.33) * bend) * y
-    per_pixel = np.float32(INNER) / dice.uniform(14.0, 22.0)
-    wide = np.float32(1) + dice.spread(0.22) * bend
+    x = x + (stream.spread(0.33) * distortion) * y
+    per_pixel = np.float32(INNER) / stream.uniform(14.0, 22.0)
+    wide = np.float32(1) + stream.spread(0.22) * distortion
     middle = np.float32((GRID - 1) / 2)
     return middle + x * (per_pixel * wide), middle + y * (per_pixel / wide), per_pixel
 
 
-def _pick(dice: _Dice, masters: Masters, symbols: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A master of each symbol, every font with equal chance."""
-    first, fonts = masters.first[symbols], np.diff(masters.first)[symbols]
-    return first + (dice.raw() % fonts.astype(np.uint64)).astype(np.int64)
+def _pick(stream: _RandomStream, maps: DistanceMaps, symbols: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A distance map of each symbol, every font with equal chance."""
+    first, fonts = maps.first[symbols], np.diff(maps.first)[symbols]
+    return first + (stream.raw() % fonts.astype(np.uint64)).astype(np.int64)
 
 
-def _sample(masters: Masters, which: NDArray[np.int64], across: Floats, down: Floats) -> Floats:
-    """Distance to the outline in cells, bilinear between a master's cells."""
+def _sample(maps: DistanceMaps, which: NDArray[np.int64], across: Floats, down: Floats) -> Floats:
+    """Distance to the outline in cells, bilinear between a map's cells."""
     across = np.clip(across, np.float32(0), np.float32(GRID - 1.001))
     down = np.clip(down, np.float32(0), np.float32(GRID - 1.001))
     column, row = across.astype(np.int64), down.astype(np.int64)
     right, below = across - column.astype(np.float32), down - row.astype(np.float32)
     corner = which[:, None, None] * (GRID * GRID) + row * GRID + column
-    flat = masters.distance.reshape(-1)
+    flat = maps.distance.reshape(-1)
     upper = flat[corner] + (flat[corner + 1] - flat[corner]) * right
     corner += GRID
     lower = flat[corner] + (flat[corner + 1] - flat[corner]) * right
@@ -201,12 +203,12 @@ def _sample(masters: Masters, which: NDArray[np.int64], across: Floats, down: Fl
     return mixed
 
 
-def _stroke(dice: _Dice, distance: Floats, bend: np.float32) -> Floats:
+def _stroke(stream: _RandomStream, distance: Floats, distortion: np.float32) -> Floats:
     """Thicker or thinner strokes, and one symbol in seven hollow; distances in pixels."""
-    thicker = dice.uniform(-0.3, 0.5) * bend
-    rim = dice.uniform(0.5, 0.9)
+    thicker = stream.uniform(-0.3, 0.5) * distortion
+    rim = stream.uniform(0.5, 0.9)
     hollow = np.abs(distance) - rim
-    return np.where(dice.chance(1 / 7), hollow, distance - thicker)
+    return np.where(stream.chance(1 / 7), hollow, distance - thicker)
 
 
 def _ink(distance: Floats, edge: Floats) -> Floats:
@@ -217,8 +219,8 @@ def _ink(distance: Floats, edge: Floats) -> Floats:
 
 
 def _neighbour(
-    dice: _Dice,
-    masters: Masters,
+    stream: _RandomStream,
+    maps: DistanceMaps,
     settings: GlyphSettings,
     across: Floats,
     down: Floats,
@@ -226,32 +228,32 @@ def _neighbour(
     edge: Floats,
 ) -> Floats:
     """A piece of the character that stood beside it, as a careless crop leaves one."""
-    symbols = (dice.raw() % np.uint64(settings.classes)).astype(np.int64)
-    left = np.where(dice.chance(0.5), np.float32(1), np.float32(-1))
-    aside = dice.uniform(17.0, 23.0) * per_pixel * left
-    distance = _sample(masters, _pick(dice, masters, symbols), across + aside, down)
-    shown = dice.chance(0.32 * settings.noise)
+    symbols = (stream.raw() % np.uint64(settings.classes)).astype(np.int64)
+    left = np.where(stream.chance(0.5), np.float32(1), np.float32(-1))
+    aside = stream.uniform(17.0, 23.0) * per_pixel * left
+    distance = _sample(maps, _pick(stream, maps, symbols), across + aside, down)
+    shown = stream.chance(0.32 * settings.noise)
     return np.where(shown, _ink(distance / per_pixel, edge), np.float32(0))
 
 
-def _scratch(dice: _Dice, settings: GlyphSettings) -> Floats:
+def _scratch(stream: _RandomStream, settings: GlyphSettings) -> Floats:
     """0 to 1: a straight scratch that takes ink away."""
     at = np.arange(SIDE, dtype=np.float32) - np.float32((SIDE - 1) / 2)
     x, y = at[None, None, :], at[None, :, None]
-    slope, flat = dice.uniform(-1.0, 1.0), dice.chance(0.5)
+    slope, flat = stream.uniform(-1.0, 1.0), stream.chance(0.5)
     along = np.where(flat, y - slope * x, x - slope * y)
-    distance = np.abs(along - dice.spread(12.0)) / np.sqrt(np.float32(1) + slope * slope)
-    cut = _ink(distance - dice.uniform(0.5, 1.5), np.full_like(slope, 1.0))
-    return np.where(dice.chance(0.4 * settings.noise), cut, np.float32(0))
+    distance = np.abs(along - stream.spread(12.0)) / np.sqrt(np.float32(1) + slope * slope)
+    cut = _ink(distance - stream.uniform(0.5, 1.5), np.full_like(slope, 1.0))
+    return np.where(stream.chance(0.4 * settings.noise), cut, np.float32(0))
 
 
-def _expose(dice: _Dice, ink: Floats, blot: np.float32) -> NDArray[np.uint8]:
+def _expose(stream: _RandomStream, ink: Floats, noise: np.float32) -> NDArray[np.uint8]:
     """Grey values of paper and ink, uneven light, and noise in every pixel."""
     at = np.arange(SIDE, dtype=np.float32) * np.float32(2 / SIDE) - np.float32(1)
-    light = at[None, None, :] * dice.spread(32.0) + at[None, :, None] * dice.spread(32.0)
-    paper = dice.uniform(0.0, 48.0) * blot
-    contrast = np.float32(195) - dice.uniform(0.0, 60.0) * blot
-    grain = dice.pixels() * (dice.uniform(3.0, 27.0) * blot)
-    grey = paper + ink * contrast + light * blot + grain
+    light = at[None, None, :] * stream.spread(32.0) + at[None, :, None] * stream.spread(32.0)
+    paper = stream.uniform(0.0, 48.0) * noise
+    contrast = np.float32(195) - stream.uniform(0.0, 60.0) * noise
+    grain = stream.pixels() * (stream.uniform(3.0, 27.0) * noise)
+    grey = paper + ink * contrast + light * noise + grain
     bounded = np.clip(grey + np.float32(0.5), np.float32(0), np.float32(255))
     return bounded.astype(np.uint8)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 
-__all__ = ["GRID", "INNER", "SYMBOLS", "Masters", "font_path", "fonts_digest", "make_masters"]
+__all__ = ["GRID", "INNER", "SYMBOLS", "DistanceMaps", "font_path", "fonts_digest", "make_distance_maps"]
 
 # The task's 150 symbols, in the order in which `classes` takes them. Left out is what a person would mix up
 # at 28×28: 0 with O, 1 with l and I, small letters that are only smaller (c, o, s, ...), and what differs
@@ -66,12 +66,12 @@ Points = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Masters:
-    """Every symbol in every font that has it.
+class DistanceMaps:
+    """Signed distance maps of every symbol in every font that has it.
 
     Attributes:
-        distance: `float32 (masters, GRID, GRID)`, signed distance to the outline in cells, negative inside.
-        first: `int64 (classes + 1,)`; the masters of class c are `first[c]` to `first[c + 1]` - 1.
+        distance: `float32 (maps, GRID, GRID)`, signed distance to the outline in cells, negative inside.
+        first: `int64 (classes + 1,)`; the maps of class c are `first[c]` to `first[c + 1]` - 1.
     """
 
     distance: NDArray[np.float32]
@@ -114,7 +114,7 @@ def fonts_digest() -> str:
     return total.hexdigest()
 
 
-def make_masters(symbols: str) -> Masters:
+def make_distance_maps(symbols: str) -> DistanceMaps:
     """Distance maps of these symbols, class by class, fonts in a fixed order."""
     maps: list[list[NDArray[np.float32]]] = [[] for _ in symbols]
     for name in (*_UNICODE_FONTS, *_LATIN_FONTS):
@@ -123,7 +123,7 @@ def make_masters(symbols: str) -> Masters:
             for at, segments in outlines:
                 maps[at].append(_signed_distance(_fill(_fit(segments))))
     first = np.cumsum([0, *(len(of_symbol) for of_symbol in maps)])
-    return Masters(distance=np.stack([one for of_symbol in maps for one in of_symbol]), first=first)
+    return DistanceMaps(distance=np.stack([one for of_symbol in maps for one in of_symbol]), first=first)
 
 
 def _only_latin(symbols: str) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 
-__all__ = ["read_images", "read_labels"]
+__all__ = ["read_images", "read_labelled_images", "read_labels"]
 
 _UINT8 = 0x08
 _CHUNK = 1 << 20
@@ -45,6 +45,20 @@ def read_labels(path: Path, *, num_classes: int) -> NDArray[np.int64]:
             f"{path}: label {labels[where]} of record {where}: labels from 0 to {num_classes - 1} are allowed"
         )
     return labels
+
+
+def read_labelled_images(
+    images: Path, labels: Path, *, num_classes: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images `(n, height, width, 1)` of one file and their labels `(n,)` of another.
+
+    Raises:
+        InputError: as `read_images` and `read_labels`, or not a label an image.
+    """
+    pixels, classes = read_images(images), read_labels(labels, num_classes=num_classes)
+    if len(pixels) != len(classes):
+        raise InputError(f"{images}: {len(pixels)} images, but {labels.name} holds {len(classes)} labels")
+    return pixels[..., None], classes
 
 
 def _read(path: Path, *, dimensions: int, what: str) -> NDArray[np.uint8]:

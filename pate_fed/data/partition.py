@@ -29,7 +29,7 @@ def partition(
     seed: int,
     owners: ArrayLike | None = None,
 ) -> list[Indices]:
-    """Deal records out to parties.
+    """Partition private records among parties, at random or by Dirichlet shares of each class.
 
     Args:
         labels: `(records,)` integers; only `dirichlet` looks at their values.
@@ -116,12 +116,12 @@ def _check_count(count: int, records: int, *, one: str, many: str) -> None:
 
 
 def _alpha(scheme: str) -> float | None:
-    kind, colon, text = scheme.partition(":")
-    if kind == "iid" and not colon:
+    name, colon, text = scheme.partition(":")
+    if name == "iid" and not colon:
         return None
     allowed = "iid, or dirichlet:ALPHA with ALPHA a number above 0, such as dirichlet:0.5"
-    if kind != "dirichlet":
-        near = get_close_matches(kind, ("iid", "dirichlet"), n=1, cutoff=0.4)
+    if name != "dirichlet":
+        near = get_close_matches(name, ("iid", "dirichlet"), n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise InputError(f"partition {scheme!r} is unknown: {allowed}{hint}")
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,14 +31,16 @@ _TITLES = {
 _FAMILY = ["DejaVu Sans", "STIXGeneral"]  # they have every symbol of Glyph, and matplotlib brings them
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """Classes run down one column of rows, then the next."""
+    """Where classes stand: they run down one column of rows, then the next. Lengths in pixels."""
 
-    columns: int
     rows: int
     examples: int
-    name: int
+    name: int  # width of a class's name
+    column: int  # and of a column
+    width: int
+    height: int
 
     @classmethod
     def of(cls, dataset: Dataset) -> _Layout:
@@ -49,26 +50,11 @@ class _Layout:
             for most, columns, examples in ((16, 1, 18), (40, 2, 10), (90, 3, 8), (10**9, 5, 6))
             if classes <= most
         )
-        name = 26 + 12 * max(map(len, dataset.class_names))
-        return cls(columns=columns, rows=-(-classes // columns), examples=examples, name=max(name, 52))
-
-    @property
-    def column(self) -> int:
-        return self.name + self.examples * _ROW + 14 + _BAR + _COUNT
-
-    @property
-    def width(self) -> int:
-        return 2 * _MARGIN + self.columns * self.column + (self.columns - 1) * _GUTTER
-
-    @property
-    def height(self) -> int:
-        return _HEAD + self.rows * _ROW + _FOOT
-
-    def corners(self, classes: int) -> Iterator[tuple[int, int, int]]:
-        """(class, left, top) of every row."""
-        for label in range(classes):
-            column, row = divmod(label, self.rows)
-            yield label, _MARGIN + column * (self.column + _GUTTER), _HEAD + row * _ROW
+        rows, name = -(-classes // columns), max(52, 26 + 12 * max(map(len, dataset.class_names)))
+        column = name + examples * _ROW + 14 + _BAR + _COUNT
+        width = 2 * _MARGIN + columns * column + (columns - 1) * _GUTTER
+        height = _HEAD + rows * _ROW + _FOOT
+        return cls(rows=rows, examples=examples, name=name, column=column, width=width, height=height)
 
 
 def contact_sheet(dataset: Dataset, path: Path) -> None:
@@ -103,11 +89,11 @@ def _text(axes: Any, x: float, y: float, text: str, *, size: float, colour: str 
 
 def _heading(axes: Any, dataset: Dataset, layout: _Layout) -> None:
     height, width, channels = dataset.public_images.shape[1:]
-    kind = "grey" if channels == 1 else "colour"
+    colours = "grey" if channels == 1 else "colour"
     facts = (
         f"{dataset.num_classes} classes  ·  {len(dataset.private_labels):,} private images  ·  "
         f"{len(dataset.public_labels):,} public, {dataset.num_queries:,} of them to ask about  ·  "
-        f"{height}×{width} {kind}"
+        f"{height}×{width} {colours}"
     )
     _text(axes, _MARGIN, 48, _TITLES.get(dataset.name, dataset.name), size=34, weight="bold")
     _text(axes, _MARGIN, 86, facts, size=16)
@@ -124,11 +110,13 @@ def _rows(axes: Any, dataset: Dataset, layout: _Layout) -> None:
     labels = np.asarray(dataset.private_labels)
     counts = np.bincount(labels, minlength=dataset.num_classes)
     canvas = np.full((layout.height, layout.width, 3), 255, dtype=np.uint8)
-    for label, left, top in layout.corners(dataset.num_classes):
+    for label, name in enumerate(dataset.class_names):
+        column, row = divmod(label, layout.rows)
+        left, top = _MARGIN + column * (layout.column + _GUTTER), _HEAD + row * _ROW
         chosen = np.flatnonzero(labels == label)[: layout.examples]
         _paste(canvas, np.asarray(dataset.private_images[chosen]), left + layout.name, top, layout.examples)
         centre = top + _TILE / 2
-        _text(axes, left, centre, dataset.class_names[label], size=20)
+        _text(axes, left, centre, name, size=20)
         bar = left + layout.name + layout.examples * _ROW + 14
         length = _BAR * counts[label] / max(1, counts.max())
         axes.add_patch(Rectangle((bar, centre - 5), _BAR, 10, color=_EMPTY, lw=0))

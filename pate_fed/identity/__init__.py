@@ -4,19 +4,16 @@ Keys are made where they are used and never leave; a hospital's request is signe
 its certificate, the authority's, the study's terms and the coordinator's address. Imports no flwr.
 """
 
-from pate_fed.cli.show_terms import cost_text, make_terms_of, read_terms
 from pate_fed.identity.admission import Admission, HospitalIdentity
 from pate_fed.identity.authority import Authority
-from pate_fed.identity.keys import check_private, make_request, read_request, sum_fingerprint
+from pate_fed.identity.keys import make_request, read_request, sum_fingerprint
+from pate_fed.identity.terms import read_terms
 
 __all__ = [
     "Admission",
     "Authority",
     "HospitalIdentity",
-    "check_private",
-    "cost_text",
     "make_request",
-    "make_terms_of",
     "read_request",
     "read_terms",
     "sum_fingerprint",

@@ -1,4 +1,4 @@
-"""The one small file that a hospital gets back, and the identity that it makes with the hospital's key."""
+"""A hospital's admission, the one small file that it gets back, and its identity: admission and own keys."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pate_fed.cli.show_terms import read_terms
+from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.certificates import (
-    days_left,
+    expiry_warnings,
     fingerprint,
     load_certificate,
     name_of,
@@ -22,23 +22,18 @@ from pate_fed.identity.certificates import (
     require_valid,
     sum_identity_of,
 )
-from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, load_key, load_sum_key, write_public
+from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, load_key, load_sum_key
+from pate_fed.identity.terms import read_terms, signed_bytes
 
-__all__ = ["Admission", "HospitalIdentity", "signed_terms"]
+__all__ = ["Admission", "HospitalIdentity"]
 
 ADMISSION_FILE = "admission.json"
 CA_FILE = "ca.crt"
-WARN_DAYS = 30
-
-
-def signed_terms(terms: str) -> bytes:
-    """What the authority signs of a study's terms."""
-    return b"pate_fed/v1 terms of a study\n" + terms.encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """What the coordinator gives back; nothing in it is secret.
+    """What the coordinator gives an admitted hospital; nothing in it is secret.
 
     `certificate` and `authority` are PEM, `terms` the study's canonical JSON, signed by the authority.
     """
@@ -56,7 +51,7 @@ class Admission:
         Raises:
             InputError: it cannot be written.
         """
-        write_public(path, json.dumps(asdict(self), indent=1).encode())
+        write_result(path, json.dumps(asdict(self), indent=1).encode(), public=True)
 
     @classmethod
     def read(cls, path: Path) -> Admission:
@@ -69,12 +64,11 @@ class Admission:
             values = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-        except ValueError as error:
-            raise InputError(f"{path}: not an admission of `pate-fed study admit`") from error
+        except ValueError:
+            values = None
         names = {entry.name for entry in fields(cls)}
-        if not isinstance(values, dict) or set(values) != names:
-            raise InputError(f"{path}: not an admission of `pate-fed study admit`")
-        if not all(isinstance(value, str) for value in values.values()):
+        whole = isinstance(values, dict) and set(values) == names
+        if not whole or not all(isinstance(value, str) for value in values.values()):
             raise InputError(f"{path}: not an admission of `pate-fed study admit`")
         return cls(**values)
 
@@ -85,7 +79,7 @@ class Admission:
 
     @property
     def terms_digest(self) -> str:
-        """Names the terms that the authority signed.
+        """SHA-256 of the terms, once the authority's signature on them is checked.
 
         Raises:
             IntegrityError: they are none, or the signature is not the authority's.
@@ -94,7 +88,7 @@ class Admission:
         if not isinstance(public, ec.EllipticCurvePublicKey):
             raise IntegrityError("the authority's certificate is of another kind")
         try:
-            public.verify(bytes.fromhex(self.signature), signed_terms(self.terms), ec.ECDSA(hashes.SHA384()))
+            public.verify(bytes.fromhex(self.signature), signed_bytes(self.terms), ec.ECDSA(hashes.SHA384()))
         except (InvalidSignature, ValueError) as error:
             raise IntegrityError(
                 "the terms in the admission are not signed by the study's authority"
@@ -104,7 +98,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class HospitalIdentity:
-    """A hospital's identity in its own folder: the key that it made, and its admission."""
+    """A hospital's identity in its own folder: the keys that it made, and its admission."""
 
     folder: Path
     admission: Admission
@@ -128,7 +122,7 @@ class HospitalIdentity:
         identity = cls(folder, given)
         identity.check(given.hospital)
         given.write(folder / ADMISSION_FILE)
-        write_public(folder / CA_FILE, given.authority.encode())
+        write_result(folder / CA_FILE, given.authority.encode(), public=True)
         return identity
 
     @classmethod
@@ -155,7 +149,7 @@ class HospitalIdentity:
         return found
 
     def check(self, hospital: str) -> list[str]:
-        """Make sure that key, certificate, authority, name and clock go together; warnings in words.
+        """Make sure that key, certificate, authority, name and clock go together; returns warnings.
 
         Raises:
             InputError: a key that others can read or that is another hospital's, or a certificate that has
@@ -178,8 +172,7 @@ class HospitalIdentity:
         require_valid(authority, "the study authority's")
         require_valid(certificate, f"{hospital}'s")
         _ = self.admission.terms_digest
-        left = days_left(certificate)
-        return [f"{hospital}'s certificate expires in {left} days"] if left < WARN_DAYS else []
+        return expiry_warnings(certificate, f"{hospital}'s")
 
     @property
     def key_path(self) -> Path:

@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
-from pate_fed.cli.show_terms import read_terms
+from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.identity.admission import Admission, signed_terms
+from pate_fed.identity.admission import Admission
 from pate_fed.identity.certificates import (
     Certificate,
-    days_left,
+    expiry_warnings,
     fingerprint,
     issue,
     load_certificate,
@@ -34,17 +34,17 @@ from pate_fed.identity.certificates import (
     self_signed,
     to_pem,
 )
-from pate_fed.identity.keys import check_name, check_private, read_request, write_new_private, write_public
+from pate_fed.identity.keys import check_name, check_private, read_request, write_new_private
+from pate_fed.identity.terms import read_terms, signed_bytes
 
 __all__ = ["Authority"]
 
-WARN_DAYS = 30
 _LOCAL = ("localhost", "127.0.0.1")
 
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """The authority in one folder."""
+    """A study's certificate authority, in one folder."""
 
     folder: Path
 
@@ -65,11 +65,11 @@ class Authority:
         write_new_private(folder / "ca.key", _pem(ca_key))
         write_new_private(folder / "server.key", _pem(server_key))
         write_new_private(folder / "ledger.key", _pem(Ed25519PrivateKey.generate()))
-        write_public(folder / "ca.crt", to_pem(ca))
-        write_public(folder / "server.crt", to_pem(server))
-        signature = ca_key.sign(signed_terms(terms), ec.ECDSA(hashes.SHA384()))
+        write_result(folder / "ca.crt", to_pem(ca), public=True)
+        write_result(folder / "server.crt", to_pem(server), public=True)
+        signature = ca_key.sign(signed_bytes(terms), ec.ECDSA(hashes.SHA384()))
         study = {"address": address, "terms": terms, "signature": signature.hex()}
-        write_public(folder / "study.json", json.dumps(study, indent=1).encode())
+        write_result(folder / "study.json", json.dumps(study, indent=1).encode(), public=True)
         for name in ("hospitals", "revoked"):
             (folder / name).mkdir(exist_ok=True)
         return cls(folder)
@@ -101,7 +101,7 @@ class Authority:
         return values
 
     def admit(self, request: Path, *, days: int) -> Admission:
-        """Sign a hospital's request; what goes back to it.
+        """Sign a hospital's request, and return the admission that goes back to it.
 
         Raises:
             InputError: no request, a hospital of that name with another key, or a clock that was set back.
@@ -116,7 +116,7 @@ class Authority:
             )
         certificate = issue(
             self.certificate,
-            self._key(),
+            self._ca_key(),
             name=name,
             public=asked.public,
             days=days,
@@ -125,7 +125,7 @@ class Authority:
         if self._was_revoked(name, certificate):
             raise InputError(f"{name}: what was revoked is of a later time; is this machine's clock right?")
         held.parent.mkdir(exist_ok=True)
-        write_public(held, to_pem(certificate))
+        write_result(held, to_pem(certificate), public=True)
         study = self.study
         return Admission(
             hospital=name,
@@ -179,7 +179,7 @@ class Authority:
         return False
 
     def check_server(self) -> list[str]:
-        """Make sure that the coordinator's own identity can be used; warnings in words.
+        """Make sure that the coordinator's own identity can be used; returns warnings.
 
         Raises:
             InputError: a key that others can read or that is another one's, or a certificate that is not
@@ -195,12 +195,11 @@ class Authority:
         warnings = []
         for whose, certificate in (("the authority's", self.certificate), ("the coordinator's", server)):
             require_valid(certificate, whose)
-            if days_left(certificate) < WARN_DAYS:
-                warnings.append(f"{whose} certificate expires in {days_left(certificate)} days")
+            warnings += expiry_warnings(certificate, whose)
         return warnings
 
     def require_terms(self, digest: str) -> None:
-        """Hospitals were admitted to one study; another one under the same keys would be refused by all.
+        """Make sure that the keys were made for these terms: hospitals were admitted to no other.
 
         Raises:
             InputError: the keys were made for other terms.
@@ -217,29 +216,31 @@ class Authority:
         return fingerprint(self.certificate)
 
     def ledger_key(self) -> Ed25519PrivateKey:
-        """What the coordinator signs every row of its ledger with.
+        """The key that signs every row of the coordinator's ledger.
 
         Raises:
             InputError: others can read it, or it is no such key.
         """
         key = self._load("ledger.key")
-        if not isinstance(key, Ed25519PrivateKey):
-            raise InputError(f"{self.folder / 'ledger.key'}: not a key of `pate-fed study init`")
-        return key
+        if isinstance(key, Ed25519PrivateKey):
+            return key
+        raise self._wrong_key("ledger.key")
 
-    def _key(self) -> ec.EllipticCurvePrivateKey:
+    def _ca_key(self) -> ec.EllipticCurvePrivateKey:
         key = self._load("ca.key")
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise InputError(f"{self.folder / 'ca.key'}: not a key of `pate-fed study init`")
-        return key
+        if isinstance(key, ec.EllipticCurvePrivateKey):
+            return key
+        raise self._wrong_key("ca.key")
 
     def _load(self, name: str) -> PrivateKeyTypes:
-        path = self.folder / name
-        check_private(path)
+        check_private(self.folder / name)
         try:
-            return serialization.load_pem_private_key(path.read_bytes(), None)
+            return serialization.load_pem_private_key((self.folder / name).read_bytes(), None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise InputError(f"{path}: not a key of `pate-fed study init`") from error
+            raise self._wrong_key(name) from error
+
+    def _wrong_key(self, name: str) -> InputError:
+        return InputError(f"{self.folder / name}: not a key of `pate-fed study init`")
 
 
 def _pem(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:

@@ -16,7 +16,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from pate_fed.errors import InputError, IntegrityError
 
 __all__ = [
+    "WARN_DAYS",
     "days_left",
+    "expiry_warnings",
     "fingerprint",
     "issue",
     "issued_at",
@@ -30,6 +32,7 @@ __all__ = [
     "to_pem",
 ]
 
+WARN_DAYS = 30  # a certificate that expires sooner is warned of
 _EARLY = timedelta(days=1)  # clocks that are a little slow accept a new certificate
 _SUM_URN = "urn:pate-fed:secure-sum:"
 Certificate = x509.Certificate
@@ -37,7 +40,6 @@ Certificate = x509.Certificate
 
 def self_signed(key: ec.EllipticCurvePrivateKey, name: str, *, days: int) -> Certificate:
     """An authority's own certificate."""
-    subject = _name(name)
     usage = x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=True,
@@ -49,10 +51,11 @@ def self_signed(key: ec.EllipticCurvePrivateKey, name: str, *, days: int) -> Cer
         encipher_only=False,
         decipher_only=False,
     )
-    builder = _builder(subject, subject, key.public_key(), days)
+    builder = _builder(_name(name), _name(name), key.public_key(), days)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    builder = builder.add_extension(identifier, critical=False)
+    builder = builder.add_extension(
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+    )
     return builder.add_extension(usage, critical=True).sign(key, hashes.SHA384())
 
 
@@ -116,7 +119,7 @@ def fingerprint(certificate: Certificate) -> str:
 
 
 def name_of(certificate: Certificate) -> str:
-    """The common name."""
+    """The subject's common name."""
     found = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(found[0].value) if found else ""
 
@@ -165,6 +168,12 @@ def issued_at(certificate: Certificate) -> datetime:
 def days_left(certificate: Certificate) -> int:
     """Whole days until it expires; negative afterwards."""
     return (certificate.not_valid_after_utc - datetime.now(UTC)).days
+
+
+def expiry_warnings(certificate: Certificate, whose: str) -> list[str]:
+    """A warning where the certificate expires within `WARN_DAYS`."""
+    left = days_left(certificate)
+    return [f"{whose} certificate expires in {left} days"] if left < WARN_DAYS else []
 
 
 def _builder(

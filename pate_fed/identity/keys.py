@@ -13,24 +13,22 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.secure_sum import Identity, fingerprint
 
 __all__ = [
     "KEY_FILE",
     "SUM_KEY_FILE",
-    "Request",
+    "AdmissionRequest",
     "check_name",
     "check_private",
     "load_key",
     "load_sum_key",
-    "make_key",
     "make_request",
-    "public_pem",
     "read_request",
     "sum_fingerprint",
     "write_new_private",
-    "write_public",
 ]
 
 KEY_FILE = "hospital.key"
@@ -38,12 +36,10 @@ SUM_KEY_FILE = "sum.key"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PURPOSE = b"pate_fed/v1 request to be admitted\n"
 
-PrivateKey = ec.EllipticCurvePrivateKey
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What a hospital asks to be admitted with: its name and two public keys, the second for secure sums."""
+class AdmissionRequest:
+    """A hospital's request to be admitted: its name and two public keys, the second for secure sums."""
 
     name: str
     public: ec.EllipticCurvePublicKey
@@ -51,7 +47,7 @@ class Request:
 
 
 def check_name(name: str) -> str:
-    """A hospital's name, which is also a file's.
+    """The hospital's name, once it is checked: it is also a file's.
 
     Raises:
         InputError: not 1 to 64 letters, digits, dots, dashes or underscores.
@@ -79,21 +75,7 @@ def check_private(path: Path) -> None:
         )
 
 
-def make_key(path: Path) -> PrivateKey:
-    """A new P-384 key in OpenSSH's format, as Flower reads it, for its owner's eyes alone.
-
-    Raises:
-        InputError: there is a key already, or the folder cannot be written.
-    """
-    key = ec.generate_private_key(ec.SECP384R1())
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
-    write_new_private(path, pem)
-    return key
-
-
-def load_key(path: Path) -> PrivateKey:
+def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     """The key in a file that only its owner can read.
 
     Raises:
@@ -102,15 +84,15 @@ def load_key(path: Path) -> PrivateKey:
     check_private(path)
     try:
         key = serialization.load_ssh_private_key(path.read_bytes(), None)
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise InputError(f"{path}: not a private key of `pate-fed`") from error
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InputError(f"{path}: not a private key of `pate-fed`")
     return key
 
 
 def load_sum_key(path: Path) -> Identity:
-    """The key that a hospital signs its part of secure summations with; its file is its owner's alone.
+    """A hospital's signing key in secure summation; its file is its owner's alone.
 
     Raises:
         InputError: others can read it, or it is no such key. Never with anything of its content.
@@ -120,7 +102,7 @@ def load_sum_key(path: Path) -> Identity:
 
 
 def sum_fingerprint(folder: Path) -> str:
-    """Of the key for secure sums in a folder: what other hospitals compare, and list as trusted.
+    """Fingerprint of the secure-sum key in a folder, which other hospitals compare and list as trusted.
 
     Raises:
         InputError: there is no such key, or others can read it.
@@ -128,15 +110,8 @@ def sum_fingerprint(folder: Path) -> str:
     return fingerprint(load_sum_key(folder / SUM_KEY_FILE).public)
 
 
-def public_pem(key: PrivateKey) -> bytes:
-    """The public half, PEM."""
-    return key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-
-
 def write_new_private(path: Path, content: bytes) -> None:
-    """A new file for its owner's eyes alone.
+    """Write a new file with mode 0600.
 
     Raises:
         InputError: it is there already, or cannot be written.
@@ -152,20 +127,6 @@ def write_new_private(path: Path, content: bytes) -> None:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from error
 
 
-def write_public(path: Path, content: bytes) -> None:
-    """A file that anyone may read, whole or not at all.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
-
-
 def make_request(folder: Path, name: str) -> Path:
     """Make a hospital's keys in `folder`, and the request NAME.req that goes to the coordinator.
 
@@ -173,9 +134,15 @@ def make_request(folder: Path, name: str) -> Path:
         InputError: a wrong name, a key that is there already, or a folder that cannot be written.
     """
     check_name(name)
-    key, sums = make_key(folder / KEY_FILE), Identity.generate()
+    key, sums = ec.generate_private_key(ec.SECP384R1()), Identity.generate()
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    write_new_private(folder / KEY_FILE, pem)  # in OpenSSH's format, as Flower reads it
     write_new_private(folder / SUM_KEY_FILE, sums.to_bytes())
-    public = public_pem(key)
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
     signature = key.sign(_signed(name, public, sums.public), ec.ECDSA(hashes.SHA384()))
     path = folder / f"{name}.req"
     request = {
@@ -184,11 +151,11 @@ def make_request(folder: Path, name: str) -> Path:
         "sum_identity": sums.public.hex(),
         "signature": signature.hex(),
     }
-    write_public(path, json.dumps(request, indent=1).encode())
+    write_result(path, json.dumps(request, indent=1).encode(), public=True)
     return path
 
 
-def read_request(path: Path) -> Request:
+def read_request(path: Path) -> AdmissionRequest:
     """The request in a file, whose sender has shown to hold the key.
 
     Raises:
@@ -212,7 +179,7 @@ def read_request(path: Path) -> Request:
         raise IntegrityError(
             f"{path}: the request was changed on its way: its signature is not its key's"
         ) from error
-    return Request(name=check_name(name), public=key, sum_identity=sums)
+    return AdmissionRequest(name=check_name(name), public=key, sum_identity=sums)
 
 
 def _signed(name: str, public: bytes, sums: bytes) -> bytes:

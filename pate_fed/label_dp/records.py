@@ -123,11 +123,11 @@ def _sides(images: Images) -> str:
 
 
 def _pictures(given: str | None, option: str) -> Images:
-    from pate_fed.cli.predict import read_pictures
+    from pate_fed.data.pictures import read_image_file
 
     if given is None:
         raise InputError(f"--dataset files needs {option} FILE")
-    return read_pictures(Path(given))
+    return read_image_file(Path(given))
 
 
 def _vector(given: str | None, option: str) -> Ints:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cryptography.hazmat.primitives import serialization
 
 from pate_fed.errors import InputError
-from pate_fed.identity.certificates import Certificate, days_left, require_valid, sum_identity_of
+from pate_fed.identity.certificates import Certificate, expiry_warnings, require_valid, sum_identity_of
 
 if TYPE_CHECKING:
     from pate_fed.flower.superlink import SuperLink
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["AdmittedHospitals"]
 
 _WATCH_S = 2.0
-WARN_DAYS = 30
 
 
 class AdmittedHospitals:
@@ -73,8 +72,8 @@ class AdmittedHospitals:
             self._skipped.add(certificate.serial_number)
             print(f"warning: {error}; it cannot connect", file=sys.stderr)
             return
-        if days_left(certificate) < WARN_DAYS:
-            print(f"warning: {name}'s certificate expires in {days_left(certificate)} days", file=sys.stderr)
+        for warning in expiry_warnings(certificate, f"{name}'s"):
+            print(f"warning: {warning}", file=sys.stderr)
         public = _public(certificate)
         node = self._link.register(public, name)
         self._nodes[name] = node, public

@@ -337,7 +337,8 @@ def test_what_hospitals_connect_to_must_be_clear(
 def test_keys_are_made_for_the_very_terms(
     records: Path, method: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from pate_fed.identity import Authority, cost_text, read_terms
+    from pate_fed.cli.terms import cost_text
+    from pate_fed.identity import Authority, read_terms
     from pate_fed.protocol.label_terms import LabelTerms
 
     monkeypatch.chdir(records)

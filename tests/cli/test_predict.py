@@ -1,4 +1,4 @@
-"""`pate-fed predict` on every kind of file, and `pate-fed reproduce` from the outside."""
+"""`pate-fed predict` on every kind of file, and every mistake with its code."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pate_fed import reproduce as reproduction
-from pate_fed.cli.main import _REPRODUCTIONS, main
+from pate_fed.cli.main import main
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.train import train_student
@@ -39,6 +38,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     student.save(path / "student.pt")
     student.export(path / "student.ts")
+    forest = train_forest(np.eye(4), np.arange(4) % 2, num_classes=2, trees=2, seed=0)
+    forest.save(path / "student.npz")
     shown = images[60:63]
     np.save(path / "three.npy", shown[..., 0])
     np.savez(path / "three.npz", images=shown, other=np.zeros(2))
@@ -87,7 +88,8 @@ def _weights_of(path: Path) -> int:
         (["student.pt", "none.png"], 2, "no such file"),
         (["none.pt", "three.npy"], 2, "none.pt"),
         (["none.ts", "three.npy"], 2, "none.ts"),
-        (["three.npy", "three.npy"], 6, "not a student"),
+        (["folder.npz", "three.npy"], 2, "folder.npz: cannot be read"),
+        (["three.npy", "three.npy"], 2, "three.npy: not a student"),
         (["student.pt", "student.pt"], 2, "not a picture"),
         (["student.pt", "wide.npy"], 2, "wide.npy"),
         (["student.pt", "float.npy"], 2, "uint8"),
@@ -100,11 +102,13 @@ def _weights_of(path: Path) -> int:
         (["student.pt", "none.npy"], 2, "no image"),
         (["torn.pt", "three.npy"], 6, "damaged"),
         (["torn.ts", "three.npy"], 6, "damaged"),
-        (["student-ts.pt", "three.npy"], 6, "not a student"),
+        (["student-ts.pt", "three.npy"], 2, "not a student"),
+        (["student-pt.ts", "three.npy"], 2, "not a student"),
         (["student.ts", "three.npy", "--device", "cuda"], 2, "no effect"),
         (["student.pt", "deep.png"], 2, "more than 8 bits"),
         (["student.pt", "torn.bmp"], 2, "torn.bmp"),
-        (["two.npz", "three.npy"], 6, "no forest"),
+        (["labels.npz", "three.npy"], 2, "table's student.npz is meant"),
+        (["torn.npz", "three.npy"], 6, "damaged"),
     ],
 )
 def test_mistakes_are_named(
@@ -116,14 +120,17 @@ def test_mistakes_are_named(
     (folder / "broken.npz").write_bytes(b"PK")
     (folder / "broken.ts").write_bytes(b"PK")
     np.save(folder / "none.npy", np.zeros((0, 12, 12), dtype=np.uint8))
-    (folder / "empty").mkdir(exist_ok=True)
+    for name in ("empty", "folder.npz"):
+        (folder / name).mkdir(exist_ok=True)
     page = Image.fromarray(np.zeros((12, 12), dtype=np.uint8))
     page.save(folder / "stack.tif", save_all=True, append_images=[page])
-    for name in ("student.pt", "student.ts"):  # torch alone answers with the damaged weights
+    np.savez(folder / "labels.npz", index=np.arange(3), answered=np.ones(3, dtype=bool), label=np.arange(3))
+    for name in ("student.pt", "student.ts", "student.npz"):  # torch alone answers with the damaged weights
         damaged = bytearray((folder / name).read_bytes())
         damaged[_weights_of(folder / name)] ^= 0xFF
         (folder / name.replace("student", "torn")).write_bytes(damaged)
     (folder / "student-ts.pt").write_bytes((folder / "student.ts").read_bytes())
+    (folder / "student-pt.ts").write_bytes((folder / "student.pt").read_bytes())
     Image.fromarray(np.full((12, 12), 4000, dtype=np.uint16)).save(folder / "deep.png")
     (folder / "torn.bmp").write_bytes(b"BM" + bytes(40))
     words_of = (word if word in ("--device", "cuda") else str(folder / word) for word in files)
@@ -211,28 +218,3 @@ def test_a_tables_student_answers_about_rows(tmp_path: Path, capsys: pytest.Capt
     study.write_text(table + 'columns = {dose = "number", age = "number"}\n', encoding="utf-8")
     assert main(command) == 2
     assert "not that of student.npz" in capsys.readouterr().err
-
-
-def test_reproduce_is_wired_and_names_what_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert tuple(_REPRODUCTIONS) == reproduction.REPRODUCTIONS
-    assert main(["reproduce", "pate", "--out", str(tmp_path)]) == 2
-    assert "pate++-fashion-mnist" in capsys.readouterr().err
-    seen: list[reproduction.Reproduction] = []
-
-    def record(name: str, plan: reproduction.Reproduction, *, on_progress: object) -> list[str]:
-        seen.append(plan)
-        return ["a line"]
-
-    monkeypatch.setattr(reproduction, "reproduce", record)
-    monkeypatch.setattr("pate_fed.reproduce.cores", lambda: 4)
-    command = ["reproduce", "pate++-fashion-mnist", "--paper", "--seeds", "2", "--tables", "1", "3"]
-    assert main([*command, "--out", str(tmp_path), "--data-dir", "here"]) == 0
-    assert seen == [
-        reproduction.Reproduction(
-            data_dir=Path("here"), out_dir=tmp_path, paper=True, seeds=2, tables=(1, 3), workers=4
-        )
-    ]
-    assert "a line" in capsys.readouterr().out
-    assert main([*command, "--quick"]) == 2

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, GlyphSettings, load_dataset
+from pate_fed.data.glyph_raster import SYMBOLS, DistanceMaps, make_distance_maps
 
 SMALL = GlyphSettings(classes=3, private=400, public=100, seed=7)
 
@@ -56,3 +57,9 @@ def write_mnist() -> Callable[[Path, int, int], None]:
                 (folder / f"{side}-{kind}-ubyte.gz").write_bytes(gzip.compress(idx_bytes(values)))
 
     return write
+
+
+@pytest.fixture(scope="session")
+def maps() -> DistanceMaps:
+    """The distance maps of Glyph's first three symbols."""
+    return make_distance_maps(SYMBOLS[:3])

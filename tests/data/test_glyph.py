@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +13,7 @@ from hypothesis import strategies as st
 
 from pate_fed.data import Dataset, GlyphSettings, load_dataset, pool_digest
 from pate_fed.data.glyph import BLOCK, SIDE, draw_block, make_labels
-from pate_fed.data.glyph_raster import GRID, INNER, SYMBOLS, Masters, make_masters
-from pate_fed.errors import InputError
-
-
-@pytest.fixture(scope="module")
-def masters() -> Masters:
-    return make_masters(SYMBOLS[:3])
+from pate_fed.data.glyph_raster import DistanceMaps
 
 
 def test_the_pixels_are_the_same_on_every_machine(small_glyph: Dataset) -> None:
@@ -48,12 +41,12 @@ def test_every_image_shows_something_and_no_two_are_equal(small_glyph: Dataset) 
     assert len(np.unique(flat, axis=0)) == 400
 
 
-def test_a_class_looks_more_like_itself_than_like_another(masters: Masters) -> None:
+def test_a_class_looks_more_like_itself_than_like_another(maps: DistanceMaps) -> None:
     clean = GlyphSettings(classes=3, distortion=0.0, noise=0.0)
     true = np.arange(BLOCK) % 3
-    images = draw_block(clean, masters, "private", 0, true).reshape(BLOCK, -1) / 255.0
+    images = draw_block(clean, maps, "private", 0, true).reshape(BLOCK, -1) / 255.0
     means = np.stack([images[true == c].mean(axis=0) for c in range(3)])
-    other = draw_block(clean, masters, "public", 0, true).reshape(BLOCK, 1, -1) / 255.0
+    other = draw_block(clean, maps, "public", 0, true).reshape(BLOCK, 1, -1) / 255.0
     nearest = ((other - means) ** 2).sum(axis=2).argmin(axis=1)
     assert (nearest == true).mean() > 0.85
 
@@ -97,89 +90,39 @@ def test_classes_are_in_random_order() -> None:
     assert abs(np.corrcoef(true, np.arange(10_000))[0, 1]) < 0.05
 
 
-def test_other_seeds_and_parts_draw_other_images(masters: Masters, small_settings: GlyphSettings) -> None:
+def test_other_seeds_and_parts_draw_other_images(maps: DistanceMaps, small_settings: GlyphSettings) -> None:
     true = np.zeros(20, dtype=np.int64)
-    first = draw_block(small_settings, masters, "private", 0, true)
+    first = draw_block(small_settings, maps, "private", 0, true)
     others = [
-        draw_block(replace(small_settings, seed=8), masters, "private", 0, true),
-        draw_block(small_settings, masters, "public", 0, true),
-        draw_block(small_settings, masters, "private", 1, true),
+        draw_block(replace(small_settings, seed=8), maps, "private", 0, true),
+        draw_block(small_settings, maps, "public", 0, true),
+        draw_block(small_settings, maps, "private", 1, true),
     ]
-    assert np.array_equal(first, draw_block(small_settings, masters, "private", 0, true))
+    assert np.array_equal(first, draw_block(small_settings, maps, "private", 0, true))
     assert all(not np.array_equal(first, other) for other in others)
 
 
 def test_a_block_that_is_not_full_is_the_start_of_a_full_one(
-    masters: Masters, small_settings: GlyphSettings
+    maps: DistanceMaps, small_settings: GlyphSettings
 ) -> None:
     true = np.arange(BLOCK) % 3
-    full = draw_block(small_settings, masters, "private", 2, true)
-    assert np.array_equal(draw_block(small_settings, masters, "private", 2, true[:9]), full[:9])
+    full = draw_block(small_settings, maps, "private", 2, true)
+    assert np.array_equal(draw_block(small_settings, maps, "private", 2, true[:9]), full[:9])
 
 
-def test_more_noise_and_distortion_change_more(masters: Masters) -> None:
+def test_more_noise_and_distortion_change_more(maps: DistanceMaps) -> None:
     true = np.zeros(BLOCK, dtype=np.int64)
 
     def spread(**chosen: float) -> float:
-        images = draw_block(GlyphSettings(classes=3, **chosen), masters, "private", 0, true)  # type: ignore[arg-type]
+        images = draw_block(GlyphSettings(classes=3, **chosen), maps, "private", 0, true)  # type: ignore[arg-type]
         return float(images.astype(np.float64).std(axis=0).mean())
 
     assert spread(distortion=0, noise=0) < spread(distortion=1, noise=0) < spread(distortion=1, noise=1)
 
 
-def test_masters_are_signed_distances(masters: Masters) -> None:
-    assert masters.distance.shape[1:] == (GRID, GRID) and masters.distance.dtype == np.float32
-    assert masters.first[-1] == len(masters.distance) and (np.diff(masters.first) == 20).all()
-    steps = np.abs(np.diff(masters.distance, axis=1))
-    assert steps.max() <= 1.001  # a distance changes by no more than the step
-    inside = masters.distance < 0
-    sides = [np.ptp(np.nonzero(one)[axis]) + 1 for one in inside for axis in (0, 1)]
-    assert max(sides) in (INNER, INNER + 1)
-    assert (masters.distance[:, :, 0] > 5).all()  # the margin lies outside
-
-
-@pytest.mark.slow
-def test_all_fonts_have_all_symbols() -> None:
-    everything = make_masters(SYMBOLS)
-    assert len(SYMBOLS) == len(set(SYMBOLS)) == 150
-    assert np.diff(everything.first).min() >= 10
-    ink = (everything.distance < 0).sum(axis=(1, 2))
-    assert ink.min() > 40
-
-
-def test_progress_is_told(tmp_path: Path) -> None:
+def test_progress_is_told(tmp_path: Path, maps: DistanceMaps, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pate_fed.data.glyph.make_distance_maps", lambda symbols: maps)
     heard: list[tuple[int, int]] = []
     chosen = GlyphSettings(classes=2, private=300, public=10)
     load_dataset("glyph", glyph=chosen, cache_dir=tmp_path, on_progress=lambda *now: heard.append(now))
     assert heard == [(0, 310), (256, 310), (300, 310), (310, 310)]
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "allowed"),
-    [
-        ("classes", 1, "2 to 150"),
-        ("classes", 151, "2 to 150"),
-        ("classes", 10.0, "whole number"),
-        ("classes", True, "whole number"),
-        ("private", 0, "from 1"),
-        ("public", 1, "from 2"),
-        ("seed", -1, "from 0"),
-        ("imbalance", 0.5, "1 (balanced) to 100"),
-        ("imbalance", float("inf"), "1 (balanced) to 100"),
-        ("wrong_labels", -0.1, "0 to 0.9"),
-        ("wrong_labels", float("nan"), "0 to 0.9"),
-        ("wrong_labels", "some", "0 to 0.9"),
-        ("distortion", 2.5, "0 (upright) to 2"),
-        ("noise", -1.0, "0 (clean) to 2"),
-    ],
-)
-def test_a_setting_out_of_range_is_named(key: str, value: Any, allowed: str) -> None:
-    with pytest.raises(InputError) as caught:
-        GlyphSettings(**{key: value})
-    assert all(word in str(caught.value) for word in (key, repr(value), allowed))
-
-
-def test_missing_fonts_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pate_fed.data.glyph_raster._font_folder", lambda: tmp_path)
-    with pytest.raises(InputError, match=r"DejaVuSans\.ttf: the font is missing"):
-        load_dataset("glyph", cache_dir=tmp_path / "cache")

@@ -11,7 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pate_fed.data import partition, split_among_teachers
+from pate_fed.data import (
+    partition,
+    split_among_teachers,
+    split_by_patient,
+)
 from pate_fed.errors import InputError
 
 SCHEMES = st.one_of(
@@ -130,3 +134,14 @@ def test_bad_input_is_named(options: dict[str, Any], words: list[str]) -> None:
 def test_more_teachers_than_records_is_an_error() -> None:
     with pytest.raises(InputError, match="4 teachers for 3 records"):
         split_among_teachers(np.array([4, 8, 9]), num_teachers=4, seed=0)
+
+
+def test_no_patient_is_in_two_parts_and_none_is_lost() -> None:
+    patients = np.repeat(np.arange(40), np.arange(40) % 5 + 1)
+    indices = np.arange(len(patients)) + 100
+    parts = split_by_patient(indices, patients, num_teachers=6, seed=3)
+    assert sorted(np.concatenate(parts).tolist()) == indices.tolist()
+    owners = [set(patients[part - 100].tolist()) for part in parts]
+    assert sorted(len(each) for each in owners) == [6, 6, 7, 7, 7, 7]
+    with pytest.raises(InputError, match="41 teachers for 40 patients"):
+        split_by_patient(indices, patients, num_teachers=41, seed=3)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pate_fed.cli.demo import HOSPITALS, make_demo
-from pate_fed.identity import Authority, Identity, make_request
+from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.privacy import verify
 from pate_fed.server import main as server_main
 
@@ -35,7 +35,7 @@ def test_with_a_revoked_a_foreign_and_a_swapped_hospital_the_others_finish(rehea
     )
     own = folder / "identity-stranger"
     stranger.admit(make_request(own, "stranger"), days=9).write(own / "x.admission")
-    Identity.accept(own, own / "x.admission")
+    HospitalIdentity.accept(own, own / "x.admission")
     foreign = rehearsal.start(
         "stranger",
         *("-m", "pate_fed.client", "--hospital", "stranger", "--data", "west.csv"),

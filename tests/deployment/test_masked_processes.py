@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pate_fed.cli.demo import HOSPITALS, _make_identities, make_demo
+from pate_fed.cli.demo import HOSPITALS, make_demo, make_identities
 from pate_fed.identity import sum_fingerprint
 from pate_fed.privacy import verify
 
@@ -87,7 +87,7 @@ def test_admitted_hospitals_sum_on_after_their_coordinators_death(rehearsal: Any
     (folder / "study.toml").write_text(study + "\n[secrecy]\nsecure_sum = true\n", encoding="utf-8")
     for made in [folder / "authority", *(folder / f"identity-{name}" for name in HOSPITALS)]:
         shutil.rmtree(made)
-    _make_identities(folder)
+    make_identities(folder)
     prints = {name: sum_fingerprint(folder / f"identity-{name}") for name in HOSPITALS}
     hospitals = []
     for name in HOSPITALS:

@@ -9,7 +9,7 @@ import pytest
 
 from pate_fed.cli.demo import make_demo
 from pate_fed.client import main
-from pate_fed.identity import Authority, Identity, make_request
+from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.protocol.label_terms import LabelTerms
 
 
@@ -71,7 +71,7 @@ def test_labels_that_cannot_be_used_connect_to_nobody(
     )
     authority = Authority.init(tmp_path / "ca", address="127.0.0.1:9", terms=terms.to_json(), days=90)
     authority.admit(make_request(tmp_path / "own", "north"), days=90).write(tmp_path / "north.admission")
-    Identity.accept(tmp_path / "own", tmp_path / "north.admission")
+    HospitalIdentity.accept(tmp_path / "own", tmp_path / "north.admission")
     labels = tmp_path / "labels.csv"
     labels.write_text("index,label\n4,0\n99,2\n")
     options = ["--hospital", "north", "--data", str(labels), "--tls-dir", str(tmp_path / "own")]

@@ -195,7 +195,7 @@ def test_the_installed_package_has_all_it_needs(
     inline: tuple[Path, subprocess.CompletedProcess[str]], environment: dict[str, str], tmp_path: Path
 ) -> None:
     """From another directory, so that what was installed is used and not the checkout."""
-    command = [sys.executable, "-m", "pate_fed.cli.main", "report", str(inline[0]), "--publishable"]
+    command = [sys.executable, "-m", "pate_fed.cli", "report", str(inline[0]), "--publishable"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     assert "wrote" in done.stdout

@@ -4,67 +4,76 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.help import add_command, add_format_option, add_option
+from pate_fed.cli.parser import Parser, print_lines
 from pate_fed.errors import InputError, PateFedError
 
 if TYPE_CHECKING:
-    from pate_fed.cli.doctor.findings import Row
-    from pate_fed.cli.doctor.machine import Load
+    from pate_fed.cli.doctor.coordinator import CoordinatorSide
+    from pate_fed.cli.doctor.findings import Finding
+    from pate_fed.cli.doctor.hospital import HospitalSide
 
 __all__ = ["add_doctor_command"]
 
 _HOSPITAL = ("hospital", "data", "pool", "policy", "server", "state_dir")
 _COORDINATOR = ("address", "num_hospitals", "run_dir")
-_INDENT = 23  # result and check before the words
+_INDENT = 23  # severity and check before the text
 
 
-class _Side(Protocol):
-    @property
-    def load(self) -> Load: ...
+class _Simulation:
+    """A machine that simulates studies: nothing else is checked."""
 
-    def rows(self) -> Iterator[Row]: ...
+    def __init__(self) -> None:
+        from pate_fed.cli.doctor.machine import simulation
 
-    def unseen(self) -> list[str]: ...
+        self.requirements = simulation()
+
+    def findings(self) -> Iterator[Finding]:
+        return iter(())
+
+    def not_checked(self) -> list[str]:
+        return [
+            "a hospital (--hospital, --data, --tls-dir, --policy, --server)",
+            "a coordinator (--config, --tls-dir, --address)",
+        ]
 
 
 def add_doctor_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `doctor`."""
-    doctor = commands.add_parser(
+    doctor = add_command(
+        commands,
         "doctor",
-        help="is this machine ready? and with the options of a hospital or a coordinator: is that?",
+        "whether this machine, a hospital or a coordinator is ready for a study",
         description="Looks for what would stop a study before it starts. Changes nothing, sends nothing, and "
         "connects to --server alone. The exit code is 0, or that of the study's own command at the first "
         "problem.",
     )
     hospital = doctor.add_argument_group("at a hospital, as python -m pate_fed.client takes them")
-    hospital.add_argument("--hospital", metavar="NAME", help="this hospital's name")
-    hospital.add_argument("--data", metavar="PATH", help="its records; what is found stays on this terminal")
-    hospital.add_argument("--pool", metavar="PATH", help="its copy of the public inputs")
-    hospital.add_argument("--policy", metavar="FILE", help="its policy.toml")
-    hospital.add_argument("--server", metavar="HOST:PORT", help="the coordinator: is it in reach?")
-    hospital.add_argument("--state-dir", metavar="DIR", help="its state (default hospital-NAME)")
+    add_option(hospital, "--hospital NAME", "this hospital's name")
+    add_option(hospital, "--data PATH", "its records; what they hold is shown on a terminal only")
+    add_option(hospital, "--pool PATH", "its copy of the public inputs")
+    add_option(hospital, "--policy FILE", "its policy.toml")
+    add_option(hospital, "--server HOST:PORT", "the coordinator's address, which is connected to")
+    add_option(hospital, "--state-dir DIR", "its state (default hospital-NAME)")
     coordinator = doctor.add_argument_group("at the coordinator, as python -m pate_fed.server takes them")
-    coordinator.add_argument("--address", metavar="HOST:PORT", help="where hospitals connect to")
-    coordinator.add_argument(
-        "--num-hospitals", type=int, metavar="N", help="hospitals (default: the study's)"
-    )
-    coordinator.add_argument("--run-dir", metavar="DIR", help="where the run's files go")
+    add_option(coordinator, "--address HOST:PORT", "where hospitals connect to")
+    add_option(coordinator, "--num-hospitals N", "hospitals (default: the study's)")
+    add_option(coordinator, "--run-dir DIR", "where the run's files go (default runs/NAME-TIME)")
     both = doctor.add_argument_group("at either")
-    both.add_argument("--tls-dir", metavar="DIR", help="the hospital's identity, or the folder of study init")
-    both.add_argument("--config", metavar="FILE", help="a study.toml; with --data: how the study reads them")
-    both.add_argument("--format", choices=("text", "json"), default="text")
+    add_option(both, "--tls-dir DIR", "the hospital's identity, or the folder of study init")
+    add_option(both, "--config FILE", "a study.toml; at a hospital: how the study reads --data")
+    add_format_option(both)
     doctor.set_defaults(run=_doctor)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
     from pate_fed.cli.doctor.findings import PROBLEM, WARNING
+    from pate_fed.cli.doctor.machine import machine_findings
 
     try:
         side = _side(arguments)
@@ -73,44 +82,29 @@ def _doctor(arguments: argparse.Namespace) -> int:
             f"pate_fed is not whole here ({error}): install it again; pate-fed doctor without options says "
             "more"
         ) from error
-    as_json, own = arguments.format == "json", sys.stdout.isatty()
-    found: list[Row] = []
-    for row in _rows(side):
-        found.append(row)
-        if not as_json:
-            _show(row.result, row.check, row.said if own else row.told)
-    code = next((row.exit_code for row in found if row.result == PROBLEM), 0)
-    problems, warnings = (sum(row.result == result for row in found) for result in (PROBLEM, WARNING))
-    unseen = _unseen(side)
+    as_json, own_terminal = arguments.format == "json", sys.stdout.isatty()
+    found: list[Finding] = []
+    for findings in (side.findings(), machine_findings(side.requirements)):
+        for finding in findings:
+            found.append(finding)
+            if not as_json:
+                text = finding.text if own_terminal else finding.file_text
+                _show(finding.severity, finding.check, text)
+    code = next((finding.exit_code for finding in found if finding.severity == PROBLEM), 0)
+    not_checked = side.not_checked()
     if as_json:
-        rows = [{"check": row.check, "result": row.result, "said": row.told} for row in found]
-        print(json.dumps({"exit_code": code, "checks": rows, "not_checked": unseen}))
+        checks = [{"check": each.check, "result": each.severity, "said": each.file_text} for each in found]
+        print(json.dumps({"exit_code": code, "checks": checks, "not_checked": not_checked}))
         return code
-    if unseen:
-        _show("-", "not looked at", "; ".join(unseen))
+    if not_checked:
+        _show("-", "not looked at", "; ".join(not_checked))
+    problems, warnings = (sum(each.severity == kind for each in found) for kind in (PROBLEM, WARNING))
     print(_outcome(problems, warnings))
     return code
 
 
-def _rows(side: _Side | None) -> Iterator[Row]:
-    from pate_fed.cli.doctor.machine import rows_of_machine, simulation
-
-    if side is not None:
-        yield from side.rows()
-    yield from rows_of_machine(simulation() if side is None else side.load)
-
-
-def _unseen(side: _Side | None) -> list[str]:
-    if side is not None:
-        return side.unseen()
-    return [
-        "a hospital (--hospital, --data, --tls-dir, --policy, --server)",
-        "a coordinator (--config, --tls-dir, --address)",
-    ]
-
-
-def _side(arguments: argparse.Namespace) -> _Side | None:
-    """Whose options were given; None: nobody's, which is about a machine that simulates."""
+def _side(arguments: argparse.Namespace) -> HospitalSide | CoordinatorSide | _Simulation:
+    """The side whose options were given; without any of them a machine that simulates."""
     hospital, coordinator = (
         [name for name in names if getattr(arguments, name) is not None]
         for names in (_HOSPITAL, _COORDINATOR)
@@ -127,34 +121,24 @@ def _side(arguments: argparse.Namespace) -> _Side | None:
         from pate_fed.cli.doctor.hospital import HospitalSide
 
         return HospitalSide(arguments)
-    return None
+    return _Simulation()
 
 
-def _show(result: str, check: str, words: str) -> None:
-    """One line, with its words under each other where a terminal is too narrow for it.
+def _show(severity: str, check: str, text: str) -> None:
+    """Print one line, broken under its text where a terminal is too narrow for it.
 
-    Some words come from others, as a certificate's names do: nothing in them moves the cursor.
+    Some text comes from others, as a certificate's names do: nothing in it moves the cursor.
     """
-    line = f"{result:<8} {check:<13} {''.join(each if each.isprintable() else '?' for each in words)}"
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-    if width > 2 * _INDENT and len(line) > width:
-        line = textwrap.fill(
-            line,
-            width,
-            subsequent_indent=" " * _INDENT,
-            break_long_words=False,
-            break_on_hyphens=False,
-            drop_whitespace=True,
-        )
-    print(line, flush=True)
+    line = f"{severity:<8} {check:<13} {''.join(each if each.isprintable() else '?' for each in text)}"
+    print_lines([line], indent=_INDENT)
 
 
 def _outcome(problems: int, warnings: int) -> str:
     if not problems and not warnings:
         return "nothing is wrong"
     counted = [
-        f"{count} {word}{'s' if count > 1 else ''}"
-        for count, word in ((problems, "problem"), (warnings, "warning"))
+        f"{count} {what}{'s' if count > 1 else ''}"
+        for count, what in ((problems, "problem"), (warnings, "warning"))
         if count
     ]
     return " and ".join(counted) + ("" if problems else "; nothing that would stop a study")

@@ -1,4 +1,4 @@
-"""What a check found: ok, a warning or a problem, in one sentence that says how to mend it."""
+"""Findings of the doctor's checks: ok, a warning or a problem, in one sentence that says how to mend it."""
 
 from __future__ import annotations
 
@@ -7,55 +7,55 @@ from dataclasses import dataclass
 
 from pate_fed.errors import PateFedError
 
-__all__ = ["OK", "PROBLEM", "WARNING", "Good", "Row", "look"]
+__all__ = ["OK", "PROBLEM", "WARNING", "CheckResult", "Finding", "run_check"]
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
-_ELSEWHERE = "shown on a terminal only, as it may tell of single records: run this without a pipe"
+_WITHHELD = "shown on a terminal only, as it may tell of single records: run this without a pipe"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Good:
-    """A check that found no problem, and what it would warn of.
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The result of a check that found no problem, and what it warns of.
 
-    `told` stands in a file in place of `said`, where that has figures of a hospital's records.
+    `file_text` stands in a file in place of `text`, where that has figures of a hospital's records.
     """
 
-    said: str
+    text: str = ""
     warnings: tuple[str, ...] = ()
-    told: str | None = None
+    file_text: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One line of the table. `said` is for the user's own terminal, `told` for a file.
+class Finding:
+    """One line of the table. `text` is for the user's own terminal, `file_text` for a file.
 
     `exit_code` is what the study's own command would end with, 0 unless this is a problem.
     """
 
     check: str
-    result: str
-    said: str
-    told: str
+    severity: str
+    text: str
+    file_text: str
     exit_code: int = 0
 
 
-def look(check: str, ask: Callable[[], Good], *, private: bool = False) -> Iterator[Row]:
-    """The rows of one check. What is wrong with `private` things stands in no file."""
+def run_check(check: str, function: Callable[[], CheckResult], *, private: bool = False) -> Iterator[Finding]:
+    """The findings of one check. What is wrong with `private` things stands in no file."""
+
+    def finding(severity: str, text: str, exit_code: int = 0) -> Finding:
+        file_text = _WITHHELD if private else text
+        return Finding(check=check, severity=severity, text=text, file_text=file_text, exit_code=exit_code)
+
     try:
-        found = ask()
+        result = function()
     except PateFedError as error:
-        yield _bad(check, str(error), error.exit_code, private=private)
+        yield finding(PROBLEM, str(error), error.exit_code)
         return
     except Exception as error:  # a broken machine breaks checks in ways that nobody foresaw
-        words = f"the check failed with {type(error).__name__}: {error}"
-        yield _bad(check, words, PateFedError.exit_code, private=private)
+        text = f"the check failed with {type(error).__name__}: {error}"
+        yield finding(PROBLEM, text, PateFedError.exit_code)
         return
-    for words in found.warnings:
-        yield Row(check=check, result=WARNING, said=words, told=_ELSEWHERE if private else words)
-    if not found.warnings:
-        yield Row(check=check, result=OK, said=found.said, told=found.told or found.said)
-
-
-def _bad(check: str, words: str, code: int, *, private: bool) -> Row:
-    told = _ELSEWHERE if private else words
-    return Row(check=check, result=PROBLEM, said=words, told=told, exit_code=code)
+    for text in result.warnings:
+        yield finding(WARNING, text)
+    if not result.warnings:
+        yield Finding(check=check, severity=OK, text=result.text, file_text=result.file_text or result.text)

@@ -1,4 +1,4 @@
-"""The way from a hospital to its coordinator: name, port, TLS. Nothing is sent over a connection."""
+"""The connection from a hospital to its coordinator: name, port, TLS. Nothing is sent over it."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from pathlib import Path
 
 from cryptography import x509
 
-from pate_fed.cli.doctor.findings import Good
+from pate_fed.cli.doctor.findings import CheckResult
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.identity.admission import WARN_DAYS
-from pate_fed.identity.certificates import days_left
+from pate_fed.identity.certificates import days_left, expiry_warnings
 
-__all__ = ["reach", "shake_hands"]
+__all__ = ["connect", "shake_hands"]
 
 _PATIENCE_S = 6.0
 _NOT_YET, _EXPIRED, _OTHER_HOSTS = 9, 10, (62, 64)  # X509_V_ERR_* of OpenSSL
 _GRPC = "h2"
 
 
-def reach(host: str, port: int) -> Good:
-    """Whether a TCP connection comes about.
+def connect(host: str, port: int) -> CheckResult:
+    """Make a TCP connection, and end it.
 
     Raises:
         PateFedError: it does not, and waiting will hardly change that.
     """
     try:
         with socket.create_connection((host, port), timeout=_PATIENCE_S):
-            return Good(said=f"{host} answers on port {port}")
+            return CheckResult(f"{host} answers on port {port}")
     except ConnectionRefusedError:
-        words = (
+        silent = (
             f"nobody listens on port {port} of {host}: the coordinator is not started yet, or a firewall is "
             "in the way; a hospital that is started now waits for it (--wait)"
         )
-        return Good(said="", warnings=(words,))
+        return CheckResult(warnings=(silent,))
     except (socket.gaierror, UnicodeError) as error:
         raise PateFedError(f"{host}: no address is known for this name; is it spelt right?") from error
     except TimeoutError as error:
@@ -50,8 +49,8 @@ def reach(host: str, port: int) -> Good:
         ) from error
 
 
-def shake_hands(host: str, port: int, ca: Path) -> Good:
-    """Whether the coordinator shows a certificate of the study's authority for this host.
+def shake_hands(host: str, port: int, ca: Path) -> CheckResult:
+    """Make a TLS connection: the coordinator's certificate must be of the authority `ca`, for this host.
 
     Raises:
         InputError: it shows another one, or none.
@@ -72,11 +71,10 @@ def shake_hands(host: str, port: int, ca: Path) -> Good:
         ) from error
     if not speaks_grpc:
         raise InputError(f"what answers at {host} port {port} speaks no HTTP/2: not the coordinator's port")
-    left = days_left(shown)
-    words = f"the coordinator's certificate expires in {left} days: ask for a new study init"
-    return Good(
-        said=f"{version}, certificate of this study's authority for {host}, {left} days left",
-        warnings=(words,) if left < WARN_DAYS else (),
+    warnings = expiry_warnings(shown, "the coordinator's")
+    return CheckResult(
+        f"{version}, certificate of this study's authority for {host}, {days_left(shown)} days left",
+        tuple(f"{text}: ask for a new study init" for text in warnings),
     )
 
 

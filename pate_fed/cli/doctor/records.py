@@ -5,26 +5,27 @@ What is found here is for the hospital's own terminal: no count, class or accura
 
 from __future__ import annotations
 
-import importlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cli.doctor.findings import Good
-from pate_fed.config.study import Study, load_study, study_from_dict
+from clients.label_site import read_own_labels
+from clients.local import check_records, kind_of, study_of
+from pate_fed.cli.doctor.findings import CheckResult
+from pate_fed.config.study import load_study, study_from_dict
 from pate_fed.data import InputSpec, Rows, split_by_patient
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Terms
 
-__all__ = ["Wanted", "check_labels", "try_teachers"]
+__all__ = ["WantedRecords", "check_labels", "try_teachers"]
 
 Ints = NDArray[np.int64]
 
+_READABLE = "can be read as the study wants them"
 _QUICK = "hog-linear"  # learns from images within a second, whatever the study's own teachers are
 _MOST_TRIED, _PATIENCE_S = 5, 5.0  # teachers, and after how long no other one is tried
 _MOST_RECORDS = 2000  # of images, to learn from and to test on
@@ -32,68 +33,58 @@ _FOLDS = 5  # with one teacher a fifth of the records is left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a study wants of records."""
+class WantedRecords:
+    """The records that a study wants: their inputs, and the teachers that they are split among."""
 
-    kind: InputSpec
+    spec: InputSpec
     teachers: int
     teacher: TeacherSettings
 
     @classmethod
-    def by(cls, terms: Terms) -> Wanted:
-        """As signed terms say."""
-        local: Any = importlib.import_module("clients.local")
-        study: Study = local.study_of(terms)
-        return cls(
-            kind=local.kind_of(terms), teachers=study.parties.teachers_per_client, teacher=study.teacher
-        )
+    def by_terms(cls, terms: Terms) -> WantedRecords:
+        """By signed terms."""
+        study = study_of(terms)
+        return cls(spec=kind_of(terms), teachers=study.parties.teachers_per_client, teacher=study.teacher)
 
     @classmethod
-    def of(cls, config: Path) -> Wanted:
-        """As a study.toml says.
+    def by_study(cls, config: Path) -> WantedRecords:
+        """By a study.toml.
 
         Raises:
             InputError: it cannot be read.
         """
         study = study_from_dict(load_study(config)).resolve()
-        return cls(kind=study.data.kind(), teachers=study.parties.teachers_per_client, teacher=study.teacher)
+        return cls(spec=study.data.kind(), teachers=study.parties.teachers_per_client, teacher=study.teacher)
 
-    def read(self, path: Path) -> tuple[Rows, Good]:
-        """The records, and what to say of them.
+    def read(self, path: Path) -> tuple[Rows, CheckResult]:
+        """The records, and how many there are of each class.
 
         Raises:
             InputError: they are not what is wanted; the error says where.
         """
-        local: Any = importlib.import_module("clients.local")
-        rows: Rows = local.check_records(path, self.kind, teachers=self.teachers)
-        counts = np.bincount(rows.labels, minlength=len(self.kind.classes))
-        named = dict(zip(self.kind.classes, counts.tolist(), strict=True))
+        rows = check_records(path, self.spec, teachers=self.teachers)
+        counts = np.bincount(rows.labels, minlength=len(self.spec.classes)).tolist()
         inputs = "×".join(map(str, rows.inputs.shape[1:]))
-        what = f"{inputs} features" if self.kind.schema is not None else f"images of {inputs}"
-        shown = ", ".join(f"{count} {name}" for name, count in named.items())
-        missing = [name for name, count in named.items() if not count]
-        found = Good(
-            said=f"{len(rows.labels)} records, {what}: {shown}",
-            warnings=(f"no record of {', '.join(missing)}: teachers here will never name that",)
-            if missing
-            else (),
-            told="can be read as the study wants them",
-        )
-        return rows, found
+        what = f"{inputs} features" if self.spec.schema is not None else f"images of {inputs}"
+        shown = ", ".join(f"{count} {name}" for count, name in zip(counts, self.spec.classes, strict=True))
+        missing = [name for count, name in zip(counts, self.spec.classes, strict=True) if not count]
+        if missing:
+            unknown = f"no record of {', '.join(missing)}: teachers here will never name that"
+            return rows, CheckResult(warnings=(unknown,))
+        return rows, CheckResult(f"{len(rows.labels)} records, {what}: {shown}", file_text=_READABLE)
 
 
-def check_labels(path: Path, terms: LabelTerms) -> Good:
-    """The labels of a study of private labels.
+def check_labels(path: Path, terms: LabelTerms) -> CheckResult:
+    """Check the labels of a study of private labels.
 
     Raises:
         InputError: they are not what is wanted.
     """
-    site: Any = importlib.import_module("clients.label_site")
-    index, _ = site.read_own_labels(path, pool_size=terms.pool_size, num_classes=terms.num_classes)
-    return Good(said=f"labels of {len(index)} public inputs", told="can be read as the study wants them")
+    index, _ = read_own_labels(path, pool_size=terms.pool_size, num_classes=terms.num_classes)
+    return CheckResult(f"labels of {len(index)} public inputs", file_text=_READABLE)
 
 
-def try_teachers(rows: Rows, wanted: Wanted) -> Good:
+def try_teachers(rows: Rows, wanted: WantedRecords) -> CheckResult:
     """Train a few teachers as the study would, or quicker ones of images, and test them on other records.
 
     With several teachers each is tested on the others' parts, which no patient shares; with one a fifth of
@@ -105,7 +96,7 @@ def try_teachers(rows: Rows, wanted: Wanted) -> Good:
     everyone = np.arange(len(rows.labels), dtype=np.int64)
     patients = len(np.unique(rows.patients))
     if patients < 2:
-        return Good(said="not tried: one patient's records are too few to leave some out")
+        return CheckResult("not tried: one patient's records are too few to leave some out")
     folds = wanted.teachers if wanted.teachers > 1 else min(_FOLDS, patients)
     parts = split_by_patient(everyone, rows.patients, num_teachers=folds, seed=0)
     right, usual, started = [], [], time.monotonic()
@@ -114,24 +105,21 @@ def try_teachers(rows: Rows, wanted: Wanted) -> Good:
         others = np.setdiff1d(everyone, part)
         own, left_out = (part, others) if wanted.teachers > 1 else (others, part)
         asked = _some(left_out)
-        found = _predict(rows, own, asked, wanted)
         truth = rows.labels[asked]
-        right.append(float((found == truth).mean()))
+        right.append(float((_predict(rows, own, asked, wanted) == truth).mean()))
         usual.append(float((truth == most).mean()))
         if time.monotonic() > started + _PATIENCE_S:
             break
     accuracy, chance = float(np.mean(right)), float(np.mean(usual))
-    name = wanted.teacher.name if wanted.kind.schema is not None else _QUICK
-    said = (
+    name = wanted.teacher.name if wanted.spec.schema is not None else _QUICK
+    text = (
         f"{len(right)} of {name} tried on records that they did not see: {accuracy:.0%} right, where always "
         f"naming the most frequent class is {chance:.0%}"
     )
-    poor = f"{said}: do labels and records belong together? With fewer teachers each learns from more"
-    return Good(
-        said=said,
-        warnings=(poor,) if accuracy <= chance else (),
-        told="tried; what they are worth is shown on a terminal only",
-    )
+    if accuracy <= chance:
+        poor = f"{text}: do labels and records belong together? With fewer teachers each learns from more"
+        return CheckResult(warnings=(poor,))
+    return CheckResult(text, file_text="tried; what they are worth is shown on a terminal only")
 
 
 def _some(index: Ints) -> Ints:
@@ -139,9 +127,10 @@ def _some(index: Ints) -> Ints:
     return np.random.default_rng(0).permutation(index)[:_MOST_RECORDS]
 
 
-def _predict(rows: Rows, own: Ints, asked: Ints, wanted: Wanted) -> Ints:
-    classes = len(wanted.kind.classes)
-    if wanted.kind.schema is not None:
+def _predict(rows: Rows, own: Ints, asked: Ints, wanted: WantedRecords) -> Ints:
+    """Classes of the records `asked` by a teacher of the records `own`, both int64 indices."""
+    classes = len(wanted.spec.classes)
+    if wanted.spec.schema is not None:
         from pate_fed.learning.teachers.forests import train_forest
 
         forest = train_forest(

@@ -1,4 +1,4 @@
-"""The demonstration's files, made once and copied; a coordinator's port that really speaks TLS."""
+"""The demonstration's files, copied; a coordinator's port that really speaks TLS."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from pate_fed.cli.demo import make_demo
 from pate_fed.cli.doctor.coordinator import CoordinatorSide
-from pate_fed.cli.doctor.findings import Row
+from pate_fed.cli.doctor.findings import Finding
 from pate_fed.cli.doctor.hospital import HospitalSide
-from pate_fed.cli.main import _parser
+from pate_fed.cli.main import make_parser
+from pate_fed.identity import certificates
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,11 @@ class Site:
 
     folder: Path
 
-    def hospital(self, *options: str) -> dict[str, Row]:
-        return _by_check(HospitalSide(_given(*options)).rows())
+    def hospital(self, *options: str) -> dict[str, Finding]:
+        return _by_check(HospitalSide(_given(*options)).findings())
 
-    def coordinator(self, *options: str) -> dict[str, Row]:
-        return _by_check(CoordinatorSide(_given(*options)).rows())
+    def coordinator(self, *options: str) -> dict[str, Finding]:
+        return _by_check(CoordinatorSide(_given(*options)).findings())
 
     def snapshot(self) -> dict[str, tuple[int, str]]:
         """Every file and folder with its mode and content."""
@@ -46,21 +47,14 @@ class Site:
 
 
 def _given(*options: str) -> argparse.Namespace:
-    return _parser().parse_all(["doctor", *options])
+    return make_parser().parse_all(["doctor", *options])
 
 
-def _by_check(rows: Iterator[Row]) -> dict[str, Row]:
+def _by_check(rows: Iterator[Finding]) -> dict[str, Finding]:
     """The last row of each check; none may tell of a fault that nobody foresaw."""
     found = {row.check: row for row in rows}
-    assert not [row for row in found.values() if "the check failed" in row.said]
+    assert not [row for row in found.values() if "the check failed" in row.text]
     return found
-
-
-@pytest.fixture(scope="session")
-def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("doctor") / "demo"
-    make_demo(folder, teachers=3, trees=5)
-    return folder
 
 
 @pytest.fixture
@@ -69,6 +63,24 @@ def site(demonstration: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     shutil.copytree(demonstration, folder)
     monkeypatch.chdir(folder)
     return Site(folder)
+
+
+@pytest.fixture
+def shift_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], AbstractContextManager[None]]:
+    """`with shift_clock(days):` certificates are made and read as if so many days later."""
+
+    @contextmanager
+    def shift(days: float) -> Iterator[None]:
+        class Clock(datetime):
+            @classmethod
+            def now(cls, tz: object = None) -> datetime:
+                return datetime.now(UTC) + timedelta(days=days)
+
+        with monkeypatch.context() as context:
+            context.setattr(certificates, "datetime", Clock)
+            yield
+
+    return shift
 
 
 Serve = Callable[..., int]

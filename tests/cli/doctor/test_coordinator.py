@@ -36,9 +36,9 @@ def test_a_coordinator_that_is_ready(site: Any) -> None:
     before = site.snapshot()
     found = site.coordinator(*STUDY, "--run-dir", "run")
     assert list(found) == ["study", "pool", "keys", "hospitals", "quorum", "address", "run"]
-    assert {row.result for row in found.values()} == {"ok"}
-    assert found["hospitals"].said == "4 admitted: east, north, south, west"
-    assert found["quorum"].said == "3 of 4 hospitals must answer each batch"
+    assert {row.severity for row in found.values()} == {"ok"}
+    assert found["hospitals"].text == "4 admitted: east, north, south, west"
+    assert found["quorum"].text == "3 of 4 hospitals must answer each batch"
     assert site.snapshot() == before
 
 
@@ -69,8 +69,8 @@ def test_a_fault_is_named_with_its_cure(
     fault(site.folder)
     before = site.snapshot()
     row = site.coordinator(*STUDY, *options)[check]
-    assert (row.result, row.exit_code) == (PROBLEM, code), row
-    assert words in row.said
+    assert (row.severity, row.exit_code) == (PROBLEM, code), row
+    assert words in row.text
     assert site.snapshot() == before
 
 
@@ -78,39 +78,29 @@ def test_a_port_that_is_taken_or_another_than_hospitals_were_told(site: Any) -> 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         row = site.coordinator(*STUDY, "--address", address)["address"]
-        assert (row.result, row.exit_code) == (PROBLEM, 2)
-        assert "Address already in use" in row.said and "give another port" in row.said
+        assert (row.severity, row.exit_code) == (PROBLEM, 2)
+        assert "Address already in use" in row.text and "give another port" in row.text
     row = site.coordinator(*STUDY, "--address", address)["address"]
-    assert row.result == WARNING
-    assert "hospitals were told 127.0.0.1:" in row.said
+    assert row.severity == WARNING
+    assert "hospitals were told 127.0.0.1:" in row.text
 
 
-def test_hospitals_that_are_missing_or_cannot_connect(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hospitals_that_are_missing_or_cannot_connect(site: Any, shift_clock: Any) -> None:
     _revoke(site.folder, "west")
     row = site.coordinator(*STUDY)["quorum"]
-    assert row.result == WARNING and "3 can connect so far, so none of these may fail" in row.said
+    assert row.severity == WARNING and "3 can connect so far, so none of these may fail" in row.text
     authority = Authority(Path("authority"))
-    from datetime import UTC, datetime, timedelta
-
-    from pate_fed.identity import certificates
-
-    class Clock(datetime):
-        @classmethod
-        def now(cls, tz: object = None) -> datetime:
-            return datetime.now(UTC) - timedelta(days=30)
-
-    with monkeypatch.context() as context:
-        context.setattr(certificates, "datetime", Clock)
+    with shift_clock(-30):
         authority.admit(Path("identity-east/east.req"), days=20)
     found = site.coordinator(*STUDY)
-    assert found["hospitals"].result == WARNING
-    assert "east's certificate expired" in found["hospitals"].said
-    assert (found["quorum"].result, found["quorum"].exit_code) == (PROBLEM, 4)
+    assert found["hospitals"].severity == WARNING
+    assert "east's certificate expired" in found["hospitals"].text
+    assert (found["quorum"].severity, found["quorum"].exit_code) == (PROBLEM, 4)
 
 
 def test_what_masks_and_seeds_mean_is_said(site: Any) -> None:
     _edit(site.folder, "[privacy]", '[secrecy]\nsecure_sum = true\nnoise_at = "hospitals"\n[privacy]')
     _edit(site.folder, "[study]", "[study]\nseed = 3")
     found = site.coordinator("--config", "study.toml")
-    assert "under masks stay to its end; the noise of 2 of them is counted on" in found["quorum"].said
-    assert found["study"].result == WARNING and "protects nobody" in found["study"].said
+    assert "under masks stay to its end; the noise of 2 of them is counted on" in found["quorum"].text
+    assert found["study"].severity == WARNING and "protects nobody" in found["study"].text

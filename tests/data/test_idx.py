@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pate_fed.data import load_dataset
 from pate_fed.data.idx import read_images, read_labels
 from pate_fed.errors import InputError
 
 WriteMnist = Callable[[Path, int, int], None]
+
+
 IMAGES, LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
 
 
@@ -93,81 +94,3 @@ def test_a_label_out_of_range_is_named(tmp_path: Path) -> None:
     path.write_bytes(header(3) + bytes([1, 10, 3]))
     with pytest.raises(InputError, match="label 10 of record 1: labels from 0 to 9"):
         read_labels(path, num_classes=10)
-
-
-@pytest.mark.parametrize("place", ["MNIST/raw", "raw", "."])
-def test_a_data_set_is_found_where_it_may_lie(tmp_path: Path, write_mnist: WriteMnist, place: str) -> None:
-    write_mnist(tmp_path / "data" / place, 30, 20)
-    found = load_dataset("mnist", data_dir=tmp_path / "data", cache_dir=tmp_path / "cache")
-    assert found.private_images.shape == (30, 28, 28, 1) and found.public_images.shape == (20, 28, 28, 1)
-    assert found.private_labels.tolist() == [n % 10 for n in range(30)]
-    assert (found.num_queries, found.num_classes, found.class_names[3]) == (18, 10, "3")
-
-
-def test_the_folder_may_come_from_the_environment(
-    tmp_path: Path, write_mnist: WriteMnist, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_mnist(tmp_path / "FashionMNIST" / "raw", 12, 10)
-    monkeypatch.setenv("PATE_FED_DATA", str(tmp_path))
-    found = load_dataset("fashion-mnist", cache_dir=tmp_path / "cache")
-    assert found.class_names[9] == "Ankle boot" and len(found.private_labels) == 12
-
-
-def test_changed_files_are_read_again(tmp_path: Path, write_mnist: WriteMnist) -> None:
-    for private in (30, 31):
-        write_mnist(tmp_path / "data", private, 20)
-        found = load_dataset("mnist", data_dir=tmp_path / "data", cache_dir=tmp_path / "cache")
-        assert len(found.private_labels) == private
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "words"),
-    [
-        (IMAGES, b"", ["is empty"]),
-        (IMAGES, packed(header(29, 28, 28) + bytes(29 * 784)), ["29 images", "30 labels"]),
-        (IMAGES, packed(header(30, 14, 14) + bytes(30 * 196)), ["28×28", "14×14"]),
-        (LABELS, packed(header(30) + bytes([10] * 30)), ["label 10"]),
-    ],
-)
-def test_a_damaged_data_set_leaves_nothing_in_the_cache(
-    tmp_path: Path, write_mnist: WriteMnist, file: str, content: bytes, words: list[str]
-) -> None:
-    data, cache = tmp_path / "data", tmp_path / "cache"
-    write_mnist(data, 30, 20)
-    (data / file).write_bytes(content)
-    with pytest.raises(InputError) as caught:
-        load_dataset("mnist", data_dir=data, cache_dir=cache)
-    assert all(word in str(caught.value) for word in [file, *words]), caught.value
-    assert [path for path in cache.rglob("*") if path.suffix != ".lock"] == [cache / "mnist"]
-
-
-def test_missing_files_are_named_with_the_places_looked_at(tmp_path: Path, write_mnist: WriteMnist) -> None:
-    write_mnist(tmp_path / "raw", 3, 3)
-    (tmp_path / "raw" / LABELS).unlink()
-    with pytest.raises(InputError) as caught:
-        load_dataset("mnist", data_dir=tmp_path, cache_dir=tmp_path / "cache")
-    for word in (
-        "--data-dir",
-        "--download",
-        IMAGES,
-        str(tmp_path / "MNIST/raw"),
-        "lacks train-labels-idx1-ubyte",
-    ):
-        assert word in str(caught.value)
-    with pytest.raises(InputError, match="no --data-dir and no PATE_FED_DATA"):
-        load_dataset("mnist", cache_dir=tmp_path / "cache")
-    with pytest.raises(InputError, match=r"--data-dir .*nowhere: no such folder"):
-        load_dataset("mnist", data_dir=tmp_path / "nowhere", cache_dir=tmp_path / "cache")
-
-
-@pytest.mark.parametrize(("name", "pool"), [("mnist", "a7a592d8"), ("fashion-mnist", "b796d6df")])
-def test_the_real_files_are_read_as_they_lie(shared: Path, tmp_path: Path, name: str, pool: str) -> None:
-    found = load_dataset(name, data_dir=shared / "data", cache_dir=tmp_path)
-    assert found.private_images.shape == (60_000, 28, 28, 1) and found.public_images.shape == (
-        10_000,
-        28,
-        28,
-        1,
-    )
-    assert found.num_queries == 9_000 and found.pool_digest.startswith(pool)
-    assert np.bincount(found.public_labels).sum() == 10_000

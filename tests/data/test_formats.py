@@ -1,8 +1,11 @@
-"""SVHN and CIFAR-10 through torchvision, on small files of the same formats with their own MD5s."""
+"""The public data sets in their own files: idx, SVHN and CIFAR, found, checked and read."""
 
 from __future__ import annotations
 
+import gzip
 import pickle
+import struct
+from collections.abc import Callable
 from hashlib import md5
 from pathlib import Path
 
@@ -11,6 +14,99 @@ import pytest
 
 from pate_fed.data import Dataset, formats, load_dataset
 from pate_fed.errors import InputError
+
+WriteMnist = Callable[[Path, int, int], None]
+
+
+IMAGES, LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
+
+
+def header(*shape: int, magic: int | None = None) -> bytes:
+    return struct.pack(f">I{len(shape)}I", 0x0800 | len(shape) if magic is None else magic, *shape)
+
+
+def packed(content: bytes) -> bytes:
+    """The same bytes at any time of day, as they name tests."""
+    return gzip.compress(content, mtime=0)
+
+
+@pytest.mark.parametrize("place", ["MNIST/raw", "raw", "."])
+def test_a_data_set_is_found_where_it_may_lie(tmp_path: Path, write_mnist: WriteMnist, place: str) -> None:
+    write_mnist(tmp_path / "data" / place, 30, 20)
+    found = load_dataset("mnist", data_dir=tmp_path / "data", cache_dir=tmp_path / "cache")
+    assert found.private_images.shape == (30, 28, 28, 1) and found.public_images.shape == (20, 28, 28, 1)
+    assert found.private_labels.tolist() == [n % 10 for n in range(30)]
+    assert (found.num_queries, found.num_classes, found.class_names[3]) == (18, 10, "3")
+
+
+def test_the_folder_may_come_from_the_environment(
+    tmp_path: Path, write_mnist: WriteMnist, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_mnist(tmp_path / "FashionMNIST" / "raw", 12, 10)
+    monkeypatch.setenv("PATE_FED_DATA", str(tmp_path))
+    found = load_dataset("fashion-mnist", cache_dir=tmp_path / "cache")
+    assert found.class_names[9] == "Ankle boot" and len(found.private_labels) == 12
+
+
+def test_changed_files_are_read_again(tmp_path: Path, write_mnist: WriteMnist) -> None:
+    for private in (30, 31):
+        write_mnist(tmp_path / "data", private, 20)
+        found = load_dataset("mnist", data_dir=tmp_path / "data", cache_dir=tmp_path / "cache")
+        assert len(found.private_labels) == private
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        (IMAGES, b"", ["is empty"]),
+        (IMAGES, packed(header(29, 28, 28) + bytes(29 * 784)), ["29 images", "30 labels"]),
+        (IMAGES, packed(header(30, 14, 14) + bytes(30 * 196)), ["28×28", "14×14"]),
+        (LABELS, packed(header(30) + bytes([10] * 30)), ["label 10"]),
+    ],
+)
+def test_a_damaged_data_set_leaves_nothing_in_the_cache(
+    tmp_path: Path, write_mnist: WriteMnist, file: str, content: bytes, words: list[str]
+) -> None:
+    data, cache = tmp_path / "data", tmp_path / "cache"
+    write_mnist(data, 30, 20)
+    (data / file).write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        load_dataset("mnist", data_dir=data, cache_dir=cache)
+    assert all(word in str(caught.value) for word in [file, *words]), caught.value
+    assert [path for path in cache.rglob("*") if path.suffix != ".lock"] == [cache / "mnist"]
+
+
+def test_missing_files_are_named_with_the_places_looked_at(tmp_path: Path, write_mnist: WriteMnist) -> None:
+    write_mnist(tmp_path / "raw", 3, 3)
+    (tmp_path / "raw" / LABELS).unlink()
+    with pytest.raises(InputError) as caught:
+        load_dataset("mnist", data_dir=tmp_path, cache_dir=tmp_path / "cache")
+    for word in (
+        "--data-dir",
+        "--download",
+        IMAGES,
+        str(tmp_path / "MNIST/raw"),
+        "lacks train-labels-idx1-ubyte",
+    ):
+        assert word in str(caught.value)
+    with pytest.raises(InputError, match="no --data-dir and no PATE_FED_DATA"):
+        load_dataset("mnist", cache_dir=tmp_path / "cache")
+    with pytest.raises(InputError, match=r"--data-dir .*nowhere: no such folder"):
+        load_dataset("mnist", data_dir=tmp_path / "nowhere", cache_dir=tmp_path / "cache")
+
+
+@pytest.mark.parametrize(("name", "pool"), [("mnist", "a7a592d8"), ("fashion-mnist", "b796d6df")])
+def test_the_real_files_are_read_as_they_lie(shared: Path, tmp_path: Path, name: str, pool: str) -> None:
+    found = load_dataset(name, data_dir=shared / "data", cache_dir=tmp_path)
+    assert found.private_images.shape == (60_000, 28, 28, 1) and found.public_images.shape == (
+        10_000,
+        28,
+        28,
+        1,
+    )
+    assert found.num_queries == 9_000 and found.pool_digest.startswith(pool)
+    assert np.bincount(found.public_labels).sum() == 10_000
+
 
 datasets = pytest.importorskip("torchvision.datasets")
 
@@ -69,7 +165,7 @@ def test_svhn_is_read_with_its_zeros(svhn: Path) -> None:
     assert found.private_labels[:11].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
     raw = loadmat(svhn / "train_32x32.mat")["X"]
     assert np.array_equal(found.private_images[7], raw[..., 7])
-    assert formats.KINDS["svhn"].most_queries == 10_000
+    assert formats.FORMATS["svhn"].max_queries == 10_000
 
 
 @pytest.mark.parametrize("name", ["cifar-10-batches-py", "batches"])
@@ -126,7 +222,7 @@ def test_a_failed_download_is_told(name: str, tmp_path: Path, monkeypatch: pytes
     def no_network(*_: object, **__: object) -> None:
         raise RuntimeError("no network here")
 
-    monkeypatch.setattr(getattr(datasets, formats.KINDS[name].torchvision), "download", no_network)
+    monkeypatch.setattr(getattr(datasets, formats.FORMATS[name].torchvision), "download", no_network)
     with pytest.raises(InputError, match=r"could not be fetched into .*downloads \(no network here\)"):
         load_dataset(name, download=True, cache_dir=tmp_path)
 
@@ -176,37 +272,3 @@ def test_cifar100_is_read_with_its_fine_classes(cifar100: Path) -> None:
     (cifar100 / "meta").write_bytes(b"another")
     with pytest.raises(InputError, match="meta: the file is damaged"):
         load_dataset("cifar100", data_dir=cifar100, cache_dir=cifar100.parent / "other")
-
-
-def test_cinic10_is_a_folder_of_pictures(tmp_path: Path) -> None:
-    from PIL import Image
-
-    from pate_fed.data.cinic import CLASSES
-
-    rng = np.random.default_rng(0)
-    for part, count in (("train", 3), ("test", 2)):
-        for label, name in enumerate(CLASSES):
-            folder = tmp_path / "CINIC-10" / part / name
-            folder.mkdir(parents=True)
-            for number in range(count):
-                pixels = rng.integers(0, 200, (32, 32, 3), dtype=np.uint8)
-                pixels[0, 0] = 20 * label
-                Image.fromarray(pixels).save(folder / f"cifar10-{part}-{number}.png")
-    grey = tmp_path / "CINIC-10" / "train" / "frog" / "n0.png"
-    Image.fromarray(np.full((32, 32), 120, dtype=np.uint8)).save(grey)
-    found = load_dataset("cinic10", data_dir=tmp_path, cache_dir=tmp_path / "cache")
-    assert len(found.private_labels) == 31 and len(found.public_labels) == 20
-    assert np.array_equal(found.private_images[:, 0, 0, 0], 20 * found.private_labels)
-    assert found.class_names == CLASSES and not np.array_equal(
-        found.public_labels, np.sort(found.public_labels)
-    )
-
-    Image.new("RGB", (16, 32)).save(grey)
-    with pytest.raises(InputError, match=r"n0\.png: 16×32 pixels"):
-        load_dataset("cinic10", data_dir=tmp_path, cache_dir=tmp_path / "other")
-    for picture in (tmp_path / "CINIC-10" / "test" / "ship").iterdir():
-        picture.unlink()
-    with pytest.raises(InputError, match=r"ship: holds no \.png"):
-        load_dataset("cinic10", data_dir=tmp_path, cache_dir=tmp_path / "other")
-    with pytest.raises(InputError, match="--download cannot fetch it"):
-        load_dataset("cinic10", data_dir=tmp_path / "cache", download=True, cache_dir=tmp_path / "other")

@@ -1,4 +1,4 @@
-"""The terms that a study's authority signs, from its study.toml and its public pool."""
+"""Terms at the command line: made from a study.toml, and what they cost in words."""
 
 from __future__ import annotations
 
@@ -6,44 +6,26 @@ from pathlib import Path
 
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import load_study, study_from_dict
-from pate_fed.errors import IntegrityError
+from pate_fed.identity import read_terms
 from pate_fed.label_dp.release import shown_epsilon
+from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.make_terms import make_terms
-from pate_fed.protocol.messages import Agreed, Terms
+from pate_fed.protocol.messages import Terms
 
-__all__ = ["cost_text", "make_terms_of", "read_terms"]
-
-
-def read_terms(text: str) -> Agreed:
-    """The terms in a canonical JSON: of a study with votes, or of one of private labels.
-
-    Raises:
-        IntegrityError: they are of neither.
-    """
-    try:
-        return Terms.from_json(text)
-    except IntegrityError:
-        from pate_fed.protocol.label_terms import LabelTerms
-
-        return LabelTerms.from_json(text)
+__all__ = ["cost_text", "make_terms_of"]
 
 
-def cost_text(text: str) -> str:
-    """What a hospital agrees to with these terms, and what that costs at most, before it connects.
+def cost_text(terms_json: str) -> str:
+    """What a hospital agrees to with these terms, and the largest ε that they can cost it.
 
     Raises:
         IntegrityError: they are no terms.
         InputError: terms that no study has.
     """
-    from pate_fed.protocol.cost import worst_epsilon
-    from pate_fed.protocol.label_terms import LabelTerms
-
-    terms = read_terms(text)
-    if isinstance(terms, LabelTerms):
+    terms = read_terms(terms_json)
+    if not isinstance(terms, Terms):
         cost = f"ε={shown_epsilon(terms.spent)} δ={terms.delta:g} against the coordinator and the public"
         return f"{terms.study!r}: private labels by {terms.mechanism}, once: {cost}, for one record's label"
-    if not isinstance(terms, Terms):
-        raise IntegrityError("terms of an unknown kind")
     public, coordinator = (
         "no bound" if epsilon is None else f"ε={shown_epsilon(epsilon)}" for epsilon in worst_epsilon(terms)
     )

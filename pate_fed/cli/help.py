@@ -1,0 +1,72 @@
+"""How a command's --help is laid out."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from typing import Any
+
+__all__ = ["HelpFormatter", "RawHelpFormatter", "add_command", "add_format_option", "add_option"]
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """argparse's formatter, with room for the names of commands and no line that ends within a word."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        """As argparse's, which forgets that commands stand further in than options."""
+        super().add_argument(action)
+        for below in self._iter_indented_subactions(action):
+            length = len(self._format_action_invocation(below)) + self._current_indent
+            self._action_max_length = max(self._action_max_length, length)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return textwrap.fill(
+            " ".join(text.split()),
+            width,
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+        )
+
+
+class RawHelpFormatter(HelpFormatter):
+    """The same, with the lines of description and epilog as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return textwrap.indent(text, indent)
+
+
+def add_command(
+    commands: argparse._SubParsersAction[Any], name: str, summary: str, **options: Any
+) -> argparse.ArgumentParser:
+    """Add a command whose own --help begins with its summary in the list of commands."""
+    sentence = f"{summary[0].upper()}{summary[1:]}."
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, **{"help": summary, "description": sentence, **options}
+    )
+    return parser
+
+
+def add_option(
+    parser: argparse._ActionsContainer, flag: str, text: str, *, default: object = None, **given: Any
+) -> None:
+    """Add the option `--name METAVAR`, with its default in its help; without metavar or choices a switch.
+
+    The metavar N stands for a whole number, X for a number.
+    """
+    name, _, metavar = flag.partition(" ")
+    if metavar:
+        given = {"metavar": metavar, "type": {"N": int, "X": float}.get(metavar, str), **given}
+    elif "choices" not in given:
+        given["action"] = "store_true"
+    if default is not None:
+        text, given["default"] = f"{text} (default {default})", default
+    parser.add_argument(name, help=text, **given)
+
+
+def add_format_option(parser: argparse._ActionsContainer) -> None:
+    """Add `--format`."""
+    add_option(parser, "--format", "of the output", choices=("text", "json"), default="text")

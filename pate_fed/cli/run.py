@@ -1,0 +1,91 @@
+"""`pate-fed ledger` and `report`: a run's privacy ledger in words or recomputed, and its report.html."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pate_fed.cli.help import add_command, add_format_option, add_option
+from pate_fed.cli.parser import Parser, print_lines
+from pate_fed.errors import InputError
+
+if TYPE_CHECKING:
+    from pate_fed.privacy import LedgerReport
+    from pate_fed.protocol.label_verify import LabelReport
+
+__all__ = ["add_ledger_command", "add_report_command"]
+
+
+def add_ledger_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Register `ledger`."""
+    ledger = add_command(commands, "ledger", "read or check a run's privacy ledger")
+    actions = ledger.add_subparsers(title="actions", required=True, metavar="ACTION")
+    show = add_command(actions, "show", "the ledger in words")
+    show.set_defaults(run=_ledger_show)
+    verify = add_command(
+        actions, "verify", "recompute every ε, and check the hash chain and the labels and figures beside it"
+    )
+    add_format_option(verify)
+    add_option(verify, "--public-key HEX", "the coordinator's Ed25519 key, which must have signed every row")
+    add_option(verify, "--head HASH", "a row's hash from elsewhere (a report), which must be in the chain")
+    verify.set_defaults(run=_ledger_verify)
+    for action in (show, verify):
+        action.add_argument("run_dir", metavar="RUN_DIR", help="the --run-dir of a run")
+
+
+def add_report_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Register `report`."""
+    report = add_command(commands, "report", "write a run's report.html again")
+    report.add_argument("run_dir", metavar="RUN_DIR", help="the --run-dir of a run")
+    publishable = "write report-publishable.html, without what comes from private votes"
+    add_option(report, "--publishable", publishable)
+    report.set_defaults(run=_report)
+
+
+def _ledger_show(arguments: argparse.Namespace) -> int:
+    from pate_fed.privacy import describe
+    from pate_fed.protocol.label_verify import is_label_run, verify_labels
+
+    run_dir = Path(arguments.run_dir)
+    labels = is_label_run(run_dir)
+    print_lines(verify_labels(run_dir).lines() if labels else describe(_ledger_path(arguments.run_dir)))
+    return 0
+
+
+def _ledger_verify(arguments: argparse.Namespace) -> int:
+    from pate_fed.privacy.ledger.run import verify_run
+    from pate_fed.protocol.label_verify import is_label_run, verify_labels
+
+    report: LabelReport | LedgerReport
+    if is_label_run(Path(arguments.run_dir)):
+        for name in ("public_key", "head"):
+            if (value := getattr(arguments, name)) is not None:
+                raise InputError(f"--{name.replace('_', '-')} {value}: goes with a ledger; labels have terms")
+        report = verify_labels(Path(arguments.run_dir))
+    else:
+        key, head = arguments.public_key, arguments.head
+        report = verify_run(Path(arguments.run_dir), public_key=key, head=head)
+    if arguments.format == "json":
+        print(json.dumps(report.to_dict()))
+    else:
+        print_lines(report.lines())
+    return 0
+
+
+def _ledger_path(run_dir: str) -> Path:
+    path = Path(run_dir) / "ledger.sqlite"
+    if not path.is_file():
+        raise InputError(f"{run_dir}: holds no ledger.sqlite; give the --run-dir of a run")
+    return path
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from pate_fed.report import read_result, write_report
+
+    run_dir = Path(arguments.run_dir)
+    path = run_dir / ("report-publishable.html" if arguments.publishable else "report.html")
+    write_report(read_result(run_dir), path, publishable=arguments.publishable)
+    print(f"wrote {path}")
+    return 0

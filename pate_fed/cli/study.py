@@ -1,0 +1,89 @@
+"""`pate-fed study`: the coordinator's authority, and the hospitals that it admits."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pate_fed.cli.help import add_command, add_option
+from pate_fed.cli.parser import Parser
+from pate_fed.errors import InputError
+
+__all__ = ["add_study_command"]
+
+
+def add_study_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Register `study`."""
+    study = add_command(commands, "study", "at the coordinator: who may join a study")
+    actions = study.add_subparsers(title="actions", required=True, metavar="ACTION")
+    init = add_command(actions, "init", "make the study's authority and the coordinator's keys")
+    init.add_argument("folder", metavar="DIR", help="a new folder; keep ca.key in it as you keep a seal")
+    add_option(init, "--config FILE", "the study's study.toml", required=True)
+    add_option(init, "--num-hospitals N", "hospitals (default: the study's)")
+    add_option(init, "--address HOST:PORT", "where hospitals will connect to", required=True)
+    add_option(init, "--days N", "until the certificates expire", type=_days, default=365)
+    init.set_defaults(run=_study_init)
+    admit = add_command(actions, "admit", "sign a hospital's request")
+    admit.add_argument("request", metavar="NAME.req", help="what the hospital sent")
+    add_option(admit, "--out FILE", "write there what it gets back (default NAME.admission)")
+    add_option(admit, "--days N", "until its certificate expires", type=_days, default=365)
+    admit.set_defaults(run=_study_admit)
+    revoke = add_command(actions, "revoke", "shut a hospital out, also of a running study")
+    revoke.add_argument("hospital", metavar="NAME", help="the hospital's name")
+    revoke.set_defaults(run=_study_revoke)
+    listed = add_command(actions, "list", "the admitted hospitals, and when their certificates expire")
+    listed.set_defaults(run=_study_list)
+    for action in (admit, revoke, listed):
+        action.add_argument("--dir", metavar="DIR", default=".", help="that of study init (default: here)")
+
+
+def _days(text: str) -> int:
+    days = int(text) if text.lstrip("-").isdigit() else 0
+    if not 1 <= days <= 3650:
+        raise argparse.ArgumentTypeError(f"{text}: 1 to 3650 days are meant")
+    return days
+
+
+def _study_init(arguments: argparse.Namespace) -> int:
+    from pate_fed.cli.terms import make_terms_of
+    from pate_fed.flower.processes import split_address
+    from pate_fed.identity import Authority
+
+    if split_address(arguments.address, option="--address")[1] is None:
+        raise InputError(f"--address {arguments.address}: HOST:PORT is meant; hospitals need a fixed port")
+    terms = make_terms_of(Path(arguments.config), num_hospitals=arguments.num_hospitals)
+    made = Authority.init(Path(arguments.folder), address=arguments.address, terms=terms, days=arguments.days)
+    print(f"made {made.folder}: the study's authority and the coordinator's keys, for {arguments.days} days")
+    print(f"authority's fingerprint (tell every hospital another way): {made.fingerprint}")
+    public = made.ledger_key().public_key().public_bytes_raw().hex()
+    print(f"the ledger will be signed; verify it with: pate-fed ledger verify RUN_DIR --public-key {public}")
+    return 0
+
+
+def _study_admit(arguments: argparse.Namespace) -> int:
+    from pate_fed.identity import Authority
+
+    admission = Authority(Path(arguments.dir)).admit(Path(arguments.request), days=arguments.days)
+    out = Path(arguments.out or f"{admission.hospital}.admission")
+    admission.write(out)
+    print(f"admitted {admission.hospital} for {arguments.days} days; send it {out} (nothing in it is secret)")
+    print(f"authority's fingerprint: {admission.fingerprint}")
+    return 0
+
+
+def _study_revoke(arguments: argparse.Namespace) -> int:
+    from pate_fed.identity import Authority
+
+    Authority(Path(arguments.dir)).revoke(arguments.hospital)
+    print(f"revoked {arguments.hospital}; a running coordinator shuts it out within seconds")
+    return 0
+
+
+def _study_list(arguments: argparse.Namespace) -> int:
+    from pate_fed.identity import Authority
+    from pate_fed.identity.certificates import days_left
+
+    for name, certificate in Authority(Path(arguments.dir)).admitted():
+        left = days_left(certificate)
+        print(f"{name}  {'expired' if left < 0 else f'{left} days left'}")
+    return 0

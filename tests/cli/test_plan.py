@@ -1,0 +1,87 @@
+"""`pate-fed plan` and `audit`: figures, pictures, and every mistake with its option."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pate_fed.cli.main import main
+
+SMALL = ("--teachers", "20", "--classes", "3", "--max-queries", "400")
+
+
+def test_plan_gives_the_same_as_text_json_and_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["plan", *SMALL, "--epsilon", "2", "--hospitals", "6"]
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    picture = tmp_path / "plan.png"
+    assert main([*command, "--format", "json", "--picture", str(picture)]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["best"]["epsilon"] <= 2
+    assert str(plan["best"]["answered"]) in text
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.stat().st_size > 10_000
+
+
+def test_a_picture_is_drawn_where_nothing_is_affordable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "plan.png"
+    assert main(["plan", "--epsilon", "0.1", *SMALL, "--picture", str(picture)]) == 0
+    assert "not one useful label" in capsys.readouterr().out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_plan_for_whole_hospitals_affords_less(capsys: pytest.CaptureFixture[str]) -> None:
+    labels = []
+    for options in ([], ["--unit", "hospital", "--hospitals", "12"]):
+        assert main(["plan", *SMALL, "--epsilon", "2", "--format", "json", *options]) == 0
+        labels.append(json.loads(capsys.readouterr().out)["best"]["answered"])
+    assert labels[0] > labels[1]
+
+
+def test_plan_takes_past_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "past.npy", np.tile([40, 15, 5], (500, 1)))
+    command = ["plan", "--teachers", "60", "--classes", "3", "--epsilon", "2"]
+    assert main([*command, "--agreement", str(tmp_path / "past.npy")]) == 0
+    assert "past" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--epsilon", "0"], "epsilon"),
+        (["--epsilon", "2", "--delta", "1"], "delta"),
+        (["--epsilon", "2", "--teachers", "0"], "--teachers 0"),
+        (["--epsilon", "2", "--hospitals", "-4"], "--hospitals -4"),
+        (["--epsilon", "2", "--hospitals", "6", "--teachers", "5"], "--hospitals 6"),
+        (["--epsilon", "2", "--hospitals", "10", "--unit", "hospital", "--votes-moved", "3"], "25 votes"),
+        (["--epsilon", "2", "--agreement", "none.npy"], "none.npy"),
+        (["--epsilon", "2", "--agreement", "0.01"], "agreement"),
+        (["--epsilon", "2", "--picture", "/proc/x.png", *SMALL], "--picture /proc/x.png"),
+    ],
+)
+def test_plan_names_mistakes(options: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *options]) == 2
+    err = capsys.readouterr().err
+    assert word in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("option", [["--trials", "0"], ["--confidence", "2.0"], ["--shrink", "0.0"]])
+def test_audit_names_the_option_that_is_wrong(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", *option]) == 2
+    assert f"error: {' '.join(option)}: must be" in capsys.readouterr().err
+
+
+def test_audit_passes_the_mechanisms_and_catches_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "--seed", "1", "--trials", "4000"]) == 0
+    assert "FAULT" not in capsys.readouterr().out
+    assert main(["audit", "--seed", "1", "--trials", "4000", "--shrink", "0.5"]) == 6
+    assert "FAULT" in capsys.readouterr().out
+    assert main(["audit", "--trials", "0"]) == 2

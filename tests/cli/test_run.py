@@ -1,0 +1,82 @@
+"""`pate-fed ledger` and `report`: a run directory from the outside, and every mistake with its code."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pate_fed.cli.main import main
+from pate_fed.privacy import ConfidentGNMax, Ledger, LedgerTerms, Protection, SeededNoise
+
+MECHANISM = ConfidentGNMax(num_teachers=20, num_classes=3, threshold=10, sigma1=6, sigma2=4)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run directory with a ledger of two batches."""
+    noise = SeededNoise(5)
+    terms = LedgerTerms(
+        study_digest="0" * 64,
+        delta=1e-5,
+        mechanisms=(MECHANISM,),
+        protection=Protection(),
+        noise=noise.kind,
+        private=noise.private,
+    )
+    with Ledger.create(tmp_path / "ledger.sqlite", terms) as ledger:
+        for batch in range(2):
+            release = MECHANISM.release(np.tile([15, 3, 2], (6, 1)), noise)
+            index = np.arange(batch * 6, batch * 6 + 6)
+            ledger.charge(
+                release.event,
+                batch_digest=f"{batch}" * 64,
+                index=index,
+                answered=release.answered,
+                label=release.label,
+            )
+    return tmp_path
+
+
+def test_ledger_show_says_who_is_protected(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ledger", "show", str(run_dir)]) == 0
+    text = capsys.readouterr().out
+    for word in ("ε=", "record", "coordinator", "not private"):
+        assert word in text
+
+
+def test_ledger_verify_recomputes_and_names_what_was_changed(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ledger", "verify", str(run_dir), "--format", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["queries_asked"] == 12
+    with sqlite3.connect(run_dir / "ledger.sqlite") as database:
+        triggers = list(database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
+        for name, _ in triggers:
+            database.execute(f"DROP TRIGGER {name}")
+        database.execute("UPDATE entries SET asked = asked - 1 WHERE seq = 2")
+        for _, sql in triggers:
+            database.execute(sql)
+    database.close()
+    assert main(["ledger", "verify", str(run_dir)]) == 6
+    assert "row 2" in capsys.readouterr().err
+
+
+def test_a_hash_from_elsewhere_is_looked_for(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ledger", "verify", str(run_dir)]) == 0
+    head = capsys.readouterr().out.split()[-1]
+    assert main(["ledger", "verify", str(run_dir), "--head", head]) == 0
+    assert main(["ledger", "verify", str(run_dir), "--head", "0" * 64]) == 6
+    assert "no row has the hash" in capsys.readouterr().err
+    assert main(["ledger", "verify", str(run_dir), "--public-key", "1" * 64]) == 6
+    assert "was not signed by the key" in capsys.readouterr().err
+
+
+def test_a_directory_without_a_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["ledger", "show"], ["ledger", "verify"], ["report"]):
+        assert main([*command, str(tmp_path)]) == 2
+        assert str(tmp_path) in capsys.readouterr().err

@@ -1,0 +1,64 @@
+"""`pate-fed study`: the coordinator's authority, from its making to a revoked hospital."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pate_fed.identity import Authority
+
+
+def test_from_a_new_study_to_a_revoked_hospital(
+    demonstration: Path, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(demonstration)  # study.toml names its pool there
+    authority, identity, admission = (str(tmp_path / name) for name in ("ca", "id", "north.admission"))
+    init = ("study", "init", authority, "--config", "study.toml", "--address", "here.example:9092")
+    code, out, _ = run(*init)
+    assert code == 0
+    fingerprint = out.split("another way): ")[1].split()[0]
+    public = Authority(Path(authority)).ledger_key().public_key().public_bytes_raw().hex()
+    assert f"--public-key {public}" in out
+    assert run("hospital", "request", "--name", "north", "--dir", identity)[0] == 0
+    assert run("study", "admit", f"{identity}/north.req", "--dir", authority, "--out", admission)[0] == 0
+    wrong = ("hospital", "accept", admission, "--dir", identity, "--fingerprint", "00" * 32)
+    code, _, err = run(*wrong)
+    assert code == 6
+    assert "do not join" in err
+    code, out, _ = run(*wrong[:-1], fingerprint)
+    assert (code, "here.example:9092" in out) == (0, True)
+    assert "what they cost at most: 'breast-cancer': up to " in out
+    assert "against the public, no bound against the coordinator, for one record" in out
+    assert run("study", "list", "--dir", authority)[1] == "north  364 days left\n"
+    assert run("study", "revoke", "north", "--dir", authority)[0] == 0
+    assert run("study", "list", "--dir", authority)[1] == ""
+    code, _, err = run("study", "revoke", "north", "--dir", authority)
+    assert code == 2
+    assert "admitted: none" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("study", "init", "ca", "--config", "none.toml", "--address", "h:1"), "none.toml"),
+        (("study", "init", "ca", "--config", "none.toml", "--address", "h"), "HOST:PORT"),
+        (("study", "admit", "x.req", "--days", "0"), "1 to 3650 days"),
+        (("study", "admit", "x.req"), "x.req"),
+        (("hospital", "log", "."), "log.jsonl"),
+        (("hospital", "request", "--name", "a/b"), "hospital's name"),
+    ],
+)
+def test_mistakes_are_named(
+    command: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
+    run: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(*command)
+    assert code == 2
+    assert words in err
+    assert list(tmp_path.iterdir()) == []

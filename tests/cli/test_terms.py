@@ -1,0 +1,51 @@
+"""Terms at the command line: made from a study.toml, and priced in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pate_fed.cli.terms import cost_text, make_terms_of
+from pate_fed.errors import IntegrityError
+from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.protocol.messages import Terms
+
+
+@pytest.fixture
+def terms(demonstration: Path, monkeypatch: pytest.MonkeyPatch) -> Terms:
+    monkeypatch.chdir(demonstration)
+    return Terms.from_json(make_terms_of(Path("study.toml")))
+
+
+def test_terms_are_of_the_hospitals_that_the_coordinator_is_told(terms: Terms) -> None:
+    assert (terms.study, terms.num_clients, terms.least_clients) == ("breast-cancer", 4, 3)
+    fewer = Terms.from_json(make_terms_of(Path("study.toml"), num_hospitals=3))
+    assert (fewer.num_clients, fewer.pool_digest) == (3, terms.pool_digest)
+    assert fewer.digest != terms.digest
+
+
+def test_the_cost_is_told_against_whom_it_holds(terms: Terms) -> None:
+    text = cost_text(terms.to_json())
+    assert text.startswith("'breast-cancer': up to 170 queries, 170 labels; at δ=0.001 ε=")
+    assert text.endswith(" against the public, no bound against the coordinator, for one record")
+
+
+def test_private_labels_cost_what_is_spent_once() -> None:
+    terms = LabelTerms(
+        study="s",
+        mechanism="randres",
+        num_classes=3,
+        pool_size=50,
+        pool_digest="00" * 32,
+        num_clients=3,
+        least_clients=2,
+        epsilon=1.0,
+        delta=0.0,
+    )
+    assert cost_text(terms.to_json()) == (
+        "'s': private labels by randres, once: ε=1 δ=0 against the coordinator and the public, for one "
+        "record's label"
+    )
+    with pytest.raises(IntegrityError):
+        cost_text("{}")

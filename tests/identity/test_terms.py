@@ -1,0 +1,36 @@
+"""The terms that an authority signs: read back whole, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from pate_fed.errors import IntegrityError
+from pate_fed.identity.terms import read_terms, signed_bytes
+from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.protocol.messages import Terms
+
+
+def test_terms_of_either_kind_are_read_back(terms: Terms) -> None:
+    assert read_terms(terms.to_json()) == terms
+    labels = LabelTerms(
+        study="s",
+        mechanism="randres",
+        num_classes=3,
+        pool_size=50,
+        pool_digest="00" * 32,
+        num_clients=3,
+        least_clients=2,
+        epsilon=1.0,
+        delta=0.0,
+    )
+    assert read_terms(labels.to_json()) == labels
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"study": "s"}'])
+def test_other_text_is_refused(text: str) -> None:
+    with pytest.raises(IntegrityError):
+        read_terms(text)
+
+
+def test_a_signature_on_terms_is_one_on_nothing_else(terms: Terms) -> None:
+    assert signed_bytes(terms.to_json()) == b"pate_fed/v1 terms of a study\n" + terms.to_json().encode()
