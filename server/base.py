@@ -16,6 +16,7 @@ from pate_fed.protocol.messages import EndRequest
 from pate_fed.runtime.launch import INTERRUPTED
 from server.exchange import Stopped
 from server.federation import AdmittedKeys, Agreement
+from server.shutdown import send_shutdown_notice
 
 __all__ = ["BaseCoordinator", "explain_disk_error"]
 
@@ -43,6 +44,10 @@ class BaseCoordinator(ABC):
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
         return EndRequest(status=self.status, exit_code=self.exit_code, summary=self._summary())
+
+    def notify_hospitals(self, grid: Grid, notice: EndRequest) -> None:
+        """Send the notice to every hospital that is connected."""
+        send_shutdown_notice(grid, notice)
 
     @property
     def status(self) -> str:

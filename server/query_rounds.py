@@ -34,7 +34,7 @@ class QueryRound:
     """A round and what shapes its questions; nothing does in the first, and where no label is there yet."""
 
     number: int
-    basis: Provenance | None = None
+    provenance: Provenance | None = None
     predictions: StudentPredictions | None = None
 
 
@@ -161,31 +161,31 @@ class QueryRounds:
         return sum(event.asked for event in events), sum(event.answered for event in events), spent
 
     def _begin(self, number: int) -> QueryRound:
-        bases = [entry.basis for entry in self._ledger.entries()]
-        basis = next((each for each in bases if each is not None and each.round == number), None)
-        if basis is not None:
-            return QueryRound(number, basis, self._read(basis))
+        earlier = [entry.basis for entry in self._ledger.entries()]
+        provenance = next((each for each in earlier if each is not None and each.round == number), None)
+        if provenance is not None:
+            return QueryRound(number, provenance, self._read(provenance))
         if self._state.predictions_path(number).exists():  # a process died after learning, before a release
             predictions = self._state.predictions(number)
         else:
             predictions = self._learn(number, *self.labels())
             self._state.keep_predictions(number, predictions)
-        basis = Provenance(
+        provenance = Provenance(
             round=number,
             strategy=self._queries.strategy,
             learnt_to=self._ledger.head,
             predictions=predictions.digest,
         )
-        return QueryRound(number, basis, predictions)
+        return QueryRound(number, provenance, predictions)
 
-    def _read(self, basis: Provenance) -> StudentPredictions:
+    def _read(self, provenance: Provenance) -> StudentPredictions:
         """What a batch on the ledger rested on."""
-        begun = self._begun.get(basis.round)
-        if begun is not None and begun.predictions is not None and begun.basis == basis:
+        begun = self._begun.get(provenance.round)
+        if begun is not None and begun.predictions is not None and begun.provenance == provenance:
             return begun.predictions
-        predictions = self._state.predictions(basis.round)
-        if predictions.digest != basis.predictions:
-            path = self._state.predictions_path(basis.round)
+        predictions = self._state.predictions(provenance.round)
+        if predictions.digest != provenance.predictions:
+            path = self._state.predictions_path(provenance.round)
             raise IntegrityError(f"{path}: not what the ledger names as the predictions of this round")
-        self._begun[basis.round] = QueryRound(basis.round, basis, predictions)
+        self._begun[provenance.round] = QueryRound(provenance.round, provenance, predictions)
         return predictions

@@ -69,12 +69,12 @@ class LabelReleaser:
         batch_digest: str,
         totals: Totals,
         *,
-        basis: Provenance | None = None,
+        provenance: Provenance | None = None,
         predictions: NDArray[np.float32] | None = None,
     ) -> Release:
         """Label one batch; the ledger's row and the labels are on disk when this returns.
 
-        At most `room` queries are meant. `basis` names the student that had a part in the batch;
+        At most `room` queries are meant. `provenance` names the student that had a part in the batch;
         `predictions`, float32 (queries, classes), are its probabilities where it is the reference.
 
         Raises:
@@ -98,7 +98,7 @@ class LabelReleaser:
             index=totals.index[: release.asked],
             answered=release.answered,
             label=release.label,
-            basis=basis,
+            basis=provenance,
         )
         return release
 

@@ -219,7 +219,7 @@ class StudyRun:
             released = self._releaser.release(
                 question.digest,
                 totals,
-                basis=self.rounds.current().basis,
+                provenance=self.rounds.current().provenance,
                 predictions=self.rounds.predictions(question.index),
             )
         self._state.forget_votes()  # only now: until the charge a process that takes over needs them

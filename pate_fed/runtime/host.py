@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 import threading
 import time
@@ -34,6 +33,9 @@ class Hosted(Protocol):
 
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals."""
+
+    def notify_hospitals(self, grid: Any, notice: EndRequest) -> None:
+        """Send the notice to every hospital that is connected."""
 
 
 def add_address_options(parser: argparse._ActionsContainer) -> None:
@@ -102,7 +104,7 @@ class Host:
                 notice = hosted.outcome_notice()
                 completed = notice.exit_code == 0
                 if link.running:
-                    importlib.import_module("server.shutdown").send_shutdown_notice(grid, notice)
+                    hosted.notify_hospitals(grid, notice)
             link.close_run(completed=completed)
         finally:
             if roster is not None:

@@ -82,7 +82,7 @@ class _Study:
     def ask(self, size: int = 300) -> np.ndarray:
         size = self.rounds.limit(min(size, 300 - sum(event.asked for event in self.ledger.events())))
         index = self.rounds.choose(size)
-        said, basis = self.rounds.predictions(index), self.rounds.current().basis
+        said, basis = self.rounds.predictions(index), self.rounds.current().provenance
         noise = SeededNoise(len(self.ledger.entries()))
         if said is None:
             released = CONFIDENT.release(TOTALS[index], noise)
