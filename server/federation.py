@@ -246,10 +246,11 @@ class Federation:
         """Plain votes: kept until the batch is charged, so that nobody is asked for them a second time."""
         total = np.zeros((len(question.index), self._terms.num_classes), dtype=np.int64)
         self._state.begin_batch(question, asked=True)
-        voters = self._state.votes()
-        for votes in voters.values():
+        voters = set[str]()
+        for party, votes in self._state.votes().items():
             self._check_votes(votes, total.shape)
             total += votes
+            voters.add(party)
 
         def take(answer: Answer) -> None:
             reply, party = answer.require(VoteReply), self.participants[answer.node]
@@ -259,8 +260,8 @@ class Federation:
                 raise IntegrityError("answered another batch")
             self._check_votes(reply.votes, total.shape)
             self._state.keep_votes(party, reply.votes)
-            voters[party] = reply.votes
             np.add(total, reply.votes, out=total)
+            voters.add(party)
 
         asked = [node for node, party in self.participants.items() if party not in voters]
         reasons = ask(VOTES, dict.fromkeys(asked, question.to_record()), take)
