@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from clients.policy import Policy
 from clients.site import TERMS_FILE, LocalSettings, Site, find_site, seed_of, simulated_site
-from pate_fed.config.study import Data, Parties, Study, load_study, study_from_dict
+from pate_fed.config.study import Data, Parties, Study, read_study
 from pate_fed.data import (
     Dataset,
     InputSpec,
     Rows,
-    Schema,
     pool_digest,
     read_pool,
     read_records,
@@ -30,7 +29,7 @@ from pate_fed.data import (
 )
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning import StudentSettings, TeacherSettings
+from pate_fed.learning import StudentSettings
 from pate_fed.protocol.messages import Terms
 
 __all__ = ["LocalSite", "check_records", "kind_of", "local_site", "read_site", "study_of"]
@@ -164,7 +163,7 @@ def check_records(path: Path, kind: InputSpec, *, teachers: int) -> Rows:
 def _rehearsing(settings: LocalSettings) -> Site:
     if settings.config is None:
         raise InputError(f"--data {settings.data}: give --config with the study that is rehearsed")
-    study = study_from_dict(load_study(settings.config)).resolve()
+    study = read_study(settings.config).resolve()
     number = settings.data.removeprefix(PART)
     if not number.isdigit() or int(number) >= study.parties.num_clients:
         raise InputError(
@@ -183,8 +182,7 @@ def _rehearsing(settings: LocalSettings) -> Site:
 
 def kind_of(terms: Terms) -> InputSpec:
     """What the records of a study with these terms are."""
-    schema = None if terms.table is None else Schema.from_toml(terms.table)
-    return InputSpec(classes=terms.classes, schema=schema, shape=terms.image_shape)
+    return InputSpec(classes=terms.classes, schema=terms.table, shape=terms.image_shape)
 
 
 def study_of(terms: Terms) -> Study:
@@ -201,7 +199,7 @@ def study_of(terms: Terms) -> Study:
             seed=terms.seed,
             parties=parties,
             data=Data(dataset=dataset, pool=POOL_FILE, classes=kind.classes, table=kind.schema),
-            teacher=TeacherSettings(**terms.teacher),
+            teacher=terms.teacher,
             student=student,
         )
     except (InputError, TypeError) as error:

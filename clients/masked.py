@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from clients.base import BaseHospital, T
 from pate_fed.errors import InputError
-from pate_fed.privacy import NoiseSource, hospital_noise, party_sigma
+from pate_fed.privacy import NoiseSource, hospital_noise
+from pate_fed.protocol.cost import noise_share
 from pate_fed.protocol.messages import Refusal, RefusalReply, SumReply, SumRequest, Terms, VoteRequest
 from pate_fed.secure_sum import (
     HospitalSum,
@@ -43,7 +44,7 @@ def is_sound(terms: Terms) -> bool:
     if not terms.adds_noise:
         return True
     try:
-        least = party_sigma(terms.sigma2, parties=terms.least_clients, dropouts=0, colluders=terms.colluders)
+        least = noise_share(terms.aggregation, terms.secrecy, terms.least_clients)
         hospital_noise(sigma_party=terms.sigma_party or 0.0, survivors=terms.least_clients)
     except InputError:
         return False

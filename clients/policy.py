@@ -6,26 +6,32 @@ the fixed list; the sentence with the figures stays in the hospital's own log.
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
+from dataclasses import dataclass
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from pate_fed.config.trust import LEAST_PARTIES
 from pate_fed.errors import InputError
-from pate_fed.label_dp.release import shown_epsilon
+from pate_fed.format import epsilon_text
 from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Refusal, Terms
 from pate_fed.secure_sum import Demands, read_fingerprint
+from pate_fed.structure import check, from_plain, setting
 
 __all__ = ["Policy"]
 
 Agreement = Terms | LabelTerms
+
+_LIMIT = "a finite number of at least 0"
+
+
+def _fingerprints(value: Any) -> Any:
+    if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in value.values()):
+        return value
+    return {name: read_fingerprint(text) for name, text in value.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +50,21 @@ class Policy:
     studies: tuple[str, ...] = ()
     pools: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
-    most_queries: int | None = None
-    most_queries_a_day: int | None = None
-    least_hospitals: int = 1
+    most_queries: int | None = setting(None, low=0)
+    most_queries_a_day: int | None = setting(None, low=0)
+    least_hospitals: int = setting(1, low=0)
     secure_sum: bool = False
-    epsilon_public: float | None = None
-    epsilon_coordinator: float | None = None
-    delta: float = 1e-3
+    epsilon_public: float | None = setting(None, low=0, allowed=_LIMIT)
+    epsilon_coordinator: float | None = setting(None, low=0, allowed=_LIMIT)
+    delta: float = setting(1e-3, low=0, allowed=_LIMIT)
     seeded_noise: bool = False
     every_signature: bool = False
-    trusted: Mapping[str, str] = field(default_factory=dict)
+    trusted: Mapping[str, str] = setting(
+        factory=dict, read=_fingerprints, allowed="a table of hospitals' names and fingerprints"
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
 
     @classmethod
     def load(cls, path: Path | None) -> Policy:
@@ -70,16 +81,7 @@ class Policy:
             raise InputError(f"--policy {path}: cannot be read ({error.strerror})") from error
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise InputError(f"--policy {path}: not valid TOML: {error}") from error
-        hints = get_type_hints(cls)
-        known = [entry.name for entry in fields(cls)]
-        made: dict[str, Any] = {}
-        for key, value in values.items():
-            if key not in known:
-                near = get_close_matches(key, known, n=1, cutoff=0.5)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise InputError(f"--policy {path}: unknown key {key!r}{hint} (known: {', '.join(known)})")
-            made[key] = _value(f"--policy {path}: {key}", value, hints[key])
-        return cls(**made)
+        return from_plain(cls, values, where=f"--policy {path}")
 
     def objection(self, terms: Agreement) -> tuple[Refusal, str] | None:
         """Why this hospital does not take part in a study, with a sentence for its own log; or None."""
@@ -159,37 +161,6 @@ class Policy:
         ):
             # Not "cost > most": whatever cannot be compared is refused.
             if most is not None and not (cost is not None and cost <= most):
-                shown = "without a bound" if cost is None else shown_epsilon(cost)
+                shown = "without a bound" if cost is None else epsilon_text(cost)
                 return reason, f"ε at δ={terms.delta:g} may be {shown}, {most:g} is allowed"
         return None
-
-
-def _fingerprints(where: str, value: Mapping[str, str]) -> dict[str, str]:
-    try:
-        return {name: read_fingerprint(text) for name, text in value.items()}
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
-
-
-def _value(where: str, value: Any, hint: Any) -> Any:
-    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    if tuple[str, ...] in kinds:
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            return tuple(value)
-        raise InputError(f"{where} is {value!r}: a list of texts is meant")
-    if get_origin(hint) is Mapping:
-        if isinstance(value, dict) and all(isinstance(text, str) for text in value.values()):
-            return _fingerprints(where, value)
-        raise InputError(f"{where} is {value!r}: a table of hospitals' names and fingerprints is meant")
-    if bool in kinds:
-        if isinstance(value, bool):
-            return value
-        raise InputError(f"{where} is {value!r}: true or false is meant")
-    number = isinstance(value, int) and not isinstance(value, bool)
-    if int in kinds:
-        if number and value >= 0:
-            return value
-        raise InputError(f"{where} is {value!r}: a whole number of at least 0 is meant")
-    if (number or isinstance(value, float)) and math.isfinite(value) and value >= 0:
-        return float(value)
-    raise InputError(f"{where} is {value!r}: a finite number of at least 0 is meant")

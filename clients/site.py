@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from clients.policy import Agreement, Policy
 from pate_fed.config.data import load_study_data
-from pate_fed.config.study import Study, load_study, study_from_dict
+from pate_fed.config.study import Study, read_study
 from pate_fed.data import Dataset, partition, pool_digest, split_among_teachers, split_by_patient
 from pate_fed.errors import InputError
 from pate_fed.privacy import NoiseSource, noise_from_seed
@@ -225,7 +225,7 @@ def simulated_site(path: Path, number: int) -> Site:
 @lru_cache(maxsize=2)
 def _read_site_file(path: Path) -> tuple[Study, Path]:
     site = json.loads(path.read_text(encoding="utf-8"))
-    return study_from_dict(load_study(Path(site["study"]))), Path(site["state_dir"])
+    return read_study(Path(site["study"])), Path(site["state_dir"])
 
 
 @lru_cache(maxsize=1)

@@ -1,14 +1,13 @@
 """`flower-simulation`: a whole study on this machine, on Flower's simulation engine or in one process."""
 
-from __future__ import annotations
+import pate_fed.runtime.isolation  # noqa: F401  # before any other import
 
+# isort: split
 import argparse
-import importlib
 import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,9 @@ from pate_fed import __version__
 from pate_fed.cli.parser import Parser
 from pate_fed.config.options import add_study_options, study_from_arguments
 from pate_fed.config.study import Study
-from pate_fed.errors import PateFedError
-from pate_fed.runtime.launch import (
-    INTERRUPTED,
-    fresh_run_dir,
-    interruptible,
-    nothing_spent,
-    simulated_disks,
-    terminating,
-)
+from pate_fed.runtime.command import run_study_command
+from pate_fed.runtime.run_dir import fresh_run_dir, simulated_disks
+from pate_fed.runtime.signals import interruptible
 
 __all__ = ["main"]
 
@@ -41,38 +34,25 @@ student.pt, student.ts, report.html, log.jsonl and metrics.json in --run-dir. Ex
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
-    started = time.perf_counter()
-    as_json, stop = False, threading.Event()
-    try:
-        arguments = _parser().parse_all(argv)
-        as_json = arguments.format == "json"
-        with terminating(stop):
-            return _simulate(study_from_arguments(arguments), arguments, started, stop)
-    except PateFedError as error:
-        print(f"error: {error}", file=sys.stderr)
-        print(nothing_spent("failed", str(error), as_json=as_json))
-        return error.exit_code
-    except KeyboardInterrupt:  # before the study began; then `interruptible` hears it
-        print(nothing_spent("aborted", "interrupted; nothing was asked", as_json=as_json))
-        return INTERRUPTED
+    return run_study_command(lambda: _parser().parse_args(argv), _simulate, resumes=False)
 
 
-def _simulate(study: Study, arguments: argparse.Namespace, started: float, stop: threading.Event) -> int:
+def _simulate(arguments: argparse.Namespace, stop: threading.Event, started: float) -> int:
     from pate_fed.flower import prepare_environment
 
+    study = study_from_arguments(arguments)
     prepare_environment()
-    run_dir = fresh_run_dir(arguments.run_dir, study)
+    run_dir = fresh_run_dir(arguments.run_dir, study.name)
     if study.seed is not None:
         print("warning: with --seed the noise can be repeated, so it protects nobody", file=sys.stderr)
-    # The coordinator is named, as Flower names apps: pate_fed imports neither party.
-    coordinator = importlib.import_module("server.app").Coordinator(
-        study, run_dir=run_dir, quiet=arguments.quiet, stop=stop, started=started
-    )
+    from server.app import Coordinator
+
+    coordinator = Coordinator(study, run_dir=run_dir, quiet=arguments.quiet, stop=stop, started=started)
     with interruptible(stop):
         with simulated_disks() as folder:
             _write_site(study, folder)
             coordinator.run(lambda server_app: _run_apps(server_app, study, folder))
-        return int(coordinator.conclude(as_json=arguments.format == "json"))
+        return coordinator.conclude(as_json=arguments.format == "json")
 
 
 def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
@@ -82,7 +62,7 @@ def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
     nodes, engine = study.parties.num_clients, study.engine
     run_apps(
         server_app,
-        lambda: importlib.import_module("clients.app").app,
+        _client_app,
         backend=engine.backend,
         num_nodes=nodes,
         device=engine.device,
@@ -90,6 +70,12 @@ def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
         folder=folder,
     )
     return _seconds_worked(folder) / (1 if engine.backend == "inline" else min(cores(), nodes))
+
+
+def _client_app() -> Any:
+    from clients.app import app
+
+    return app
 
 
 def _seconds_worked(folder: Path) -> float:

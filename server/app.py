@@ -24,6 +24,7 @@ from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.format import epsilon_text
 from pate_fed.privacy import Ledger, guaranteed_coordinator_epsilon, guaranteed_epsilon, noise_from_seed
 from pate_fed.protocol.cost import make_interactive, make_ledger_terms, make_mechanism
 from pate_fed.protocol.make_terms import check_against_data, make_terms
@@ -34,7 +35,7 @@ from pate_fed.report import (
     PrivacyFigures,
     RunLog,
     Seconds,
-    StudyFacts,
+    StudyRecord,
     collect_versions,
     counted_phase,
     make_progress,
@@ -46,7 +47,6 @@ from pate_fed.report import (
     write_report,
 )
 from pate_fed.report.memory import watch_memory
-from pate_fed.report.metrics import round_up
 from server.base import BaseCoordinator, explain_disk_error
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending_curve
@@ -110,7 +110,7 @@ class Coordinator(BaseCoordinator):
         self._make_run_dir()
         with RunLog(self._run_dir / "log.jsonl") as self._log, watch_memory() as peak:
             try:
-                self._log.write(self._facts())
+                self._log.write(self._record())
                 begun = time.perf_counter()
                 worked = start(self._server_app())
                 if worked is not None:
@@ -130,9 +130,7 @@ class Coordinator(BaseCoordinator):
         return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
 
     def _summary(self) -> str:
-        epsilon = round_up(self._privacy.student, digits=3)
-        spent = "-" if epsilon is None else f"{epsilon:.3f}"
-        return f"ε={spent} δ={self._terms.delta:g} labels={self._labels}"
+        return f"ε={epsilon_text(self._privacy.student)} δ={self._terms.delta:g} labels={self._labels}"
 
     def conclude(self, *, as_json: bool) -> int:
         """Write metrics and report, print the outcome as the last line, and return the exit code."""
@@ -274,52 +272,28 @@ class Coordinator(BaseCoordinator):
         """`labels.npz`: what the ledger has released, written at once."""
         index, answered, label = ledger.released()
         columns: dict[str, NDArray[Any]] = {"index": index, "answered": answered, "label": label}
-        if self._terms.aggregator == INTERACTIVE:
+        if self._terms.aggregation.aggregator == INTERACTIVE:
             none = np.full(len(index), -1, dtype=np.int64)
             columns["reinforced"] = none if self._run is None else self._run.rounds.reinforced()
         write_arrays(self._run_dir / "labels.npz", **columns)
 
-    def _facts(self) -> StudyFacts:
-        study, terms = self._study, self._terms
-        confident = terms.aggregator in ("confident-gnmax", INTERACTIVE)
-        view = self._ledger_terms.coordinator
-        return StudyFacts(
-            name=study.name,
+    def _record(self) -> StudyRecord:
+        study, fixed, view = self._study, self._ledger_terms, self._ledger_terms.coordinator
+        return StudyRecord(
+            terms=self._terms,
             dataset=study.data.dataset,
-            num_clients=terms.num_clients,
-            teachers_per_client=terms.teachers_per_client,
-            least_clients=terms.least_clients,
-            num_classes=terms.num_classes,
-            class_names=self._dataset.class_names,
-            seed=study.seed,
-            partition=None if study.data.from_files else study.parties.partition,
-            teacher=study.teacher.name,
+            queries=study.queries,
             student=study.student.name,
+            partition=None if study.data.from_files else study.parties.partition,
             backend=study.engine.backend,
-            pool_size=terms.pool_size,
-            pool_digest=terms.pool_digest,
             inputs="rows" if study.data.table else "images",
-            test_size=terms.pool_size - self._dataset.num_queries,
-            aggregator=terms.aggregator,
-            threshold=terms.threshold if confident else None,
-            sigma1=terms.sigma1 if confident and not terms.adds_noise else None,
-            sigma2=terms.sigma2,
-            labels=terms.labels,
-            max_queries=terms.max_queries,
-            rounds=study.queries.rounds or 1,
-            strategy=study.queries.strategy,
-            budget=terms.epsilon,
-            promised=guaranteed_epsilon(self._ledger_terms),
-            delta=terms.delta,
-            unit=terms.unit,
-            adjacency=terms.adjacency,
-            protects=self._ledger_terms.protection.words(),
+            test_size=self._terms.pool_size - self._dataset.num_queries,
+            guaranteed=guaranteed_epsilon(fixed),
+            protects=fixed.protection.words(),
             noise=self._noise.kind,
             noise_private=self._noise.private,
             coordinator=view.kind,
             coordinator_sees=view.words(),
-            colluders=view.colluders,
-            sigma_party=view.sigma_party,
             versions=collect_versions(),
         )
 

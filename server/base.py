@@ -13,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from pate_fed.errors import IntegrityError, PateFedError
 from pate_fed.protocol.messages import EndRequest
-from pate_fed.runtime.launch import INTERRUPTED
+from pate_fed.runtime.signals import INTERRUPTED
 from server.exchange import Stopped
 from server.federation import AdmittedKeys, Agreement
 from server.shutdown import send_shutdown_notice

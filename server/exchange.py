@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections import deque
@@ -19,10 +18,10 @@ from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.flower.engine import cores
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import Record, RefusalReply, Reply, parse_reply
+from pate_fed.structure import PARTY_NAME
 from server.returning import Returning
 
 __all__ = [
-    "NAME",
     "Answer",
     "Stopped",
     "exchange",
@@ -33,9 +32,6 @@ __all__ = [
 ]
 
 R = TypeVar("R", bound=Reply)
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""What a hospital may be called."""
 
 _UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE
 _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
@@ -80,7 +76,7 @@ class Answer:
 
 def printable_name(name: str) -> str:
     """The name, or words in its place where it could steer a terminal."""
-    return name if NAME.fullmatch(name) else "a party with an unprintable name"
+    return name if PARTY_NAME.fullmatch(name) else "a party with an unprintable name"
 
 
 def wait_for_nodes(grid: Grid, *, count: int, timeout_s: float, stop: threading.Event) -> list[int]:

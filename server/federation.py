@@ -31,8 +31,8 @@ from pate_fed.protocol.messages import (
     check_votes,
 )
 from pate_fed.report import LeftOut, Phase, Progress
+from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 from server.exchange import (
-    NAME,
     Answer,
     exchange,
     patience_for,
@@ -199,8 +199,8 @@ class Federation:
         """
         terms, present = self._terms, self.participants.values()
         owner = reply.party if self._keys is None else self._keys.names.get(node, "nobody")
-        if not NAME.fullmatch(reply.party):
-            raise IntegrityError("has a name that is not 1 to 64 letters, digits, dots, dashes")
+        if not PARTY_NAME.fullmatch(reply.party):
+            raise IntegrityError(f"has a name that is not {PARTY_NAME_IS}")
         if reply.party != owner:
             raise IntegrityError(f"answered under the name of {reply.party}, but with the key of {owner}")
         if reply.party in present:

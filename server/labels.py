@@ -18,7 +18,8 @@ from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
 from pate_fed.errors import BudgetError, IntegrityError, PateFedError
-from pate_fed.label_dp.release import NO_LABEL, shown_epsilon
+from pate_fed.format import epsilon_text
+from pate_fed.label_dp.release import NO_LABEL
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import COUNTS, LABELS, RELEASE, LabelReply, LabelRequest, VoteRequest
 from pate_fed.report import LeftOut, Progress
@@ -105,7 +106,7 @@ class LabelCoordinator(BaseCoordinator):
         return f"{self._cost()} unit=label"
 
     def _cost(self) -> str:
-        return f"ε={shown_epsilon(self._terms.spent)} δ={self._terms.delta:g}" if self.spent else "ε=0 δ=0"
+        return f"ε={epsilon_text(self._terms.spent)} δ={self._terms.delta:g}" if self.spent else "ε=0 δ=0"
 
     def run(self, start: Callable[[ServerApp], None]) -> Collected:
         """Hand the ServerApp to `start`, which returns when its main has; what came.

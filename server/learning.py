@@ -66,7 +66,7 @@ class Learner:
         Raises:
             Stopped: the user asked to stop.
         """
-        from pate_fed.learning.students.binary_experts import expert_scores
+        from pate_fed.learning import expert_scores
 
         study, pool = self._study, self._dataset.public_images[: self._dataset.num_queries]
         table = study.student.name in TABLE_STUDENTS
@@ -97,6 +97,7 @@ class Learner:
         return forest
 
     def _network(self, index: Ints, label: Ints, number: int | None) -> Student:
+        from pate_fed.learning.students.data import LabelledPool
         from pate_fed.learning.students.train import train_student
 
         study, dataset = self._study, self._dataset
@@ -113,21 +114,24 @@ class Learner:
                 if self._stop.is_set():
                     raise Stopped
 
-            student = train_student(
-                dataset.public_images[:pool],
+            labelled = LabelledPool(
+                images=dataset.public_images[:pool],
                 labelled_index=index,
                 labels=label,
                 num_classes=dataset.num_classes,
-                settings=study.student,
-                seed=self._seed(number),
-                device=study.engine.device,
+                true_labels=truth if (truth >= 0).all() else None,
                 test_images=dataset.public_images[pool:],
                 test_labels=dataset.public_labels[pool:],
-                on_epoch=on_epoch,
-                true_labels=truth if (truth >= 0).all() else None,
+            )
+            student = train_student(
+                labelled,
+                study.student,
+                seed=self._seed(number),
+                device=study.engine.device,
                 encoder=public_encoder(study, dataset),
-                checkpoint=self._state.checkpoint(index, label),
                 least_noise=self._least_noise(),
+                checkpoint=self._state.checkpoint(index, label),
+                on_epoch=on_epoch,
             )
             if len(student.history) < study.student.total_epochs:
                 bar.advance(0, "ended early: no more of the held-out labels were met")

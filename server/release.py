@@ -55,7 +55,7 @@ class LabelReleaser:
         queries = min(queries, self._terms.max_queries - self.asked)
         if self._terms.adds_noise:
             # What is asked is paid in full, so little more than the labels left is asked at once.
-            few = 0 if self._terms.aggregator == "gnmax" else _FEW
+            few = 0 if self._terms.aggregation.aggregator == "gnmax" else _FEW
             queries = min(queries, max(self.labels_left, few))
         budget = self._ledger.terms.budget
         if budget is None or queries <= 0:

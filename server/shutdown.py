@@ -1,4 +1,4 @@
-"""The last word to the hospitals: the study is over, and how; without it their processes would wait."""
+"""The shutdown notice to the hospitals: how the study ended; without it their processes would wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["send_shutdown_notice"]
 
 
 def send_shutdown_notice(grid: Grid, notice: EndRequest, *, timeout_s: float = 30.0) -> int:
-    """Tell every connected hospital; how many heard it. One that does not answer changes nothing."""
+    """Send the notice to every connected hospital; how many received it. No answer changes nothing."""
     requests = dict.fromkeys(grid.get_node_ids(), notice.to_record())
     answers = exchange(grid, requests, message_type=END, timeout_s=timeout_s, stop=threading.Event())
     return sum(answer.reply is not None for answer in answers)

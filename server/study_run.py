@@ -300,7 +300,8 @@ class StudyRun:
         if not answered.any():
             raise InputError(
                 f"none of {len(answered)} queries was answered, so nothing can be learnt: the "
-                f"threshold of {self._terms.threshold:g} votes is out of these teachers' reach (--threshold)"
+                f"threshold of {self._terms.aggregation.threshold:g} votes is out of these teachers' reach "
+                "(--threshold)"
             )
         with self._timed("student"):
             student = self._learner.learn(*self.rounds.labels())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,3 +23,29 @@ def shared() -> Path:
     if not (folder / "oracle").is_dir():
         pytest.skip(f"no reference data at {folder} (set PATE_FED_SHARED)")
     return folder
+
+
+# Names of ours, of libraries, and of what Python itself imports late.
+FOREIGN = [
+    *("clients.py", "clients/__init__.py", "clients/policy.py", "server.py", "server/__init__.py"),
+    *("torch.py", "numpy.py", "yaml.py", "scipy.py", "flwr.py", "ray.py", "psutil.py"),
+    *("argparse.py", "json.py", "threading.py"),
+]
+# An editable installation's finder imports __future__ before any code of ours runs.
+if not any(name.startswith("__editable__") for name in sys.modules):
+    FOREIGN.append("__future__.py")
+
+
+@pytest.fixture
+def plant_foreign_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], None]]:
+    """Lays modules with names of ours and of libraries into a folder; none is imported by the test's end."""
+    marks = tmp_path_factory.mktemp("imported")
+
+    def plant(folder: Path) -> None:
+        for name in FOREIGN:
+            path, mark = folder / name, marks / name.replace("/", ".")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"open({str(mark)!r}, 'a')\nraise ImportError\n", encoding="utf-8")
+
+    yield plant
+    assert [path.name for path in marks.iterdir()] == []

@@ -24,7 +24,7 @@ _TIMEOUT_S = 3.0
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 alive, 1 not, 2 wrong input."""
     try:
-        arguments = _parser().parse_all(argv)
+        arguments = _parser().parse_args(argv)
         alive = arguments.check(arguments.where)
     except PateFedError as error:
         print(f"error: {error}", file=sys.stderr)

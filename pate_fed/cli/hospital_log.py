@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.errors import InputError
-from pate_fed.label_dp.release import shown_epsilon
+from pate_fed.format import epsilon_text
 from pate_fed.protocol.messages import Refusal
 
 __all__ = ["log_lines"]
@@ -53,7 +53,7 @@ def _words(event: dict[str, Any]) -> str:
     if kind == "voted":
         return f"{when}  voted on {event['queries']} queries"
     if kind in ("labelled", "labelled again"):
-        what = f"{event['mechanism']}, ε={shown_epsilon(event['epsilon'])} δ={event['delta']:g}"
+        what = f"{event['mechanism']}, ε={epsilon_text(event['epsilon'])} δ={event['delta']:g}"
         same = "" if kind == "labelled" else ", the same answer again: at no further cost"
         return f"{when}  answered about its labels ({what}{same})"
     if kind == "refused":

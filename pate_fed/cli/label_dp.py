@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser
+from pate_fed.config.trust import QUORUM
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.runtime.host import add_address_options
 
@@ -58,7 +59,9 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
     made.add_argument("--teachers", type=int, help="PATE-FM's teachers (default 250)")
     made.add_argument("--epochs", type=int, help="passes over the records (default 5)")
     made.add_argument("--hospitals", type=int, metavar="N", help="labels at N hospitals, which trust nobody")
-    made.add_argument("--quorum", type=float, help="--hospitals: least share that must answer (default 0.8)")
+    made.add_argument(
+        "--quorum", type=float, help=f"--hospitals: least share that must answer (default {QUORUM})"
+    )
     made.add_argument(
         "--backend",
         choices=("inline", "ray"),
@@ -232,7 +235,7 @@ def _hospitals(arguments: argparse.Namespace, records: Records, out: Path | None
         pool_size=len(records.images),
         pool_digest=pool_digest(records.images),
         num_classes=records.num_classes,
-        quorum=0.8 if arguments.quorum is None else arguments.quorum,
+        quorum=QUORUM if arguments.quorum is None else arguments.quorum,
         seed=arguments.seed,
         progress=make_progress(quiet=False),
     )
@@ -338,7 +341,7 @@ def _write_figures(out: Path, figures: dict[str, Any]) -> None:
 
 
 def _lines(outcome: LabelDpResult, right: float | None, out: Path | None, more: list[str]) -> list[str]:
-    from pate_fed.label_dp.release import shown_epsilon
+    from pate_fed.format import epsilon_text
 
     def shown(value: float | int | None) -> str:
         return "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -355,7 +358,7 @@ def _lines(outcome: LabelDpResult, right: float | None, out: Path | None, more: 
     tail = f" report={out / 'metrics.json'}" if out is not None else ""
     accuracy = "null" if right is None else f"{right:.4f}"
     lines.append(
-        f"SUCCESS  ε={shown_epsilon(labels.epsilon)} δ={labels.delta:g} unit=label "
+        f"SUCCESS  ε={epsilon_text(labels.epsilon)} δ={labels.delta:g} unit=label "
         f"labels={int((labels.label >= 0).sum())} accuracy={accuracy}{tail}"
     )
     return lines

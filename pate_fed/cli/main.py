@@ -20,7 +20,8 @@ from pate_fed.cli.reproduce import add_reproduce_command
 from pate_fed.cli.run import add_ledger_command, add_report_command
 from pate_fed.cli.study import add_study_command
 from pate_fed.errors import PateFedError
-from pate_fed.runtime.launch import INTERRUPTED, terminating
+from pate_fed.runtime.isolation import require_one_installation
+from pate_fed.runtime.signals import INTERRUPTED, terminating
 
 __all__ = ["main", "make_parser"]
 
@@ -34,8 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
     arguments = argparse.Namespace()
     try:
-        arguments = make_parser().parse_all(argv)
+        arguments = make_parser().parse_args(argv)
         run: Callable[[argparse.Namespace], int] = arguments.run
+        require_one_installation()
         with terminating(threading.Event()):
             return run(arguments)
     except PateFedError as error:

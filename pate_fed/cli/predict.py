@@ -137,6 +137,7 @@ def _load_forest(path: Path) -> _Predictor:
     from pate_fed.config.study import load_study
     from pate_fed.data import InputSpec, Schema, read_pool
     from pate_fed.learning.teachers.forests import Forest
+    from pate_fed.structure import from_plain
 
     forest = Forest.load(path)
     beside = path.with_name("study.toml")
@@ -145,7 +146,7 @@ def _load_forest(path: Path) -> _Predictor:
         raise InputError(
             f"{beside}: no study of a table; keep it beside {path.name}: it says what the columns mean"
         )
-    schema = Schema.from_toml(table)
+    schema = from_plain(Schema, table, where=f"[data.table] of {beside}")
     if (schema.num_features, len(schema.classes)) != (len(forest.fill), forest.num_classes):
         raise InputError(f"{beside}: its [data.table] is not that of {path.name}")
     spec = InputSpec(classes=schema.classes, schema=schema)

@@ -13,7 +13,7 @@ __all__ = ["add_reproduce_command"]
 
 # How long --quick takes, of 5 seeds; spelt out, as pate_fed.reproduce takes long to import.
 _REPRODUCTIONS = {
-    "pate++-fashion-mnist": "within an hour",
+    "pate++-fashion-mnist": "an hour or more",
     "pate++-mnist-votes": "minutes the first student, an hour all",
     "fashion-mnist-frontier": "many hours; the first student's in the first",
     "fashion-mnist-threshold": "some minutes",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from pate_fed.config.data import load_study_data
-from pate_fed.config.study import load_study, study_from_dict
+from pate_fed.config.study import read_study
+from pate_fed.format import epsilon_text
 from pate_fed.identity import read_terms
-from pate_fed.label_dp.release import shown_epsilon
 from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.make_terms import make_terms
 from pate_fed.protocol.messages import Terms
@@ -24,14 +24,14 @@ def cost_text(terms_json: str) -> str:
     """
     terms = read_terms(terms_json)
     if not isinstance(terms, Terms):
-        cost = f"ε={shown_epsilon(terms.spent)} δ={terms.delta:g} against the coordinator and the public"
+        cost = f"ε={epsilon_text(terms.spent)} δ={terms.delta:g} against the coordinator and the public"
         return f"{terms.study!r}: private labels by {terms.mechanism}, once: {cost}, for one record's label"
     public, coordinator = (
-        "no bound" if epsilon is None else f"ε={shown_epsilon(epsilon)}" for epsilon in worst_epsilon(terms)
+        "no bound" if epsilon is None else f"ε={epsilon_text(epsilon)}" for epsilon in worst_epsilon(terms)
     )
     return (
         f"{terms.study!r}: up to {terms.max_queries} queries, {terms.labels} labels; at δ={terms.delta:g} "
-        f"{public} against the public, {coordinator} against the coordinator, for one {terms.unit}"
+        f"{public} against the public, {coordinator} against the coordinator, for one {terms.privacy.unit}"
     )
 
 
@@ -41,9 +41,5 @@ def make_terms_of(config: Path, *, num_hospitals: int | None = None) -> str:
     Raises:
         InputError: the study or its public pool cannot be used.
     """
-    values = load_study(config)
-    parties = values.get("parties", {})
-    if num_hospitals is not None and isinstance(parties, dict):
-        values["parties"] = {**parties, "num_clients": num_hospitals}
-    study = study_from_dict(values).resolve()
+    study = read_study(config, num_hospitals=num_hospitals).resolve()
     return make_terms(study, load_study_data(study)).to_json()

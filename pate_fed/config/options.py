@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import Any
 
-from pate_fed.config.study import OPTIONS, Option, Study, load_study, study_from_dict
+from pate_fed.config.study import Study, load_study, study_from_dict
 from pate_fed.errors import InputError
+from pate_fed.structure import Entry, SettingError, entries
 
-__all__ = ["add_study_options", "study_from_arguments"]
+__all__ = ["add_study_options", "study_from_arguments", "study_options"]
 
 _PLAIN = ("gnmax", "lnmax")  # every query is answered
 _AT_ONCE = ("encoder-head", "forest")  # students without passes over the data
@@ -27,21 +29,29 @@ _TITLES = {
 }
 
 
+def study_options() -> dict[str, Entry]:
+    """Every setting of a study that has an option, by its key of `study.toml`."""
+    top = entries(Study)
+    found = {f"{section.name}.{each.name}": each for section in top for each in _settings(section.hint)}
+    found |= {f"study.{each.name}": each for each in top}
+    return {key: entry for key, entry in found.items() if entry.setting.flag is not None}
+
+
+def _settings(section: Any) -> tuple[Entry, ...]:
+    return entries(section) if isinstance(section, type) and is_dataclass(section) else ()
+
+
 def add_study_options(parser: argparse.ArgumentParser) -> None:
     """Every option of a study, in groups, and `--config`."""
     groups: dict[str, argparse._ArgumentGroup] = {}
-    for option in OPTIONS:
-        section = option.key.split(".")[0]
+    for key, entry in study_options().items():
+        section = key.split(".")[0]
         if section not in groups:
             groups[section] = parser.add_argument_group(_TITLES[section])
-        flags = [option.flag, option.alias] if option.alias else [option.flag]
-        text = _help(option)
-        if _kinds(option) == (bool,):
-            groups[section].add_argument(
-                *flags, dest=_dest(option), action="store_true", default=None, help=text
-            )
-        else:
-            groups[section].add_argument(*flags, dest=_dest(option), metavar=_metavar(option), help=text)
+        kind: dict[str, Any] = {"metavar": _metavar(key, entry)}
+        if bool in entry.kinds:
+            kind = {"action": "store_true", "default": None}
+        groups[section].add_argument(*entry.setting.flags, dest=_dest(key), help=_help(entry), **kind)
     groups["study"].add_argument(
         "--config", metavar="FILE", help="a study.toml; options given here take precedence"
     )
@@ -55,15 +65,22 @@ def study_from_arguments(arguments: argparse.Namespace) -> Study:
             that would have no effect.
     """
     values = load_study(Path(arguments.config)) if arguments.config else {}
-    for option in OPTIONS:
-        given = getattr(arguments, _dest(option))
+    typed = {}
+    for key, entry in study_options().items():
+        given = getattr(arguments, _dest(key))
         if given is None:
             continue
-        section, key = option.key.split(".")
+        section, name = key.split(".")
         table = values.setdefault(section, {})
         if isinstance(table, dict):
-            table[key] = _convert(option, given)
-    study = study_from_dict(values).resolve()
+            table[name] = entry.from_text(given) if isinstance(given, str) and given else given
+        typed[key] = given
+    try:
+        study = study_from_dict(values, where=arguments.config or "study.toml").resolve()
+    except SettingError as error:
+        if error.path in typed:
+            raise InputError(f"{error.flag} {typed[error.path]}: {error.wanted}") from error
+        raise
     _refuse_idle(arguments, study)
     return study
 
@@ -85,52 +102,23 @@ def _refuse_idle(arguments: argparse.Namespace, study: Study) -> None:
             raise InputError(f"{flag} {given} would have no effect: {why}; leave it out")
 
 
-def _help(option: Option) -> str:
-    default = _default(option)
-    text = option.help + (f": {', '.join(option.choices)}" if option.choices else "")
+def _help(entry: Entry) -> str:
+    choices, default = entry.setting.choices, entry.default
+    text = entry.setting.help + (f": {', '.join(choices)}" if choices else "")
     if default is not None and not isinstance(default, bool):
         text += f" (default {default})"
     return text.replace("%", "%%")
 
 
-def _metavar(option: Option) -> str:
-    kinds = _kinds(option)
-    if option.choices:
+def _metavar(key: str, entry: Entry) -> str:
+    if entry.setting.choices:
         return "NAME"
-    if int in kinds:
+    if int in entry.kinds:
         return "N"
-    if float in kinds:
+    if float in entry.kinds:
         return "X"
-    return "DIR" if option.key.endswith("_dir") else option.key.split(".")[1].upper()
+    return "DIR" if key.endswith("_dir") else key.split(".")[1].upper()
 
 
-def _dest(option: Option) -> str:
-    return option.key.replace(".", "__")
-
-
-def _convert(option: Option, given: str | bool) -> object:
-    """A command-line value in the type that its key has."""
-    kinds = _kinds(option)
-    if isinstance(given, bool) or str in kinds:
-        return given
-    for kind, convert in ((int, int), (float, float)):
-        if kind in kinds:
-            try:
-                return convert(given)
-            except ValueError:
-                continue
-    wanted = "a whole number" if int in kinds else "a number"
-    raise InputError(f"{option.flag} {given}: {wanted} is meant")
-
-
-def _kinds(option: Option) -> tuple[type, ...]:
-    section, key = option.key.split(".")
-    owner = Study if section == "study" else get_type_hints(Study)[section]
-    hint = get_type_hints(owner)[key]
-    return get_args(hint) or (hint,)
-
-
-def _default(option: Option) -> object:
-    section, key = option.key.split(".")
-    study = Study()
-    return getattr(study if section == "study" else getattr(study, section), key)
+def _dest(key: str) -> str:
+    return key.replace(".", "__")

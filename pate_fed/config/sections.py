@@ -1,4 +1,4 @@
-"""The sections of a study and their options: frozen values that check themselves.
+"""The sections of a study: frozen values whose settings are declared once, with type, range, help and flag.
 
 Nothing here touches data or imports anything heavy.
 """
@@ -6,41 +6,28 @@ Nothing here touches data or imports anything heavy.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 
-from pate_fed.config.trust import NOISE_PLACES
+from pate_fed.config.trust import MOST_PARTIES, QUORUM, Shares
 from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema
 from pate_fed.errors import InputError
-from pate_fed.learning import STRATEGIES, STUDENTS, TEACHERS
+from pate_fed.learning import STRATEGIES
+from pate_fed.structure import check, refusal, setting
 
 __all__ = [
-    "FLAGS",
     "INTERACTIVE",
-    "OPTIONS",
+    "MOST_CLASSES",
+    "MOST_INPUTS",
+    "MOST_TEACHERS",
     "PROCESSES",
     "Aggregation",
     "Data",
     "Engine",
-    "Option",
     "Parties",
     "Privacy",
     "Queries",
-    "check",
-    "refuse",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One command-line option and the key of `study.toml` that it sets."""
-
-    flag: str
-    key: str
-    help: str
-    choices: tuple[str, ...] = ()
-    alias: str | None = None
-
 
 INTERACTIVE = "interactive-gnmax"
 AGGREGATORS = ("confident-gnmax", "gnmax", "lnmax", INTERACTIVE)
@@ -48,121 +35,61 @@ BACKENDS = ("ray", "inline")
 FROM_FILES = ("table", "images")
 PROCESSES = "grpc"  # separate processes: set by python -m pate_fed.server, not by a user
 
-OPTIONS: tuple[Option, ...] = (
-    Option("--num-clients", "parties.num_clients", "parties in the federation", alias="--num-supernodes"),
-    Option(
-        "--teachers-per-client", "parties.teachers_per_client", "teachers a party trains on disjoint parts"
-    ),
-    Option("--partition", "parties.partition", "how private records are dealt out: iid or dirichlet:ALPHA"),
-    Option("--quorum", "parties.quorum", "least share of parties that must answer"),
-    Option("--dataset", "data.dataset", "what is learnt", choices=DATASETS),
-    Option("--data-dir", "data.data_dir", "folder of the data files (else PATE_FED_DATA)"),
-    Option("--download", "data.download", "let torchvision fetch the data set"),
-    Option("--teacher", "teacher.name", "the teachers' model", choices=TEACHERS),
-    Option("--aggregator", "aggregation.aggregator", "the noisy vote", choices=AGGREGATORS),
-    Option(
-        "--threshold", "aggregation.threshold", "votes the winner must reach, T (default 0.8 per teacher)"
-    ),
-    Option("--sigma1", "aggregation.sigma1", "noise of the threshold check, votes (default 0.6 per teacher)"),
-    Option(
-        "--sigma2",
-        "aggregation.sigma2",
-        "noise of the vote, votes; lnmax: its scale (default 0.16 per teacher)",
-    ),
-    Option("--labels", "queries.labels", "stop after so many answered queries"),
-    Option(
-        "--max-queries",
-        "queries.max_queries",
-        "ask at most so many queries (default: 4 a label; 2 with noise at hospitals)",
-    ),
-    Option(
-        "--query-strategy",
-        "queries.strategy",
-        "which public inputs are asked first, random meaning a known data set's own order",
-        choices=STRATEGIES,
-    ),
-    Option(
-        "--rounds",
-        "queries.rounds",
-        "parts of the questions; after each a student learns and shapes the next (default 2 where one does)",
-    ),
-    Option("--epsilon", "privacy.epsilon", "budget: never passed (default: none, ε is reported)"),
-    Option("--delta", "privacy.delta", "the δ that every ε is stated for"),
-    Option("--sanitise", "privacy.sanitise", "release a data-dependent ε that may be published"),
-    Option("--secure-sum", "secrecy.secure_sum", "show the coordinator totals only, nobody's own votes"),
-    Option("--noise-at", "secrecy.noise_at", "who adds the noise (with --secure-sum)", choices=NOISE_PLACES),
-    Option("--student", "student.name", "how the student learns", choices=STUDENTS),
-    Option(
-        "--student-epochs",
-        "student.epochs",
-        "passes over the public data, in each stage (default: 10 in all)",
-    ),
-    Option("--backend", "engine.backend", "Flower's engine on Ray, or all in this process", choices=BACKENDS),
-    Option("--device", "engine.device", "auto, cpu or cuda"),
-    Option(
-        "--gpus-per-client",
-        "engine.gpus_per_client",
-        "share of a GPU a party takes (default: from free memory)",
-    ),
-    Option("--seed", "study.seed", "repeat a run exactly; the noise is then NOT private"),
-)
-FLAGS = {option.key: option.flag for option in OPTIONS}
-
-
-def refuse(key: str, value: object, allowed: str) -> InputError:
-    """An error that names option, key, value and what would be right."""
-    flag = FLAGS.get(key)
-    where = f"{flag} ({key} in study.toml)" if flag else f"{key} in study.toml"
-    return InputError(f"{where} is {value!r}: {allowed}")
-
-
-def check(holds: bool, key: str, value: object, allowed: str) -> None:
-    """Raise the error of `refuse` unless it holds."""
-    if not holds:
-        raise refuse(key, value, allowed)
-
-
-def _positive(value: float | None) -> bool:
-    return value is None or (math.isfinite(value) and value > 0)
-
-
-def _choice(key: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        near = get_close_matches(value, choices, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise refuse(key, value, f"one of {', '.join(choices)}{hint}")
+# What goes beyond these is a slip of the hand, or an attack on whoever would allocate it.
+MOST_IN_PARTY = 100_000  # teachers
+MOST_TEACHERS = 1_000_000_000  # noise in proportion to them stays within its own limits
+MOST_INPUTS = 100_000_000
+MOST_CLASSES = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parties:
     """Who takes part. `quorum` is the least share of `num_clients` that must answer a batch."""
 
-    num_clients: int = 250
-    teachers_per_client: int = 1
-    partition: str = "iid"
-    quorum: float = 0.8
+    num_clients: int = setting(
+        250,
+        flags=("--num-clients", "--num-supernodes"),
+        help="parties in the federation",
+        low=1,
+        high=MOST_PARTIES,
+    )
+    teachers_per_client: int = setting(
+        1,
+        flags=("--teachers-per-client",),
+        help="teachers a party trains on disjoint parts",
+        low=1,
+        high=MOST_IN_PARTY,
+    )
+    partition: str = setting(
+        "iid", flags=("--partition",), help="how private records are dealt out: iid or dirichlet:ALPHA"
+    )
+    quorum: float = setting(
+        QUORUM, flags=("--quorum",), help="least share of parties that must answer", above=0, high=1
+    )
 
     def __post_init__(self) -> None:
-        check(self.num_clients >= 1, "parties.num_clients", self.num_clients, "a whole number of at least 1")
-        k = self.teachers_per_client
-        check(k >= 1, "parties.teachers_per_client", k, "a whole number of at least 1")
-        check(0 < self.quorum <= 1, "parties.quorum", self.quorum, "a share above 0 and at most 1")
+        check(self)
         scheme, _, alpha = self.partition.partition(":")
-        allowed = "iid, or dirichlet:ALPHA with ALPHA a number above 0 (dirichlet:0.5)"
-        check(scheme in ("iid", "dirichlet"), "parties.partition", self.partition, allowed)
-        if scheme == "dirichlet":
-            try:
-                ok = math.isfinite(float(alpha)) and float(alpha) > 0
-            except ValueError:
-                ok = False
-            check(ok, "parties.partition", self.partition, allowed)
-        else:
-            check(alpha == "" and ":" not in self.partition, "parties.partition", self.partition, allowed)
+        if self.partition != "iid" and not (scheme == "dirichlet" and _is_positive(alpha)):
+            allowed = "iid, or dirichlet:ALPHA with ALPHA a number above 0 (dirichlet:0.5), is meant"
+            raise refusal(self, "partition", allowed)
+        if self.num_teachers > MOST_TEACHERS:
+            most = MOST_TEACHERS // self.num_clients
+            raise refusal(
+                self, "teachers_per_client", f"with {self.num_clients:,} parties at most {most:,} is meant"
+            )
 
     @property
     def num_teachers(self) -> int:
         """Teachers in the whole federation."""
         return self.num_clients * self.teachers_per_client
+
+
+def _is_positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < math.inf
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,25 +100,28 @@ class Data:
     schema, `classes` the images' classes. `private` are the parties' files, for a simulation alone.
     """
 
-    dataset: str = "glyph"
-    data_dir: str | None = None
-    download: bool = False
+    dataset: str = setting(
+        "glyph", flags=("--dataset",), help="what is learnt", choices=DATASETS, also=FROM_FILES
+    )
+    data_dir: str | None = setting(
+        None, flags=("--data-dir",), help="folder of the data files (else PATE_FED_DATA)"
+    )
+    download: bool = setting(False, flags=("--download",), help="let torchvision fetch the data set")
     pool: str | None = None
     private: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
-    num_queries: int | None = None
+    num_queries: int | None = setting(None, low=1, high=MOST_INPUTS)
     table: Schema | None = None
     glyph: GlyphSettings = field(default_factory=GlyphSettings)
 
     def __post_init__(self) -> None:
-        _choice("data.dataset", self.dataset, (*DATASETS, *FROM_FILES))
-        if self.from_files:
-            check(self.pool is not None, "data.pool", self.pool, "the file of the public inputs")
-            check(self.dataset != "table" or self.table is not None, "data.table", self.table, "a schema")
-            enough = self.dataset == "table" or len(self.classes) >= 2
-            check(enough, "data.classes", list(self.classes), "the classes' names, two or more")
-        most = self.num_queries
-        check(most is None or most >= 1, "data.num_queries", most, "a whole number of at least 1")
+        check(self)
+        if self.from_files and self.pool is None:
+            raise refusal(self, "pool", "the file of the public inputs is meant")
+        if self.dataset == "table" and self.table is None:
+            raise refusal(self, "table", "a schema is meant")
+        if self.dataset == "images" and len(self.classes) < 2:
+            raise refusal(self, "classes", "the classes' names, two or more, are meant")
 
     @property
     def from_files(self) -> bool:
@@ -208,28 +138,67 @@ class Data:
 class Aggregation:
     """The mechanism; σ and T in votes. None: in proportion to the number of teachers."""
 
-    aggregator: str = "confident-gnmax"
-    threshold: float | None = None
-    sigma1: float | None = None
-    sigma2: float | None = None
+    aggregator: str = setting(
+        "confident-gnmax", flags=("--aggregator",), help="the noisy vote", choices=AGGREGATORS
+    )
+    threshold: float | None = setting(
+        None,
+        flags=("--threshold",),
+        help="votes the winner must reach, T (default 0.8 per teacher)",
+        unit="votes",
+        low=-1e9,
+        high=1e9,
+    )
+    sigma1: float | None = setting(
+        None,
+        flags=("--sigma1",),
+        help="noise of the threshold check, votes (default 0.6 per teacher)",
+        unit="votes",
+        low=1e-6,
+        high=1e9,
+    )
+    sigma2: float | None = setting(
+        None,
+        flags=("--sigma2",),
+        help="noise of the vote, votes; lnmax: its scale (default 0.16 per teacher)",
+        unit="votes",
+        low=1e-6,
+        high=1e9,
+    )
 
     def __post_init__(self) -> None:
-        _choice("aggregation.aggregator", self.aggregator, AGGREGATORS)
-        for name in ("sigma1", "sigma2"):
-            value = getattr(self, name)
-            ok = value is None or 1e-6 <= value <= 1e9
-            check(ok, f"aggregation.{name}", value, "a number of votes from 1e-6 to 1e9")
-        ok = self.threshold is None or abs(self.threshold) <= 1e9
-        check(ok, "aggregation.threshold", self.threshold, "a number of votes, 1e9 at most")
+        check(self)
 
-    def resolve(self, num_teachers: int) -> Aggregation:
-        """The same with every open value set in proportion to the number of teachers."""
-        n = num_teachers
+    @property
+    def has_threshold(self) -> bool:
+        """Whether a noisy check decides first which queries are answered; else all are."""
+        return self.aggregator in ("confident-gnmax", INTERACTIVE)
+
+    def fixed(self) -> tuple[float, float, float]:
+        """T, σ1 and σ2, in votes.
+
+        Raises:
+            InputError: one of them is open still (`resolve`).
+        """
+        if self.threshold is None or self.sigma1 is None or self.sigma2 is None:
+            raise InputError("aggregation: threshold, sigma1 and sigma2 are open still: votes are meant")
+        return self.threshold, self.sigma1, self.sigma2
+
+    def resolve(self, num_teachers: int, shares: Shares | None = None) -> Aggregation:
+        """The same with every open value set in proportion to the number of teachers.
+
+        Raises:
+            InputError: noise of the vote that cannot be added in so many hospitals' `shares`.
+        """
+        n, sigma2 = num_teachers, self.sigma2
+        usual = round(0.16 * n, 6)
+        if shares is not None:
+            sigma2 = shares.fit(sigma2, usual)
         return replace(
             self,
             threshold=round(0.8 * n, 6) if self.threshold is None else self.threshold,
             sigma1=round(0.6 * n, 6) if self.sigma1 is None else self.sigma1,
-            sigma2=round(0.16 * n, 6) if self.sigma2 is None else self.sigma2,
+            sigma2=usual if sigma2 is None else sigma2,
         )
 
 
@@ -244,21 +213,35 @@ class Queries:
     labels so far.
     """
 
-    labels: int = 500
-    max_queries: int | None = None
-    batch_size: int = 2000
+    labels: int = setting(
+        500, flags=("--labels",), help="stop after so many answered queries", low=1, high=MOST_INPUTS
+    )
+    max_queries: int | None = setting(
+        None,
+        flags=("--max-queries",),
+        help="ask at most so many queries (default: 4 a label; 2 with noise at hospitals)",
+        low=1,
+        high=MOST_INPUTS,
+    )
+    batch_size: int = setting(2000, low=1, high=MOST_INPUTS)
     evaluate: bool = True
-    strategy: str = "random"
-    rounds: int | None = None
+    strategy: str = setting(
+        "random",
+        flags=("--query-strategy",),
+        help="which public inputs are asked first, random meaning a known data set's own order",
+        choices=STRATEGIES,
+    )
+    rounds: int | None = setting(
+        None,
+        flags=("--rounds",),
+        help="parts of the questions; after each a student learns and shapes the next "
+        "(default 2 where one does)",
+        low=1,
+        high=100,
+    )
 
     def __post_init__(self) -> None:
-        _choice("queries.strategy", self.strategy, STRATEGIES)
-        ok = self.rounds is None or 1 <= self.rounds <= 100
-        check(ok, "queries.rounds", self.rounds, "a whole number from 1 to 100")
-        check(self.labels >= 1, "queries.labels", self.labels, "a whole number of at least 1")
-        check(self.batch_size >= 1, "queries.batch_size", self.batch_size, "a whole number of at least 1")
-        most = self.max_queries
-        check(most is None or most >= 1, "queries.max_queries", most, "a whole number of at least 1")
+        check(self)
 
     def resolve(self, *, interactive: bool) -> Queries:
         """The same with the number of rounds set: 1 where no student has a part in the questions, else 2.
@@ -270,13 +253,12 @@ class Queries:
         rounds = (2 if learns else 1) if self.rounds is None else self.rounds
         if learns and rounds < 2:
             what = f"--aggregator {INTERACTIVE}" if interactive else f"--query-strategy {self.strategy}"
-            raise refuse("queries.rounds", rounds, f"at least 2 with {what}, the first to teach a student")
+            raise refusal(self, "rounds", f"at least 2 with {what}, the first to teach a student")
         if rounds > 1 and not learns:
-            raise refuse(
-                "queries.rounds",
-                rounds,
-                f"1 unless a student shapes later ones: give --query-strategy or --aggregator {INTERACTIVE}",
+            allowed = (
+                f"1 unless a student shapes later ones: give --query-strategy or --aggregator {INTERACTIVE}"
             )
+            raise refusal(self, "rounds", allowed)
         return replace(self, rounds=rounds)
 
     def cap(self, pool: int, *, noise_at_hospitals: bool) -> int:
@@ -295,40 +277,53 @@ class Privacy:
     the study's terms, before the first vote.
     """
 
-    epsilon: float | None = None
-    delta: float = 1e-5
-    unit: str = "record"
-    adjacency: str = "replace-one"
-    sanitise: bool = False
+    epsilon: float | None = setting(
+        None,
+        flags=("--epsilon",),
+        help="budget: never passed (default: none, ε is reported)",
+        above=0,
+        high=10**9,
+    )
+    delta: float = setting(
+        1e-5, flags=("--delta",), help="the δ that every ε is stated for", above=0, below=1
+    )
+    unit: str = setting("record", choices=("record", "hospital"))
+    adjacency: str = setting("replace-one", choices=("replace-one", "add-or-remove-one"))
+    sanitise: bool = setting(
+        False, flags=("--sanitise",), help="release a data-dependent ε that may be published"
+    )
 
     def __post_init__(self) -> None:
-        check(_positive(self.epsilon), "privacy.epsilon", self.epsilon, "a finite number above 0")
-        check(0 < self.delta < 1, "privacy.delta", self.delta, "a number above 0 and below 1, such as 1e-5")
-        _choice("privacy.unit", self.unit, ("record", "hospital"))
-        _choice("privacy.adjacency", self.adjacency, ("replace-one", "add-or-remove-one"))
+        check(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """How the study runs here; no figure of the result depends on it. Times in seconds."""
 
-    backend: str = "ray"
-    device: str = "auto"
-    gpus_per_client: float | None = None
-    teach_timeout_s: float = 86_400.0
-    vote_timeout_s: float = 14_400.0
+    backend: str = setting(
+        "ray",
+        flags=("--backend",),
+        help="Flower's engine on Ray, or all in this process",
+        choices=BACKENDS,
+        also=(PROCESSES,),
+    )
+    device: str = setting(
+        "auto",
+        flags=("--device",),
+        help="auto, cpu or cuda",
+        pattern=re.compile(r"auto|cpu|cuda(:\d+)?"),
+        allowed="auto, cpu, cuda or cuda:N",
+    )
+    gpus_per_client: float | None = setting(
+        None,
+        flags=("--gpus-per-client",),
+        help="share of a GPU a party takes (default: from free memory)",
+        above=0,
+        high=1,
+    )
+    teach_timeout_s: float = setting(86_400.0, unit="seconds", above=0, high=10**8)
+    vote_timeout_s: float = setting(14_400.0, unit="seconds", above=0, high=10**8)
 
     def __post_init__(self) -> None:
-        _choice("engine.backend", self.backend, (*BACKENDS, PROCESSES))
-        allowed = "auto, cpu, cuda or cuda:N"
-        check(
-            self.device in ("auto", "cpu", "cuda") or self.device.startswith("cuda:"),
-            "engine.device",
-            self.device,
-            allowed,
-        )
-        share = self.gpus_per_client
-        ok = share is None or 0 < share <= 1
-        check(ok, "engine.gpus_per_client", share, "a share above 0 and at most 1")
-        for name in ("teach_timeout_s", "vote_timeout_s"):
-            check(_positive(getattr(self, name)), f"engine.{name}", getattr(self, name), "seconds above 0")
+        check(self)

@@ -9,29 +9,22 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from difflib import get_close_matches
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any
 
 from pate_fed.config.sections import (
-    FLAGS,
     INTERACTIVE,
-    OPTIONS,
     PROCESSES,
     Aggregation,
     Data,
     Engine,
-    Option,
     Parties,
     Privacy,
     Queries,
-    check,
-    refuse,
 )
 from pate_fed.config.trust import TrustModel
-from pate_fed.data import Schema
 from pate_fed.errors import InputError
 from pate_fed.learning import (
     STUDENTS,
@@ -41,31 +34,37 @@ from pate_fed.learning import (
     StudentSettings,
     TeacherSettings,
 )
+from pate_fed.structure import SettingError, check, from_plain, refusal, setting, to_plain
 
 __all__ = [
-    "OPTIONS",
     "PROCESSES",
     "Aggregation",
     "Data",
     "Engine",
-    "Option",
     "Parties",
     "Privacy",
     "Queries",
     "Study",
     "load_study",
+    "read_study",
     "study_from_dict",
 ]
 
-T = TypeVar("T")
+_TOP = ("name", "seed")  # stand in [study]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """A whole study. With `seed` the noise is seeded too, so nothing protects anyone."""
 
-    name: str = ""
-    seed: int | None = None
+    name: str = setting("", most=100)
+    seed: int | None = setting(
+        None,
+        flags=("--seed",),
+        help="repeat a run exactly; the noise is then NOT private",
+        low=0,
+        high=2**63 - 1,
+    )
     parties: Parties = field(default_factory=Parties)
     data: Data = field(default_factory=Data)
     teacher: TeacherSettings = field(default_factory=TeacherSettings)
@@ -77,10 +76,9 @@ class Study:
     engine: Engine = field(default_factory=Engine)
 
     def __post_init__(self) -> None:
-        ok = self.seed is None or 0 <= self.seed < 2**63
-        check(ok, "study.seed", self.seed, "a whole number from 0 to 2^63 - 1")
-        ok = len(self.name) <= 100 and self.name.isprintable()
-        check(ok, "study.name", self.name, "at most 100 printable characters")
+        check(self)
+        if not self.name.isprintable():
+            raise refusal(self, "name", "at most 100 printable characters are meant")
         self._check_models()
         if self.privacy.sanitise and self.seed is not None:
             raise InputError(
@@ -95,14 +93,13 @@ class Study:
             ("teacher.name", self.teacher.name, TABLE_TEACHERS if table else TEACHERS),
             ("student.name", self.student.name, TABLE_STUDENTS if table else STUDENTS),
         ):
-            what = "tables" if table else "images"
-            check(name in choices, key, name, f"for {what} one of {', '.join(choices)}")
+            if name not in choices:
+                what = "tables" if table else "images"
+                raise refusal(self, key, f"for {what} one of {', '.join(choices)} is meant")
         parties = len(self.data.private)
         if parties and parties != self.parties.num_clients:
-            raise InputError(
-                f"data.private in study.toml names {parties} files for --num-clients "
-                f"{self.parties.num_clients}: one a party is meant"
-            )
+            wanted = f"one a party, --num-clients {self.parties.num_clients}, is meant"
+            raise refusal(self, "data.private", wanted)
 
     @property
     def least_clients(self) -> int:
@@ -123,45 +120,51 @@ class Study:
         Raises:
             InputError: noise that so many parties cannot add in shares, or rounds that nothing is learnt for.
         """
-        clients, aggregation = self.parties.num_clients, self.aggregation.resolve(self.parties.num_teachers)
-        least, secrecy = self.least_clients, self.secrecy
+        clients, secrecy, shares = self.parties.num_clients, self.secrecy, None
         if secrecy.at_hospitals:
-            shares = secrecy.shares(clients, least)
-            sigma2 = shares.fit(self.aggregation.sigma2, aggregation.sigma2)
-            aggregation = replace(aggregation, sigma2=sigma2)
+            shares = secrecy.shares(clients, self.least_clients)
             secrecy = replace(secrecy, colluders=shares.colluders)
         name = self.name or f"{self.data.dataset}-{clients}"
+        aggregation = self.aggregation.resolve(self.parties.num_teachers, shares)
         queries = self.queries.resolve(interactive=aggregation.aggregator == INTERACTIVE)
         return replace(self, name=name, aggregation=aggregation, queries=queries, secrecy=secrecy)
 
     def to_toml(self) -> str:
         """The study as a `study.toml` that `load_study` reads back to an equal value."""
-        top = {"name": self.name} if self.seed is None else {"name": self.name, "seed": self.seed}
-        sections = [_table("study", top)]
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if is_dataclass(value):
-                sections += _tables(entry.name, value)
-        return "\n".join(sections)
+        values = to_plain(self)
+        top = {key: values.pop(key) for key in _TOP}
+        sections = {"study": top, **values}
+        return "\n".join(table for name in sections for table in _tables(name, sections[name]))
 
 
-def _table(name: str, values: dict[str, Any]) -> str:
-    # JSON's strings, numbers and booleans are TOML's too; None is a key left out.
+def _tables(name: str, values: dict[str, Any]) -> list[str]:
+    # JSON's strings, numbers, booleans and lists are TOML's too; None is a key left out.
     lines = [
         f"{key} = {json.dumps(value, ensure_ascii=False)}"
         for key, value in values.items()
-        if value is not None
+        if value is not None and not isinstance(value, dict)
     ]
-    return "\n".join([f"[{name}]", *lines, ""])
+    nested = {key: value for key, value in values.items() if isinstance(value, dict)}
+    own = "\n".join([f"[{name}]", *lines, ""])
+    return [own, *(table for key in nested for table in _tables(f"{name}.{key}", nested[key]))]
 
 
-def _tables(name: str, value: Any) -> list[str]:
-    if isinstance(value, Schema):
-        return [_table(name, value.to_toml())]
-    flat = {entry.name: getattr(value, entry.name) for entry in fields(value)}
-    nested = {key: inner for key, inner in flat.items() if is_dataclass(inner)}
-    own = _table(name, {key: inner for key, inner in flat.items() if key not in nested})
-    return [own, *(table for key, inner in nested.items() for table in _tables(f"{name}.{key}", inner))]
+def read_study(path: Path, *, num_hospitals: int | None = None) -> Study:
+    """The study in a `study.toml`, with as many parties as `num_hospitals` says where it is given.
+
+    Raises:
+        InputError: as `load_study` and `study_from_dict`; the error names the file.
+    """
+    values = load_study(path)
+    parties = values.get("parties", {})
+    if num_hospitals is not None and isinstance(parties, dict):
+        values["parties"] = {**parties, "num_clients": num_hospitals}
+    try:
+        return study_from_dict(values, where=str(path))
+    except SettingError as error:
+        if num_hospitals is not None and error.path == "parties.num_clients":
+            raise InputError(f"--num-hospitals {num_hospitals}: {error.wanted}") from error
+        raise
 
 
 def load_study(path: Path) -> dict[str, Any]:
@@ -192,100 +195,24 @@ def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     return values
 
 
-def study_from_dict(values: dict[str, Any]) -> Study:
-    """A study from nested dictionaries, as `tomllib` gives them.
+def study_from_dict(values: Mapping[str, Any], *, where: str = "study.toml") -> Study:
+    """A study from nested dictionaries, as `tomllib` gives them; `where` names their file in errors.
 
     Raises:
         InputError: an unknown or misspelt key (the nearest is suggested), a value of the wrong type or out of
             range, or values that do not go together.
     """
-    sections = {entry.name for entry in fields(Study)} - {"name", "seed"}
-    _known(values, {"study", *sections}, where="study.toml")
-    top = _section(values, "study")
-    _known(top, {"name", "seed"}, where="[study]")
-    built: dict[str, Any] = {key: _typed(f"study.{key}", top[key], t) for key, t in _top_types(top)}
-    for entry in fields(Study):
-        if entry.name in sections and entry.name in values:
-            kind = get_type_hints(Study)[entry.name]
-            built[entry.name] = _build(kind, _section(values, entry.name), entry.name)
-    return Study(**built)
-
-
-def _top_types(top: dict[str, Any]) -> list[tuple[str, Any]]:
-    return [(key, kind) for key, kind in (("name", str), ("seed", int)) if key in top]
-
-
-def _section(values: dict[str, Any], name: str) -> dict[str, Any]:
-    section = values.get(name, {})
-    if not isinstance(section, dict):
-        raise InputError(f"study.toml: [{name}] is {section!r}: a table of settings is meant")
-    return section
-
-
-def _known(values: dict[str, Any], allowed: set[str], *, where: str) -> None:
-    for key in values:
-        if key not in allowed:
-            near = get_close_matches(key, allowed, n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise InputError(f"{where}: unknown key {key!r}{hint} (known: {', '.join(sorted(allowed))})")
-
-
-def _build(kind: type[T], values: dict[str, Any], where: str) -> T:
-    hints = get_type_hints(kind)
-    names = {entry.name for entry in fields(kind)}  # type: ignore[arg-type]
-    _known(values, names, where=f"[{where}]")
-    built: dict[str, Any] = {}
-    for name in names & set(values):
-        if is_dataclass(hints[name]):
-            inner = _section(values, name)
-            built[name] = _build(hints[name], inner, f"{where}.{name}")
-        elif hints[name] == Schema | None:
-            built[name] = Schema.from_toml(values[name])
-        elif hints[name] == tuple[str, ...]:
-            built[name] = _texts(f"{where}.{name}", values[name])
-        else:
-            built[name] = _typed(f"{where}.{name}", values[name], hints[name])
-    missing = [
-        entry.name
-        for entry in fields(kind)  # type: ignore[arg-type]
-        if entry.name not in built and entry.default is MISSING and entry.default_factory is MISSING
-    ]
-    if missing:
-        raise InputError(f"[{where}]: {missing[0]} is missing")
+    top = values.get("study", {})
+    if not isinstance(top, Mapping):
+        raise SettingError("study", "a table of settings is meant", repr(top), where=where)
+    for key in top:
+        if key not in _TOP:
+            raise SettingError(f"study.{key}", f"no such key (known: {', '.join(_TOP)})", where=where)
+    for key in _TOP:
+        if key in values:
+            raise SettingError(key, "stands in [study]", where=where)
     try:
-        return kind(**built)
-    except InputError as error:
-        # Settings of other rooms know their own limits, but not where in the study they stand.
-        raise (error if "study.toml" in str(error) else _located(where, str(error))) from error
-
-
-def _located(where: str, message: str) -> InputError:
-    key, _, rest = message.partition(" ")
-    flag = FLAGS.get(f"{where}.{key}")
-    if flag is None:
-        return InputError(f"[{where}] in study.toml: {message}")
-    return InputError(f"{flag} ({where}.{key} in study.toml) {rest}")
-
-
-def _texts(key: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise refuse(key, value, "a list of texts is meant")
-    return tuple(value)
-
-
-def _typed(key: str, value: Any, hint: Any) -> Any:
-    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    for kind in kinds:
-        if (
-            isinstance(kind, type)
-            and isinstance(value, kind)
-            and not (kind is int and isinstance(value, bool))
-        ):
-            return value
-    wanted = " or ".join(_WORDS.get(kind, str(kind)) for kind in kinds if kind is not type(None))
-    raise refuse(key, value, f"{wanted} is meant")
-
-
-_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+        sections = {key: value for key, value in values.items() if key != "study"}
+        return from_plain(Study, {**sections, **top}, where=where)
+    except SettingError as error:
+        raise (error.placed(path=f"study.{error.path}") if error.path in _TOP else error) from error

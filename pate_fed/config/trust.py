@@ -10,13 +10,25 @@ import math
 from dataclasses import dataclass
 
 from pate_fed.errors import InputError
+from pate_fed.structure import check, setting
 
-__all__ = ["AT_COORDINATOR", "AT_HOSPITALS", "LEAST_PARTIES", "NOISE_PLACES", "Shares", "TrustModel"]
+__all__ = [
+    "AT_COORDINATOR",
+    "AT_HOSPITALS",
+    "LEAST_PARTIES",
+    "MOST_PARTIES",
+    "QUORUM",
+    "Shares",
+    "TrustModel",
+]
 
 AT_COORDINATOR = "coordinator"
 AT_HOSPITALS = "hospitals"
-NOISE_PLACES = (AT_COORDINATOR, AT_HOSPITALS)
 
+QUORUM = 0.8
+"""Least share of the parties that must answer, unless a study says otherwise."""
+
+MOST_PARTIES = 1_000_000
 LEAST_PARTIES = 4
 """Hospitals below which no sum is formed: of three, two that pool what they know read the third's votes."""
 
@@ -34,24 +46,23 @@ class TrustModel:
         InputError: settings that do not go together.
     """
 
-    secure_sum: bool = False
-    noise_at: str = AT_COORDINATOR
-    colluders: int | None = None
+    secure_sum: bool = setting(
+        False, flags=("--secure-sum",), help="show the coordinator totals only, nobody's own votes"
+    )
+    noise_at: str = setting(
+        AT_COORDINATOR,
+        flags=("--noise-at",),
+        help="who adds the noise (with --secure-sum)",
+        choices=(AT_COORDINATOR, AT_HOSPITALS),
+    )
+    colluders: int | None = setting(None, unit="hospitals", low=0, high=MOST_PARTIES)
 
     def __post_init__(self) -> None:
-        if self.noise_at not in NOISE_PLACES:
+        check(self)
+        if self.at_hospitals and not self.secure_sum:
             raise InputError(
-                f"--noise-at (secrecy.noise_at in study.toml) is {self.noise_at!r}: one of "
-                f"{', '.join(NOISE_PLACES)}"
-            )
-        if self.noise_at == AT_HOSPITALS and not self.secure_sum:
-            raise InputError(
-                "--noise-at hospitals (secrecy.noise_at in study.toml) without --secure-sum: noise at the "
-                "hospitals protects only totals that come out of a secure summation; give --secure-sum too"
-            )
-        if self.colluders is not None and self.colluders < 0:
-            raise InputError(
-                f"secrecy.colluders in study.toml is {self.colluders}: a number of hospitals of at least 0"
+                "--noise-at hospitals (secrecy.noise_at) without --secure-sum: noise at the hospitals "
+                "protects only totals that come out of a secure summation; give --secure-sum too"
             )
 
     @property
@@ -84,7 +95,7 @@ class TrustModel:
         colluders = max(1, num_clients // 10) if self.colluders is None else self.colluders
         if colluders >= least_voters:
             raise InputError(
-                f"secrecy.colluders in study.toml is {colluders}: a sum may hold as few as {least_voters} of "
+                f"secrecy.colluders is {colluders}: a sum may hold as few as {least_voters} of "
                 f"{num_clients} hospitals, so at most {least_voters - 1} of them can be reckoned with"
             )
         return Shares(num_clients=num_clients, least_voters=least_voters, colluders=colluders)

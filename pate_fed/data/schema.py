@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,104 +18,64 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
+from pate_fed.structure import check, refusal, setting
 
 __all__ = ["Rows", "Schema", "read_table"]
 
 MISSING = frozenset({"", "?", "NA", "N/A", "nan", "NaN", "NULL", "null"})
 UNLABELLED = -1
+MOST_TEXT = 1000  # characters of a name or a value
+
+
+def _pairs(columns: Any) -> Any:
+    """Columns as pairs, where they are a table (name = "number" or a list of values) too."""
+    if isinstance(columns, Mapping):
+        columns = list(columns.items())
+    if not isinstance(columns, list):
+        return columns
+    return [
+        (pair[0], () if pair[1] == "number" else pair[1])
+        if isinstance(pair, list | tuple) and len(pair) == 2
+        else pair
+        for pair in columns
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
     """What a table's columns mean.
 
-    `columns` are (name, values): no values for a number, the allowed values for a category. `patient` names
-    the column whose equal values belong to one patient; it is never a feature.
+    `columns` are (name, values): no values for a number, the allowed values for a category; in a file they
+    may be a table too, name = "number" or a list of values. `patient` names the column whose equal values
+    belong to one patient; it is never a feature.
 
     Raises:
         InputError: names twice, too few classes, or no column.
     """
 
-    label: str
-    classes: tuple[str, ...]
-    columns: tuple[tuple[str, tuple[str, ...]], ...]
-    patient: str | None = None
+    label: str = setting(allowed="the name of a column", most=MOST_TEXT)
+    classes: tuple[str, ...] = setting(most=MOST_TEXT)
+    columns: tuple[tuple[str, tuple[str, ...]], ...] = setting(
+        read=_pairs, most=MOST_TEXT, allowed='name = "number" or a list of values, for each column,'
+    )
+    patient: str | None = setting(None, allowed="the name of a column", most=MOST_TEXT)
 
     def __post_init__(self) -> None:
+        check(self)
         names = [name for name, _ in self.columns] + [self.label]
         names += [self.patient] if self.patient is not None else []
         for name in names:
             if names.count(name) > 1:
-                raise InputError(f"[data.table] in study.toml: the column {name!r} is named more than once")
+                raise refusal(self, "columns", f"the column {name!r} is named more than once")
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
-            raise InputError(
-                f"[data.table] in study.toml: classes = {list(self.classes)}: two or more, each once"
-            )
+            raise refusal(self, "classes", "two or more are meant, each once")
         if not self.columns:
-            raise InputError("[data.table] in study.toml: columns: at least one is meant")
+            raise refusal(self, "columns", "at least one is meant")
 
     @property
     def num_features(self) -> int:
         """Numbers a row becomes."""
         return sum(max(1, len(values)) for _, values in self.columns)
-
-    @classmethod
-    def from_toml(cls, values: object) -> Schema:
-        """From `[data.table]`; columns as a table (name = "number" or a list of values) or a list of pairs.
-
-        Raises:
-            InputError: anything else.
-        """
-        if not isinstance(values, dict):
-            raise InputError(f"[data.table] in study.toml is {values!r}: a table of settings is meant")
-        known = {"label", "classes", "columns", "patient"}
-        for key in values:
-            if key not in known:
-                near = get_close_matches(key, known, n=1, cutoff=0.5)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise InputError(
-                    f"[data.table]: unknown key {key!r}{hint} (known: {', '.join(sorted(known))})"
-                )
-        for key in ("label", "classes", "columns"):
-            if key not in values:
-                raise InputError(f"[data.table] in study.toml: {key} is missing")
-        patient = values.get("patient")
-        if not isinstance(values["label"], str) or not isinstance(patient, str | None):
-            raise InputError("[data.table] in study.toml: label and patient are names of columns")
-        return cls(
-            label=values["label"],
-            classes=_texts(values["classes"], "classes"),
-            columns=tuple(_columns(values["columns"])),
-            patient=patient,
-        )
-
-    def to_toml(self) -> dict[str, Any]:
-        """What `from_toml` reads back to an equal schema; also how it stands in a study's terms."""
-        made: dict[str, Any] = {"label": self.label, "classes": list(self.classes)}
-        made["columns"] = [[name, list(values)] for name, values in self.columns]
-        return made if self.patient is None else {**made, "patient": self.patient}
-
-
-def _texts(values: object, where: str) -> tuple[str, ...]:
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise InputError(f"[data.table] in study.toml: {where} is {values!r}: a list of texts is meant")
-    return tuple(values)
-
-
-def _columns(values: object) -> Iterator[tuple[str, tuple[str, ...]]]:
-    pairs: Sequence[Any] = list(values.items()) if isinstance(values, dict) else values  # type: ignore[assignment]
-    if not isinstance(pairs, list):
-        raise InputError('[data.table] in study.toml: columns: name = "number" or a list of values is meant')
-    for pair in pairs:
-        if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise InputError(
-                f"[data.table] in study.toml: the column {pair!r}: a name and its values are meant"
-            )
-        name, kind = pair
-        if kind in ("number", []):
-            yield name, ()
-        else:
-            yield name, _texts(kind, f"columns.{name}")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from pate_fed.errors import InputError
+from pate_fed.structure import check, setting
 
 __all__ = ["GlyphSettings"]
-
-_RANGES: dict[str, tuple[float, float, str]] = {
-    "classes": (2, 150, "a whole number from 2 to 150"),
-    "private": (1, 10_000_000, "a whole number from 1 to 10,000,000"),
-    "public": (2, 10_000_000, "a whole number from 2 to 10,000,000"),
-    "seed": (0, 2**63 - 1, "a whole number from 0 to 2^63 - 1"),
-    "imbalance": (1.0, 100.0, "a number from 1 (balanced) to 100"),
-    "wrong_labels": (0.0, 0.9, "a share from 0 to 0.9"),
-    "distortion": (0.0, 2.0, "a number from 0 (upright) to 2"),
-    "noise": (0.0, 2.0, "a number from 0 (clean) to 2"),
-}
-_WHOLE = ("classes", "private", "public", "seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,19 +28,14 @@ class GlyphSettings:
         InputError: a value is out of its range; the error names key, value and range.
     """
 
-    classes: int = 10
-    private: int = 60_000
-    public: int = 10_000
-    seed: int = 0
-    imbalance: float = 2.0
-    wrong_labels: float = 0.1
-    distortion: float = 1.0
-    noise: float = 1.0
+    classes: int = setting(10, low=2, high=150)
+    private: int = setting(60_000, low=1, high=10_000_000)
+    public: int = setting(10_000, low=2, high=10_000_000)
+    seed: int = setting(0, low=0, high=2**63 - 1)
+    imbalance: float = setting(2.0, low=1, high=100, allowed="a number from 1 (balanced) to 100")
+    wrong_labels: float = setting(0.1, low=0, high=0.9)
+    distortion: float = setting(1.0, low=0, high=2, allowed="a number from 0 (upright) to 2")
+    noise: float = setting(1.0, low=0, high=2, allowed="a number from 0 (clean) to 2")
 
     def __post_init__(self) -> None:
-        for key, (least, most, allowed) in _RANGES.items():
-            value = getattr(self, key)
-            kinds = (int,) if key in _WHOLE else (int, float)
-            fits = isinstance(value, kinds) and not isinstance(value, bool)
-            if not (fits and math.isfinite(value) and least <= value <= most):
-                raise InputError(f"glyph {key} is {value!r}: {allowed} is allowed")
+        check(self)

@@ -1,20 +1,31 @@
-"""What `pate_fed` needs of Flower beyond its public API; the one file to read when Flower moves on.
+"""What `pate_fed` needs of Flower and Ray beyond their public API; the one file to read when they move on.
 
-Written against flwr 1.39; the same names were read in 1.41. `tests/flower` guards them.
+Written against flwr 1.39 (the same names were read in 1.41) and Ray 2.55. `tests/flower` guards them.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from flwr.app import Message
+from flwr.supercore.logger import update_console_handler
 from flwr.supercore.task_identity import TaskIdentity
 
-__all__ = ["quiet_flower", "set_identity", "stamp"]
+from pate_fed.errors import PateFedError
+
+if TYPE_CHECKING:
+    from ray.job_config import JobConfig
+
+__all__ = ["apart_from_signals", "isolated_job", "own_token", "quiet_flower", "set_identity", "stamp"]
+
+_TOKEN = "RAY_AUTH_TOKEN"
 
 
 def set_identity(*, run_id: int, node_id: int) -> None:
@@ -33,10 +44,11 @@ def stamp(message: Message) -> str:
 
 @contextmanager
 def quiet_flower(level: int = logging.ERROR) -> Iterator[None]:
-    """Keep Flower's and Ray's informative lines from burying the progress bars; errors still show."""
+    """Keep Flower's and Ray's informative lines from burying the progress bars; errors show, uncoloured."""
     loggers = [logging.getLogger(name) for name in ("flwr", "ray")]
     before = [logger.level for logger in loggers]
     os.environ["RAY_LOG_TO_STDERR"] = "0"
+    update_console_handler(colored=False)
     for logger in loggers:
         logger.setLevel(level)
     try:
@@ -44,3 +56,57 @@ def quiet_flower(level: int = logging.ERROR) -> Iterator[None]:
     finally:
         for logger, old in zip(loggers, before, strict=True):
             logger.setLevel(old)
+
+
+@contextmanager
+def own_token() -> Iterator[None]:
+    """A random token for one run, without which nobody joins its Ray and runs code beside private records.
+
+    It is in the environments of this process and its children, which only this user reads, and nowhere else.
+    A token of the user's own is put back afterwards.
+
+    Raises:
+        PateFedError: Ray was loaded before `prepare_environment` could have it ask for tokens.
+    """
+    from ray import _raylet
+
+    raylet: Any = _raylet  # its types leave these out
+    if raylet.get_authentication_mode() != raylet.AuthenticationMode.TOKEN:
+        raise PateFedError("Ray was imported before pate_fed, and takes anyone in: import pate_fed first")
+    before = os.environ.get(_TOKEN)
+    os.environ[_TOKEN] = secrets.token_hex(32)
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
+    try:
+        yield
+    finally:
+        del os.environ[_TOKEN]
+        if before is not None:
+            os.environ[_TOKEN] = before
+
+
+@contextmanager
+def apart_from_signals() -> Iterator[None]:
+    """Start Ray's processes in sessions of their own: a signal to this process's group is not for them.
+
+    They end with this process all the same, as the kernel tells them.
+    """
+    from ray._private import services
+
+    room: Any = services
+    before = room.ConsolePopen
+    room.ConsolePopen = partial(before, start_new_session=True)
+    try:
+        yield
+    finally:
+        room.ConsolePopen = before
+
+
+def isolated_job() -> JobConfig:
+    """A Ray job whose workers do not search the driver's current folder for modules, as Ray has them do."""
+    from ray.job_config import JobConfig
+
+    class IsolatedJob(JobConfig):
+        def _runtime_env_has_working_dir(self) -> bool:
+            return True
+
+    return IsolatedJob()

@@ -13,14 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.errors import InputError
-from pate_fed.flower.compat import quiet_flower
+from pate_fed.errors import InputError, PateFedError
+from pate_fed.flower.compat import apart_from_signals, isolated_job, own_token, quiet_flower
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-__all__ = ["cores", "gpu_share", "run_apps", "run_on_ray"]
+__all__ = ["cores", "gpu_share", "run_apps"]
 
 _LONGEST_FOLDER = 44  # a socket's path has at most 107 bytes, of which Ray's own part takes 63
 _TEACHER_GPU_BYTES = 1.5e9  # CUDA context, weights and one batch of a party, with room to spare
@@ -64,43 +64,27 @@ def run_apps(
     gpus_per_client: float | None = None,
     folder: Path,
 ) -> None:
-    """Run both apps, in this process with the backend "inline", else on Ray; see `run_on_ray`."""
+    """Run both apps until the ServerApp's main returns or raises.
+
+    The backend "inline" runs in this process, any other on Flower's engine: a Ray that starts and ends here,
+    with one actor a core, never more than parties. Torch in each actor uses one thread, so that votes do not
+    depend on how many cores the machine has. Ray's sockets and its workers' logs go to `folder`, which the
+    caller removes, where the path is short enough for a socket.
+
+    Raises:
+        PateFedError: Ray does not start.
+    """
     if backend == "inline":
         from pate_fed.flower.inline import run_inline
 
         run_inline(server_app, load_client(), num_nodes=num_nodes)
         return
-    run_on_ray(
-        server_app,
-        load_client,
-        num_nodes=num_nodes,
-        device=device,
-        gpus_per_client=gpus_per_client,
-        folder=folder,
-    )
-
-
-def run_on_ray(
-    server_app: ServerApp,
-    load_client: Callable[[], ClientApp],
-    *,
-    num_nodes: int,
-    device: str,
-    gpus_per_client: float | None,
-    folder: Path,
-) -> None:
-    """Run both apps on Flower's engine until the ServerApp's main returns or raises; stop Ray after it.
-
-    One actor a core, never more than parties; torch in each uses one thread, so that votes do not depend on
-    how many cores the machine has. Ray's sockets and its workers' logs go to `folder`, which the caller
-    removes, where the path is short enough for a socket.
-    """
     import ray
 
     actors = min(cores(), num_nodes)
     # Ray takes seconds to start, mostly waiting: the imports go on meanwhile. The thread that starts it stays
     # to the end, as Ray's processes die with their parent thread.
-    with ThreadPoolExecutor(1) as aside, quiet_flower(), warnings.catch_warnings():
+    with own_token(), ThreadPoolExecutor(1) as aside, quiet_flower(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         started = aside.submit(_start_ray, actors, folder / "ray")
         try:
@@ -124,16 +108,28 @@ def _take_back_sigterm() -> None:
 
 
 def _start_ray(actors: int, folder: Path) -> None:
-    """Ray on this machine alone; its workers look for modules where this process does."""
+    """Start Ray on this machine alone; its workers look for modules where this process does.
+
+    Raises:
+        PateFedError: it does not start, as on a machine that is too busy.
+    """
     import ray
 
     known = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*sys.path, *known]))
-    ray.init(
-        num_cpus=actors,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        object_store_memory=256 * 1024**2,
-        _temp_dir=str(folder) if len(str(folder)) <= _LONGEST_FOLDER else None,
-    )
+    try:
+        with apart_from_signals():
+            ray.init(
+                num_cpus=actors,
+                include_dashboard=False,
+                job_config=isolated_job(),
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=256 * 1024**2,
+                _temp_dir=str(folder) if len(str(folder)) <= _LONGEST_FOLDER else None,
+            )
+    except Exception as error:  # of many kinds, a plain Exception among them
+        raise PateFedError(
+            f"Ray does not start ({str(error).strip().partition(chr(10))[0]}): try again when the machine is "
+            "less busy, or with --backend inline"
+        ) from error

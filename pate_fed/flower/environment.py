@@ -12,6 +12,7 @@ _SWITCHES = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "token",  # Ray listens on every interface; the token is each run's own, see `engine`
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DISABLE_DOCKER_CPU_WARNING": "1",
     "RAY_DEDUP_LOGS": "0",

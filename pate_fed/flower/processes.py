@@ -7,9 +7,10 @@ import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from pate_fed.disk import write_private
 from pate_fed.errors import InputError, PateFedError
 
 __all__ = [
@@ -105,12 +106,10 @@ class Child:
 
 def _environment(home: Path) -> dict[str, str]:
     """This process's environment, but with Flower's state and all temporary files inside `home`."""
-    temporary = private_folder(home / "tmp")
-    here: Mapping[str, str] = os.environ
     return {
-        **here,
+        **os.environ,
         "FLWR_HOME": str(private_folder(home / "flwr")),
-        "TMPDIR": str(temporary),
+        "TMPDIR": str(private_folder(home / "tmp")),
         "NO_COLOR": "1",
         "PYTHONUNBUFFERED": "1",
     }
@@ -133,9 +132,7 @@ def write_secret(path: Path) -> bytes:
     """A fresh random secret in a file that only its owner reads."""
     secret = secrets.token_bytes(32).hex().encode()
     path.unlink(missing_ok=True)
-    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(secret)
+    write_private(path, secret, durable=False)
     return secret
 
 

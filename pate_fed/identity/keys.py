@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.secure_sum import Identity, fingerprint
+from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 
 __all__ = [
     "KEY_FILE",
@@ -33,7 +33,6 @@ __all__ = [
 
 KEY_FILE = "hospital.key"
 SUM_KEY_FILE = "sum.key"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PURPOSE = b"pate_fed/v1 request to be admitted\n"
 
 
@@ -52,10 +51,8 @@ def check_name(name: str) -> str:
     Raises:
         InputError: not 1 to 64 letters, digits, dots, dashes or underscores.
     """
-    if not _NAME.fullmatch(name):
-        raise InputError(
-            f"the hospital's name {name!r}: 1 to 64 letters, digits, dots, dashes or underscores"
-        )
+    if not PARTY_NAME.fullmatch(name):
+        raise InputError(f"the hospital's name {name!r}: {PARTY_NAME_IS}")
     return name
 
 

@@ -24,7 +24,7 @@ from pate_fed.label_dp.release import NO_LABEL
 from pate_fed.learning.device import seeded
 from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.students.fixmatch import Views
-from pate_fed.learning.students.learner import check_finite, make_optimiser
+from pate_fed.learning.students.trainer import check_finite, make_optimiser
 
 __all__ = ["DescentSettings", "aug_descent", "clean_chances"]
 
@@ -82,7 +82,7 @@ class _Descent:
     """The two networks, their optimisers and one epoch of both.
 
     The epoch is not `FixMatch`'s: which labels count as labels changes from epoch to epoch, and each network
-    takes them, and half of its guesses, from the other one, while a `Learner` learns from fixed sets.
+    takes them, and half of its guesses, from the other one, while a `Trainer` learns from fixed sets.
     """
 
     def __init__(

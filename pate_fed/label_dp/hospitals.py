@@ -20,13 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.config.sections import PROCESSES
-from pate_fed.config.trust import LEAST_PARTIES
+from pate_fed.config.trust import LEAST_PARTIES, QUORUM
 from pate_fed.errors import InputError
+from pate_fed.format import epsilon_text
 from pate_fed.label_dp.randres import RandRes
-from pate_fed.label_dp.release import PrivateLabels, shown_epsilon
+from pate_fed.label_dp.release import PrivateLabels
 from pate_fed.privacy.mechanisms.noise import noise_from_seed
 from pate_fed.protocol.label_terms import LabelTerms, few_hospitals, label_terms
-from pate_fed.runtime.launch import interruptible, raise_if, simulated_disks
+from pate_fed.runtime.run_dir import simulated_disks
+from pate_fed.runtime.signals import interruptible, raise_if
 
 if TYPE_CHECKING:
     from pate_fed.label_dp.methods import MethodSettings
@@ -196,7 +198,7 @@ class Hospitals:
     pool_size: int
     pool_digest: str
     num_classes: int
-    quorum: float = 0.8
+    quorum: float = QUORUM
     seed: int | None = None
     progress: Progress | None = None
     terms: LabelTerms | None = None
@@ -332,7 +334,7 @@ class Hospitals:
         if terms is None or terms.spent >= _CLEARLY * terms.epsilon:
             return []
         return [
-            f"more noise than asked for: of ε {terms.epsilon:g} only {shown_epsilon(terms.spent)} is spent, "
+            f"more noise than asked for: of ε {terms.epsilon:g} only {epsilon_text(terms.spent)} is spent, "
             f"since each of {terms.num_clients} hospitals adds at least {terms.sigma_party:.3g} labels to "
             "every count, and that costs accuracy; fewer hospitals in one sum would spend more of it"
         ]

@@ -18,8 +18,8 @@ from pate_fed.label_dp.release import NO_LABEL, PrivateLabels
 from pate_fed.learning.device import seeded
 from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.settings import StudentSettings
+from pate_fed.learning.students.data import TrainingSets
 from pate_fed.learning.students.fixmatch import FixMatch
-from pate_fed.learning.students.sets import Sets
 
 __all__ = ["LearnSettings", "ldp_normal", "ldp_ssl", "train"]
 
@@ -91,18 +91,18 @@ def train(
             unlabelled_weight=unlabelled_weight,
             mixup=mixup,
             sgd=settings.sgd,
-            kept=kept,
+            keep_probability=kept,
         )
         every = np.arange(len(public)) if unlabelled is None else unlabelled
-        sets = Sets(
+        sets = TrainingSets(
             labelled=torch.from_numpy(np.array(index, dtype=np.int64)).to(device),
             labels=labels if labels.dtype == torch.int64 else labels.float(),
             wrong=torch.zeros(len(index), dtype=torch.bool, device=device),
             truth_known=False,
             unlabelled=torch.from_numpy(np.array(every, dtype=np.int64)).to(device),
         )
-        for _ in trained.run(sets):
-            pass
+        for epoch in range(1, settings.epochs + 1):
+            trained.run_epoch(epoch, sets)
     return trained.average
 
 

@@ -275,7 +275,7 @@ def named_centres(
     """Named clusters as a classifier: an image has the class of the cluster of the nearest mean features."""
     filled, first = np.unique(clusters, return_index=True)
     centres = public.centres(clusters, num_clusters)[filled]
-    front = public.encoder.front()
+    front = public.encoder.preprocessing()
     return nearest_centre(front, centres, labels.label[first], public.num_classes).to(public.device)
 
 

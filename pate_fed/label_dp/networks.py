@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from pate_fed.errors import InputError
 from pate_fed.learning.networks.classifiers import (
     Classifier,
-    FixedFront,
     Preprocessing,
     Shape,
+    Standardisation,
     build_classifier,
     build_encoder_network,
 )
@@ -43,12 +43,12 @@ def build_network(name: str, shape: Shape, num_classes: int, encoder: Encoder | 
     if name == "light":
         if encoder is None:
             raise InputError("network light needs the encoder of the public features, and none was given")
-        return build_encoder_network(encoder.front(), encoder.basis.shape[1], num_classes)
+        return build_encoder_network(encoder.preprocessing(), encoder.basis.shape[1], num_classes)
     if name in ("small-cnn", "deep-cnn"):
         return build_classifier(name, shape, num_classes)
     if min(shape[:2]) < 16:
         raise InputError(f"network {name} on images of {shape[0]}×{shape[1]}: at least 16×16 is meant")
-    front: FixedFront = Preprocessing(shape[2])
+    front: Preprocessing = Standardisation(shape[2])
     if name == "resnet-18":
         return _resnet(front, shape[2], num_classes)
     if name == "vgg-16":
@@ -57,7 +57,7 @@ def build_network(name: str, shape: Shape, num_classes: int, encoder: Encoder | 
 
 
 def nearest_centre(
-    front: FixedFront, centres: NDArray[np.float32], classes: NDArray[np.int64], num_classes: int
+    front: Preprocessing, centres: NDArray[np.float32], classes: NDArray[np.int64], num_classes: int
 ) -> Classifier:
     """A classifier that gives an image the class of the nearest centre, and no other a chance.
 
@@ -85,7 +85,7 @@ class _Nearest(nn.Module):
         return self.table[nearest]
 
 
-def _resnet(front: FixedFront, channels: int, num_classes: int) -> Classifier:
+def _resnet(front: Preprocessing, channels: int, num_classes: int) -> Classifier:
     """3×3 stem of stride 1 and no pooling after it, as for CIFAR."""
     from torchvision.models import resnet18
 
@@ -95,7 +95,7 @@ def _resnet(front: FixedFront, channels: int, num_classes: int) -> Classifier:
     return Classifier(front, [body], nn.Linear(512, num_classes))  # (n, 512)
 
 
-def _vgg(front: FixedFront, shape: Shape, num_classes: int) -> Classifier:
+def _vgg(front: Preprocessing, shape: Shape, num_classes: int) -> Classifier:
     """With batch norm, one mean over what is left of the image, and one dense layer."""
     from torchvision.models import vgg16_bn
 

@@ -15,7 +15,7 @@ from pate_fed.label_dp.networks import build_network
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.inputs import check_images, image_shape, to_tensor
 from pate_fed.learning.networks.classifiers import Classifier
-from pate_fed.learning.networks.encoder import BATCH, Encoder, HistogramFront, fit_encoder
+from pate_fed.learning.networks.encoder import BATCH, Encoder, HistogramFeatures, fit_encoder
 from pate_fed.learning.students.fixmatch import ImageViews, Views, strong_view, weak_view
 
 __all__ = ["FeatureViews", "PublicInputs"]
@@ -74,7 +74,7 @@ class PublicInputs:
         self.network_name, self.device, self.seed = network, resolve_device(device), seed
         self.flip, self._say = flip, say or (lambda line: None)
         self.encoder: Encoder = fit_encoder(images, dimensions=DIMENSIONS)
-        self._front = self.encoder.front().to(self.device)
+        self._front = self.encoder.preprocessing().to(self.device)
         self.light = network == "light"
         self._views: Views | None = None
         self._features: Floats | None = None
@@ -97,9 +97,9 @@ class PublicInputs:
         """A fresh network from torch's current random state, its front fitted to the images."""
         network = build_network(self.network_name, self.shape, self.num_classes, self.encoder)
         network = network.to(self.device)
-        if not isinstance(network.front, HistogramFront):
+        if not isinstance(network.preprocess, HistogramFeatures):
             some = np.unique(np.linspace(0, len(self) - 1, min(len(self), 2 * BATCH)).astype(np.int64))
-            network.front.fit(to_tensor(self.images[some], self.device))
+            network.preprocess.fit(to_tensor(self.images[some], self.device))
         return network
 
     def views(self) -> Views:
@@ -113,7 +113,7 @@ class PublicInputs:
                     strong = [self._transformed(self._front, self.images, strong_view) for _ in range(STRONG)]
                     self._views = FeatureViews(plain, weak, strong)
                 else:
-                    front = self.network().front
+                    front = self.network().preprocess
                     self._views = ImageViews(to_tensor(self.images, self.device), front, flip=self.flip)
         return self._views
 
@@ -186,7 +186,7 @@ class PublicInputs:
         return self._shown[id(images)][1]
 
     def _transformed(
-        self, front: HistogramFront, images: NDArray[np.uint8], view: Callable[[Tensor], Tensor]
+        self, front: HistogramFeatures, images: NDArray[np.uint8], view: Callable[[Tensor], Tensor]
     ) -> Tensor:
         with torch.no_grad():
             parts = [

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context, Decimal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
+from pate_fed.format import epsilon_text
 from pate_fed.privacy.checks import check_count
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "PrivateLabels",
     "check_labels",
     "label_accuracy",
-    "shown_epsilon",
     "unused_classes",
 ]
 
@@ -47,14 +46,8 @@ class PrivateLabels:
     def words(self) -> str:
         """ε, δ, the unit and the adjacency in one sentence."""
         kind = "" if self.private else f"; {self.noise}"
-        cost = f"ε={shown_epsilon(self.epsilon)} δ={self.delta:g}"
+        cost = f"ε={epsilon_text(self.epsilon)} δ={self.delta:g}"
         return f"{cost}, one record's label replaced ({self.how}{kind})"
-
-
-def shown_epsilon(epsilon: float) -> str:
-    """ε for people, in four digits, rounded up, never down."""
-    up = Context(prec=4, rounding=ROUND_CEILING).create_decimal(Decimal(repr(float(epsilon))))
-    return f"{float(up):.4g}"
 
 
 def check_labels(labels: ArrayLike, num_classes: int) -> Ints:

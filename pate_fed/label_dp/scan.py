@@ -81,10 +81,10 @@ class _Scan:
         self.pixels = to_tensor(inputs.images, inputs.device)
         network = build_network(settings.network, inputs.shape, num_clusters)
         self.network = network.to(self.device)
-        self.network.front.fit(self.pixels[:2000])
-        self.views = ImageViews(self.pixels, self.network.front, flip=inputs.flip)
+        self.network.preprocess.fit(self.pixels[:2000])
+        self.views = ImageViews(self.pixels, self.network.preprocess, flip=inputs.flip)
         with torch.no_grad():
-            size = self.network.eval().features(self.network.front(self.pixels[:2])).shape[1]
+            size = self.network.eval().features(self.network.preprocess(self.pixels[:2])).shape[1]
         self.project = nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Linear(size, PROJECTED))
         self.project = self.project.to(self.device)
 
@@ -173,5 +173,5 @@ class _Scan:
     def _all(self, of: Callable[[Tensor], Tensor]) -> Tensor:
         self.network.eval()
         with torch.no_grad():
-            parts = [of(self.network.front(x)) for x in torch.split(self.pixels, _ROWS)]
+            parts = [of(self.network.preprocess(x)) for x in torch.split(self.pixels, _ROWS)]
         return torch.cat(parts)

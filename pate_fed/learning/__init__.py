@@ -14,7 +14,7 @@ from pate_fed.learning.settings import (
     StudentSettings,
     TeacherSettings,
 )
-from pate_fed.learning.students.query_selection import STRATEGIES, choose_order
+from pate_fed.learning.students.query_selection import STRATEGIES, choose_order, expert_scores
 
 __all__ = [
     "STRATEGIES",
@@ -26,4 +26,5 @@ __all__ = [
     "StudentSettings",
     "TeacherSettings",
     "choose_order",
+    "expert_scores",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,7 +11,7 @@ from torch import Tensor
 
 from pate_fed.errors import InputError
 
-__all__ = ["check_images", "check_labels", "image_shape", "to_tensor"]
+__all__ = ["check_images", "check_labels", "image_shape", "tensor_batches", "to_tensor"]
 
 SMALLEST = 8
 
@@ -55,3 +57,9 @@ def to_tensor(images: NDArray[np.uint8], device: str) -> Tensor:
     # A copy: the images may be read-only, and torch wants memory that it may write to.
     pixels = torch.from_numpy(np.array(images)).to(device).permute(0, 3, 1, 2)
     return pixels.to(torch.float32).div_(255.0).contiguous(memory_format=torch.channels_last)
+
+
+def tensor_batches(images: NDArray[np.uint8], size: int, device: str) -> Iterator[Tensor]:
+    """The same in batches of up to `size` images."""
+    for start in range(0, len(images), size):
+        yield to_tensor(images[start : start + size], device)

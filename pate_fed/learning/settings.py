@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from pate_fed.errors import InputError
+from pate_fed.structure import check, setting
 
 __all__ = [
-    "LIGHT",
+    "CLOSED_FORM",
     "NETWORKS",
     "STUDENTS",
     "TABLE_STUDENTS",
@@ -21,8 +18,8 @@ __all__ = [
     "TeacherSettings",
 ]
 
-LIGHT: tuple[str, ...] = ("hog-linear", "encoder-head")  # fixed features, a head in closed form
-TEACHERS: tuple[str, ...] = ("small-cnn", "deep-cnn", *LIGHT)
+CLOSED_FORM: tuple[str, ...] = ("hog-linear", "encoder-head")  # fixed features, a head in closed form
+TEACHERS: tuple[str, ...] = ("small-cnn", "deep-cnn", *CLOSED_FORM)
 STUDENTS: tuple[str, ...] = (
     "supervised",
     "gan",
@@ -36,6 +33,7 @@ STUDENTS: tuple[str, ...] = (
 TABLE_TEACHERS: tuple[str, ...] = ("random-forest", "gradient-boosting")
 TABLE_STUDENTS: tuple[str, ...] = ("forest",)
 NETWORKS: tuple[str, ...] = ("encoder", "small-cnn", "deep-cnn", "dense", "nin-cnn", "nin-cnn-wide")
+MOST = 100_000  # epochs, trees or records in a batch: more is a slip of the hand, or an attack on a hospital
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,22 +49,18 @@ class TeacherSettings:
         InputError: a value is out of range; the message names the key, the value and what is allowed.
     """
 
-    name: str = "small-cnn"
-    epochs: int = 20
-    batch_size: int = 30
-    learning_rate: float = 3e-3
-    weight_decay: float = 0.01
-    label_smoothing: float = 0.1
-    trees: int = 100
+    name: str = setting(
+        "small-cnn", flags=("--teacher",), help="the teachers' model", choices=TEACHERS, also=TABLE_TEACHERS
+    )
+    epochs: int = setting(20, low=1, high=MOST)
+    batch_size: int = setting(30, low=1, high=MOST)
+    learning_rate: float = setting(3e-3, above=0, below=10)
+    weight_decay: float = setting(0.01, low=0, below=10)
+    label_smoothing: float = setting(0.1, low=0, below=1)
+    trees: int = setting(100, low=1, high=MOST)
 
     def __post_init__(self) -> None:
-        _choice("name", self.name, (*TEACHERS, *TABLE_TEACHERS))
-        _whole("trees", self.trees)
-        _whole("epochs", self.epochs)
-        _whole("batch_size", self.batch_size)
-        _number("learning_rate", self.learning_rate, above=0.0, below=10.0)
-        _number("weight_decay", self.weight_decay, least=0.0, below=10.0)
-        _number("label_smoothing", self.label_smoothing, least=0.0, below=1.0)
+        check(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,48 +93,36 @@ class StudentSettings:
         InputError: a value is out of range; the message names the key, the value and what is allowed.
     """
 
-    name: str = "pate++"
-    network: str | None = None
-    epochs: int | None = None
-    batch_size: int = 100
-    learning_rate: float = 3e-3
-    noise_rate: float | None = None
-    ramp_epochs: int = 15
-    ema_decay: float = 0.998
-    dropout: float | None = None
-    input_noise: float | None = None
-    count_decay: float = 0.9
-    removal: float | None = None
-    test_every: int = 1
-    trees: int = 100
-    patience: int | None = None
-    held_out: float = 0.1
+    name: str = setting(
+        "pate++", flags=("--student",), help="how the student learns", choices=STUDENTS, also=TABLE_STUDENTS
+    )
+    network: str | None = setting(None, choices=NETWORKS)
+    epochs: int | None = setting(
+        None,
+        flags=("--student-epochs",),
+        help="passes over the public data, in each stage (default: 10 in all)",
+        low=1,
+        high=MOST,
+    )
+    batch_size: int = setting(100, low=2, high=MOST)
+    learning_rate: float = setting(3e-3, above=0, below=10)
+    noise_rate: float | None = setting(None, low=0, below=1)
+    ramp_epochs: int = setting(15, low=1, high=MOST)
+    ema_decay: float = setting(0.998, low=0, below=1)
+    dropout: float | None = setting(None, low=0, below=1)
+    input_noise: float | None = setting(None, low=0, below=10)
+    count_decay: float = setting(0.9, low=0, below=1)
+    removal: float | None = setting(None, low=0, below=1)
+    test_every: int = setting(1, low=1, high=MOST)
+    trees: int = setting(100, low=1, high=MOST)
+    patience: int | None = setting(None, low=1, high=MOST)
+    held_out: float = setting(0.1, above=0, below=1)
 
     DEFAULT_NOISE_RATE = 0.2
     DEFAULT_EPOCHS = 10
 
     def __post_init__(self) -> None:
-        _choice("name", self.name, (*STUDENTS, *TABLE_STUDENTS))
-        if self.network is not None:
-            _choice("network", self.network, NETWORKS)
-        _whole("batch_size", self.batch_size, least=2)
-        for key in ("ramp_epochs", "test_every", "trees"):
-            _whole(key, getattr(self, key))
-        for key in ("epochs", "patience"):
-            if getattr(self, key) is not None:
-                _whole(key, getattr(self, key))
-        _number("held_out", self.held_out, above=0.0, below=1.0)
-        _number("learning_rate", self.learning_rate, above=0.0, below=10.0)
-        _number("ema_decay", self.ema_decay, least=0.0, below=1.0)
-        if self.dropout is not None:
-            _number("dropout", self.dropout, least=0.0, below=1.0)
-        if self.input_noise is not None:
-            _number("input_noise", self.input_noise, least=0.0, below=10.0)
-        if self.noise_rate is not None:
-            _number("noise_rate", self.noise_rate, least=0.0, below=1.0)
-        _number("count_decay", self.count_decay, least=0.0, below=1.0)
-        if self.removal is not None:
-            _number("removal", self.removal, least=0.0, below=1.0)
+        check(self)
 
     @property
     def built_on(self) -> str:
@@ -185,7 +167,7 @@ class StudentSettings:
     @property
     def total_epochs(self) -> int:
         """Epochs of all stages together: the number of records, or the most where `patience` is set."""
-        return 1 if self.name in LIGHT else self.stage_epochs * self.stages
+        return 1 if self.name in CLOSED_FORM else self.stage_epochs * self.stages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,36 +183,13 @@ class EpochRecord:
 
     epoch: int
     loss_supervised: float
-    loss_unsupervised: float | None
-    loss_generator: float | None
+    loss_unsupervised: float | None = None
+    loss_generator: float | None = None
     kept_share: float
-    disagreements: int | None
+    disagreements: int | None = None
     disputed_wrong_share: float | None = None
     stage: int = 1
     test_accuracy: float | None = None
     held_out_share: float | None = None
     noise_rate: float | None = None
     removal: float | None = None
-
-
-def _choice(key: str, value: object, allowed: Collection[str]) -> None:
-    if value not in allowed:
-        near = get_close_matches(str(value), allowed, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise InputError(f"{key} is {value!r}: one of {', '.join(allowed)} is meant{hint}")
-
-
-def _whole(key: str, value: object, *, least: int = 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{key} is {value!r}: a whole number of at least {least} is meant")
-
-
-def _number(
-    key: str, value: object, *, above: float | None = None, least: float | None = None, below: float
-) -> None:
-    ok = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    number = float(value) if ok else math.nan  # type: ignore[arg-type]
-    low = f"above {above:g}" if above is not None else f"of at least {least:g}"
-    inside = ok and number < below and (number > above if above is not None else number >= (least or 0.0))
-    if not inside:
-        raise InputError(f"{key} is {value!r}: a number {low} and below {below:g} is meant")

@@ -1,5 +1,6 @@
 """PATE's privacy: mechanisms, noise, what they cost, the budget and the ledger. No torch, no flwr."""
 
+from pate_fed.format import epsilon_text
 from pate_fed.privacy.bounds.conversion import ConvertedEpsilon, to_epsilon
 from pate_fed.privacy.bounds.data_dependent import (
     data_dependent_epsilon_do_not_publish,
@@ -13,7 +14,7 @@ from pate_fed.privacy.bounds.sanitise import (
     sanitised_epsilon,
 )
 from pate_fed.privacy.filter import BudgetFilter, Odometer, epsilon_of, total_cost
-from pate_fed.privacy.ledger.describe import LedgerReport, describe, epsilon_text, verify
+from pate_fed.privacy.ledger.describe import LedgerReport, describe, verify
 from pate_fed.privacy.ledger.guarantee import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.privacy.ledger.ledger import Ledger
 from pate_fed.privacy.ledger.provenance import Provenance, digest_of

@@ -5,7 +5,10 @@ Both sides use it: the coordinator to release, a hospital to hold the terms agai
 
 from __future__ import annotations
 
-from pate_fed.config.sections import INTERACTIVE
+from dataclasses import asdict
+
+from pate_fed.config.sections import INTERACTIVE, Aggregation
+from pate_fed.config.trust import TrustModel
 from pate_fed.errors import InputError
 from pate_fed.privacy import (
     PLAIN,
@@ -24,6 +27,7 @@ from pate_fed.privacy import (
     guaranteed_coordinator_epsilon,
     guaranteed_epsilon,
     hospital_noise,
+    party_sigma,
 )
 from pate_fed.protocol.messages import Terms
 
@@ -33,6 +37,7 @@ __all__ = [
     "make_interactive",
     "make_ledger_terms",
     "make_mechanism",
+    "noise_share",
     "worst_epsilon",
 ]
 
@@ -47,37 +52,36 @@ def make_mechanism(terms: Terms) -> Mechanism:
     Raises:
         InputError: the terms' mechanism is none that noise at the hospitals can serve.
     """
-    teachers = terms.num_teachers
+    aggregator = terms.aggregation.aggregator
+    threshold, sigma1, sigma2 = terms.aggregation.fixed()
+    votes = {"num_teachers": terms.num_teachers, "num_classes": terms.num_classes}
     if terms.sigma_party is not None:
-        if terms.aggregator == INTERACTIVE:
-            raise InputError(
-                f"--aggregator {INTERACTIVE} with --noise-at hospitals: there a query costs as much as its "
-                "answer, so it saves nothing to leave out what the student knows; take confident-gnmax, or "
-                "noise at the coordinator"
-            )
-        if terms.aggregator == "lnmax":
-            raise InputError(
-                "--aggregator lnmax with --noise-at hospitals: hospitals add shares of Gaussian noise; take "
-                "gnmax or confident-gnmax"
-            )
+        _refuse_at_hospitals(aggregator)
         return DistributedGNMax(
-            num_teachers=teachers,
-            num_classes=terms.num_classes,
-            threshold=None if terms.aggregator == "gnmax" else terms.threshold,
+            **votes,
+            threshold=None if aggregator == "gnmax" else threshold,
             sigma_party=terms.sigma_party,
             least_honest=terms.least_clients - terms.colluders,
         )
-    if terms.aggregator == "gnmax":
-        return GNMax(num_teachers=teachers, num_classes=terms.num_classes, sigma=terms.sigma2)
-    if terms.aggregator == "lnmax":
-        return LNMax(num_teachers=teachers, num_classes=terms.num_classes, scale=terms.sigma2)
-    return ConfidentGNMax(
-        num_teachers=teachers,
-        num_classes=terms.num_classes,
-        threshold=terms.threshold,
-        sigma1=terms.sigma1,
-        sigma2=terms.sigma2,
-    )
+    if aggregator == "gnmax":
+        return GNMax(**votes, sigma=sigma2)
+    if aggregator == "lnmax":
+        return LNMax(**votes, scale=sigma2)
+    return ConfidentGNMax(**votes, threshold=threshold, sigma1=sigma1, sigma2=sigma2)
+
+
+def _refuse_at_hospitals(aggregator: str) -> None:
+    if aggregator == INTERACTIVE:
+        raise InputError(
+            f"--aggregator {INTERACTIVE} with --noise-at hospitals: there a query costs as much as its "
+            "answer, so it saves nothing to leave out what the student knows; take confident-gnmax, or "
+            "noise at the coordinator"
+        )
+    if aggregator == "lnmax":
+        raise InputError(
+            "--aggregator lnmax with --noise-at hospitals: hospitals add shares of Gaussian noise; take "
+            "gnmax or confident-gnmax"
+        )
 
 
 def make_interactive(terms: Terms) -> InteractiveGNMax | None:
@@ -85,16 +89,10 @@ def make_interactive(terms: Terms) -> InteractiveGNMax | None:
 
     Its noise and threshold are the first round's, so a query costs the same in every round.
     """
-    if terms.aggregator != INTERACTIVE:
+    first = make_mechanism(terms)
+    if terms.aggregation.aggregator != INTERACTIVE or not isinstance(first, ConfidentGNMax):
         return None
-    return InteractiveGNMax(
-        num_teachers=terms.num_teachers,
-        num_classes=terms.num_classes,
-        threshold=terms.threshold,
-        sigma1=terms.sigma1,
-        sigma2=terms.sigma2,
-        confidence=CONFIDENCE,
-    )
+    return InteractiveGNMax(**asdict(first), confidence=CONFIDENCE)
 
 
 def _protection(terms: Terms) -> Protection:
@@ -104,9 +102,20 @@ def _protection(terms: Terms) -> Protection:
     dealt to its teachers by how many there are (`pate_fed.data.split_by_patient`), so with another number
     every teacher gets other ones.
     """
-    dealt_anew = terms.unit == "hospital" or terms.adjacency == "add-or-remove-one"
+    unit, adjacency = terms.privacy.unit, terms.privacy.adjacency
+    dealt_anew = unit == "hospital" or adjacency == "add-or-remove-one"
     moved = terms.teachers_per_client if dealt_anew else 1
-    return Protection(unit=terms.unit, adjacency=terms.adjacency, votes_moved=moved)
+    return Protection(unit=unit, adjacency=adjacency, votes_moved=moved)
+
+
+def noise_share(aggregation: Aggregation, secrecy: TrustModel, least_clients: int) -> float:
+    """The parameter in votes of the noise that each hospital adds, so that the least sum holds the vote's.
+
+    Raises:
+        InputError: nobody is left whose noise nobody knows.
+    """
+    sigma2 = aggregation.fixed()[2]
+    return party_sigma(sigma2, parties=least_clients, colluders=secrecy.colluders or 0)
 
 
 def coordinator_view(terms: Terms, voters: int) -> CoordinatorView:
@@ -124,13 +133,13 @@ def make_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms
     Raises:
         InputError: the budget does not even fit one query, or the terms allow no sanitised ε.
     """
-    mechanism, protection = make_mechanism(terms), _protection(terms)
+    mechanism, protection, privacy = make_mechanism(terms), _protection(terms), terms.privacy
     later = make_interactive(terms)
     made = LedgerTerms(
-        sanitise=_fix_sanitising(terms, protection) if terms.sanitise else None,
+        sanitise=_fix_sanitising(terms, protection) if privacy.sanitise else None,
         study_digest=terms.digest,
-        delta=terms.delta,
-        epsilon=terms.epsilon,
+        delta=privacy.delta,
+        epsilon=privacy.epsilon,
         mechanisms=(mechanism,) if later is None else (mechanism, later),
         protection=protection,
         noise=noise,
@@ -140,10 +149,10 @@ def make_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms
         most_answered=terms.labels,
     )
     if made.budget is not None and made.budget.affordable(mechanism, queries=1) == 0:
+        beside = ", beside the sanitised ε" if privacy.sanitise else ""
         raise InputError(
-            f"--epsilon {terms.epsilon:g} at --delta {terms.delta:g}: not even one query fits with this "
-            f"noise and {mechanism.num_teachers} teachers"
-            f"{', beside the sanitised ε' if terms.sanitise else ''}; give more noise (--sigma1, --sigma2), "
+            f"--epsilon {privacy.epsilon:g} at --delta {privacy.delta:g}: not even one query fits with this "
+            f"noise and {mechanism.num_teachers} teachers{beside}; give more noise (--sigma1, --sigma2), "
             "more teachers, or a larger budget"
         )
     return made
@@ -156,27 +165,29 @@ def _fix_sanitising(terms: Terms, protection: Protection) -> SanitiseSettings:
             "--sanitise with --noise-at hospitals: nobody knows the exact totals, so nothing is left to "
             "sanitise; the data-independent ε may be published as it is"
         )
-    if terms.aggregator == "lnmax":
+    aggregator, privacy = terms.aggregation.aggregator, terms.privacy
+    if aggregator == "lnmax":
         raise InputError(
             "--sanitise with --aggregator lnmax: smooth sensitivity is derived for Gaussian noise"
         )
-    if terms.aggregator == INTERACTIVE:
+    if aggregator == INTERACTIVE:
         raise InputError(
             f"--sanitise with --aggregator {INTERACTIVE}: smooth sensitivity is not derived for a check on "
             "differences of totals; the data-independent ε may be published as it is"
         )
-    budget = None if terms.epsilon is None else BudgetFilter(terms.epsilon, terms.delta, protection)
+    budget = None if privacy.epsilon is None else BudgetFilter(privacy.epsilon, privacy.delta, protection)
+    _, sigma1, sigma2 = terms.aggregation.fixed()
     try:
         settings = SanitiseSettings.for_study(
             asked=terms.max_queries,
             answered=min(terms.labels, terms.max_queries),
-            sigma1=terms.sigma1 if terms.aggregator == "confident-gnmax" else None,
-            sigma2=terms.sigma2,
+            sigma1=sigma1 if terms.aggregation.has_threshold else None,
+            sigma2=sigma2,
             num_classes=terms.num_classes,
-            delta=terms.delta,
+            delta=privacy.delta,
             budget=budget,
         )
-        check_sanitisable(settings, sigma2=terms.sigma2, num_classes=terms.num_classes, protection=protection)
+        check_sanitisable(settings, sigma2=sigma2, num_classes=terms.num_classes, protection=protection)
     except InputError as error:
         raise InputError(f"--sanitise: {error}") from error
     return settings

@@ -18,7 +18,7 @@ from pate_fed.label_dp.federation import FederatedClusters, shared_epsilon
 from pate_fed.label_dp.randres import RandRes
 from pate_fed.privacy.checks import check_count, check_delta, is_number
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
-from pate_fed.protocol.messages import Agreed
+from pate_fed.protocol.agreed import Agreed
 
 __all__ = ["COUNTS_UNDER_MASKS", "RANDRES", "LabelTerms", "clusters_digest", "few_hospitals", "label_terms"]
 

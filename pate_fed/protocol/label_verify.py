@@ -15,7 +15,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.label_dp.release import NO_LABEL, shown_epsilon
+from pate_fed.format import epsilon_text
+from pate_fed.label_dp.release import NO_LABEL
 from pate_fed.protocol.label_terms import LabelTerms
 
 __all__ = ["LabelReport", "is_label_run", "verify_labels"]
@@ -50,7 +51,7 @@ class LabelReport:
         noise = "" if terms.seed is None else "; not private: seeded noise"
         return [
             f"terms {terms.digest}",
-            f"{terms.mechanism}: ε={shown_epsilon(self.epsilon)} δ={terms.delta:g} computed again, one "
+            f"{terms.mechanism}: ε={epsilon_text(self.epsilon)} δ={terms.delta:g} computed again, one "
             f"record's label replaced, against the coordinator and the public{noise}",
             f"{self.answered} of {terms.num_clients} hospitals, {terms.least_clients} were needed; "
             f"{self.labels} of {terms.pool_size} labels",

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset, partition
 from pate_fed.errors import InputError
 from pate_fed.learning.device import resolve_device
 from pate_fed.learning.networks.encoder import Encoder, encoder_for
-from pate_fed.privacy import party_sigma
+from pate_fed.protocol.cost import noise_share
 from pate_fed.protocol.messages import Terms
 
 __all__ = ["check_against_data", "encoder_file", "make_terms", "public_encoder"]
 
 
 def make_terms(study: Study, dataset: Dataset) -> Terms:
-    """The terms of a resolved study over this pool."""
-    aggregation = study.aggregation
-    assert (
-        aggregation.threshold is not None
-        and aggregation.sigma1 is not None
-        and aggregation.sigma2 is not None
-    )
+    """The terms of a study over this pool."""
+    study = study.resolve()
     encoder = public_encoder(study, dataset)
     secrecy, clients, least = study.secrecy, study.parties.num_clients, study.least_clients
-    colluders, sigma_party = 0, None
-    if secrecy.at_hospitals:
-        colluders = secrecy.shares(clients, least).colluders
-        sigma_party = party_sigma(aggregation.sigma2, parties=least, colluders=colluders)
     return Terms(
         study=study.name,
         num_classes=dataset.num_classes,
@@ -38,25 +27,16 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         num_clients=clients,
         teachers_per_client=study.parties.teachers_per_client,
         least_clients=least,
-        aggregator=aggregation.aggregator,
-        threshold=aggregation.threshold,
-        sigma1=aggregation.sigma1,
-        sigma2=aggregation.sigma2,
+        aggregation=study.aggregation,
         labels=study.queries.labels,
         max_queries=study.queries.cap(dataset.num_queries, noise_at_hospitals=secrecy.at_hospitals),
-        epsilon=study.privacy.epsilon,
-        delta=study.privacy.delta,
-        unit=study.privacy.unit,
-        adjacency=study.privacy.adjacency,
-        sanitise=study.privacy.sanitise,
-        teacher=asdict(study.teacher),
-        secure_sum=secrecy.secure_sum,
-        noise_at=secrecy.noise_at,
-        sigma_party=sigma_party,
-        colluders=colluders,
+        privacy=study.privacy,
+        teacher=study.teacher,
+        secrecy=secrecy,
+        sigma_party=noise_share(study.aggregation, secrecy, least) if secrecy.at_hospitals else None,
         seed=study.seed,
         classes=dataset.class_names,
-        table=None if study.data.table is None else study.data.table.to_toml(),
+        table=study.data.table,
         encoder=None if encoder is None else encoder.digest,
     )
 

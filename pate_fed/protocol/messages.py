@@ -10,16 +10,38 @@ features are public and labels private, labels after randomised response; and re
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import asdict, dataclass, fields
+import math
+import re
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.trust import AT_COORDINATOR, AT_HOSPITALS
+from pate_fed.config.sections import (
+    MOST_CLASSES,
+    MOST_INPUTS,
+    MOST_TEACHERS,
+    Aggregation,
+    Parties,
+    Privacy,
+    Queries,
+)
+from pate_fed.config.trust import MOST_PARTIES, TrustModel
+from pate_fed.data import Schema
 from pate_fed.errors import IntegrityError
+from pate_fed.learning import TeacherSettings
+from pate_fed.protocol.agreed import Agreed, digest_of
+from pate_fed.structure import (
+    SettingError,
+    check,
+    from_record,
+    refusal,
+    same_as,
+    setting,
+    to_record,
+)
 
 __all__ = [
     "COUNTS",
@@ -30,7 +52,6 @@ __all__ = [
     "SUM",
     "TEACH",
     "VOTES",
-    "Agreed",
     "EndReply",
     "EndRequest",
     "LabelReply",
@@ -52,7 +73,6 @@ __all__ = [
 
 Scalar = int | float | str | bytes
 Record = dict[str, Scalar | NDArray[Any]]
-A = TypeVar("A", bound="Agreed")
 M = TypeVar("M", bound="_Message")
 
 TEACH = "train.teacher"
@@ -64,6 +84,9 @@ END = "query.end"
 RELEASE = "release"
 _MOST_SAID = 300  # characters in which a coordinator says how a study ended
 EVALUATION = "evaluation"
+
+_SHA256: dict[str, Any] = {"pattern": re.compile(r"[0-9a-f]{64}"), "allowed": "a SHA-256 in hexadecimal"}
+_MOST_LENGTH = 10_000_000  # numbers that an input has
 
 
 class Refusal(Enum):
@@ -107,86 +130,55 @@ class Refusal(Enum):
         return self.value if self.is_policy else f"refused: {self.value}"
 
 
-def _digest(*parts: bytes) -> str:
-    """SHA-256 over length-prefixed parts, so that no two lists of parts collide."""
-    state = hashlib.sha256()
-    for part in parts:
-        state.update(len(part).to_bytes(8, "big"))
-        state.update(part)
-    return state.hexdigest()
-
-
-class Agreed:
-    """Terms that both sides name by their digest: frozen values with one canonical text."""
-
-    __slots__ = ()
-
-    def to_json(self) -> str:
-        """Canonical JSON: equal terms give equal text."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)  # type: ignore[call-overload]
-
-    @classmethod
-    def from_json(cls: type[A], text: str) -> A:
-        """Terms from their canonical JSON.
-
-        Raises:
-            IntegrityError: not JSON, fields missing or unknown, or values that the terms refuse.
-        """
-        try:
-            values = json.loads(text)
-            kinds = {entry.name: str(entry.type) for entry in fields(cls)}  # type: ignore[arg-type]
-            if not isinstance(values, dict) or set(values) != set(kinds):
-                raise IntegrityError("the study's terms have missing or unknown fields")
-            lists = {name: tuple(values[name]) for name, kind in kinds.items() if kind.startswith("tuple")}
-            return cls(**{**values, **lists})
-        except (ValueError, TypeError) as error:
-            raise IntegrityError("the study's terms are not readable") from error
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the terms, hex; named in every later message."""
-        return _digest(b"pate_fed/v1 terms", self.to_json().encode())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms(Agreed):
     """What a hospital agrees to before it trains; fixed before the first vote is seen.
 
-    `threshold`, `sigma1` and `sigma2` are in votes; `epsilon` is None where no budget was set. With
-    `sanitise` a data-dependent ε is released too, through smooth sensitivity. With `secure_sum` votes leave a
-    hospital masked only. Where `noise_at` is "hospitals" each adds noise of `sigma_party` votes first, so
-    that sums over `least_clients` of them, less `colluders` that may tell theirs, hold noise of `sigma2`.
-    `encoder` is the SHA-256 of the public encoder that teachers learn on, None where they need none.
+    The sections are those of the study, resolved. Where `secrecy.noise_at` is "hospitals" each adds noise of
+    `sigma_party` votes first, so that sums over `least_clients` of them, less the colluders that may tell
+    theirs, hold the vote's noise. `encoder` is the SHA-256 of the public encoder that teachers learn on, None
+    where they need none; `table` is what a table's columns mean.
+
+    Raises:
+        InputError: a value of the wrong type or out of range, or values that do not go together.
     """
 
-    study: str
-    num_classes: int
-    image_shape: tuple[int, ...]
-    pool_size: int
-    pool_digest: str
-    num_clients: int
-    teachers_per_client: int
-    least_clients: int
-    aggregator: str
-    threshold: float
-    sigma1: float
-    sigma2: float
-    labels: int
-    max_queries: int
-    epsilon: float | None
-    delta: float
-    unit: str
-    adjacency: str
-    sanitise: bool
-    teacher: dict[str, Any]
-    secure_sum: bool = False
-    noise_at: str = AT_COORDINATOR
-    sigma_party: float | None = None
-    colluders: int = 0
-    seed: int | None = None
-    classes: tuple[str, ...] = ()
-    table: dict[str, Any] | None = None
-    encoder: str | None = None
+    study: str = setting(most=100)
+    num_classes: int = setting(low=2, high=MOST_CLASSES)
+    image_shape: tuple[int, ...] = setting(unit="lengths", low=1, high=_MOST_LENGTH)
+    pool_size: int = setting(low=1, high=MOST_INPUTS)
+    pool_digest: str = setting(**_SHA256)
+    num_clients: int = same_as(Parties, "num_clients")
+    teachers_per_client: int = same_as(Parties, "teachers_per_client")
+    least_clients: int = setting(low=1, high=MOST_PARTIES)
+    aggregation: Aggregation
+    labels: int = same_as(Queries, "labels")
+    max_queries: int = same_as(Queries, "max_queries")
+    privacy: Privacy
+    teacher: TeacherSettings
+    secrecy: TrustModel = field(default_factory=TrustModel)
+    sigma_party: float | None = setting(None, unit="votes", low=1e-6, high=1e9)
+    seed: int | None = setting(None, low=0, high=2**63 - 1)
+    classes: tuple[str, ...] = setting((), most=1000)
+    table: Schema | None = None
+    encoder: str | None = setting(None, **_SHA256)
+
+    def __post_init__(self) -> None:
+        check(self)
+        self.aggregation.fixed()
+        shape, features = self.image_shape, self.table.num_features if self.table is not None else None
+        for name, fits, wanted in (
+            ("teachers_per_client", self.num_teachers <= MOST_TEACHERS, f"at most {MOST_TEACHERS:,} in all"),
+            ("least_clients", self.least_clients <= self.num_clients, f"at most {self.num_clients}"),
+            ("image_shape", len(shape) in (1, 2, 3), "height, width and channels, or a row's length"),
+            ("image_shape", math.prod(shape) <= _MOST_LENGTH, f"at most {_MOST_LENGTH:,} numbers"),
+            ("image_shape", features is None or shape == (features,), f"the table's {features} features"),
+            ("classes", len(self.classes) in (0, self.num_classes), f"a name for each of {self.num_classes}"),
+            ("sigma_party", self.adds_noise == (self.sigma_party is not None), "noise, if hospitals add it,"),
+            ("secrecy.colluders", self.colluders < self.least_clients, f"fewer than {self.least_clients}"),
+        ):
+            if not fits:
+                raise refusal(self, name, f"{wanted} is meant")
 
     @property
     def num_teachers(self) -> int:
@@ -194,9 +186,24 @@ class Terms(Agreed):
         return self.num_clients * self.teachers_per_client
 
     @property
+    def delta(self) -> float:
+        """The δ that every ε is stated for."""
+        return self.privacy.delta
+
+    @property
+    def secure_sum(self) -> bool:
+        """Whether votes leave a hospital masked only."""
+        return self.secrecy.secure_sum
+
+    @property
     def adds_noise(self) -> bool:
         """Whether each hospital adds its share of the noise."""
-        return self.noise_at == AT_HOSPITALS
+        return self.secrecy.at_hospitals
+
+    @property
+    def colluders(self) -> int:
+        """Hospitals that may tell the coordinator their own noise."""
+        return self.secrecy.colluders or 0
 
 
 class _Message:
@@ -207,7 +214,7 @@ class _Message:
 
     def to_record(self) -> Record:
         """The message as a flat record."""
-        return {"kind": self.kind, **{entry.name: getattr(self, entry.name) for entry in fields(self)}}  # type: ignore[arg-type]
+        return to_record(self)
 
     @classmethod
     def from_record(cls: type[M], record: Record) -> M:
@@ -216,23 +223,11 @@ class _Message:
         Raises:
             IntegrityError: another kind of message, or a field missing, unknown or of the wrong type.
         """
-        names = {entry.name: str(entry.type) for entry in fields(cls)}  # type: ignore[arg-type]
-        if record.get("kind") != cls.kind or set(record) != {"kind", *names}:
-            raise IntegrityError(f"expected a message {cls.kind!r} with the fields {', '.join(names)}")
-        for name, kind in names.items():
-            if not _fits(record[name], kind):
-                raise IntegrityError(f"field {name!r} of a message {cls.kind!r} has the wrong type")
-        return cls(**{name: record[name] for name in names})
-
-
-def _fits(value: object, kind: str) -> bool:
-    if kind == "str":
-        return isinstance(value, str)
-    if kind == "bytes":
-        return isinstance(value, bytes)
-    if kind == "int":
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, np.ndarray) and value.dtype == np.int64
+        try:
+            return from_record(cls, record)
+        except SettingError as error:  # told without the value, which may be votes
+            said = f"{error.path} of a message {cls.kind!r} has the wrong type or value: {error.wanted}"
+        raise IntegrityError(said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +278,7 @@ class VoteRequest(_Message):
     def digest(self) -> str:
         """SHA-256 hex that names the batch in the reply and in the ledger."""
         head = f"{self.terms_digest}/{self.batch}/{self.purpose}".encode()
-        return _digest(b"pate_fed/v1 batch", head, self.index.astype("<i8").tobytes())
+        return digest_of(b"pate_fed/v1 batch", head, self.index.astype("<i8").tobytes())
 
     @property
     def content_digest(self) -> str:
@@ -418,6 +413,7 @@ class EndReply(_Message):
 
 
 Reply = TeachReply | VoteReply | SumReply | LabelReply | RefusalReply | EndReply
+_REPLIES: tuple[type[Reply], ...] = get_args(Reply)
 
 
 def parse_reply(record: Record) -> Reply:
@@ -426,7 +422,7 @@ def parse_reply(record: Record) -> Reply:
     Raises:
         IntegrityError: it is none of the replies, or malformed.
     """
-    for kind in (TeachReply, VoteReply, SumReply, LabelReply, RefusalReply, EndReply):
+    for kind in _REPLIES:
         if record.get("kind") == kind.kind:
             return kind.from_record(record)
     raise IntegrityError("a reply of unknown kind")

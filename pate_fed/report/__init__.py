@@ -12,7 +12,6 @@ from pate_fed.report.metrics import (
     make_metrics,
     outcome_json,
     outcome_line,
-    round_up,
     write_metrics,
 )
 from pate_fed.report.result import (
@@ -27,7 +26,7 @@ from pate_fed.report.result import (
     Samples,
     Seconds,
     Spending,
-    StudyFacts,
+    StudyRecord,
     count_confusion,
     count_top_votes,
 )
@@ -50,7 +49,7 @@ __all__ = [
     "Samples",
     "Seconds",
     "Spending",
-    "StudyFacts",
+    "StudyRecord",
     "Taught",
     "Voted",
     "collect_versions",
@@ -65,7 +64,6 @@ __all__ = [
     "read_log",
     "read_result",
     "render_report",
-    "round_up",
     "write_metrics",
     "write_report",
 ]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.disk import write_result
+from pate_fed.format import duration_text, epsilon_text
 from pate_fed.report import curves, plots, text
 from pate_fed.report.png import contact_sheet, data_uri
 from pate_fed.report.result import RunResult
@@ -50,7 +51,7 @@ def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
         "time": plots.time_bars(result),
         "hidden": [] if publishable else text.unpublishable(result),
         "sanitised": _sanitised(result, publishable=publishable),
-        "duration": text.duration(result.outcome.seconds.total),
+        "duration": duration_text(result.outcome.seconds.total),
         "versions": sorted(result.study.versions.items()),
     }
 
@@ -84,7 +85,7 @@ def _sanitised(result: RunResult, *, publishable: bool) -> str | None:
     # The noise is scaled by the votes' own smooth sensitivity, so its size is for the analyst alone.
     sd = None if publishable else privacy.sanitised_sd
     spread = "" if sd is None else f" (standard deviation of its noise {sd:.3f})"
-    return text.epsilon_text(privacy.sanitised) + spread
+    return epsilon_text(privacy.sanitised) + spread
 
 
 def _asset(name: str) -> str:

@@ -17,8 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pate_fed.errors import InputError, IntegrityError, PateFedError
-from pate_fed.report.codec import decode, encode
+from pate_fed.errors import InputError, IntegrityError
 from pate_fed.report.result import (
     Epoch,
     Evaluation,
@@ -29,8 +28,9 @@ from pate_fed.report.result import (
     RunResult,
     Samples,
     Spending,
-    StudyFacts,
+    StudyRecord,
 )
+from pate_fed.structure import from_plain, to_plain
 
 __all__ = ["EVENTS", "LOG_NAME", "Event", "PartyWork", "RunLog", "Taught", "Voted", "read_log", "read_result"]
 
@@ -67,7 +67,7 @@ class PartyWork:
 
 
 Event = (
-    StudyFacts
+    StudyRecord
     | Taught
     | Voted
     | PartyWork
@@ -81,7 +81,7 @@ Event = (
 )
 
 EVENTS: dict[str, type[Any]] = {
-    "study": StudyFacts,
+    "study": StudyRecord,
     "teach": Taught,
     "vote": Voted,
     "party_work": PartyWork,
@@ -127,7 +127,7 @@ class RunLog:
         """
         name = _NAMES[type(event)]
         head = {"event": name, "time": self._now().isoformat(timespec="milliseconds")}
-        values = {**head, "publish": name not in _ANALYST_ONLY, **encode(event)}
+        values = {**head, "publish": name not in _ANALYST_ONLY, **to_plain(event)}
         line = json.dumps(values, ensure_ascii=False, allow_nan=False) + "\n"
         with self._lock:
             if self._file < 0:
@@ -184,14 +184,9 @@ def read_log(path: Path) -> Iterator[tuple[str, Event | None]]:
             continue
         kind = EVENTS.get(values.get("event", "")) if isinstance(values, dict) else None
         if kind is not None:
-            yield str(values.get("time", "")), _decode_line(kind, values, path, number)
-
-
-def _decode_line(kind: type[Event], values: dict[str, Any], path: Path, number: int) -> Event:
-    try:
-        return decode(kind, values)
-    except PateFedError as error:
-        raise IntegrityError(f"{path}, line {number}: {error}") from error
+            where = f"{path}, line {number}"
+            event = from_plain(kind, values, where=where, error=IntegrityError, aside=True)
+            yield str(values.get("time", "")), event
 
 
 def read_result(run_dir: Path) -> RunResult:
@@ -210,11 +205,11 @@ def read_result(run_dir: Path) -> RunResult:
         else:
             found[type(event)].append(event)
             times.append(time)
-    if not found[StudyFacts]:
+    if not found[StudyRecord]:
         raise InputError(f"{path}: holds no study, so there is nothing to report")
     return RunResult(
-        study=found[StudyFacts][-1],
-        outcome=_last(found[Outcome]) or _cut_off(found[StudyFacts][-1]),
+        study=found[StudyRecord][-1],
+        outcome=_last(found[Outcome]) or _cut_off(found[StudyRecord][-1]),
         releases=tuple(found[ReleasedBatch]),
         epochs=tuple(found[Epoch]),
         evaluation=_last(found[Evaluation]) or Evaluation(),
@@ -232,8 +227,8 @@ def _last(values: list[Any]) -> Any:
     return values[-1] if values else None
 
 
-def _cut_off(study: StudyFacts) -> Outcome:
+def _cut_off(study: StudyRecord) -> Outcome:
     # The ledger is written before the log, so after a kill it may hold more than the log knows.
     reason = "the run was cut off before its end; the ledger says what was spent (pate-fed ledger show)"
-    privacy = PrivacyFigures(student=study.promised, student_reason=reason)
+    privacy = PrivacyFigures(student=study.guaranteed, student_reason=reason)
     return Outcome(status="aborted", reason=reason, privacy=privacy)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import math
-from decimal import ROUND_CEILING, Decimal
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from pate_fed import __version__
 from pate_fed.disk import write_result
-from pate_fed.report.result import PrivacyFigures, RunResult
+from pate_fed.format import delta_text, epsilon_json, epsilon_text
+from pate_fed.report.result import Accuracy, RunResult, Seconds
 
 __all__ = [
     "METRICS_NAME",
@@ -23,8 +24,6 @@ __all__ = [
     "make_metrics",
     "outcome_json",
     "outcome_line",
-    "round_up",
-    "short",
     "write_metrics",
 ]
 
@@ -33,38 +32,21 @@ _DIGITS = 6
 _VERSIONED = ("pate_fed", "flwr", "torch")
 
 
-def round_up(value: float | None, *, digits: int = _DIGITS) -> float | None:
-    """The least float of so many decimals that is not below `value`; None for None, NaN and infinity."""
-    if value is None or not math.isfinite(value):
-        return None
-    if abs(value) >= 2**53:
-        return float(value)  # a float of that size has no decimals
-    rounded = float(Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
-    return max(rounded, float(value))
-
-
 def make_metrics(result: RunResult) -> dict[str, Any]:
     """The content of `metrics.json`, by the keys of the design."""
     study, outcome = result.study, result.outcome
-    accuracy, seconds = outcome.accuracy, outcome.seconds
     return {
         "status": outcome.status,
-        "study": study.name,
-        "num_clients": study.num_clients,
-        "num_teachers": study.num_teachers,
-        "num_classes": study.num_classes,
-        "seed": study.seed,
+        "study": study.terms.study,
+        "num_clients": study.terms.num_clients,
+        "num_teachers": study.terms.num_teachers,
+        "num_classes": study.terms.num_classes,
+        "seed": study.terms.seed,
         "queries_asked": result.queries_asked,
         "queries_answered": result.queries_answered,
-        "accuracy": {
-            name: _finite(getattr(accuracy, name))
-            for name in ("teacher_mean", "ensemble", "labels", "student")
-        },
+        "accuracy": _figures(outcome.accuracy),
         "privacy": _privacy(result),
-        "seconds": {
-            name: _finite(getattr(seconds, name))
-            for name in ("teach", "vote", "aggregate", "student", "total")
-        },
+        "seconds": _figures(outcome.seconds),
         "peak_memory_mb": outcome.peak_memory_mb,
         "versions": {**dict.fromkeys(_VERSIONED), **study.versions},
     }
@@ -73,23 +55,23 @@ def make_metrics(result: RunResult) -> dict[str, Any]:
 def _privacy(result: RunResult) -> dict[str, Any]:
     study, figures = result.study, result.outcome.privacy
     student: dict[str, Any] = {
-        "data_independent": round_up(figures.student),
-        "data_dependent_do_not_publish": round_up(figures.data_dependent_do_not_publish),
-        "sanitised": round_up(figures.sanitised),
+        "data_independent": epsilon_json(figures.student),
+        "data_dependent_do_not_publish": epsilon_json(figures.data_dependent_do_not_publish),
+        "sanitised": epsilon_json(figures.sanitised),
     }
     if student["data_independent"] is None:
-        student["reason"] = _reason(figures)
+        student["reason"] = figures.unbounded_because
     return {
-        "delta": study.delta,
-        "unit": study.unit,
-        "adjacency": study.adjacency,
+        "delta": study.terms.delta,
+        "unit": study.terms.privacy.unit,
+        "adjacency": study.terms.privacy.adjacency,
         "student": student,
-        "coordinator": {"epsilon": round_up(figures.coordinator), "sees": study.coordinator_sees},
+        "coordinator": {"epsilon": epsilon_json(figures.coordinator), "sees": study.coordinator_sees},
     }
 
 
-def _reason(figures: PrivacyFigures) -> str:
-    return figures.student_reason or "no bound is known"
+def _figures(values: Accuracy | Seconds) -> dict[str, float | None]:
+    return {name: _finite(value) for name, value in asdict(values).items()}
 
 
 def _finite(value: float | None) -> float | None:
@@ -113,13 +95,12 @@ def outcome_line(result: RunResult, report: Path | None = None) -> str:
     "-" for what is unknown.
     """
     study, outcome = result.study, result.outcome
-    epsilon = round_up(outcome.privacy.student, digits=3)
     accuracy = _finite(outcome.accuracy.student)
     none = "unbounded" if outcome.status == "success" else "-"
     parts = (
-        f"ε={none if epsilon is None else f'{epsilon:.3f}'}",
-        f"δ={short(study.delta)}",
-        f"unit={study.unit}",
+        f"ε={epsilon_text(outcome.privacy.student, unbounded=none)}",
+        f"δ={delta_text(study.terms.delta)}",
+        f"unit={study.terms.privacy.unit}",
         f"labels={result.queries_answered}",
         f"accuracy={'-' if accuracy is None else f'{accuracy:.3f}'}",
         f"report={_printable(report)}",
@@ -133,21 +114,14 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
     values = {
         "status": outcome.status,
         "reason": outcome.reason,
-        "epsilon": round_up(outcome.privacy.student),
-        "delta": result.study.delta,
-        "unit": result.study.unit,
+        "epsilon": epsilon_json(outcome.privacy.student),
+        "delta": result.study.terms.delta,
+        "unit": result.study.terms.privacy.unit,
         "labels": result.queries_answered,
         "accuracy": _finite(outcome.accuracy.student),
         "report": None if report is None else str(report),
     }
     return json.dumps(values, ensure_ascii=False, allow_nan=False)
-
-
-def short(value: float) -> str:
-    """A δ as people write it: 1e-5 rather than 1e-05, in three digits, rounded up as every ε beside it is."""
-    exact = Decimal(repr(float(value)))  # as it was typed, not the float's last digits
-    up = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
-    return f"{float(up):.3g}".replace("e-0", "e-")
 
 
 def _printable(path: Path | None) -> str:

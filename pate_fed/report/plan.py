@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.errors import InputError
-from pate_fed.report.metrics import short
+from pate_fed.format import delta_text
 
 __all__ = ["draw_plan"]
 
@@ -31,7 +31,9 @@ def draw_plan(plan: Mapping[str, Any], path: Path) -> None:
     axes.plot(epsilons, labels, marker="o", color="#20639b", label="labels")
     axes.fill_between(epsilons, right, color="#20639b", alpha=0.18, label="of them right")
     axes.axvline(plan["epsilon"], color="#b5484b", linestyle="--", linewidth=1, label="budget")
-    axes.set(xlabel=f"ε (data-independent, δ={short(plan['delta'])}, unit: {plan['unit']})", ylabel="labels")
+    axes.set(
+        xlabel=f"ε (data-independent, δ={delta_text(plan['delta'])}, unit: {plan['unit']})", ylabel="labels"
+    )
     axes.set_ylim(0, max(1.0, 1.08 * max(labels)))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=True))
     axes.set_title(

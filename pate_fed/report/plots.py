@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from pate_fed.report.metrics import round_up, short
-from pate_fed.report.result import RunResult, StudyFacts
+from pate_fed.format import delta_text, epsilon_text
+from pate_fed.report.result import RunResult, StudyRecord
 from pate_fed.report.svg import WIDTH, Canvas, Chart, Scale, compact, nice_ticks
 
 __all__ = [
@@ -51,24 +51,26 @@ def epsilon_curve(result: RunResult) -> Figure | None:
         nice_ticks(0, max(top, fixed or 0) * 1.08 if shown else top),
         x_range=(0, points[-1][0]),
         x_label="queries asked",
-        y_label=f"ε at δ = {short(result.study.delta)}",
+        y_label=f"ε at δ = {delta_text(result.study.terms.delta)}",
     )
     chart.path([(chart.x(queries), chart.y(epsilon)) for queries, _, epsilon in points], "line c1")
     for queries, labels, epsilon in points[1:]:
-        tip = f"ε = {_up(epsilon)} after {queries:,} queries, {labels:,} labels"
+        tip = f"ε = {epsilon_text(epsilon)} after {queries:,} queries, {labels:,} labels"
         chart.dot(chart.x(queries), chart.y(epsilon), "dot c1", tip=tip)
     if shown and fixed is not None:
-        chart.mark_y(fixed, f"fixed beforehand: ε = {_up(fixed)}")
-    alt = f"ε grows with the queries asked, to {_up(top)} after {points[-1][0]:,} queries."
+        chart.mark_y(fixed, f"fixed beforehand: ε = {epsilon_text(fixed)}")
+    alt = f"ε grows with the queries asked, to {epsilon_text(top)} after {points[-1][0]:,} queries."
     caption = "Spent against the public whatever the data are, charged before a batch is released."
     if fixed is not None and not shown:
-        caption += f" What was fixed beforehand, ε = {_up(fixed)}, lies far above."
+        caption += f" What was fixed beforehand, ε = {epsilon_text(fixed)}, lies far above."
     return Figure(
         title="Privacy spent",
         picture=chart.svg(alt),
         caption=caption,
         header=("queries asked", "labels released", "ε"),
-        rows=tuple((f"{queries:,}", f"{labels:,}", _up(epsilon)) for queries, labels, epsilon in points[1:]),
+        rows=tuple(
+            (f"{queries:,}", f"{labels:,}", epsilon_text(epsilon)) for queries, labels, epsilon in points[1:]
+        ),
     )
 
 
@@ -162,7 +164,7 @@ def top_vote_histogram(result: RunResult) -> Figure | None:
     )
 
 
-def _how_asked(study: StudyFacts) -> str:
+def _how_asked(study: StudyRecord) -> str:
     if study.coordinator == "hospital-noise":
         # All that anyone has are noisy totals, so nothing is drawn again for the threshold.
         text = "With the hospitals' noise in them; the last bar counts all above it too."
@@ -308,8 +310,3 @@ def _engine_share(result: RunResult, total: float) -> str:
         f" {engine:.1f} s ({engine / max(total, 1e-9):.1%} of the run) were Flower, its engine's start and "
         "end, and messages: in teach, vote and other; the rest of teach and vote was the parties' own work."
     )
-
-
-def _up(value: float) -> str:
-    rounded = round_up(value, digits=3)
-    return "unbounded" if rounded is None else f"{rounded:.3f}"

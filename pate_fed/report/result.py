@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.sections import Queries
 from pate_fed.errors import InputError
+from pate_fed.protocol.messages import Terms
 
 __all__ = [
     "STATUSES",
@@ -30,7 +32,7 @@ __all__ = [
     "RunResult",
     "Samples",
     "Seconds",
-    "StudyFacts",
+    "StudyRecord",
     "count_confusion",
     "count_top_votes",
 ]
@@ -41,66 +43,43 @@ _MOST_SAMPLES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudyFacts:
-    """The study's terms, known before the first vote.
+class StudyRecord:
+    """What was run, known before the first vote: the terms, and the few facts that are no terms.
 
-    Units: `threshold`, `sigma1`, `sigma2` in votes (None where the mechanism has none). `budget` is the ε
-    that may not be passed, None where none was set; `promised` the one that budget and caps fix before the
-    first query. `noise` is the source in words, `noise_private` whether
-    it protects anyone. `coordinator` is "plain", "secure-sum" or "hospital-noise"; `coordinator_sees` says it
-    in words; `colluders` is how many hospitals may tell it their noise, `sigma_party` each one's share of it,
-    in votes. `protects` names unit and adjacency in words. With `rounds` above 1 a student of the labels so
-    far has a part in later questions; `strategy` chose them. `partition` is None where hospitals bring
-    records of their own; `inputs` is what they and the pool hold, in the plural, and `test_size` how many of
-    the pool are never asked about and test the student.
+    `dataset` names the data, `partition` how records were dealt out (None where hospitals bring their own);
+    `inputs` is what they and the pool hold, in the plural, and `test_size` how many of the pool are never
+    asked about and test the student. `guaranteed` is the ε that budget and caps fix before the first query.
+    `noise` is the source in words, `noise_private` whether it protects anyone. `coordinator` is "plain",
+    "secure-sum" or "hospital-noise", `coordinator_sees` says it in words; so does `protects` for unit and
+    adjacency.
     """
 
-    name: str
+    terms: Terms
     dataset: str
-    num_clients: int
-    teachers_per_client: int
-    least_clients: int
-    num_classes: int
-    class_names: tuple[str, ...] = ()
-    seed: int | None = None
-    partition: str | None = "iid"
-    teacher: str = ""
+    queries: Queries
     student: str = ""
+    partition: str | None = "iid"
     backend: str = ""
-    pool_size: int | None = None
-    pool_digest: str = ""
     inputs: str = "images"
     test_size: int | None = None
-    aggregator: str
-    threshold: float | None = None
-    sigma1: float | None = None
-    sigma2: float | None = None
-    labels: int
-    max_queries: int
-    rounds: int = 1
-    strategy: str = "random"
-    budget: float | None = None
-    promised: float | None = None
-    delta: float
-    unit: str
-    adjacency: str
-    protects: str = ""
+    guaranteed: float | None = None
+    protects: str
     noise: str
     noise_private: bool
     coordinator: str = "plain"
     coordinator_sees: str = "every hospital's votes"
-    colluders: int = 0
-    sigma_party: float | None = None
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
-    def num_teachers(self) -> int:
-        """Teachers in the whole federation."""
-        return self.num_clients * self.teachers_per_client
+    def threshold(self) -> float | None:
+        """Votes that a winner must reach; None where every query is answered."""
+        aggregation = self.terms.aggregation
+        return aggregation.threshold if aggregation.has_threshold else None
 
     def class_name(self, number: int) -> str:
         """The class's name, or its number where it has none."""
-        return self.class_names[number] if number < len(self.class_names) else str(number)
+        names = self.terms.classes
+        return names[number] if number < len(names) else str(number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +205,11 @@ class PrivacyFigures:
     sanitised_sd: float | None = None
     coordinator: float | None = None
 
+    @property
+    def unbounded_because(self) -> str:
+        """Why no ε is known against the public."""
+        return self.student_reason or "no bound is known"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seconds:
@@ -261,7 +245,7 @@ class RunResult:
     `engine_seconds` is what Flower, Ray and messages took; None where it is not known.
     """
 
-    study: StudyFacts
+    study: StudyRecord
     outcome: Outcome
     releases: tuple[ReleasedBatch, ...] = ()
     epochs: tuple[Epoch, ...] = ()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol, TextIO
 
-from pate_fed.report.metrics import round_up, short
+from pate_fed.format import delta_text, duration_text, epsilon_text
 from pate_fed.report.result import RunResult
 
 __all__ = ["Phase", "Progress", "counted_phase", "make_progress", "print_summary"]
@@ -113,11 +113,11 @@ class _Line:
                 return
             self._said_at, self._said_share = now, share
             left = (now - self._began) * (1 - share) / share
-            text = f"{self._name}: {self._done}/{self._total}, about {_duration(left)} left"
+            text = f"{self._name}: {self._done}/{self._total}, about {duration_text(left)} left"
         self._say(text + (f" ({self._note})" if self._note else ""))
 
     def end(self) -> None:
-        took = _duration(self._clock() - self._began)
+        took = duration_text(self._clock() - self._began)
         self._say(
             f"{self._name}: {self._done}/{self._total} in {took}" + (f" ({self._note})" if self._note else "")
         )
@@ -190,16 +190,6 @@ def _plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
-
-
 def print_summary(result: RunResult, stream: TextIO | None = None) -> None:
     """A short table of the run's figures on `stream` (default: standard error); plain text off a terminal."""
     stream = sys.stderr if stream is None else stream
@@ -220,29 +210,30 @@ def print_summary(result: RunResult, stream: TextIO | None = None) -> None:
 
 
 def _summary(result: RunResult) -> list[tuple[str, str]]:
-    study, outcome = result.study, result.outcome
+    study, terms, outcome = result.study, result.study.terms, result.outcome
     accuracy, privacy = outcome.accuracy, outcome.privacy
-    parties = f"{study.num_clients} hospitals, {study.num_teachers} teachers"
+    parties = f"{terms.num_clients} hospitals, {terms.num_teachers} teachers"
     if result.left_out:
         parties += f"; {len({left.party for left in result.left_out})} left out at least once"
     teachers, ensemble = _share(accuracy.teacher_mean), _share(accuracy.ensemble)
     private = f"◆ teachers {teachers}, ensemble {ensemble} (from private votes: do not publish)"
+    kept = f"δ={delta_text(terms.delta)}, {terms.privacy.unit}, {terms.privacy.adjacency}"
     public = _epsilon(privacy.student, privacy.student_reason)
     fixed = privacy.spent is not None and result.queries_asked > 0  # else it is what nothing cost
     rows = [
-        ("study", f"{study.name} ({study.dataset}, {study.num_classes} classes)"),
+        ("study", f"{terms.study} ({study.dataset}, {terms.num_classes} classes)"),
         ("parties", parties),
         ("queries", f"{result.queries_asked} asked, {result.queries_answered} answered"),
         ("accuracy", f"labels {_share(accuracy.labels)}, student {_share(accuracy.student)}"),
         *([("", private)] if (accuracy.teacher_mean, accuracy.ensemble) != (None, None) else []),
-        ("ε against the public", f"{public} at δ={short(study.delta)}, {study.unit}, {study.adjacency}"),
+        ("ε against the public", f"{public} at {kept}"),
         *([("", f"fixed beforehand; {_epsilon(privacy.spent)} was spent")] if fixed else []),
         ("ε against coordinator", f"{_epsilon(privacy.coordinator)}: it sees {study.coordinator_sees}"),
     ]
     if not study.noise_private:
         rows.append(("noise", f"not private: {study.noise.removeprefix('not private: ')}"))
     if outcome.seconds.total is not None:
-        rows.append(("time", _duration(outcome.seconds.total)))
+        rows.append(("time", duration_text(outcome.seconds.total)))
     if outcome.reason:
         rows.append((outcome.status, outcome.reason))
     return rows
@@ -253,7 +244,4 @@ def _share(value: float | None) -> str:
 
 
 def _epsilon(value: float | None, reason: str | None = None) -> str:
-    rounded = round_up(value, digits=3)
-    if rounded is not None:
-        return f"{rounded:.3f}"
-    return f"unknown ({reason})" if reason else "unbounded"
+    return epsilon_text(value, unbounded=f"unknown ({reason})" if reason else "unbounded")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pate_fed.report.metrics import round_up, short
-from pate_fed.report.result import Outcome, RunResult, StudyFacts
+from pate_fed.format import delta_text, epsilon_text
+from pate_fed.protocol.messages import Terms
+from pate_fed.report.result import Outcome, RunResult, StudyRecord
 
 __all__ = [
     "EPSILON_ALARM",
@@ -15,8 +16,6 @@ __all__ = [
     "KeyFigure",
     "banners",
     "describe_terms",
-    "duration",
-    "epsilon_text",
     "guarantees",
     "key_figures",
     "protection_lead",
@@ -58,32 +57,10 @@ class Guarantee:
     kind: str
 
 
-def epsilon_text(value: float | None) -> str:
-    """ε with three decimals, rounded up, or "unbounded"."""
-    rounded = round_up(value, digits=3)
-    return "unbounded" if rounded is None else f"{rounded:,.3f}"
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds as a person says them."""
-    if seconds is None:
-        return "-"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
 def _plural(count: int, noun: str) -> str:
     if count != 1:
         noun = noun.removesuffix("y") + "ies" if noun.endswith("y") else noun + "s"
     return f"{count:,} {noun}"
-
-
-def _protects(study: StudyFacts) -> str:
-    verb = "replaced" if study.adjacency == "replace-one" else "added or removed"
-    return study.protects or f"one {study.unit} {verb}"
 
 
 def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
@@ -97,7 +74,7 @@ def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
         found.append(Banner("danger", "Not private: seeded noise", _SEEDED))
     epsilon = outcome.privacy.student
     if outcome.status == "success" and epsilon is None:
-        reason = outcome.privacy.student_reason or "no bound is known"
+        reason = outcome.privacy.unbounded_because
         found.append(Banner("danger", "No privacy bound", _sentence(reason)))
     if epsilon is not None and epsilon > EPSILON_ALARM:
         title = f"ε = {epsilon_text(epsilon)} promises almost nothing"
@@ -121,13 +98,13 @@ _ANALYST = (
 
 
 def _why_large(result: RunResult) -> str:
-    study, epsilon = result.study, result.outcome.privacy.student or 0.0
+    terms, epsilon = result.study.terms, result.outcome.privacy.student or 0.0
     why = f"It allows the chance of an outcome to change by a factor of {_factor(epsilon)}. "
-    noise = f"noise of σ₂ = {study.sigma2:,.4g} votes" if study.sigma2 is not None else "noise in proportion"
-    if study.num_teachers < 100:
+    noise = f"noise of σ₂ = {terms.aggregation.fixed()[2]:,.4g} votes"
+    if terms.num_teachers < 100:
         why += (
-            f"The reason: {_plural(study.num_teachers, 'teacher')} can outvote only a little noise "
-            f"({noise}), and little noise hides little of one {study.unit}. "
+            f"The reason: {_plural(terms.num_teachers, 'teacher')} can outvote only a little noise "
+            f"({noise}), and little noise hides little of one {terms.privacy.unit}. "
         )
     else:
         answers = _plural(result.queries_answered, "answered query")
@@ -139,7 +116,7 @@ def _why_large(result: RunResult) -> str:
 
 def _left_out_banner(result: RunResult, *, publishable: bool) -> Banner:
     parties = list(dict.fromkeys(left.party for left in result.left_out))
-    title = f"{len(parties)} of {result.study.num_clients} hospitals left out at least once"
+    title = f"{len(parties)} of {result.study.terms.num_clients} hospitals left out at least once"
     if publishable:
         return Banner("warn", title, "Their votes did not count where they were late or failed a check.")
     shown = "; ".join(f"{left.party} ({left.phase}: {left.reason})" for left in result.left_out[:5])
@@ -165,26 +142,28 @@ def _factor(epsilon: float) -> str:
 def protection_lead(result: RunResult) -> str:
     """What is protected and what ε at δ says about it, in two sentences."""
     study, epsilon = result.study, result.outcome.privacy.student
-    unit = f"Protected unit: {_protects(study)}."
+    unit, adjacency = study.terms.privacy.unit, study.terms.privacy.adjacency
+    lead = f"Protected unit: {study.protects}."
     if not result.queries_asked and epsilon == 0:
-        return f"{unit} Nothing was released, so nothing was spent."
+        return f"{lead} Nothing was released, so nothing was spent."
     if epsilon is None:
-        return unit
-    change = "replaced by any other" if study.adjacency == "replace-one" else "added or taken away"
+        return lead
+    change = "replaced by any other" if adjacency == "replace-one" else "added or taken away"
     grows = "grows" if study.noise_private else "would grow, with private noise,"
     size = f"e^ε = {_factor(epsilon)}," if epsilon <= _UNTOLD else "e^ε, which is more than a million,"
     return (
-        f"{unit} With one {study.unit} {change}, the probability of any outcome {grows} at most by a factor "
-        f"of {size} plus δ = {short(study.delta)}."
+        f"{lead} With one {unit} {change}, the probability of any outcome {grows} at most by a factor "
+        f"of {size} plus δ = {delta_text(study.terms.delta)}."
     )
 
 
 def key_figures(result: RunResult) -> list[KeyFigure]:
     """The four numbers a reader looks for first."""
-    study, outcome = result.study, result.outcome
+    study, terms, outcome = result.study, result.study.terms, result.outcome
     epsilon, student = outcome.privacy.student, outcome.accuracy.student
     asked, answered = result.queries_asked, result.queries_answered
-    details: tuple[str, ...] = (f"δ = {short(study.delta)}", study.unit, study.adjacency)
+    delta, privacy = delta_text(terms.delta), terms.privacy
+    details: tuple[str, ...] = (f"δ = {delta}", privacy.unit, privacy.adjacency)
     if outcome.privacy.spent is not None and epsilon:
         details += (f"spent {epsilon_text(outcome.privacy.spent)}",)
     if not study.noise_private:
@@ -203,13 +182,13 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
         KeyFigure("labels released", f"{answered:,}", (share,)),
         KeyFigure(
             "hospitals",
-            f"{study.num_clients:,}",
-            (_plural(study.num_teachers, "teacher"), f"quorum {study.least_clients:,}"),
+            f"{terms.num_clients:,}",
+            (_plural(terms.num_teachers, "teacher"), f"quorum {terms.least_clients:,}"),
         ),
     ]
 
 
-def _tested_on(study: StudyFacts) -> str:
+def _tested_on(study: StudyRecord) -> str:
     if study.test_size is None:
         return f"on public test {study.inputs}"
     if not study.test_size:
@@ -232,7 +211,7 @@ def _public(result: RunResult) -> Guarantee:
     if not study.noise_private and privacy.student is not None:
         by = f"{study.noise}; with private noise it would be ε = {epsilon_text(privacy.student)}"
     elif privacy.student is None:
-        by = privacy.student_reason or "no bound is known"
+        by = privacy.unbounded_because
     return Guarantee(
         "Anyone who gets the student or its labels",
         "Which queries were answered, and their noisy labels",
@@ -243,19 +222,20 @@ def _public(result: RunResult) -> Guarantee:
     )
 
 
-def _fixed_by(study: StudyFacts) -> str:
-    caps = f"at most {_plural(study.max_queries, 'query')} and {_plural(study.labels, 'label')}"
-    return caps if study.budget is None else f"the budget and {caps}"
+def _fixed_by(study: StudyRecord) -> str:
+    terms = study.terms
+    caps = f"at most {_plural(terms.max_queries, 'query')} and {_plural(terms.labels, 'label')}"
+    return caps if terms.privacy.epsilon is None else f"the budget and {caps}"
 
 
-def _public_bound(study: StudyFacts, outcome: Outcome) -> tuple[str, str]:
+def _public_bound(study: StudyRecord, outcome: Outcome) -> tuple[str, str]:
     epsilon = outcome.privacy.student
     if epsilon is None:
         return "No bound", "none"
     if not study.noise_private:
         return "None: the noise was seeded", "broken"
     kind = "finite" if epsilon <= EPSILON_ALARM else "broken"
-    return f"ε = {epsilon_text(epsilon)}, δ = {short(study.delta)}", kind
+    return f"ε = {epsilon_text(epsilon)}, δ = {delta_text(study.terms.delta)}", kind
 
 
 def _coordinator(result: RunResult) -> Guarantee:
@@ -269,7 +249,7 @@ def _coordinator(result: RunResult) -> Guarantee:
         "hospital-noise": (
             "Exact totals, one hospital's own votes. " + _AT_HOME,
             f"noise and masks added at home; the masks hold {_masks_hold(study)}; up to "
-            f"{_plural(study.colluders, 'hospital')} may tell it their own noise",
+            f"{_plural(study.terms.colluders, 'hospital')} may tell it their own noise",
         ),
     }.get(study.coordinator, (_AT_HOME, "see the ledger"))
     if epsilon is None:
@@ -278,14 +258,15 @@ def _coordinator(result: RunResult) -> Guarantee:
         bound, kind = "None: the noise was seeded", "broken"
     else:
         kind = "finite" if epsilon <= EPSILON_ALARM else "broken"
-        bound = f"ε = {epsilon_text(epsilon)}, δ = {short(study.delta)}"
+        bound = f"ε = {epsilon_text(epsilon)}, δ = {delta_text(study.terms.delta)}"
     sees = study.coordinator_sees[:1].upper() + study.coordinator_sees[1:]
     return Guarantee("The coordinator", sees, hidden, bound, by, kind)
 
 
-def _masks_hold(study: StudyFacts) -> str:
+def _masks_hold(study: StudyRecord) -> str:
     """Against how many hospitals: t shares open a secret, and 2t - n suffice a coordinator that lies."""
-    honest, lying = study.least_clients - 1, max(0, 2 * study.least_clients - study.num_clients - 1)
+    clients, least = study.terms.num_clients, study.terms.least_clients
+    honest, lying = least - 1, max(0, 2 * least - clients - 1)
     return (
         f"while at most {_plural(honest, 'hospital')} pool what they know with it "
         f"({lying:,} where it breaks the protocol)"
@@ -297,10 +278,10 @@ def _other_hospitals(result: RunResult) -> Guarantee:
     bound, kind = _public_bound(study, result.outcome)
     by = "the same noise, as long as they do not share in what the coordinator sees"
     if study.coordinator == "hospital-noise":
-        if not study.colluders:
+        if not study.terms.colluders:
             bound, kind = "No bound is stated", "none"
         by = (
-            f"the noise of the others: up to {_plural(study.colluders, 'hospital')} may pool their own "
+            f"the noise of the others: up to {_plural(study.terms.colluders, 'hospital')} may pool their own "
             "shares of it"
         )
     return Guarantee(
@@ -314,29 +295,32 @@ def _other_hospitals(result: RunResult) -> Guarantee:
 
 
 def describe_terms(result: RunResult) -> list[tuple[str, str]]:
-    """The study's terms as names and values, in reading order; what is unknown is left out."""
-    study = result.study
-    terms = [
-        ("Data set", f"{study.dataset}, {study.num_classes} classes"),
-        ("Public pool", _pool(study)),
-        ("Hospitals", f"{study.num_clients:,}, at least {study.least_clients:,} in every batch"),
-        ("Teachers a hospital", f"{study.teachers_per_client:,} ({study.teacher})" if study.teacher else ""),
+    """The study's terms as names and values, in reading order; what does not apply is left out."""
+    study, terms = result.study, result.study.terms
+    _, sigma1, sigma2 = terms.aggregation.fixed()
+    budget = terms.privacy.epsilon
+    checked = study.threshold is not None and not terms.adds_noise
+    shown = [
+        ("Data set", f"{study.dataset}, {terms.num_classes} classes"),
+        ("Public pool", f"{terms.pool_size:,} {study.inputs}, SHA-256 {terms.pool_digest[:12]}…"),
+        ("Hospitals", f"{terms.num_clients:,}, at least {terms.least_clients:,} in every batch"),
+        ("Teachers a hospital", f"{terms.teachers_per_client:,} ({terms.teacher.name})"),
         ("Private records", study.partition or "every hospital's own"),
-        ("Mechanism", study.aggregator),
-        ("Threshold T", _in_votes(study.threshold, study)),
-        ("Threshold noise σ₁", _in_votes(study.sigma1, study)),
-        ("Vote noise σ₂", _in_votes(study.sigma2, study)),
+        ("Mechanism", terms.aggregation.aggregator),
+        ("Threshold T", _in_votes(study.threshold, terms)),
+        ("Threshold noise σ₁", _in_votes(sigma1 if checked else None, terms)),
+        ("Vote noise σ₂", _in_votes(sigma2, terms)),
         ("Noise from", study.noise),
         ("Votes reach the coordinator", _ways(study)),
-        ("Protected", _protects(study)),
-        ("Budget", f"ε = {study.budget:,.6g}" if study.budget is not None else "none was set; ε is reported"),
-        ("Stop", f"at {_plural(study.labels, 'label')} or {_plural(study.max_queries, 'query')}"),
+        ("Protected", study.protects),
+        ("Budget", "none was set; ε is reported" if budget is None else f"ε = {budget:,.6g}"),
+        ("Stop", f"at {_plural(terms.labels, 'label')} or {_plural(terms.max_queries, 'query')}"),
         ("Questions", _questions(study)),
         ("Student", _student(result)),
         ("Ran on", _ENGINES.get(study.backend, study.backend)),
-        ("Seed", "none" if study.seed is None else f"{study.seed} (repeatable, not private)"),
+        ("Seed", "none" if terms.seed is None else f"{terms.seed} (repeatable, not private)"),
     ]
-    return [(name, value) for name, value in terms if value]
+    return [(name, value) for name, value in shown if value]
 
 
 _ENGINES = {
@@ -354,37 +338,29 @@ def _student(result: RunResult) -> str:
     return ", ".join([result.study.student, *found]) if result.study.student else ""
 
 
-def _questions(study: StudyFacts) -> str:
-    if study.rounds == 1:
+def _questions(study: StudyRecord) -> str:
+    asked = study.queries
+    if (asked.rounds or 1) == 1:
         return ""
     own = study.dataset in ("table", "images")
-    order = f"{study.strategy} first"
-    if study.strategy == "random":
+    order = f"{asked.strategy} first"
+    if asked.strategy == "random":
         order = "at random" if own else "in the pool's order"
-    return f"in {study.rounds} rounds, {order}; a student of the labels so far shapes all but the first"
+    return f"in {asked.rounds} rounds, {order}; a student of the labels so far shapes all but the first"
 
 
-def _ways(study: StudyFacts) -> str:
-    if study.coordinator == "hospital-noise" and study.sigma_party is not None:
+def _ways(study: StudyRecord) -> str:
+    terms = study.terms
+    if terms.sigma_party is not None:
         return (
-            f"masked, with noise of σ = {study.sigma_party:.4g} votes of every hospital; counted on are the "
-            f"{study.least_clients - study.colluders:,} that are surely there and tell nobody"
+            f"masked, with noise of σ = {terms.sigma_party:.4g} votes of every hospital; counted on are the "
+            f"{terms.least_clients - terms.colluders:,} that are surely there and tell nobody"
         )
-    return {"plain": "as they are", "secure-sum": "masked: only their sum can be read"}.get(
-        study.coordinator, ""
-    )
+    return "masked: only their sum can be read" if terms.secure_sum else "as they are"
 
 
-def _pool(study: StudyFacts) -> str:
-    size = f"{study.pool_size:,} {study.inputs}" if study.pool_size is not None else ""
-    digest = f"SHA-256 {study.pool_digest[:12]}…" if study.pool_digest else ""
-    return ", ".join(part for part in (size, digest) if part)
-
-
-def _in_votes(value: float | None, study: StudyFacts) -> str:
-    if value is None:
-        return ""
-    return f"{value:,.6g} votes ({value / study.num_teachers:.3g} a teacher)"
+def _in_votes(value: float | None, terms: Terms) -> str:
+    return "" if value is None else f"{value:,.6g} votes ({value / terms.num_teachers:.3g} a teacher)"
 
 
 def unpublishable(result: RunResult) -> list[tuple[str, str]]:

@@ -17,28 +17,30 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data import partition
+from pate_fed.data import Dataset, pool_digest
 from pate_fed.errors import InputError
 from pate_fed.learning.teachers.forests import train_forest
 from pate_fed.privacy import (
     RECORD,
     LNMax,
-    PrivacyEvent,
+    SeededNoise,
     epsilon_of,
     mechanism_epsilon_do_not_publish,
-    noise_from_seed,
 )
-from pate_fed.reproduce.plan import Reproduction
+from pate_fed.reproduce.columns import Cell
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
 from pate_fed.reproduce.rows import write_rows
+from pate_fed.reproduce.votes import inputs_of, kept_totals
 
-__all__ = ["reproduce_adult", "reproduce_diabetes"]
+__all__ = ["CensusRun", "reproduce_adult", "reproduce_diabetes"]
 
 TEACHERS, LABELS, SCALE, DELTA, TREES = 250, 500, 20.0, 1e-5, 100
 _FEATURES = (
@@ -46,95 +48,103 @@ _FEATURES = (
     "num_lab_procedures num_procedures num_medications number_outpatient number_emergency number_inpatient "
     "number_diagnoses insulin change diabetesMed A1Cresult max_glu_serum"
 ).split()
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Table:
-    """Features float64 (n, f), categories as integers; labels int64 (n,); the first `train` rows teach."""
-
-    rows: NDArray[np.float64]
-    labels: NDArray[np.int64]
-    train: int
-    tested: int
+STUDENT, CENTRAL = "student", "one forest on all records"
 
 
 @dataclass(frozen=True, slots=True)
-class _Published:
+class CensusRun:
+    """One forest: a student of one draw of noise, or the one without privacy; shares in [0, 1]."""
+
+    forest: str
+    seed: int
+    _: KW_ONLY
+    labels_right: float
     accuracy: float
-    epsilon: float
-    central: float
 
 
 def reproduce_adult(plan: Reproduction, say: Say) -> list[str]:
-    """Adult: published 83 % at (2.66, 1e-5), 85 % without privacy.
-
-    Raises:
-        InputError: the data are not there.
-    """
-    return _reproduce(
-        "pate-2017-adult", _adult(_folder(plan) / "adult"), _Published(83.0, 2.66, 85.0), plan, say
-    )
+    """Adult: published 83 % at (2.66, 1e-5), 85 % without privacy."""
+    dataset = _adult(_folder(plan) / "adult")
+    return _reproduce(dataset, 11_282, ("83.00", "85.00", "-", "-", "2.66", "-"), plan, say)
 
 
 def reproduce_diabetes(plan: Reproduction, say: Say) -> list[str]:
-    """Diabetes: published 93.94 % at (1.44, 1e-5), 93.81 % without privacy.
-
-    Raises:
-        InputError: the data are not there.
-    """
-    table = _diabetes(_folder(plan) / "diabetes130" / "dataset_diabetes.zip")
-    return _reproduce("pate-2017-diabetes", table, _Published(93.94, 1.44, 93.81), plan, say)
+    """Diabetes: published 93.94 % at (1.44, 1e-5), 93.81 % without privacy."""
+    dataset = _diabetes(_folder(plan) / "diabetes130" / "dataset_diabetes.zip")
+    return _reproduce(dataset, 6_352, ("93.94", "93.81", "-", "-", "1.44", "-"), plan, say)
 
 
-def _reproduce(name: str, table: _Table, published: _Published, plan: Reproduction, say: Say) -> list[str]:
-    test = table.rows[table.train :]
-    truth = table.labels[table.train :]
-    totals = _totals(table, test[:LABELS], say)
-    mechanism = LNMax(num_teachers=TEACHERS, num_classes=2, scale=SCALE)
-    accuracies, right = [], []
-    for seed in range(plan.seeds):
-        release = mechanism.release(totals, noise_from_seed(seed))
-        student = train_forest(test[:LABELS], release.label, num_classes=2, trees=TREES, seed=seed)
-        accuracies.append(100 * np.mean(student.predict(test[-table.tested :]) == truth[-table.tested :]))
-        right.append(100 * np.mean(release.label == truth[:LABELS]))
-    central = train_forest(
-        table.rows[: table.train], table.labels[: table.train], num_classes=2, trees=TREES, seed=0
+def _reproduce(
+    dataset: Dataset, tested: int, published: tuple[str, ...], plan: Reproduction, say: Say
+) -> list[str]:
+    """Students are tested on the last `tested` rows; `published` stand beside our figures."""
+    name = f"pate-2017-{dataset.name}"
+    path = plan.out_dir / f"totals-{dataset.name}.npz"
+    totals = kept_totals(dataset, path, partial(_votes, dataset), count=TEACHERS, say=say)
+
+    def figures(rows: list[CensusRun]) -> list[tuple[str, str, str]]:
+        ours = _figures(totals, dataset.public_labels[-tested:], rows)
+        return [(what, f"{value:.2f}", theirs) for (what, value), theirs in zip(ours, published, strict=True)]
+
+    def lines(rows: list[CensusRun]) -> Iterator[str]:
+        forests = f"{TEACHERS} forests of {TREES} trees"
+        yield f"{name}: {forests}, {LABELS} labels, mean of {plan.seeds} draws of noise"
+        for what, ours, theirs in (("", "ours", "published"), *figures(rows)):
+            yield f"{what:46} {ours:>8} {theirs:>10}"
+
+    table = Table(
+        path=plan.out_dir / f"{name}-runs.csv",
+        row=CensusRun,
+        tasks=[(CENTRAL, 0), *((STUDENT, seed) for seed in range(plan.seeds))],
+        make=partial(_train, dataset, totals, tested),
+        inputs=inputs_of(plan, [dataset], {"totals": totals}),
+        lines=lines,
     )
-    alone = 100 * np.mean(central.predict(test[-table.tested :]) == truth[-table.tested :])
-    majority = 100 * max(np.mean(truth[-table.tested :]), 1 - np.mean(truth[-table.tested :]))
-    event = PrivacyEvent(
-        mechanism=mechanism, asked=LABELS, answered=LABELS, protection=RECORD, noise="seeded", private=False
-    )
-    seen = mechanism_epsilon_do_not_publish(mechanism, totals, np.ones(LABELS, dtype=bool), delta=DELTA)
-    figures = [
-        ("student, accuracy %", f"{np.mean(accuracies):.2f}", f"{published.accuracy:.2f}"),
-        ("one forest on all records, accuracy %", f"{alone:.2f}", f"{published.central:.2f}"),
-        ("the majority's share of the test, %", f"{majority:.2f}", "-"),
-        ("noisy labels that are right, %", f"{np.mean(right):.2f}", "-"),
-        ("ε at δ=1e-5, from the votes (do not publish)", f"{seen.epsilon:.2f}", f"{published.epsilon:.2f}"),
-        ("ε at δ=1e-5, whatever the votes", f"{epsilon_of(event.cost(), DELTA):.2f}", "-"),
-    ]
-    write_rows(plan.out_dir / f"{name}.csv", ("figure", "ours", "published"), figures)
-    lines = [
-        f"{name}: {TEACHERS} forests of {TREES} trees, {LABELS} labels, mean of {plan.seeds} draws of noise"
-    ]
-    lines += [
-        f"{what:46} {ours:>8} {theirs:>10}" for what, ours, theirs in (("", "ours", "published"), *figures)
-    ]
-    (plan.out_dir / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return lines
+
+    def show(rows: list[CensusRun]) -> None:
+        write_rows(plan.out_dir / f"{name}.csv", ("figure", "ours", "published"), figures(rows))
+
+    return run_tables(plan, [table], text=plan.out_dir / f"{name}.txt", say=say, show=show)
 
 
-def _totals(table: _Table, asked: NDArray[np.float64], say: Say) -> NDArray[np.int64]:
-    parts = partition(table.labels[: table.train], num_parties=TEACHERS, scheme="iid", seed=0)
-    totals = np.zeros((len(asked), 2), dtype=np.int64)
+def _votes(dataset: Dataset, parts: list[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
     for number, part in enumerate(parts):
-        if number % 50 == 0:
-            say(f"teacher {number + 1} of {TEACHERS}")
-        teacher = train_forest(table.rows[part], table.labels[part], num_classes=2, trees=TREES, seed=number)
-        totals[np.arange(len(asked)), teacher.predict(asked)] += 1
-    return totals
+        rows, labels = dataset.private_images[part], dataset.private_labels[part]
+        teacher = train_forest(rows, labels, num_classes=2, trees=TREES, seed=number)
+        yield teacher.predict(dataset.public_images[:LABELS])
+
+
+def _train(dataset: Dataset, totals: NDArray[np.int64], tested: int, task: tuple[str, int]) -> CensusRun:
+    forest, seed = task
+    if forest == CENTRAL:
+        rows, labels, right = dataset.private_images, dataset.private_labels, 1.0
+    else:
+        rows = dataset.public_images[:LABELS]
+        labels = _mechanism().release(totals, SeededNoise(seed)).label
+        right = float(np.mean(labels == dataset.public_labels[:LABELS]))
+    trained = train_forest(rows, labels, num_classes=2, trees=TREES, seed=seed)
+    found = trained.predict(dataset.public_images[-tested:]) == dataset.public_labels[-tested:]
+    return CensusRun(*task, labels_right=right, accuracy=float(found.mean()))
+
+
+def _mechanism() -> LNMax:
+    return LNMax(num_teachers=TEACHERS, num_classes=2, scale=SCALE)
+
+
+def _figures(
+    totals: NDArray[np.int64], truth: NDArray[np.int64], rows: list[CensusRun]
+) -> list[tuple[str, float]]:
+    """Our figures, with what they are; `truth` are the labels of the tested rows."""
+    student, central = (Cell((), [row for row in rows if row.forest == name]) for name in (STUDENT, CENTRAL))
+    seen = mechanism_epsilon_do_not_publish(_mechanism(), totals, np.ones(LABELS, dtype=bool), delta=DELTA)
+    return [
+        ("student, accuracy %", student.percent()[0]),
+        (f"{CENTRAL}, accuracy %", central.percent()[0]),
+        ("the majority's share of the test, %", 100 * float(np.bincount(truth).max()) / len(truth)),
+        ("noisy labels that are right, %", student.percent("labels_right")[0]),
+        ("ε at δ=1e-5, from the votes (do not publish)", seen.epsilon),
+        ("ε at δ=1e-5, whatever the votes", epsilon_of(_mechanism().cost_asked(RECORD) * LABELS, DELTA)),
+    ]
 
 
 def _folder(plan: Reproduction) -> Path:
@@ -143,8 +153,8 @@ def _folder(plan: Reproduction) -> Path:
     return plan.data_dir
 
 
-def _adult(folder: Path) -> _Table:
-    """13 features: the paper's, without the census weight."""
+def _adult(folder: Path) -> Dataset:
+    """13 features, the paper's without the census weight; categories as integers, float64 (n, 13)."""
     try:
         texts = [(folder / name).read_text(encoding="utf-8") for name in ("adult.data", "adult.test")]
     except OSError as error:
@@ -156,10 +166,10 @@ def _adult(folder: Path) -> _Table:
     rows = [row for part in parts for row in part]
     labels = np.array([row[14].startswith(">") for row in rows], dtype=np.int64)
     features = _numbers([row[:2] + row[3:14] for row in rows])
-    return _Table(features, labels, train=len(parts[0]), tested=11_282)
+    return _dataset("adult", features, labels, train=len(parts[0]))
 
 
-def _diabetes(path: Path) -> _Table:
+def _diabetes(path: Path) -> Dataset:
     """34,104 encounters teach and 12,702 test; class 0 is a readmission within 30 days."""
     try:
         with zipfile.ZipFile(path) as archive, archive.open("dataset_diabetes/diabetic_data.csv") as raw:
@@ -174,7 +184,22 @@ def _diabetes(path: Path) -> _Table:
     chosen = np.concatenate([shuffled[:end], shuffled[end : end + 12_702]])
     features = _numbers([[records[each][name] for name in _FEATURES] for each in chosen])
     labels = np.array([records[each]["readmitted"] != "<30" for each in chosen], dtype=np.int64)
-    return _Table(features, labels, train=int(end), tested=6_352)
+    return _dataset("diabetes", features, labels, train=int(end))
+
+
+def _dataset(name: str, rows: NDArray[np.float64], labels: NDArray[np.int64], *, train: int) -> Dataset:
+    """A table whose first `train` rows teach; the others are public."""
+    return Dataset(
+        name=name,
+        num_classes=2,
+        class_names=(),
+        private_images=rows[:train],
+        private_labels=labels[:train],
+        public_images=rows[train:],
+        public_labels=labels[train:],
+        num_queries=LABELS,
+        pool_digest=pool_digest(rows[train:]),
+    )
 
 
 def _numbers(rows: Iterable[list[str]]) -> NDArray[np.float64]:

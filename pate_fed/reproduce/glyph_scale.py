@@ -14,32 +14,32 @@ marked. It takes about half an hour on two cores, most of it for the 1,350 teach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data import Dataset, load_dataset
+from pate_fed.data import load_dataset
 from pate_fed.data.settings import GlyphSettings
 from pate_fed.privacy import (
-    RECORD,
     ConfidentGNMax,
     GNMax,
     LNMax,
     SeededNoise,
-    epsilon_of,
     mechanism_epsilon_do_not_publish,
 )
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
 from pate_fed.reproduce.measures import least_noise
+from pate_fed.reproduce.mnist2017 import gaps
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
-from pate_fed.reproduce.plan import Reproduction
-from pate_fed.reproduce.rows import write_rows
-from pate_fed.reproduce.votes import ensemble_totals
+from pate_fed.reproduce.votes import ensemble_size, ensemble_totals, inputs_of
 
-__all__ = ["noise_for", "reproduce_glyph", "simulated_totals"]
+__all__ = ["BudgetRun", "NoiseRun", "noise_for", "reproduce_glyph", "simulated_totals"]
 
 NAME = "scalable-glyph"
 CLASSES, PRIVATE, ASKED = 150, 300_000, 4000
@@ -53,39 +53,73 @@ TEACHERS, QUERIES = 5000, 25_000  # of Figure 5
 CHECKS = {"moderate check": (3500.0, 1500.0), "aggressive check": (5000.0, 1500.0)}
 ANSWER_SIGMA, ORDER = 100.0, 20.0
 
+MECHANISMS = ("LNMax", "GNMax")
+
 Ints = NDArray[np.int64]
-Ensembles = dict[str, tuple[Ints, Ints]]
+Bools = NDArray[np.bool_]
 
 
-def reproduce_glyph(plan: Reproduction, say: Callable[[str], None]) -> list[str]:
-    """Train the real teachers, write scalable-glyph.txt, .csv and .png, and give the text's lines.
+@dataclass(frozen=True, slots=True)
+class BudgetRun:
+    """Noisy labels that are right, as a share, at a data-independent ε."""
 
-    Raises:
-        InputError: the data set cannot be drawn or kept.
-    """
+    teachers: str
+    mechanism: str
+    epsilon: float
+    _: KW_ONLY
+    noise: float
+    accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseRun:
+    """Noisy labels that are right, as a share, at a deviation of the noise per teacher."""
+
+    teachers: str
+    mechanism: str
+    share: float
+    _: KW_ONLY
+    noise: float
+    epsilon_do_not_publish: float
+    accuracy: float
+
+
+def reproduce_glyph(plan: Reproduction, say: Say) -> list[str]:
+    """Train the real teachers and write scalable-glyph.txt, -*.csv and .png."""
     settings = GlyphSettings(classes=CLASSES, private=PRIVATE)
     say(f"drawing {settings.private + settings.public:,} images, once")
     dataset = load_dataset("glyph", glyph=settings)
-    truth = np.asarray(dataset.public_labels)[:9000]
-    real = {count: _real(plan, dataset, count, say) for count in REAL}
-    chosen = truth[:ASKED]
-    ensembles: Ensembles = {f"{count} real": (totals[:ASKED], chosen) for count, totals in real.items()}
+    truth = np.asarray(dataset.public_labels)[:ASKED]
+    real = {count: ensemble_totals(plan, dataset, count, say) for count in REAL}
+    ensembles = {f"{count} real": totals[:ASKED] for count, totals in real.items()}
     for count in SIMULATED:
-        made = simulated_totals(real[BASIS][:ASKED], teachers=count, seed=count)
-        ensembles[f"{count} simulated"] = made, chosen
-    lines = [*_ensembles(ensembles), *_equal_epsilon(plan, ensembles, say)]
-    curves = dict(_curves(plan, ensembles, say))
+        drawn = simulated_totals(real[BASIS][:ASKED], teachers=count, seed=count)
+        ensembles[f"{count} simulated"] = drawn
     many, answered = _figure_5(real[BASIS])
-    lines += [*_figure_4(curves), *_figure_5_lines(answered)]
-    lines.append("not private: seeded noise, on a public data set")
-    (plan.out_dir / f"{NAME}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    _draw(plan, curves, many, answered)
-    return lines
-
-
-def _real(plan: Reproduction, dataset: Dataset, count: int, say: Callable[[str], None]) -> Ints:
-    path = plan.out_dir / f"totals-glyph-{count}.npz"
-    return ensemble_totals(dataset, path=path, count=count, device=plan.device, say=say)
+    inputs = inputs_of(plan, [dataset], {f"totals of {name}": totals for name, totals in ensembles.items()})
+    at_epsilon = Table(
+        path=plan.out_dir / f"{NAME}-equal-epsilon.csv",
+        row=BudgetRun,
+        tasks=list(product(ensembles, MECHANISMS, EPSILONS)),
+        make=partial(_at_epsilon, ensembles, truth),
+        inputs=inputs,
+        lines=lambda rows: [*_ensembles(ensembles, truth), *_epsilon_lines(rows)],
+    )
+    at_noise = Table(
+        path=plan.out_dir / f"{NAME}-figure-4.csv",
+        row=NoiseRun,
+        tasks=list(product(ensembles, MECHANISMS, SHARES)),
+        make=partial(_at_noise, ensembles, truth),
+        inputs=inputs,
+        lines=lambda rows: [*_noise_lines(rows), *_figure_5_lines(answered)],
+    )
+    return run_tables(
+        plan,
+        [at_epsilon, at_noise],
+        text=plan.out_dir / f"{NAME}.txt",
+        say=say,
+        show=lambda _, rows: _show(plan, rows, many, answered),
+    )
 
 
 def simulated_totals(totals: Ints, *, teachers: int, seed: int, queries: int | None = None) -> Ints:
@@ -101,157 +135,126 @@ def simulated_totals(totals: Ints, *, teachers: int, seed: int, queries: int | N
     return drawn
 
 
-@cache
 def noise_for(kind: str, *, queries: int, epsilon: float) -> float:
     """The least σ of GNMax or scale of LNMax, to a tenth of a vote, at which queries cost at most ε."""
-
-    def cost(noise: float) -> float:
-        return epsilon_of(_mechanism(kind, 1, CLASSES, noise).cost_asked(RECORD) * queries, DELTA)
-
-    return least_noise(cost, epsilon=epsilon, above=0.1, most=1e6)
-
-
-def _mechanism(kind: str, teachers: int, classes: int, noise: float) -> GNMax | LNMax:
-    if kind == "GNMax":
-        return GNMax(num_teachers=teachers, num_classes=classes, sigma=noise)
-    return LNMax(num_teachers=teachers, num_classes=classes, scale=noise)
+    return least_noise(
+        lambda noise: _mechanism(kind, {"num_teachers": 1, "num_classes": CLASSES}, noise),
+        asked=queries,
+        answered=queries,
+        epsilon=epsilon,
+        delta=DELTA,
+        above=0.1,
+        most=1e6,
+    )
 
 
-def _accuracy(kind: str, totals: Ints, truth: Ints, noise: float) -> float:
+def _mechanism(kind: str, size: Mapping[str, int], noise: float) -> GNMax | LNMax:
+    return GNMax(**size, sigma=noise) if kind == "GNMax" else LNMax(**size, scale=noise)
+
+
+def _right(mechanism: GNMax | LNMax, totals: Ints, truth: Ints) -> float:
     """The share of noisy labels that are right."""
-    mechanism = _mechanism(kind, int(totals[0].sum()), totals.shape[1], noise)
     return float(np.mean(mechanism.release(totals, SeededNoise(0)).label == truth))
 
 
-def _ensembles(ensembles: Ensembles) -> Iterator[str]:
+def _at_epsilon(ensembles: Mapping[str, Ints], truth: Ints, task: tuple[str, str, float]) -> BudgetRun:
+    name, kind, epsilon = task
+    noise = noise_for(kind, queries=len(truth), epsilon=epsilon)
+    mechanism = _mechanism(kind, ensemble_size(ensembles[name]), noise)
+    return BudgetRun(*task, noise=noise, accuracy=_right(mechanism, ensembles[name], truth))
+
+
+def _at_noise(ensembles: Mapping[str, Ints], truth: Ints, task: tuple[str, str, float]) -> NoiseRun:
+    """Data-dependent ε and accuracy, as P18 has them in Figure 4."""
+    name, kind, share = task
+    totals = ensembles[name]
+    size = ensemble_size(totals)
+    noise = share * size["num_teachers"] / (2**0.5 if kind == "LNMax" else 1)  # equal deviations
+    mechanism, every = _mechanism(kind, size, noise), np.ones(len(truth), dtype=np.bool_)
+    seen = mechanism_epsilon_do_not_publish(mechanism, totals, every, delta=DELTA).epsilon
+    accuracy = _right(mechanism, totals, truth)
+    return NoiseRun(*task, noise=noise, epsilon_do_not_publish=seen, accuracy=accuracy)
+
+
+def _ensembles(ensembles: Mapping[str, Ints], truth: Ints) -> Iterator[str]:
     yield f"{'teachers':<16} {'one right, %':>12} {'plurality, %':>12} {'mean gap, %':>12}"
-    for name, (totals, truth) in ensembles.items():
-        ranked = np.sort(totals, axis=1)
-        gap = 100 * np.mean((ranked[:, -1] - ranked[:, -2]) / totals.sum(axis=1))
+    for name, totals in ensembles.items():
         alone = 100 * totals[np.arange(len(truth)), truth].sum() / totals.sum()
         together = 100 * np.mean(totals.argmax(axis=1) == truth)
-        yield f"{name:<16} {alone:>12.1f} {together:>12.1f} {gap:>12.1f}"
+        yield f"{name:<16} {alone:>12.1f} {together:>12.1f} {100 * gaps(totals).mean():>12.1f}"
 
 
-def _equal_epsilon(plan: Reproduction, ensembles: Ensembles, say: Callable[[str], None]) -> Iterator[str]:
-    """Labels that are right at equal data-independent ε."""
+def _epsilon_lines(rows: list[BudgetRun]) -> Iterator[str]:
     yield f"{ASKED:,} queries, δ {DELTA:g}: labels that are right, %, at a data-independent ε (LNMax / GNMax)"
     yield f"{'teachers':<16} " + " ".join(f"{'ε ' + format(e, 'g'):>13}" for e in EPSILONS)
-    rows: list[tuple[object, ...]] = []
-    for name, (totals, truth) in ensembles.items():
-        cells = []
-        for epsilon in EPSILONS:
-            pair = []
-            for kind in ("LNMax", "GNMax"):
-                noise = noise_for(kind, queries=len(truth), epsilon=epsilon)
-                pair.append(100 * _accuracy(kind, totals, truth, noise))
-                rows.append((name, kind, epsilon, noise, f"{pair[-1]:.2f}"))
-            cells.append(f"{pair[0]:>5.1f} / {pair[1]:>5.1f}")
-        say(f"{name}: compared at equal ε")
-        yield f"{name:<16} " + " ".join(cells)
-    head = ("teachers", "mechanism", "data-independent epsilon", "noise", "accuracy %")
-    write_rows(plan.out_dir / f"{NAME}-equal-epsilon.csv", head, rows)
+    found = {(row.teachers, row.mechanism, row.epsilon): 100 * row.accuracy for row in rows}
+    for name in dict.fromkeys(row.teachers for row in rows):
+        pairs = [[found.get((name, kind, epsilon), np.nan) for kind in MECHANISMS] for epsilon in EPSILONS]
+        yield f"{name:<16} " + " ".join(f"{laplace:>5.1f} / {gauss:>5.1f}" for laplace, gauss in pairs)
 
 
-Curve = list[tuple[float, float]]
-
-
-def _curves(
-    plan: Reproduction, ensembles: Ensembles, say: Callable[[str], None]
-) -> Iterator[tuple[tuple[str, str], Curve]]:
-    """Data-dependent ε and accuracy by the noise, as P18 has them in Figure 4."""
-    rows: list[tuple[object, ...]] = []
-    for name, (totals, truth) in ensembles.items():
-        everything, teachers = np.ones(len(truth), dtype=np.bool_), int(totals[0].sum())
-        for kind in ("LNMax", "GNMax"):
-            found: Curve = []
-            for share in SHARES:
-                noise = share * teachers / (2**0.5 if kind == "LNMax" else 1)  # equal deviations
-                mechanism = _mechanism(kind, teachers, totals.shape[1], noise)
-                seen = mechanism_epsilon_do_not_publish(mechanism, totals, everything, delta=DELTA).epsilon
-                found.append((seen, 100 * _accuracy(kind, totals, truth, noise)))
-                rows.append((name, kind, noise, seen, f"{found[-1][1]:.2f}"))
-            say(f"{name}, {kind}: ε from the votes")
-            yield (name, kind), found
-    head = ("teachers", "mechanism", "noise", "epsilon from the votes, do not publish", "accuracy %")
-    write_rows(plan.out_dir / f"{NAME}-figure-4.csv", head, rows)
-
-
-def _figure_4(curves: dict[tuple[str, str], Curve]) -> Iterator[str]:
+def _noise_lines(rows: list[NoiseRun]) -> Iterator[str]:
     yield "Figure 4: right labels, % (data-dependent ε, DO NOT PUBLISH), by the noise per teacher, σ/n"
     yield f"{'teachers':<16} {'':<6} " + " ".join(f"{share:>13g}" for share in SHARES)
-    for (name, kind), points in curves.items():
-        shown = (f"{accuracy:>5.1f} ({min(seen, 9999):.4g})" for seen, accuracy in points)
+    for name, kind in dict.fromkeys((row.teachers, row.mechanism) for row in rows):
+        some = [row for row in rows if (row.teachers, row.mechanism) == (name, kind)]
+        shown = (f"{100 * row.accuracy:>5.1f} ({min(row.epsilon_do_not_publish, 9999):.4g})" for row in some)
         yield f"{name:<16} {kind:<6} " + " ".join(f"{each:>13}" for each in shown)
 
 
-def _figure_5(totals: Ints) -> tuple[Ints, dict[str, NDArray[np.bool_]]]:
+def _figure_5(totals: Ints) -> tuple[Ints, dict[str, Bools]]:
     """Votes of 5,000 simulated teachers on 25,000 queries, and what each check answers."""
     many = simulated_totals(totals, teachers=TEACHERS, seed=5, queries=QUERIES)
     answered = {"no check (LNMax)": np.ones(len(many), dtype=np.bool_)}
     for name, (threshold, sigma1) in CHECKS.items():
         mechanism = ConfidentGNMax(
-            num_teachers=TEACHERS,
-            num_classes=many.shape[1],
-            threshold=threshold,
-            sigma1=sigma1,
-            sigma2=ANSWER_SIGMA,
+            **ensemble_size(many), threshold=threshold, sigma1=sigma1, sigma2=ANSWER_SIGMA
         )
         answered[name] = mechanism.release(many, SeededNoise(5)).answered
     return many, answered
 
 
-def _figure_5_lines(answered: dict[str, NDArray[np.bool_]]) -> Iterator[str]:
+def _figure_5_lines(answered: dict[str, Bools]) -> Iterator[str]:
     yield f"Figure 5: of {QUERIES:,} queries to {TEACHERS:,} simulated teachers are answered"
     for name, mask in answered.items():
         terms = CHECKS.get(name)
         noise = "" if terms is None else f" (T {terms[0]:g}, σ1 {terms[1]:g})"
         yield f"{name + noise:<40} {int(mask.sum()):>7,} ({100 * mask.mean():.1f} %)"
+    yield "not private: seeded noise, on a public data set"
 
 
-def _draw(
-    plan: Reproduction,
-    curves: dict[tuple[str, str], Curve],
-    many: Ints,
-    answered: dict[str, NDArray[np.bool_]],
-) -> None:
+def _show(plan: Reproduction, rows: list[NoiseRun], many: Ints, answered: Mapping[str, Bools]) -> None:
     x = "ε from the votes (do not publish), δ 1e-8"
     y = "labels that are right, %"
-    draw_panels(
-        plan.out_dir / f"{NAME}.png",
-        [
-            (f"Figure 4, left: {ASKED:,} labels, 1,000 real teachers", x, y),
-            ("Figure 4, right: GNMax, simulated teachers", x, y),
-            (f"Figure 5: {QUERIES:,} queries, {TEACHERS:,} teachers", "votes for the first class", "queries"),
-        ],
-        lambda axes: _draw_panels(axes, curves, many, answered),
+
+    def draw(axes: list[Any]) -> None:
+        for kind, colour in zip(MECHANISMS, COLOURS, strict=False):
+            for name, line in (("1000 real", "-"), ("5000 simulated", "--")):
+                _curve(axes[0], rows, name, kind, linestyle=line, color=colour, label=f"{kind}, {name}")
+        for count, colour in zip(SIMULATED, COLOURS, strict=False):
+            _curve(axes[1], rows, f"{count} simulated", "GNMax", color=colour, label=f"{count:,}")
+        for each in axes[:2]:
+            each.set_xscale("log")
+        _draw_figure_5(axes[2], many, answered)
+
+    titles = [
+        (f"Figure 4, left: {ASKED:,} labels, 1,000 real teachers", x, y),
+        ("Figure 4, right: GNMax, simulated teachers", x, y),
+        (f"Figure 5: {QUERIES:,} queries, {TEACHERS:,} teachers", "votes for the first class", "queries"),
+    ]
+    draw_panels(plan.out_dir / f"{NAME}.png", titles, draw)
+
+
+def _curve(axes: Any, rows: list[NoiseRun], teachers: str, mechanism: str, **style: Any) -> None:
+    points = sorted(
+        (row.epsilon_do_not_publish, 100 * row.accuracy)
+        for row in rows
+        if (row.teachers, row.mechanism) == (teachers, mechanism)
     )
+    axes.plot([x for x, _ in points], [y for _, y in points], marker="o", markersize=3, **style)
 
 
-def _draw_panels(
-    axes: Any, curves: dict[tuple[str, str], Curve], many: Ints, answered: dict[str, NDArray[np.bool_]]
-) -> None:
-    for kind, colour in zip(("LNMax", "GNMax"), COLOURS, strict=False):
-        for name, line in (("1000 real", "-"), ("5000 simulated", "--")):
-            points = sorted(curves[name, kind])
-            axes[0].plot(
-                *zip(*points, strict=True),
-                line,
-                marker="o",
-                markersize=3,
-                color=colour,
-                label=f"{kind}, {name}",
-            )
-    for count, colour in zip(SIMULATED, COLOURS, strict=False):
-        points = sorted(curves[f"{count} simulated", "GNMax"])
-        axes[1].plot(*zip(*points, strict=True), marker="o", markersize=3, color=colour, label=f"{count:,}")
-    for each in axes[:2]:
-        each.set_xscale("log")
-        each.legend(fontsize=8)
-    _draw_figure_5(axes[2], many, answered)
-
-
-def _draw_figure_5(axes: Any, many: Ints, answered: dict[str, NDArray[np.bool_]]) -> None:
+def _draw_figure_5(axes: Any, many: Ints, answered: Mapping[str, Bools]) -> None:
     top, edges = many.max(axis=1), np.linspace(0, TEACHERS, 26)
     for (name, mask), colour in zip(answered.items(), ("#cfd8dc", *COLOURS[:2]), strict=True):
         axes.hist(top[mask], bins=edges, color=colour, label=name)

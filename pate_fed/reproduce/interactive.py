@@ -12,15 +12,15 @@ student takes 20 minutes for five seeds on two idle cores, co-teaching an hour.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache, partial
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data import Dataset, load_dataset
-from pate_fed.errors import InputError
+from pate_fed.data import Dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import (
     BudgetFilter,
@@ -32,11 +32,15 @@ from pate_fed.privacy import (
     epsilon_of,
     total_cost,
 )
-from pate_fed.reproduce.measures import accuracy_of, mean_and_sd, shown_sd
-from pate_fed.reproduce.pictures import COLOURS, draw_panels
-from pate_fed.reproduce.plan import Reproduction
-from pate_fed.reproduce.rows import append_row, bind_rows, read_rows
-from pate_fed.reproduce.votes import TRAINED, ensemble_totals, inputs_of, read_totals
+from pate_fed.reproduce.columns import Column, cells_of, mean_and_sd, student_table
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.measures import StudentRow, train_and_test
+from pate_fed.reproduce.pictures import draw_panels, plot_curves
+from pate_fed.reproduce.rows import task_of
+from pate_fed.reproduce.votes import authors_totals, ensemble_size, ensemble_totals, inputs_of
+
+if TYPE_CHECKING:
+    from pate_fed.learning.students.student import Student
 
 __all__ = ["InteractiveRun", "reproduce_interactive"]
 
@@ -49,195 +53,155 @@ STUDENTS = ("encoder-head", "co-teaching")
 KINDS = ("confident", "interactive", "interactive, confirmed labels too")
 
 Ints = NDArray[np.int64]
+Data = dict[str, tuple[Dataset, Ints]]
+Learn = Callable[..., tuple["Student", dict[str, Any]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InteractiveRun:
-    """One student; shares in [0, 1]. `confirmed` are the labels that cost nothing, where it had them."""
+@dataclass(frozen=True, slots=True)
+class InteractiveRun(StudentRow):
+    """One student. `confirmed` are the labels that cost nothing, where it had them."""
 
     dataset: str
     kind: str
     student: str
     budget: float
     seed: int
+    _: KW_ONLY
     epsilon: float
     asked: int
     answered: int
     confirmed: int
-    labels_wrong: float
-    accuracy: float
 
 
-@dataclass(slots=True)
-class _Labels:
-    """What was released so far, in the order in which it was."""
+class _Released:
+    """What was released so far at a budget, batch by batch, of inputs in one random order for each seed."""
 
-    events: list[PrivacyEvent] = field(default_factory=list)
-    index: list[Ints] = field(default_factory=lambda: [np.empty(0, dtype=np.int64)])
-    label: list[Ints] = field(default_factory=lambda: [np.empty(0, dtype=np.int64)])
-    confirmed_index: list[Ints] = field(default_factory=lambda: [np.empty(0, dtype=np.int64)])
-    confirmed: list[Ints] = field(default_factory=lambda: [np.empty(0, dtype=np.int64)])
+    def __init__(self, totals: Ints, budget: float, seed: int) -> None:
+        self.totals, self.noise = totals, SeededNoise(seed)
+        self.batches: list[tuple[Ints, Release]] = []
+        self._order = np.random.default_rng(seed).permutation(len(totals)).astype(np.int64)
+        self._budget = BudgetFilter(budget, DELTA)
+
+    @property
+    def events(self) -> list[PrivacyEvent]:
+        return [release.event for _, release in self.batches]
 
     @property
     def asked(self) -> int:
         return sum(event.asked for event in self.events)
 
-    def keep(self, index: Ints, release: Release) -> None:
-        self.events.append(release.event)
-        sure = release.reinforced >= 0
-        self.index.append(index[release.answered])
-        self.label.append(release.label[release.answered])
-        self.confirmed_index.append(index[sure])
-        self.confirmed.append(release.reinforced[sure])
-
-
-def reproduce_interactive(plan: Reproduction, say: Callable[[str], None]) -> list[str]:
-    """Train what is missing, write interactive-gnmax.txt, .csv and .png, and give the text's lines.
-
-    Raises:
-        InputError: the images or the votes are not there, or the rows there were made from others.
-    """
-    path = plan.out_dir / f"{NAME}-runs.csv"
-    loaded = {name: _load(plan, name, say) for name in BUDGETS}
-    inputs: dict[str, str] = {}
-    for name, (dataset, totals) in loaded.items():
-        inputs |= inputs_of(plan, dataset, {f"{name} totals": totals}, name=name)
-    bind_rows(path, inputs)
-    runs = read_rows(path, InteractiveRun)
-    done = {(run.dataset, run.kind, run.student, run.budget, run.seed) for run in runs}
-    for name, student, budget, seed in _tasks(plan.seeds):
-        wanted = [kind for kind in KINDS if (name, kind, student, budget, seed) not in done]
-        if not wanted:
-            continue
-        for run in _study(plan, *loaded[name], name, student, budget, seed):
-            if run.kind in wanted:
-                runs.append(run)
-                append_row(path, run)
-                say(f"{name}, {student}, ε {budget:g}, seed {seed}, {run.kind}: {100 * run.accuracy:.1f} %")
-    runs = [run for run in runs if run.seed < plan.seeds]
-    lines = list(_lines(runs))
-    (plan.out_dir / f"{NAME}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    _draw(plan.out_dir / f"{NAME}.png", runs)
-    return lines
-
-
-def _tasks(seeds: int) -> Iterator[tuple[str, str, float, int]]:
-    """The quick student for every budget; the slow one for the first two."""
-    for student in STUDENTS:
-        for seed in range(seeds):
-            for name, budgets in BUDGETS.items():
-                for budget in budgets if student == "encoder-head" else budgets[:2]:
-                    yield name, student, budget, seed
-
-
-def _load(plan: Reproduction, name: str, say: Callable[[str], None]) -> tuple[Dataset, Ints]:
-    dataset = load_dataset(name, data_dir=plan.data_dir)
-    if name == "mnist":
-        path = None if plan.data_dir is None else plan.data_dir / "pate_votes" / "mnist_250_teachers.npy"
-        if path is None:
-            raise InputError("--data-dir: give the folder that holds pate_votes/mnist_250_teachers.npy")
-        return dataset, read_totals(path, rows=TRAINED, classes=dataset.num_classes)
-    kept = plan.totals or plan.out_dir / f"totals-{name}-250.npz"
-    return dataset, ensemble_totals(dataset, path=kept, count=250, device=plan.device, say=say)
-
-
-def _study(
-    plan: Reproduction, dataset: Dataset, totals: Ints, name: str, student: str, budget: float, seed: int
-) -> Iterator[InteractiveRun]:
-    """All three kinds at one budget and one order of the inputs."""
-    size: dict[str, Any] = {"num_teachers": int(totals[0].sum()), "num_classes": totals.shape[1]}
-    order = np.random.default_rng(seed).permutation(len(totals)).astype(np.int64)
-    filter_, confident = BudgetFilter(budget, DELTA), ConfidentGNMax(**size, **NOISE)
-    against = InteractiveGNMax(**size, **NOISE, confidence=CONFIDENCE)
-
-    def ask(labels: _Labels, noise: SeededNoise, until: float, said: NDArray[np.float32] | None) -> None:
-        while filter_.share_spent(labels.events) < until:
-            left = min(BLOCK, len(order) - labels.asked)
-            some = filter_.affordable(confident, events=labels.events, queries=left)
-            index = order[labels.asked : labels.asked + some]
+    def ask(self, release: Callable[[Ints], Release], *, until: float) -> None:
+        """Go on until a share of the budget is spent, all inputs were asked about, or none is affordable."""
+        mechanism = ConfidentGNMax(**ensemble_size(self.totals), **NOISE)  # Interactive-GNMax costs the same
+        while self._budget.share_spent(self.events) < until:
+            left = min(BLOCK, len(self._order) - self.asked)
+            some = self._budget.affordable(mechanism, events=self.events, queries=left)
             if not some:
                 return
-            if said is None:
-                labels.keep(index, confident.release(totals[index], noise))
-            else:
-                labels.keep(index, against.release(totals[index], noise, predictions=said[index]))
+            index = self._order[self.asked : self.asked + some]
+            self.batches.append((index, release(index)))
 
-    def finish(kind: str, labels: _Labels, *, more: bool) -> InteractiveRun:
-        extra = labels.confirmed_index if more else []
-        index = np.concatenate([*labels.index, *extra])
-        label = np.concatenate([*labels.label, *(labels.confirmed if more else [])])
-        said = _learn(plan, dataset, index, label, student, seed)
-        truth = dataset.public_labels
-        return InteractiveRun(
-            dataset=name,
-            kind=kind,
-            student=student,
-            budget=budget,
-            seed=seed,
-            epsilon=epsilon_of(total_cost(labels.events), DELTA),
-            asked=labels.asked,
-            answered=sum(event.answered for event in labels.events),
-            confirmed=sum(len(part) for part in extra),
-            labels_wrong=float(np.mean(label != truth[index])),
-            accuracy=float(np.mean(said[TRAINED:].argmax(axis=1) == truth[TRAINED:])),
-        )
+    def labels(self, *, confirmed: bool) -> tuple[Ints, Ints]:
+        """Labelled inputs and their labels; then, if wanted, those of the student that were confirmed."""
+        found = [(index[made.answered], made.label[made.answered]) for index, made in self.batches]
+        if confirmed:
+            sure = [(index, made.reinforced, made.reinforced >= 0) for index, made in self.batches]
+            found += [(index[mask], label[mask]) for index, label, mask in sure]
+        return np.concatenate([index for index, _ in found]), np.concatenate([label for _, label in found])
 
-    labels = _Labels()
-    ask(labels, SeededNoise(seed), 1.0, None)
-    yield finish(KINDS[0], labels, more=False)
-    labels, noise = _Labels(), SeededNoise(seed)
-    ask(labels, noise, SHARE, None)
-    said = _learn(plan, dataset, np.concatenate(labels.index), np.concatenate(labels.label), student, seed)
-    ask(labels, noise, 1.0, said)
-    yield finish(KINDS[1], labels, more=False)
-    yield finish(KINDS[2], labels, more=True)
+
+def reproduce_interactive(plan: Reproduction, say: Say) -> list[str]:
+    """Train the students and write interactive-gnmax.txt and .png."""
+    data: Data = {}
+    for name in BUDGETS:
+        dataset = plan.load(name)
+        published = name == "mnist"
+        totals = authors_totals(plan, dataset) if published else ensemble_totals(plan, dataset, 250, say)
+        data[name] = dataset, totals
+    learn = partial(_learn, plan, data)
+    release = lru_cache(maxsize=1)(partial(_release, learn, data))  # both interactive kinds share one
+    table = Table(
+        path=plan.out_dir / f"{NAME}-runs.csv",
+        row=InteractiveRun,
+        tasks=list(_tasks(plan.seeds)),
+        make=partial(_train, learn, release),
+        inputs=inputs_of(
+            plan,
+            [dataset for dataset, _ in data.values()],
+            {f"{name} totals": totals for name, (_, totals) in data.items()},
+        ),
+        lines=_lines,
+    )
+    return run_tables(plan, [table], text=plan.out_dir / f"{NAME}.txt", say=say, show=partial(_show, plan))
+
+
+def _tasks(seeds: int) -> Iterator[tuple[str, str, str, float, int]]:
+    """The quick student for every budget; the slow one for the first two."""
+    for student, seed, name in product(STUDENTS, range(seeds), BUDGETS):
+        for budget in BUDGETS[name] if student == "encoder-head" else BUDGETS[name][:2]:
+            for kind in KINDS:
+                yield name, kind, student, budget, seed
+
+
+def _train(
+    learn: Learn, release: Callable[..., _Released], task: tuple[str, str, str, float, int]
+) -> InteractiveRun:
+    name, kind, student, budget, seed = task
+    released = release(name, student if kind != KINDS[0] else None, budget, seed)
+    index, label = released.labels(confirmed=kind == KINDS[2])
+    _, figures = learn(name, index, label, student, seed)
+    answered = sum(event.answered for event in released.events)
+    return InteractiveRun(
+        *task,
+        epsilon=epsilon_of(total_cost(released.events), DELTA),
+        asked=released.asked,
+        answered=answered,
+        confirmed=len(index) - answered,
+        **figures,
+    )
 
 
 def _learn(
-    plan: Reproduction, dataset: Dataset, index: Ints, label: Ints, student: str, seed: int
-) -> NDArray[np.float32]:
-    """What a student of these labels says of all public images: (n, classes)."""
-    from pate_fed.learning.students.train import train_student
-
-    made = train_student(
-        dataset.public_images[:TRAINED],
-        labelled_index=index,
-        labels=label,
-        num_classes=dataset.num_classes,
-        settings=StudentSettings(name=student, test_every=100),
-        seed=seed,
-        device=plan.device,
-    )
-    return made.predict_proba(dataset.public_images)
+    plan: Reproduction, data: Data, name: str, index: Ints, label: Ints, student: str, seed: int
+) -> tuple[Student, dict[str, Any]]:
+    return train_and_test(plan, data[name][0], index, label, StudentSettings(name=student), seed=seed)
 
 
-def _cells(runs: list[InteractiveRun]) -> Iterator[tuple[str, str, str, float, list[InteractiveRun]]]:
-    for name, budgets in BUDGETS.items():
-        for student in STUDENTS:
-            for kind in KINDS:
-                for budget in budgets:
-                    key = (name, student, kind, budget)
-                    some = [run for run in runs if (run.dataset, run.student, run.kind, run.budget) == key]
-                    if some:
-                        yield *key, some
-
-
-def _lines(runs: list[InteractiveRun]) -> Iterator[str]:
-    yield (
-        f"{'data':<14} {'student':<13} {'kind':<34} {'budget':>6} {'ε':>5} {'asked':>6} {'labels':>6}"
-        f" {'free':>5} {'wrong, %':>8} {'student, %':>10} {'± sd':>5} {'seeds':>5}"
-    )
-    for name, student, kind, budget, some in _cells(runs):
-        mean, sd = accuracy_of(some)
-        figures = (np.mean([getattr(run, key) for run in some]) for key in ("epsilon", "asked", "answered"))
-        epsilon, asked, answered = figures
-        confirmed = np.mean([run.confirmed for run in some])
-        wrong = 100 * np.mean([run.labels_wrong for run in some])
-        yield (
-            f"{name:<14} {student:<13} {kind:<34} {budget:>6g} {epsilon:>5.2f} {asked:>6.0f} {answered:>6.0f}"
-            f" {confirmed:>5.0f} {wrong:>8.1f} {mean:>10.1f} {shown_sd(sd):>5} {len(some):>5}"
+def _release(learn: Learn, data: Data, name: str, student: str | None, budget: float, seed: int) -> _Released:
+    """All from Confident-GNMax, or where there is a student the second half from Interactive-GNMax."""
+    dataset, totals = data[name]
+    size, released = ensemble_size(totals), _Released(totals, budget, seed)
+    confident = ConfidentGNMax(**size, **NOISE)
+    first = 1.0 if student is None else SHARE
+    released.ask(lambda index: confident.release(totals[index], released.noise), until=first)
+    if student is not None:
+        reference, _ = learn(name, *released.labels(confirmed=False), student, seed)
+        said = reference.predict_proba(dataset.public_images[: len(totals)])
+        against = InteractiveGNMax(**size, **NOISE, confidence=CONFIDENCE)
+        released.ask(
+            lambda index: against.release(totals[index], released.noise, predictions=said[index]), until=1.0
         )
-    yield from _verdicts(runs)
+    return released
+
+
+def _lines(rows: list[InteractiveRun]) -> Iterator[str]:
+    columns = (
+        Column("data", lambda cell: cell.task[0]),
+        Column("student", lambda cell: cell.task[2]),
+        Column("kind", lambda cell: cell.task[1]),
+        Column("budget", lambda cell: cell.task[3], "g"),
+        Column("ε", lambda cell: cell.mean("epsilon"), ".2f"),
+        Column("asked", lambda cell: cell.mean("asked"), ".0f"),
+        Column("labels", lambda cell: cell.mean("answered"), ".0f"),
+        Column("free", lambda cell: cell.mean("confirmed"), ".0f"),
+    )
+    order = [
+        (name, kind, student, budget)
+        for name, student, kind in product(BUDGETS, STUDENTS, KINDS)
+        for budget in BUDGETS[name]
+    ]
+    yield from student_table(columns, cells_of(rows, order), pairs=True)
+    yield from _verdicts(rows)
     yield (
         f"T {NOISE['threshold']:g}, σ1 {NOISE['sigma1']:g}, σ2 {NOISE['sigma2']:g} votes of 250, half of the "
         f"budget for the first round; ε is data-independent, at δ {DELTA:g}"
@@ -245,22 +209,19 @@ def _lines(runs: list[InteractiveRun]) -> Iterator[str]:
     yield "not private: seeded noise, on public data"
 
 
-def _verdicts(runs: list[InteractiveRun]) -> Iterator[str]:
-    """Interactive at the smaller budgets against Confident at the first, seed by seed."""
-    for name, budgets in BUDGETS.items():
-        for student in STUDENTS:
-            base = {
-                run.seed: run
-                for run in runs
-                if (run.dataset, run.student, run.kind, run.budget) == (name, student, KINDS[0], budgets[0])
-            }
-            for kind in KINDS[1:]:
-                for budget in budgets:
-                    key = (name, student, kind, budget)
-                    some = [run for run in runs if (run.dataset, run.student, run.kind, run.budget) == key]
-                    pairs = [(run, base[run.seed]) for run in some if run.seed in base]
-                    if pairs:
-                        yield _verdict(kind, name, student, pairs)
+def _verdicts(rows: list[InteractiveRun]) -> Iterator[str]:
+    """Interactive at every budget against Confident at the first, seed by seed."""
+    found = {task_of(row): row for row in rows}
+    for name, student, kind in product(BUDGETS, STUDENTS, KINDS[1:]):
+        for budget in BUDGETS[name]:
+            pairs = [
+                (row, base)
+                for row in rows
+                if task_of(row)[:4] == (name, kind, student, budget)
+                and (base := found.get((name, KINDS[0], student, BUDGETS[name][0], row.seed)))
+            ]
+            if pairs:
+                yield _verdict(kind, name, student, pairs)
 
 
 def _verdict(kind: str, name: str, student: str, pairs: list[tuple[InteractiveRun, InteractiveRun]]) -> str:
@@ -274,23 +235,15 @@ def _verdict(kind: str, name: str, student: str, pairs: list[tuple[InteractiveRu
     )
 
 
-def _draw(path: Path, runs: list[InteractiveRun]) -> None:
+def _show(plan: Reproduction, rows: list[InteractiveRun]) -> None:
     titles = [(name, "data-independent ε spent, δ 1e-5", "student, %") for name in BUDGETS]
+    curves = list(product(KINDS, STUDENTS))
+    styles = {", ".join(each): {"linestyle": "-" if each[1] == STUDENTS[0] else "--"} for each in curves}
 
-    def draw(axes) -> None:  # type: ignore[no-untyped-def]
+    def draw(axes: list[Any]) -> None:
         for each, name in zip(axes, BUDGETS, strict=True):
-            for student, line in zip(STUDENTS, ("-", "--"), strict=False):
-                for kind, colour in zip(KINDS, COLOURS, strict=False):
-                    cells = [c for c in _cells(runs) if c[:3] == (name, student, kind)]
-                    cells.sort(key=lambda cell: cell[3])
-                    if not cells:
-                        continue
-                    means, sds = zip(*(accuracy_of(cell[4]) for cell in cells), strict=True)
-                    spent = [float(np.mean([run.epsilon for run in cell[4]])) for cell in cells]
-                    bars = {"yerr": np.nan_to_num(sds), "capsize": 2, "marker": "o", "markersize": 4}
-                    each.errorbar(
-                        spent, means, color=colour, linestyle=line, label=f"{kind}, {student}", **bars
-                    )
-        axes[0].legend(fontsize=7)
+            order = [(name, *curve, budget) for curve in curves for budget in sorted(BUDGETS[name])]
+            named = partial(plot_curves, each, cells_of(rows, order), styles=styles)
+            named(lambda cell: ", ".join(cell.task[1:3]), lambda cell: cell.mean("epsilon"))
 
-    draw_panels(path, titles, draw)
+    draw_panels(plan.out_dir / f"{NAME}.png", titles, draw)

@@ -2,40 +2,38 @@
 
 Tang et al., PoPETs 2022, has CIFAR-10, CIFAR-100 and CINIC-10; its CIFAR-10 figures stand beside ours for
 their order, not for their size. `--quick` takes the first 20,000 records and a small network on public
-features, `--paper` all of them and
-ResNet-18 on images, SCAN and 800 teachers, on a GPU. Every method has the same
+features, `--paper` all of them
+and ResNet-18 on images, SCAN and 800 teachers, on a GPU. Every method has the same
 network, epochs and learning rate, and the number of clusters follows from public numbers. The quick size was
 settled after one look at test accuracies (ε 1, one seed), so it is not free of the test part.
-Each run is a row of the CSV as soon as it is done; a call that was stopped goes on from there. Totals of
-PATE-FM's teachers are kept too; seeds differ in noise and in what is learnt from the labels.
+Totals of PATE-FM's teachers are kept; seeds differ in noise and in what is learnt from the labels.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property, lru_cache, partial
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data import Dataset, load_dataset
-from pate_fed.errors import InputError
 from pate_fed.label_dp import RandRes
-from pate_fed.reproduce.plan import Reproduction
-from pate_fed.reproduce.rows import append_row, bind_rows, read_rows
-from pate_fed.reproduce.votes import inputs_of
+from pate_fed.reproduce.columns import Cell, cells_of
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.pictures import draw_panels, plot_curves
+from pate_fed.reproduce.votes import inputs_of, read_totals
 
 if TYPE_CHECKING:
-    from pate_fed.label_dp.methods import MethodSettings, Students
-    from pate_fed.label_dp.public import PublicInputs
+    from pate_fed.label_dp.methods import LabelDpResult, MethodSettings, Students
 
 __all__ = ["EPSILONS", "LabelRun", "reproduce_label_dp"]
 
 Ints = NDArray[np.int64]
-Say = Callable[[str], None]
+Task = tuple[str, str, float, int]
 
 DATASETS = ("fashion-mnist", "mnist")
 EPSILONS = (0.05, 0.5, 1.0, 2.0, 4.0)
@@ -52,6 +50,7 @@ OURS = (
     "pate-fm+aug-descent",
 )
 OTHERS = ("randres+normal", "lp-1st", "lp-2st", "alibi")  # LP-1ST without and with mixup
+METHODS = (NON_PRIVATE, *OURS, *OTHERS)
 QUERIES = 500
 RECORDS, EPOCHS, PAPER_EPOCHS = 20_000, 15, 200  # the first 20,000 records where it is quick
 
@@ -81,7 +80,7 @@ OURS_QUICK_DIFFERS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LabelRun:
     """One method at one ε; shares in [0, 1]. `equation8` is computed from released labels alone."""
 
@@ -89,6 +88,7 @@ class LabelRun:
     method: str
     epsilon: float
     seed: int
+    _: KW_ONLY
     labels_right: float | None
     accuracy: float
     kept: int | None
@@ -97,58 +97,27 @@ class LabelRun:
     seconds: float
 
 
-Task = tuple[str, str, float, int]
-
-
 def reproduce_label_dp(plan: Reproduction, say: Say) -> list[str]:
-    """Run what is missing, write label-dp-quick.txt and .png or -paper's, and give the text's lines.
-
-    Raises:
-        InputError: the data is not there, or a file in the folder is not this command's or of other data.
-    """
-    path = plan.file("label-dp-runs", "csv")
-    inputs: dict[str, str] = {}
-    for name in DATASETS:
-        inputs |= inputs_of(plan, load_dataset(name, data_dir=plan.data_dir), {}, name=name)
-    bind_rows(path, inputs)
-    runs = read_rows(path, LabelRun)
-    done = {(run.dataset, run.method, run.epsilon, run.seed) for run in runs}
-    wanted = list(_tasks(plan.seeds))
-    todo = [task for task in wanted if task not in done]
-    bench: _Bench | None = None
-    for number, task in enumerate(todo, start=1):
-        if bench is None or bench.name != task[0]:
-            bench = _Bench(task[0], plan, say)
-        runs.append(bench.run(task))
-        append_row(path, runs[-1])
-        _write(plan, runs, wanted)
-        say(
-            f"run {number} of {len(todo)}: {task[0]}, {task[1]}, ε {task[2]:g}, seed {task[3]}: "
-            f"{100 * runs[-1].accuracy:.1f} %"
-        )
-    lines = _write(plan, runs, wanted)
-    _draw(plan.file("label-dp", "png"), runs)
-    return lines
-
-
-def _write(plan: Reproduction, runs: list[LabelRun], wanted: list[Task]) -> list[str]:
-    """The tables so far."""
-    asked = set(wanted)
-    chosen = [run for run in runs if (run.dataset, run.method, run.epsilon, run.seed) in asked]
-    lines = list(_lines(chosen, paper=plan.paper))
-    plan.file("label-dp", "txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return lines
+    """Run the methods and write label-dp-quick.txt and .png, or -paper's."""
+    bench = lru_cache(maxsize=1)(lambda name: _Bench(name, plan, say))
+    table = Table(
+        path=plan.file("label-dp-runs", "csv"),
+        row=LabelRun,
+        tasks=list(_tasks(plan.seeds)),
+        make=lambda task: bench(task[0]).run(task),
+        inputs=inputs_of(plan, [plan.load(name) for name in DATASETS], {}),
+        lines=partial(_lines, paper=plan.paper),
+    )
+    text = plan.file("label-dp", "txt")
+    return run_tables(plan, [table], text=text, say=say, show=partial(_show, plan))
 
 
 def _tasks(seeds: int) -> Iterator[Task]:
     """Fashion-MNIST at all seeds, then MNIST at one; the budget is 0 where labels are not private."""
     for dataset, last in zip(DATASETS, (seeds, 1), strict=True):
-        for seed in range(last):
-            yield dataset, NON_PRIVATE, 0.0, seed
-        for epsilon in IN_TURN:
-            for seed in range(last):
-                for method in (*OURS, *OTHERS):
-                    yield dataset, method, epsilon, seed
+        yield from ((dataset, NON_PRIVATE, 0.0, seed) for seed in range(last))
+        for epsilon, seed, method in product(IN_TURN, range(last), (*OURS, *OTHERS)):
+            yield dataset, method, epsilon, seed
 
 
 class _Bench:
@@ -158,55 +127,32 @@ class _Bench:
         from pate_fed.label_dp.public import PublicInputs
 
         self.name, self.plan, self.say = name, plan, say
-        self.data: Dataset = load_dataset(name, data_dir=plan.data_dir)
+        self.data = plan.load(name)
         count = len(self.data.private_labels) if plan.paper else RECORDS
         self.truth = np.asarray(self.data.private_labels)[:count]
         self.test = np.asarray(self.data.public_images)
-        self.public: PublicInputs = PublicInputs(
+        self.public = PublicInputs(
             np.asarray(self.data.private_images)[:count],
             num_classes=self.data.num_classes,
             network="resnet-18" if plan.paper else "light",
             device=plan.device,
             say=say,
         )
-        self.settings: MethodSettings = _settings(plan)
-        self._totals: Ints | None = None
+        self.settings = _settings(plan)
         self._students: Students = {}
 
     def run(self, task: Task) -> LabelRun:
         """One row."""
-        from pate_fed.label_dp.learners import train
-        from pate_fed.label_dp.methods import run_method
-        from pate_fed.privacy import SeededNoise
-
-        _, method, epsilon, seed = task
         started = time.monotonic()
         facts: dict[str, float | int | None] = {}
-        if method == NON_PRIVATE:
-            every = np.arange(len(self.truth))
-            network = train(
-                self.public, every, self.truth, self.settings.learn, seed=seed, unlabelled_weight=0.0
-            )
-            found = self.public.probabilities([network], self.test).argmax(axis=1)
+        if task[1] == NON_PRIVATE:
+            found = self._non_private(task[3])
         else:
-            outcome = run_method(
-                method,
-                self.public,
-                self.truth,
-                epsilon=epsilon,
-                noise=SeededNoise(seed),
-                settings=self.settings,
-                seed=seed,
-                totals=self.totals() if method.startswith("pate-fm") else None,
-                students=self._students,
-            )
+            outcome = self._private(task)
             found, facts = outcome.classify(self.test), outcome.facts
         kept = facts.get("kept")
         return LabelRun(
-            dataset=self.name,
-            method=method,
-            epsilon=epsilon,
-            seed=seed,
+            *task,
             labels_right=facts.get("labels_right_measured"),
             accuracy=float((found == self.data.public_labels).mean()),
             kept=None if kept is None else int(kept),
@@ -215,32 +161,45 @@ class _Bench:
             seconds=round(time.monotonic() - started, 1),
         )
 
+    def _non_private(self, seed: int) -> Ints:
+        """Classes of the test images from a network of all true labels."""
+        from pate_fed.label_dp.learners import train
+
+        every, learn = np.arange(len(self.truth)), self.settings.learn
+        network = train(self.public, every, self.truth, learn, seed=seed, unlabelled_weight=0.0)
+        found: Ints = self.public.probabilities([network], self.test).argmax(axis=1)
+        return found
+
+    def _private(self, task: Task) -> LabelDpResult:
+        from pate_fed.label_dp.methods import run_method
+        from pate_fed.privacy import SeededNoise
+
+        _, method, epsilon, seed = task
+        return run_method(
+            method,
+            self.public,
+            self.truth,
+            epsilon=epsilon,
+            noise=SeededNoise(seed),
+            settings=self.settings,
+            seed=seed,
+            totals=self.totals if method.startswith("pate-fm") else None,
+            students=self._students,
+        )
+
+    @cached_property
     def totals(self) -> Ints:
         """Totals of the teachers on the first 500 queries, from a file where an earlier call left them."""
         from pate_fed.label_dp.teachers import queries_of, teach
 
-        if self._totals is None:
-            path = self.plan.file(f"label-dp-totals-{self.name}", "npy")
-            if path.exists():
-                self._totals = _read_totals(path, self.data.num_classes)
-            else:
-                queries = queries_of(len(self.truth), QUERIES, seed=self.public.seed)
-                teach_settings = self.settings.teach
-                self._totals = teach(
-                    self.public, self.truth, queries, teach_settings, seed=self.public.seed, say=self.say
-                )
-                np.save(path, self._totals)
-        return self._totals
-
-
-def _read_totals(path: Path, classes: int) -> Ints:
-    try:
-        found: Ints = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not totals of teachers; remove it to start again") from error
-    if found.dtype != np.int64 or found.ndim != 2 or found.shape[1] != classes:
-        raise InputError(f"{path}: not totals of teachers; remove it to start again")
-    return found
+        path = self.plan.file(f"label-dp-totals-{self.name}", "npy")
+        if path.exists():
+            return read_totals(path, classes=self.data.num_classes)
+        seed, settings = self.public.seed, self.settings.teach
+        queries = queries_of(len(self.truth), QUERIES, seed=seed)
+        totals = teach(self.public, self.truth, queries, settings, seed=seed, say=self.say)
+        np.save(path, totals)
+        return totals
 
 
 def _settings(plan: Reproduction) -> MethodSettings:
@@ -261,106 +220,74 @@ def _settings(plan: Reproduction) -> MethodSettings:
     )
 
 
-def _spread(values: list[float]) -> tuple[float, float]:
-    """Mean and standard deviation, in %."""
-    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
-    return 100 * float(np.mean(values)), 100 * deviation
-
-
-def _cell(values: list[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return "-"
-    mean, deviation = _spread(known)
-    return f"{mean:.1f}" if len(known) == 1 else f"{mean:.1f} ± {deviation:.1f}"
-
-
-def _row(title: str, cells: list[str]) -> str:
+def _line(title: str, cells: list[str]) -> str:
     return f"{title:28}" + "".join(f"{cell:>20}" for cell in cells)
 
 
-def _lines(runs: list[LabelRun], *, paper: bool) -> Iterator[str]:
+def _lines(rows: list[LabelRun], *, paper: bool) -> Iterator[str]:
     for dataset in DATASETS:
-        mine = [run for run in runs if run.dataset == dataset]
-        if mine:
-            yield from _tables(dataset, mine)
+        if any(row.dataset == dataset for row in rows):
+            yield from _tables(rows, dataset)
     yield "δ 1e-5 for noise-cluster and pate-fm, 0 for all others; one record's label replaced"
     yield "not private: seeded noise, on a public data set; published figures are of CIFAR-10 with ResNet-18"
     yield "ours differs: " + "; ".join(OURS_DIFFERS if paper else (*OURS_DIFFERS, *OURS_QUICK_DIFFERS))
 
 
-def _tables(dataset: str, runs: list[LabelRun]) -> Iterator[str]:
-    def at(method: str, epsilon: float) -> list[LabelRun]:
-        return [run for run in runs if (run.method, run.epsilon) == (method, epsilon)]
+def _tables(rows: list[LabelRun], dataset: str) -> Iterator[str]:
+    cells = {cell.task[1:]: cell for cell in cells_of(rows, product([dataset], METHODS, (0.0, *EPSILONS)))}
+
+    def cell(method: str, epsilon: float) -> Cell[LabelRun]:
+        return cells.get((method, epsilon), Cell((dataset, method, epsilon), []))
+
+    def shown(method: str, name: str) -> list[str]:
+        return [_shown(cell(method, epsilon), name) for epsilon in EPSILONS]
 
     heads = [f"ε {epsilon:g}" for epsilon in EPSILONS]
-    seeds = len({run.seed for run in runs})
+    seeds = len({row.seed for row in rows if row.dataset == dataset})
     yield f"{dataset}: mean ± standard deviation of {seeds} seeds, %"
-    yield _row("labels that are right (Table 2)", heads)
+    yield _line("labels that are right (Table 2)", heads)
     formula = [f"{100 * RandRes(num_classes=10, epsilon=e).probability:.1f}" for e in EPSILONS]
-    yield _row("  RandRes, formula", formula)
+    yield _line("  RandRes, formula", formula)
     for title, method in (("RandRes", "randres+ssl"), ("PATE-FM", "pate-fm")):
-        yield _row(f"  {title}", [_cell([run.labels_right for run in at(method, e)]) for e in EPSILONS])
-        yield _row("    published", ["-", *map(str, PAPER_LABELS[title])])
-    yield _row("test accuracy (Tables 3, 6)", heads)
+        yield _line(f"  {title}", shown(method, "labels_right"))
+        yield _line("    published", ["-", *map(str, PAPER_LABELS[title])])
+    yield _line("test accuracy (Tables 3, 6)", heads)
     for method in (*OURS, *OTHERS):
-        yield _row(f"  {method}", [_cell([run.accuracy for run in at(method, e)]) for e in EPSILONS])
+        yield _line(f"  {method}", shown(method, "accuracy"))
         if method in PAPER:
-            yield _row("    published", ["-", *map(str, PAPER[method])])
-    best = [f"ε {e:g} {_best({m: _mean(at(m, e)) for m in OURS})}" for e in EPSILONS]
-    yield "  best of ours: " + ", ".join(best)
-    plain = _cell([run.accuracy for run in at(NON_PRIVATE, 0.0)])
+            yield _line("    published", ["-", *map(str, PAPER[method])])
+    yield "  best of ours: " + ", ".join(f"ε {e:g} {_best([cell(m, e) for m in OURS])}" for e in EPSILONS)
+    plain = _shown(cell(NON_PRIVATE, 0.0), "accuracy")
     yield f"  true labels, not private: {plain} (published {PAPER_NON_PRIVATE})"
-    yield _row("kept by DenoiseSSL, RandRes", heads)
     kept = "randres+denoise-ssl"
-    yield _row("  labels", [str(round(_mean_of([r.kept for r in at(kept, e)]))) for e in EPSILONS])
-    yield _row("  right, measured", [_cell([run.kept_right for run in at(kept, e)]) for e in EPSILONS])
-    yield _row("  right, Equation 8", [_cell([run.equation8 for run in at(kept, e)]) for e in EPSILONS])
+    counts = [cell(kept, epsilon).percent("kept")[0] / 100 for epsilon in EPSILONS]
+    yield _line("kept by DenoiseSSL, RandRes", heads)
+    yield _line("  labels", ["-" if np.isnan(count) else f"{count:.0f}" for count in counts])
+    yield _line("  right, measured", shown(kept, "kept_right"))
+    yield _line("  right, Equation 8", shown(kept, "equation8"))
 
 
-def _best(means: dict[str, float]) -> str:
-    return max(means, key=lambda method: means[method]) if any(means.values()) else "-"
+def _shown(cell: Cell[LabelRun], name: str) -> str:
+    mean, spread = cell.percent(name)
+    return "-" if np.isnan(mean) else f"{mean:.1f}" if np.isnan(spread) else f"{mean:.1f} ± {spread:.1f}"
 
 
-def _mean(runs: list[LabelRun]) -> float:
-    return float(np.mean([run.accuracy for run in runs])) if runs else 0.0
+def _best(cells: list[Cell[LabelRun]]) -> str:
+    """The method with the best mean."""
+    found = [cell for cell in cells if cell.rows]
+    return max(found, key=lambda cell: cell.percent()[0]).task[1] if found else "-"
 
 
-def _mean_of(values: list[int | None]) -> float:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else 0.0
+def _show(plan: Reproduction, rows: list[LabelRun]) -> None:
+    def draw(panels: list[Any]) -> None:
+        methods = (*OURS, *OTHERS)
+        styles = {
+            method: {"marker": marker, "linestyle": "--" if method in OTHERS else "-", "color": None}
+            for method, marker in zip(methods, "osD^vPX*<>hd", strict=False)
+        }
+        for axes, dataset in zip(panels, DATASETS, strict=True):
+            found = cells_of(rows, product([dataset], methods, EPSILONS))
+            plot_curves(axes, found, lambda c: c.task[1], lambda c: c.task[2], styles=styles, ticks=EPSILONS)
 
-
-def _draw(path: Path, runs: list[LabelRun]) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 5), layout="constrained")
-    FigureCanvasAgg(figure)
-    for place, dataset in enumerate(DATASETS, start=1):
-        axes = figure.add_subplot(1, 2, place)
-        for number, method in enumerate((*OURS, *OTHERS)):
-            mine = [run for run in runs if (run.dataset, run.method) == (dataset, method)]
-            points = sorted({run.epsilon for run in mine})
-            if not points:
-                continue
-            spreads = [_spread([run.accuracy for run in mine if run.epsilon == e]) for e in points]
-            axes.errorbar(
-                points,
-                [mean for mean, _ in spreads],
-                yerr=np.nan_to_num([deviation for _, deviation in spreads]),
-                marker="osD^vPX*<>hd"[number],
-                linestyle="--" if method in OTHERS else "-",
-                linewidth=1,
-                capsize=2,
-                label=method,
-            )
-        axes.set_xscale("log")
-        axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
-        axes.set_title(dataset)
-        axes.set_xlabel("ε of one record's label")
-        axes.set_ylabel("test accuracy, %")
-        axes.grid(alpha=0.3)
-        if place == 1:
-            axes.legend(fontsize=8, loc="lower right")
-    figure.savefig(path, dpi=120)
+    titles = [(dataset, "ε of one record's label", "test accuracy, %") for dataset in DATASETS]
+    draw_panels(plan.file("label-dp", "png"), titles, draw)

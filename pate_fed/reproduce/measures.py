@@ -1,89 +1,147 @@
-"""What several reproductions measure, each in one place: spreads, noise at a price, a student's accuracy."""
+"""What several reproductions measure, each in one place: labels, noise at a price, a student's accuracy."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
+from pate_fed.learning import StudentSettings
+from pate_fed.privacy import (
+    RECORD,
+    ConfidentGNMax,
+    GNMax,
+    LNMax,
+    PrivacyEvent,
+    SeededNoise,
+    epsilon_of,
+)
+from pate_fed.reproduce.driver import Reproduction
 
 if TYPE_CHECKING:
-    from pate_fed.learning import StudentSettings
     from pate_fed.learning.students.student import Student
 
-__all__ = ["accuracy_of", "least_noise", "mean_and_sd", "shown_sd", "train_and_test"]
+__all__ = ["Labels", "StudentRow", "affordable_sigma2", "least_noise", "release_labels", "train_and_test"]
+
+Ints = NDArray[np.int64]
+AnyMechanism = GNMax | LNMax | ConfidentGNMax
 
 
-class _Measured(Protocol):
-    @property
-    def accuracy(self) -> float: ...
+@dataclass(frozen=True, slots=True, eq=False)
+class Labels:
+    """Released labels (m,) and their inputs (m,), the inputs that were asked about, and the event."""
+
+    index: Ints
+    label: Ints
+    asked: Ints
+    event: PrivacyEvent
 
 
-def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and sample standard deviation; of one value alone the deviation is not known: nan."""
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
-    return float(np.mean(values)), spread
+def release_labels(mechanism: AnyMechanism, totals: Ints, *, seed: int, labels: int) -> Labels:
+    """Up to so many labels of inputs in random order, with seeded noise: not private.
 
-
-def shown_sd(spread: float) -> str:
-    """A standard deviation to a tenth, "-" where it is not known."""
-    return "-" if math.isnan(spread) else f"{spread:.1f}"
-
-
-def accuracy_of(runs: Iterable[_Measured]) -> tuple[float, float]:
-    """Mean and standard deviation over the seeds, in %, of accuracies that are shares."""
-    return mean_and_sd([100 * run.accuracy for run in runs])
+    Shapes: totals (n, classes).
+    """
+    order = np.random.default_rng(seed).permutation(len(totals)).astype(np.int64)
+    release = mechanism.release(totals[order], SeededNoise(seed), max_answers=labels)
+    asked = order[: release.asked]
+    return Labels(asked[release.answered], release.label[release.answered], asked, release.event)
 
 
 def least_noise(
-    cost: Callable[[float], float], *, epsilon: float, above: float = 1.0, most: float = 10_000.0
+    mechanism: Callable[[float], AnyMechanism],
+    *,
+    asked: int,
+    answered: int,
+    epsilon: float,
+    delta: float,
+    above: float = 1.0,
+    most: float = 10_000.0,
 ) -> float:
-    """The least noise in (`above`, `most`], to a tenth of a vote, at which `cost` is at most `epsilon`.
+    """The least noise in (`above`, `most`], to a tenth of a vote, at which queries cost at most `epsilon`.
 
-    `cost` takes votes, gives an ε, and falls as the noise grows.
+    `mechanism` gives the one with that noise; its cost falls as the noise grows.
 
     Raises:
         InputError: even `most` votes cost more.
     """
+
+    def cost(tenths: int) -> float:
+        made = mechanism(tenths / 10)
+        return epsilon_of(made.cost_asked(RECORD) * asked + made.cost_answered(RECORD) * answered, delta)
+
     low, high = round(10 * above), round(10 * most)
-    if cost(high / 10) > epsilon:
-        raise InputError(f"even noise of {most:g} votes costs more than ε {epsilon:g}")
+    if cost(high) > epsilon:
+        raise InputError(
+            f"{asked} queries and {answered} labels cost more than ε {epsilon:g} with noise of {most:g} votes"
+        )
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if cost(middle / 10) <= epsilon else (middle, high)
+        low, high = (low, middle) if cost(middle) <= epsilon else (middle, high)
     return high / 10
 
 
-def train_and_test(
-    dataset: Dataset,
-    index: NDArray[np.int64],
-    label: NDArray[np.int64],
-    *,
-    classes: int,
-    settings: StudentSettings,
-    seed: int,
-    device: str,
-    tested: slice,
-) -> tuple[Student, float]:
-    """A student of the public images before `tested`, and its accuracy on those in `tested`.
+def affordable_sigma2(
+    *, asked: int, answered: int, epsilon: float, delta: float, sigma1: float | None = None
+) -> float:
+    """The least σ2 (to 0.1 votes) at which `answered` labels, and `asked` checks where there are any, cost ε.
 
-    `index` (m,) are the labelled ones, `label` (m,) their labels.
+    Raises:
+        InputError: the checks alone cost more.
     """
+
+    def mechanism(sigma2: float) -> AnyMechanism:  # its cost has neither teachers nor classes in it
+        if sigma1 is None:
+            return GNMax(num_teachers=1, num_classes=2, sigma=sigma2)
+        return ConfidentGNMax(num_teachers=1, num_classes=2, threshold=0, sigma1=sigma1, sigma2=sigma2)
+
+    return least_noise(mechanism, asked=asked, answered=answered, epsilon=epsilon, delta=delta)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudentRow:
+    """What every row of a student has, as shares; `accuracy_single` is its networks' mean, each alone."""
+
+    labels_wrong: float
+    accuracy: float
+    accuracy_single: float
+
+
+def train_and_test(
+    plan: Reproduction,
+    dataset: Dataset,
+    index: Ints,
+    label: Ints,
+    settings: StudentSettings,
+    *,
+    seed: int,
+    tested: slice | None = None,
+) -> tuple[Student, dict[str, Any]]:
+    """A study's own student of the public images before `tested`, and how often it is right in `tested`.
+
+    The second is what a `StudentRow` has, by name. `index` (m,) are the labelled images, `label` (m,) their
+    labels. None stands for the images that are not for queries.
+    """
+    from pate_fed.learning.students.data import LabelledPool
     from pate_fed.learning.students.train import train_student
 
-    trained = train_student(
-        dataset.public_images[: tested.start],
+    tested = slice(dataset.num_queries, None) if tested is None else tested
+    pool = LabelledPool(
+        images=dataset.public_images[: tested.start],
         labelled_index=index,
         labels=label,
-        num_classes=classes,
-        settings=settings,
-        seed=seed,
-        device=device,
+        num_classes=dataset.num_classes,
     )
-    right = trained.predict(dataset.public_images[tested]) == dataset.public_labels[tested]
-    return trained, float(right.mean())
+    student = train_student(pool, settings, seed=seed, device=plan.device)
+    images, truth = dataset.public_images[tested], dataset.public_labels[tested]
+    figures = StudentRow(
+        labels_wrong=float(np.mean(label != dataset.public_labels[index])),
+        accuracy=float(np.mean(student.predict(images) == truth)),
+        accuracy_single=float(np.mean(student.predict_each(images) == truth)),
+    )
+    return student, asdict(figures)

@@ -10,81 +10,64 @@ they come after it, seed by seed, and what there is can be looked at after each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data import Dataset, load_dataset
-from pate_fed.errors import InputError
+from pate_fed.data import Dataset
 from pate_fed.learning import StudentSettings
-from pate_fed.reproduce.measures import accuracy_of, shown_sd, train_and_test
+from pate_fed.privacy import ConfidentGNMax, epsilon_of, mechanism_epsilon_do_not_publish
+from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.measures import StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
-from pate_fed.reproduce.plan import Reproduction
-from pate_fed.reproduce.rows import append_row, bind_rows, read_rows, write_rows
-from pate_fed.reproduce.votes import TRAINED, inputs_of, read_totals
-from pate_fed.reproduce.workers import as_ready
+from pate_fed.reproduce.rows import write_rows
+from pate_fed.reproduce.votes import authors_totals, ensemble_size, inputs_of, read_totals
 
-__all__ = ["reproduce_mnist"]
+__all__ = ["MnistRun", "reproduce_mnist"]
 
-FILE = "pate_votes/mnist_250_teachers.npy"
 THRESHOLD, SIGMA1, SIGMA2, DELTA = 200.0, 150.0, 40.0, 1e-5
 EPOCHS = 10  # of each stage of a student
 LABELS = (286, 100)
-CLASSES = 10
 PAPER = {286: (1.97, 98.5)}  # ε and % of P18
 QUICK_STUDENTS = ("encoder-head",)
 SLOW_STUDENTS = ("co-teaching", "gan", "pate+", "pate++")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MnistRun:
+@dataclass(frozen=True, slots=True)
+class MnistRun(StudentRow):
     """One student. The first ε comes from the votes and is for study on public data only."""
 
     student: str
     labels: int
     seed: int
+    _: KW_ONLY
     asked: int
-    labels_wrong: float
     epsilon_do_not_publish: float
     epsilon_data_independent: float
-    accuracy: float
 
 
-def reproduce_mnist(plan: Reproduction, say: Callable[[str], None]) -> list[str]:
-    """Train the students, write mnist-votes.txt, .csv and .png, and give the text's lines.
-
-    Raises:
-        InputError: the images or the votes are not there, or the rows there were made from others.
-    """
-    dataset = load_dataset("mnist", data_dir=plan.data_dir)
-    totals = _votes(plan)
-    path = plan.out_dir / "mnist-votes-runs.csv"
-    bind_rows(path, inputs_of(plan, dataset, {"totals": totals}))
-    runs = read_rows(path, MnistRun)
-    done = {(run.student, run.labels, run.seed) for run in runs}
-    todo = [task for task in _tasks(plan.seeds) if task not in done]
-    for run in as_ready(partial(_train, plan, dataset, totals), todo, workers=plan.workers):
-        runs.append(run)
-        append_row(path, run)
-        say(f"{run.student}, {run.labels} labels, seed {run.seed}: {100 * run.accuracy:.1f} %")
-        if run.student in SLOW_STUDENTS:
-            _write(plan, runs)
-    return _write(plan, runs)
-
-
-def _write(plan: Reproduction, runs: list[MnistRun]) -> list[str]:
-    runs = [run for run in runs if run.seed < plan.seeds]
-    lines = list(_lines(runs))
-    (plan.out_dir / "mnist-votes.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    names = ["student", "labels", "mean", "sd", "seeds"]
-    write_rows(plan.out_dir / "mnist-votes.csv", names, [row[:5] for row in _summary(runs)])
-    _draw(plan.out_dir / "mnist-votes.png", runs)
-    return lines
+def reproduce_mnist(plan: Reproduction, say: Say) -> list[str]:
+    """Train the students and write mnist-votes.txt, .csv and .png."""
+    dataset = plan.load("mnist")
+    if plan.totals is None:
+        totals = authors_totals(plan, dataset)
+    else:
+        totals = read_totals(plan.totals, rows=dataset.num_queries, classes=dataset.num_classes)
+    table = Table(
+        path=plan.out_dir / "mnist-votes-runs.csv",
+        row=MnistRun,
+        tasks=list(_tasks(plan.seeds)),
+        make=partial(_train, plan, dataset, totals),
+        inputs=inputs_of(plan, [dataset], {"totals": totals}),
+        lines=_lines,
+    )
+    text = plan.out_dir / "mnist-votes.txt"
+    return run_tables(plan, [table], text=text, say=say, show=partial(_show, plan))
 
 
 def _tasks(seeds: int) -> Iterator[tuple[str, int, int]]:
@@ -96,81 +79,42 @@ def _tasks(seeds: int) -> Iterator[tuple[str, int, int]]:
                     yield student, labels, seed
 
 
-def _votes(plan: Reproduction) -> NDArray[np.int64]:
-    path = plan.totals or (plan.data_dir / FILE if plan.data_dir is not None else None)
-    if path is None or not path.exists():
-        raise InputError(
-            f"--totals is {path}: the file mnist_250_teachers.npy of the authors' votes is meant"
-        )
-    return read_totals(path, rows=TRAINED, classes=CLASSES)
-
-
 def _train(
     plan: Reproduction, dataset: Dataset, totals: NDArray[np.int64], task: tuple[str, int, int]
 ) -> MnistRun:
     student, labels, seed = task
-    from pate_fed.privacy import ConfidentGNMax, SeededNoise, epsilon_of, mechanism_epsilon_do_not_publish
-
-    mechanism = ConfidentGNMax(
-        num_teachers=int(totals[0].sum()),
-        num_classes=totals.shape[1],
-        threshold=THRESHOLD,
-        sigma1=SIGMA1,
-        sigma2=SIGMA2,
-    )
-    order = np.random.default_rng(seed).permutation(len(totals)).astype(np.int64)
-    release = mechanism.release(totals[order], SeededNoise(seed), max_answers=labels)
-    asked, answered = order[: len(release.answered)], release.answered
-    index, label = asked[answered], release.label[answered]
-    _, accuracy = train_and_test(
-        dataset,
-        index,
-        label,
-        classes=totals.shape[1],
-        settings=StudentSettings(name=student, epochs=EPOCHS),
-        seed=seed,
-        device=plan.device,
-        tested=slice(TRAINED, None),
-    )
-    spent = mechanism_epsilon_do_not_publish(mechanism, totals[asked], answered, delta=DELTA)
+    size = ensemble_size(totals)
+    mechanism = ConfidentGNMax(**size, threshold=THRESHOLD, sigma1=SIGMA1, sigma2=SIGMA2)
+    given = release_labels(mechanism, totals, seed=seed, labels=labels)
+    settings = StudentSettings(name=student, epochs=EPOCHS)
+    _, figures = train_and_test(plan, dataset, given.index, given.label, settings, seed=seed)
+    answered = np.isin(given.asked, given.index)
+    spent = mechanism_epsilon_do_not_publish(mechanism, totals[given.asked], answered, delta=DELTA)
     return MnistRun(
-        student=student,
-        labels=labels,
-        seed=seed,
-        asked=len(asked),
-        labels_wrong=float(np.mean(label != dataset.public_labels[index])),
+        *task,
+        asked=len(given.asked),
         epsilon_do_not_publish=spent.epsilon,
-        epsilon_data_independent=epsilon_of(release.event.cost(), DELTA),
-        accuracy=accuracy,
+        epsilon_data_independent=epsilon_of(given.event.cost(), DELTA),
+        **figures,
     )
 
 
-def _summary(runs: list[MnistRun]) -> Iterator[tuple[str, int, float, float, int, list[MnistRun]]]:
-    for labels in LABELS:
-        for student in (*QUICK_STUDENTS, *SLOW_STUDENTS):
-            found = [run for run in runs if (run.student, run.labels) == (student, labels)]
-            if found:
-                mean, spread = accuracy_of(found)
-                yield student, labels, round(mean, 2), round(spread, 2), len(found), found
+def _cells(rows: list[MnistRun]) -> list[Cell[MnistRun]]:
+    return cells_of(rows, [(name, n) for n in LABELS for name in (*QUICK_STUDENTS, *SLOW_STUDENTS)])
 
 
-def _lines(runs: list[MnistRun]) -> Iterator[str]:
-    yield (
-        f"{'student':<14} {'labels':>6} {'paper, %':>9} {'ours, %':>8} {'± sd':>5} {'seeds':>6} "
-        f"{'wrong, %':>9}"
+def _lines(rows: list[MnistRun]) -> Iterator[str]:
+    columns = (
+        Column("student", lambda cell: cell.task[0]),
+        Column("labels", lambda cell: cell.task[1], "d"),
+        Column("paper, %", lambda cell: PAPER[cell.task[1]][1] if cell.task[1] in PAPER else None, ".1f"),
     )
-    for student, labels, mean, spread, seeds, found in _summary(runs):
-        published = f"{PAPER[labels][1]:.1f}" if labels in PAPER else ""
-        wrong = 100 * np.mean([run.labels_wrong for run in found])
-        yield (
-            f"{student:<14} {labels:>6} {published:>9} {mean:>8.1f} {shown_sd(spread):>5} {seeds:>6} "
-            f"{wrong:>9.1f}"
-        )
+    yield from student_table(columns, _cells(rows), pairs=True)
     for labels in LABELS:
-        some = [run for run in runs if run.labels == labels]
+        some = [row for row in rows if row.labels == labels]
         if some:
-            worst = max(run.epsilon_do_not_publish for run in some)
-            flat = max(run.epsilon_data_independent for run in some)
+            worst = max(row.epsilon_do_not_publish for row in some)
+            flat = max(row.epsilon_data_independent for row in some)
             yield (
                 f"{labels} labels, T {THRESHOLD:g}, σ1 {SIGMA1:g}, σ2 {SIGMA2:g}, δ {DELTA:g}: "
                 f"data-independent ε {flat:.2f}; data-dependent at most {worst:.2f} "
@@ -179,20 +123,26 @@ def _lines(runs: list[MnistRun]) -> Iterator[str]:
     yield "not private: seeded noise, on public votes"
 
 
-def _draw(path: Path, runs: list[MnistRun]) -> None:
-    """A panel for each number of labels: a point for each student, and the paper's figure as a line."""
-
-    def draw(panels: list[Any]) -> None:
-        for axes, labels in zip(panels, LABELS, strict=True):
-            cells = [row for row in _summary(runs) if row[1] == labels]
-            for place, (_, _, mean, spread, *_) in enumerate(cells):
-                bar = float(np.nan_to_num(spread))
-                axes.errorbar([place], [mean], yerr=[bar], marker="o", capsize=3, color=COLOURS[1])
-            axes.set_xticks(range(len(cells)), [row[0] for row in cells], rotation=20, fontsize=8)
-            if labels in PAPER:
-                figure = PAPER[labels][1]
-                axes.axhline(figure, linestyle="--", color=COLOURS[0], label=f"P18: {figure:g} %")
-                axes.legend(fontsize=8)
-
+def _show(plan: Reproduction, rows: list[MnistRun]) -> None:
+    cells = _cells(rows)
+    summary = [[*cell.task, *(round(value, 2) for value in cell.percent()), len(cell.rows)] for cell in cells]
+    write_rows(plan.out_dir / "mnist-votes.csv", ["student", "labels", "mean", "sd", "seeds"], summary)
     up = "accuracy on the last 1,000 test images, %"
-    draw_panels(path, [(f"MNIST, {labels} labels of the authors' votes", "", up) for labels in LABELS], draw)
+    draw_panels(
+        plan.out_dir / "mnist-votes.png",
+        [(f"MNIST, {labels} labels of the authors' votes", "", up) for labels in LABELS],
+        lambda panels: _draw(panels, cells),
+    )
+
+
+def _draw(panels: list[Any], cells: list[Cell[MnistRun]]) -> None:
+    """A panel for each number of labels: a point for each student, and the paper's figure as a line."""
+    for axes, labels in zip(panels, LABELS, strict=True):
+        mine = [cell for cell in cells if cell.task[1] == labels]
+        students = [cell.task[0] for cell in mine]
+        means, spreads = zip(*(cell.percent() for cell in mine), strict=True) if mine else ((), ())
+        axes.errorbar(range(len(mine)), means, yerr=np.nan_to_num(spreads), fmt="o", color=COLOURS[1])
+        axes.set_xticks(range(len(mine)), students, rotation=20, fontsize=8)
+        if labels in PAPER:
+            published = PAPER[labels][1]
+            axes.axhline(published, linestyle="--", color=COLOURS[0], label=f"P18: {published:g} %")

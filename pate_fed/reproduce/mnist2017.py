@@ -15,25 +15,25 @@ stands the ε that does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
+from functools import cache, partial
+from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data import Dataset, load_dataset
-from pate_fed.errors import InputError
+from pate_fed.data import Dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import RECORD, LNMax, SeededNoise, epsilon_of
 from pate_fed.privacy.bounds.lnmax import lnmax_log_moments, moments_epsilon
-from pate_fed.reproduce.measures import accuracy_of, shown_sd, train_and_test
-from pate_fed.reproduce.pictures import draw_panels
-from pate_fed.reproduce.plan import Reproduction
-from pate_fed.reproduce.rows import append_row, bind_rows, read_rows, write_rows
-from pate_fed.reproduce.votes import TRAINED, ensemble_totals, inputs_of, read_totals
-from pate_fed.reproduce.workers import as_ready
+from pate_fed.reproduce.columns import Column, cells_of, student_table
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.measures import StudentRow, release_labels, train_and_test
+from pate_fed.reproduce.pictures import COLOURS, draw_panels
+from pate_fed.reproduce.rows import write_rows
+from pate_fed.reproduce.votes import authors_totals, ensemble_size, ensemble_totals, inputs_of
 
 __all__ = ["MnistStudent", "gaps", "noisy_accuracy", "reproduce_mnist_2017"]
 
@@ -47,66 +47,50 @@ LABELS = (100, 500, 1000)
 PAPER = {100: (2.04, 98.0), 1000: (8.03, 98.1)}
 SOURCES = ("authors", "ours")
 STUDENTS = ("encoder-head", "vat", "gan")  # the quick ones first; the last is the paper's
-_FOLDER = "pate_votes"
 _PLACES = "mnist_250_teachers_100_indices_used_by_student.npy"
 _NOISY = "mnist_250_student_labels_lap_20.npy"
 
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MnistStudent:
-    """One student; shares in [0, 1]. The ε with "do_not_publish" come from the votes."""
+@dataclass(frozen=True, slots=True)
+class MnistStudent(StudentRow):
+    """One student. The ε with "do_not_publish" come from the votes."""
 
     student: str
     source: str
     labels: int
     seed: int
-    labels_wrong: float
+    _: KW_ONLY
     epsilon_scale_10_do_not_publish: float
     epsilon_scale_20_do_not_publish: float
     epsilon_data_independent: float
-    accuracy: float
 
 
-def reproduce_mnist_2017(plan: Reproduction, say: Callable[[str], None]) -> list[str]:
-    """Train what is missing, write pate-2017-mnist-*.txt, .csv and .png, and give the text's lines.
-
-    Raises:
-        InputError: the images or the votes are not there, or the rows there were made from others.
-    """
-    dataset = load_dataset("mnist", data_dir=plan.data_dir)
-    theirs = read_totals(_published(plan, "mnist_250_teachers.npy"), rows=TRAINED, classes=10)
-    ours = {
-        count: ensemble_totals(
-            dataset, path=plan.out_dir / f"totals-mnist-{count}.npz", count=count, device=plan.device, say=say
-        )
-        for count in ENSEMBLES
-    }
-    ensembles = [(f"{count} of ours", ours[count]) for count in ENSEMBLES] + [("250 of the authors", theirs)]
-    truth = dataset.public_labels[:TRAINED]
-    path = plan.file(f"{NAME}-runs", "csv")
-    named = {f"totals of {name}": totals for name, totals in ensembles}
-    named |= {file: np.load(_published(plan, file)) for file in (_PLACES, _NOISY)}
-    bind_rows(path, inputs_of(plan, dataset, named))
-    figures = list(_ensembles(plan, ensembles, truth))
-    runs = read_rows(path, MnistStudent)
-    done = {(run.student, run.source, run.labels, run.seed) for run in runs}
-    tasks = [(student, source, labels, seed) for student, seed, labels, source in _tasks(plan.seeds)]
-    todo = [task for task in tasks if task not in done]
-    for run in as_ready(partial(_train, plan, dataset, theirs, ours[250]), todo, workers=plan.workers):
-        runs.append(run)
-        append_row(path, run)
-        say(f"{run.student}, {run.source}, {run.labels} labels, seed {run.seed}: {100 * run.accuracy:.1f} %")
-    runs = [run for run in runs if run.seed < plan.seeds]
-    lines = [*figures, *_figure_4(runs)]
-    plan.file(NAME, "txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return lines
+def reproduce_mnist_2017(plan: Reproduction, say: Say) -> list[str]:
+    """Train the students and write pate-2017-mnist-*.txt, .csv and .png."""
+    dataset = plan.load("mnist")
+    theirs = authors_totals(plan, dataset)
+    ours = {count: ensemble_totals(plan, dataset, count, say) for count in ENSEMBLES}
+    ensembles = {f"{count} of ours": ours[count] for count in ENSEMBLES} | {"250 of the authors": theirs}
+    arrays = {f"totals of {name}": totals for name, totals in ensembles.items()}
+    arrays |= {file: np.load(plan.published(file)) for file in (_PLACES, _NOISY)}
+    figures = cache(lambda: list(_ensembles(plan, ensembles, dataset.public_labels[: len(theirs)])))
+    tasks = product(STUDENTS, SOURCES, LABELS, range(plan.seeds))
+    table = Table(
+        path=plan.file(f"{NAME}-runs", "csv"),
+        row=MnistStudent,
+        tasks=sorted(tasks, key=lambda task: (STUDENTS.index(task[0]), task[3], task[2])),
+        make=partial(_train, plan, dataset, {"authors": theirs, "ours": ours[250]}),
+        inputs=inputs_of(plan, [dataset], arrays),
+        lines=lambda rows: _lines(figures(), rows),
+    )
+    return run_tables(plan, [table], text=plan.file(NAME, "txt"), say=say)
 
 
 def noisy_accuracy(totals: Ints, truth: Ints, gamma: float, *, draws: int = DRAWS) -> float:
     """The share of noisy labels that are right, over a few draws; totals (n, classes), truth (n,)."""
-    mechanism = LNMax(num_teachers=int(totals[0].sum()), num_classes=totals.shape[1], scale=1 / gamma)
+    mechanism = LNMax(**ensemble_size(totals), scale=1 / gamma)
     found = [mechanism.release(totals, SeededNoise(draw)).label for draw in range(draws)]
     return float(np.mean(np.stack(found) == truth))
 
@@ -118,38 +102,22 @@ def gaps(totals: Ints) -> NDArray[np.float64]:
     return shares
 
 
-def _tasks(seeds: int) -> Iterator[tuple[str, int, int, str]]:
-    for student in STUDENTS:
-        for seed in range(seeds):
-            for labels in LABELS:
-                for source in SOURCES:
-                    yield student, seed, labels, source
-
-
-def _published(plan: Reproduction, name: str) -> Path:
-    path = None if plan.data_dir is None else plan.data_dir / _FOLDER / name
-    if path is None or not path.exists():
-        raise InputError(f"--data-dir: {path or name} is not there; the authors' votes are meant")
-    return path
-
-
-def _ensembles(plan: Reproduction, ensembles: list[tuple[str, Ints]], truth: Ints) -> Iterator[str]:
+def _ensembles(plan: Reproduction, ensembles: dict[str, Ints], truth: Ints) -> Iterator[str]:
     """Figures 2 and 3: their numbers as lines and CSV, and both as one picture."""
-    curves = [(name, [100 * noisy_accuracy(each, truth, g) for g in GAMMAS]) for name, each in ensembles]
+    curves = {
+        name: [100 * noisy_accuracy(each, truth, g) for g in GAMMAS] for name, each in ensembles.items()
+    }
     rows = [
-        (name, gamma, f"{value:.2f}")
-        for name, curve in curves
-        for gamma, value in zip(GAMMAS, curve, strict=True)
+        (name, g, f"{y:.2f}") for name, curve in curves.items() for g, y in zip(GAMMAS, curve, strict=True)
     ]
     write_rows(plan.out_dir / f"{NAME}-gamma.csv", ("teachers", "gamma", "accuracy %"), rows)
     yield "Figure 2: noisy labels that are right, %, by γ"
     yield f"{'teachers':<20} " + " ".join(f"{gamma:>6g}" for gamma in GAMMAS)
-    for name, curve in curves:
+    for name, curve in curves.items():
         yield f"{name:<20} " + " ".join(f"{value:>6.1f}" for value in curve)
     yield "published: 93.18 % for 250 teachers at γ 0.05"
     yield "Figure 3: gap between the first and the second class, share of the teachers"
-    bins = np.linspace(0, 1, 21)
-    for name, each in ensembles:
+    for name, each in ensembles.items():
         found, right = gaps(each), each.argmax(axis=1) == truth
         alone = each[np.arange(len(truth)), truth].sum() / each.sum()
         yield (
@@ -163,51 +131,36 @@ def _ensembles(plan: Reproduction, ensembles: list[tuple[str, Ints]], truth: Int
             ("Figure 2: how much noise", "γ (Laplace scale 1/γ votes)", "noisy labels that are right, %"),
             ("Figure 3: how certain", "gap, share of the teachers", "share of the inputs, %"),
         ],
-        lambda axes: _draw(axes, curves, [(name, gaps(each)) for name, each in ensembles], bins),
+        lambda axes: _draw(axes, curves, {name: gaps(each) for name, each in ensembles.items()}),
     )
 
 
-def _draw(axes, curves, found, bins) -> None:  # type: ignore[no-untyped-def]
-    colours = ("#b5651d", "#7a9a01", "#1b6f8a", "#333333")
-    for (name, curve), colour in zip(curves, colours, strict=False):
+def _draw(axes: Any, curves: dict[str, list[float]], found: dict[str, NDArray[np.float64]]) -> None:
+    for (name, curve), shares, colour in zip(curves.items(), found.values(), COLOURS, strict=False):
         axes[0].plot(GAMMAS, curve, marker="o", markersize=3, color=colour, label=name)
+        counts, edges = np.histogram(shares, np.linspace(0, 1, 21))
+        axes[1].stairs(100 * counts / len(shares), edges, color=colour, label=name)
+        axes[1].axvline(float(shares.mean()), color=colour, linewidth=0.8, linestyle=":")
     axes[0].set_xscale("log")
-    axes[0].legend(fontsize=8)
-    for (name, each), colour in zip(found, colours, strict=False):
-        counts, edges = np.histogram(each, bins)
-        axes[1].stairs(100 * counts / len(each), edges, color=colour, label=name)
-        axes[1].axvline(float(each.mean()), color=colour, linewidth=0.8, linestyle=":")
     axes[1].set_yscale("log")
     axes[1].legend(fontsize=8, title="dotted: mean", title_fontsize=8, loc="upper left")
 
 
 def _train(
-    plan: Reproduction, dataset: Dataset, theirs: Ints, ours: Ints, task: tuple[str, str, int, int]
+    plan: Reproduction, dataset: Dataset, totals_of: dict[str, Ints], task: tuple[str, str, int, int]
 ) -> MnistStudent:
     student, source, labels, seed = task
-    totals = theirs if source == "authors" else ours
+    totals = totals_of[source]
     index, label = _labels(plan, totals, source, labels, seed)
-    _, accuracy = train_and_test(
-        dataset,
-        index,
-        label,
-        classes=totals.shape[1],
-        settings=_settings(student, paper=plan.paper),
-        seed=seed,
-        device=plan.device,
-        tested=slice(TRAINED, None),
-    )
-    mechanism = LNMax(num_teachers=250, num_classes=10, scale=SCALE)
+    settings = _settings(student, paper=plan.paper)
+    _, figures = train_and_test(plan, dataset, index, label, settings, seed=seed)
+    mechanism = LNMax(**ensemble_size(totals), scale=SCALE)
     return MnistStudent(
-        student=student,
-        source=source,
-        labels=labels,
-        seed=seed,
-        labels_wrong=float(np.mean(label != dataset.public_labels[index])),
+        *task,
         epsilon_scale_10_do_not_publish=_moments(totals[index], 10.0),
         epsilon_scale_20_do_not_publish=_moments(totals[index], SCALE),
         epsilon_data_independent=epsilon_of(mechanism.cost_asked(RECORD) * labels, DELTA),
-        accuracy=accuracy,
+        **figures,
     )
 
 
@@ -219,11 +172,9 @@ def _settings(student: str, *, paper: bool) -> StudentSettings:
     """
     if student == "gan":
         epochs, batch = (300, 100) if paper else (40, 50)
-        return StudentSettings(
-            name=student, network="dense", epochs=epochs, batch_size=batch, test_every=epochs
-        )
+        return StudentSettings(name=student, network="dense", epochs=epochs, batch_size=batch)
     epochs, network = (300, "deep-cnn") if paper else (20, "small-cnn")
-    return StudentSettings(name=student, network=network, epochs=epochs, test_every=epochs)
+    return StudentSettings(name=student, network=network, epochs=epochs)
 
 
 def _labels(plan: Reproduction, totals: Ints, source: str, labels: int, seed: int) -> tuple[Ints, Ints]:
@@ -233,13 +184,13 @@ def _labels(plan: Reproduction, totals: Ints, source: str, labels: int, seed: in
     name the places, so the first are taken. Ours are drawn anew for each seed.
     """
     if source == "ours":
-        index = np.random.default_rng(seed).permutation(len(totals))[:labels].astype(np.int64)
-        mechanism = LNMax(num_teachers=250, num_classes=10, scale=SCALE)
-        return index, mechanism.release(totals[index], SeededNoise(seed)).label
+        mechanism = LNMax(**ensemble_size(totals), scale=SCALE)
+        given = release_labels(mechanism, totals, seed=seed, labels=labels)
+        return given.index, given.label
     index = np.arange(labels, dtype=np.int64)
     if labels == 100:
-        index = np.load(_published(plan, _PLACES)).astype(np.int64)
-    every = np.load(_published(plan, _NOISY))
+        index = np.load(plan.published(_PLACES)).astype(np.int64)
+    every = np.load(plan.published(_NOISY))
     return index, every[index].astype(np.int64)
 
 
@@ -247,35 +198,23 @@ def _moments(totals: Ints, scale: float) -> float:
     return moments_epsilon(lnmax_log_moments(totals, scale, MOMENTS).sum(axis=0), DELTA, MOMENTS).epsilon
 
 
-def _figure_4(runs: list[MnistStudent]) -> Iterator[str]:
-    yield f"Figure 4: the student, noise of scale {SCALE:g} votes, δ {DELTA:g}; the paper's is the GAN"
-    yield (
-        f"{'student':<13} {'labels from':<11} {'labels':>6} {'paper, %':>9} {'ours, %':>8} {'± sd':>5}"
-        f" {'seeds':>6} {'wrong, %':>9} {'ε paper*':>9} {'ε 1/10*':>8} {'ε 1/20*':>8} {'ε':>6}"
+def _lines(figures: list[str], rows: list[MnistStudent]) -> Iterator[str]:
+    columns = (
+        Column("student", lambda cell: cell.task[0]),
+        Column("labels from", lambda cell: cell.task[1]),
+        Column("labels", lambda cell: cell.task[2], "d"),
+        Column("paper, %", lambda cell: PAPER.get(cell.task[2], (None, None))[1], ".1f"),
     )
-    for student in reversed(STUDENTS):
-        for source in SOURCES:
-            for labels in LABELS:
-                key = (student, source, labels)
-                some = [run for run in runs if (run.student, run.source, run.labels) == key]
-                if some:
-                    yield _row(student, source, labels, some)
+    charged = (
+        Column("ε paper*", lambda cell: PAPER.get(cell.task[2], (None, None))[0], ".2f"),
+        Column("ε 1/10*", lambda cell: cell.mean("epsilon_scale_10_do_not_publish"), ".2f"),
+        Column("ε 1/20*", lambda cell: cell.mean("epsilon_scale_20_do_not_publish"), ".2f"),
+        Column("ε", lambda cell: cell.rows[0].epsilon_data_independent, ".2f"),
+    )
+    yield from figures
+    yield f"Figure 4: the student, noise of scale {SCALE:g} votes, δ {DELTA:g}; the paper's is the GAN"
+    cells = cells_of(rows, product(reversed(STUDENTS), SOURCES, LABELS))
+    yield from student_table(columns, cells, after=charged)
     yield "* data-dependent (moments accountant, 8 moments, γ 1/10 and 1/20): DO NOT PUBLISH; the last"
     yield "  ε holds whatever the votes are, at γ 1/20. The paper's text says γ 1/20, its ε are of γ 1/10."
     yield "not private: seeded noise, on public data"
-
-
-def _row(student: str, source: str, labels: int, some: list[MnistStudent]) -> str:
-    mean, spread = accuracy_of(some)
-    paper = PAPER.get(labels)
-    published = ("-", "-") if paper is None else (f"{paper[1]:.1f}", f"{paper[0]:.2f}")
-    ten, twenty = (
-        float(np.mean([getattr(run, f"epsilon_scale_{scale}_do_not_publish") for run in some]))
-        for scale in (10, 20)
-    )
-    wrong = 100 * np.mean([run.labels_wrong for run in some])
-    return (
-        f"{student:<13} {source:<11} {labels:>6} {published[0]:>9} {mean:>8.1f} {shown_sd(spread):>5}"
-        f" {len(some):>6} {wrong:>9.1f} {published[1]:>9} {ten:>8.2f} {twenty:>8.2f}"
-        f" {some[0].epsilon_data_independent:>6.2f}"
-    )

@@ -14,254 +14,206 @@ and students in closed form; the strategies take 250 heads and a small network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass
+from functools import cache, partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data import Dataset, load_dataset, partition
-from pate_fed.learning import STRATEGIES, StudentSettings, choose_order
+from pate_fed.data import Dataset, partition
+from pate_fed.learning import STRATEGIES, StudentSettings, choose_order, expert_scores
 from pate_fed.privacy import RECORD, GNMax, SeededNoise, epsilon_of
-from pate_fed.reproduce.measures import accuracy_of, shown_sd
-from pate_fed.reproduce.pictures import COLOURS, draw_panels
-from pate_fed.reproduce.plan import Reproduction
-from pate_fed.reproduce.rows import append_row, bind_rows, read_rows
-from pate_fed.reproduce.votes import TRAINED, ensemble_totals, inputs_of
+from pate_fed.reproduce.columns import ACCURACY, Cell, Column, cells_of, student_table, text_table
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.measures import StudentRow, train_and_test
+from pate_fed.reproduce.pictures import draw_panels, plot_curves
+from pate_fed.reproduce.votes import PLAIN_RIDGE, ensemble_size, ensemble_totals, inputs_of
 
-__all__ = ["Asked", "Distilled", "reproduce_questions"]
+__all__ = ["Asked", "Distilled", "reproduce_questions", "shares_of_heads"]
 
 NAME = "pate-2017-questions"
 LABELS, SIGMA, DELTA, EPOCHS = (200, 400, 800), 40.0, 1e-5, 100
 SAMPLES, TEACHERS, TEMPERATURES = (100, 200, 500, 1000, 2000), 50, (1.0, 5.0)
-PLURALITY = "plurality"
+TARGETS = ("plurality", *(f"T = {each:g}" for each in TEMPERATURES))
+SHARPNESS = 10.0  # turns a regression on classes into logits
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """One student of labels that were chosen by a strategy; shares in [0, 1]."""
+@dataclass(frozen=True, slots=True)
+class Asked(StudentRow):
+    """One student of labels that were chosen by a strategy."""
 
     strategy: str
     labels: int
     seed: int
+    _: KW_ONLY
     epsilon: float
-    labels_wrong: float
-    accuracy: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Distilled:
     """One student of teachers' answers without noise: NOT PRIVATE."""
 
     target: str
     samples: int
     seed: int
+    _: KW_ONLY
     accuracy: float
 
 
-def reproduce_questions(plan: Reproduction, say: Callable[[str], None]) -> list[str]:
-    """Train what is missing, write pate-2017-questions.txt, .csv and .png, and give the text's lines.
-
-    Raises:
-        InputError: the images are not there, or the rows there were made from other images or totals.
-    """
-    dataset = load_dataset("fashion-mnist", data_dir=plan.data_dir)
-    asked, distilled = _strategies(plan, dataset, say), _distillation(plan, dataset, say)
-    lines = [*_strategy_lines(asked), *_distilled_lines(distilled)]
-    (plan.out_dir / f"{NAME}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    _draw(plan, asked, distilled)
-    return lines
-
-
-def _strategies(plan: Reproduction, dataset: Dataset, say: Callable[[str], None]) -> list[Asked]:
-    path = plan.out_dir / f"{NAME}-asked.csv"
-    kept = plan.totals or plan.out_dir / "totals-fashion-mnist-250.npz"
-    totals = ensemble_totals(dataset, path=kept, count=250, device=plan.device, say=say)
-    bind_rows(path, inputs_of(plan, dataset, {"totals": totals}))
-    runs = read_rows(path, Asked)
-    done = {(run.strategy, run.labels, run.seed) for run in runs}
-    todo = [
-        (strategy, labels, seed)
-        for seed in range(plan.seeds)
-        for labels in LABELS
-        for strategy in STRATEGIES
-        if (strategy, labels, seed) not in done
-    ]
-    for strategy, labels, seed in todo:
-        runs.append(_ask(plan, dataset, totals, strategy, labels, seed))
-        append_row(path, runs[-1])
-        say(f"{strategy}, {labels} labels, seed {seed}: {100 * runs[-1].accuracy:.1f} %")
-    return [run for run in runs if run.seed < plan.seeds]
+def reproduce_questions(plan: Reproduction, say: Say) -> list[str]:
+    """Train the students and write pate-2017-questions.txt and .png."""
+    dataset = plan.load("fashion-mnist")
+    totals = ensemble_totals(plan, dataset, 250, say)
+    shares = cache(lambda: _teachers_shares(dataset, plan.device, say))
+    asked = Table(
+        path=plan.out_dir / f"{NAME}-asked.csv",
+        row=Asked,
+        tasks=[(name, n, seed) for seed, n, name in product(range(plan.seeds), LABELS, STRATEGIES)],
+        make=partial(_ask, plan, dataset, totals),
+        inputs=inputs_of(plan, [dataset], {"totals": totals}),
+        lines=_asked_lines,
+    )
+    distilled = Table(
+        path=plan.out_dir / f"{NAME}-distilled-not-private.csv",
+        row=Distilled,
+        tasks=[(name, n, seed) for seed, n, name in product(range(plan.seeds), SAMPLES, TARGETS)],
+        make=lambda task: _distil(dataset, shares()[task[0]], task),
+        inputs=inputs_of(plan, [dataset], {}),
+        lines=_distilled_lines,
+    )
+    text = plan.out_dir / f"{NAME}.txt"
+    return run_tables(plan, [asked, distilled], text=text, say=say, show=partial(_show, plan))
 
 
-def _ask(plan: Reproduction, dataset: Dataset, totals: Ints, strategy: str, labels: int, seed: int) -> Asked:
+def _ask(plan: Reproduction, dataset: Dataset, totals: Ints, task: tuple[str, int, int]) -> Asked:
     """Half of the labels at random, the other half by the strategy."""
-    mechanism = GNMax(num_teachers=int(totals[0].sum()), num_classes=totals.shape[1], sigma=SIGMA)
-    noise, pool = SeededNoise(seed), dataset.public_images[:TRAINED]
-    order = np.random.default_rng(seed).permutation(len(pool)).astype(np.int64)
-    index = order[: labels // 2]
+    strategy, labels, seed = task
+    mechanism, noise = GNMax(**ensemble_size(totals), sigma=SIGMA), SeededNoise(seed)
+    settings = StudentSettings(name="supervised", epochs=EPOCHS, ema_decay=0.98)
+    train = partial(train_and_test, plan, dataset, settings=settings, seed=seed)
+    order = np.random.default_rng(seed).permutation(len(totals)).astype(np.int64)
+    index, rest = np.split(order, [labels // 2])
     label = mechanism.release(totals[index], noise).label
-    rest = order[labels // 2 :]
     if strategy != STRATEGIES[0]:
-        rest = rest[choose_order(strategy, _scores(plan, dataset, strategy, index, label, seed)[rest])]
-    rest = rest[: labels - labels // 2]
+        pool = dataset.public_images[: len(totals)]
+        if strategy == "binary-experts":
+            classes = dataset.num_classes
+            scores = expert_scores(pool, index=index, labels=label, num_classes=classes, seed=seed)
+        else:
+            scores = train(index, label)[0].predict_proba(pool)
+        rest = rest[choose_order(strategy, scores[rest])]
+    rest = rest[: labels - len(index)]
     label = np.concatenate([label, mechanism.release(totals[rest], noise).label])
     index = np.concatenate([index, rest])
-    truth = dataset.public_labels
-    student = _supervised(plan, dataset, index, label, seed)
-    return Asked(
-        strategy=strategy,
-        labels=labels,
-        seed=seed,
-        epsilon=epsilon_of(mechanism.cost_asked(RECORD) * labels, DELTA),
-        labels_wrong=float(np.mean(label != truth[index])),
-        accuracy=float(np.mean(student.predict(dataset.public_images[TRAINED:]) == truth[TRAINED:])),
-    )
+    epsilon = epsilon_of(mechanism.cost_asked(RECORD) * labels, DELTA)
+    return Asked(*task, epsilon=epsilon, **train(index, label)[1])
 
 
-def _scores(
-    plan: Reproduction, dataset: Dataset, strategy: str, index: Ints, label: Ints, seed: int
-) -> Floats:
-    from pate_fed.learning.students.binary_experts import expert_scores
+def _distil(dataset: Dataset, targets: Floats, task: tuple[str, int, int]) -> Distilled:
+    """A kernel regression on what the teachers say of some queries; NOT PRIVATE."""
+    import torch
 
-    pool = dataset.public_images[:TRAINED]
-    if strategy == "binary-experts":
-        classes = dataset.num_classes
-        return expert_scores(pool, index=index, labels=label, num_classes=classes, seed=seed)
-    said: Floats = _supervised(plan, dataset, index, label, seed).predict_proba(pool)
-    return said
+    from pate_fed.learning.networks.encoder import fit_encoder
+    from pate_fed.learning.networks.heads import MOST_CENTRES, fit_ridge, gaussian_kernel
 
-
-def _supervised(plan: Reproduction, dataset: Dataset, index: Ints, label: Ints, seed: int) -> Any:
-    from pate_fed.learning.students.train import train_student
-
-    return train_student(
-        dataset.public_images[:TRAINED],
-        labelled_index=index,
-        labels=label,
-        num_classes=dataset.num_classes,
-        settings=StudentSettings(name="supervised", epochs=EPOCHS, ema_decay=0.98, test_every=EPOCHS),
-        seed=seed,
-        device=plan.device,
-    )
+    _, samples, seed = task
+    pool, test = np.split(dataset.public_images, [dataset.num_queries])
+    index = np.random.default_rng(seed).permutation(len(pool))[:samples]
+    encoder = fit_encoder(pool)
+    features = torch.from_numpy(encoder.transform(pool[index])).double()
+    centres = features[:MOST_CENTRES]
+    ridge = fit_ridge(gaussian_kernel(features, centres), torch.from_numpy(targets[index]))
+    tested = gaussian_kernel(torch.from_numpy(encoder.transform(test)).double(), centres)
+    said = (tested @ ridge.weights + ridge.bias).argmax(dim=1).numpy()
+    right = said == dataset.public_labels[dataset.num_queries :]
+    return Distilled(*task, accuracy=float(np.mean(right)))
 
 
-def _distillation(plan: Reproduction, dataset: Dataset, say: Callable[[str], None]) -> list[Distilled]:
-    path = plan.out_dir / f"{NAME}-distilled-not-private.csv"
-    bind_rows(path, inputs_of(plan, dataset, {}))
-    runs = read_rows(path, Distilled)
-    done = {(run.target, run.samples, run.seed) for run in runs}
-    names = [PLURALITY, *(f"T = {each:g}" for each in TEMPERATURES)]
-    wanted = [(seed, samples) for seed in range(plan.seeds) for samples in SAMPLES]
-    if all((name, samples, seed) in done for name in names for seed, samples in wanted):
-        return [run for run in runs if run.seed < plan.seeds]
+def _teachers_shares(dataset: Dataset, device: str, say: Say) -> dict[str, Floats]:
+    """What a student may be given of each query: float32 (n, classes) for each target, rows sum to 1."""
     say(f"probabilities of {TEACHERS} teachers")
-    shares = _teachers_shares(dataset, plan.device)
-    for seed, samples in wanted:
-        index = np.random.default_rng(seed).permutation(TRAINED)[:samples].astype(np.int64)
-        for name in names:
-            if (name, samples, seed) not in done:
-                said = _distil(dataset, index, shares[name][index])
-                right = said[TRAINED:].argmax(axis=1) == dataset.public_labels[TRAINED:]
-                runs.append(
-                    Distilled(target=name, samples=samples, seed=seed, accuracy=float(np.mean(right)))
-                )
-                append_row(path, runs[-1])
-        say(f"distillation, {samples} samples, seed {seed}")
-    return [run for run in runs if run.seed < plan.seeds]
-
-
-def _teachers_shares(dataset: Dataset, device: str) -> dict[str, Floats]:
-    """What a student may be given of each public input: float32 (n, classes) each, rows sum to 1."""
-    from pate_fed.reproduce.distilling import shares_of_heads
-
     parts = partition(dataset.private_labels, num_parties=TEACHERS, scheme="iid", seed=0)
-    found = shares_of_heads(
-        dataset.private_images,
-        dataset.private_labels,
-        parts,
-        public=dataset.public_images[:TRAINED],
-        num_classes=dataset.num_classes,
-        temperatures=TEMPERATURES,
-        device=device,
+    return dict(zip(TARGETS, shares_of_heads(dataset, parts, TEMPERATURES, device=device), strict=True))
+
+
+def shares_of_heads(
+    dataset: Dataset, parts: Iterable[Ints], temperatures: Iterable[float], *, device: str = "cpu"
+) -> list[Floats]:
+    """One-hot plurality, then the teachers' mean probabilities at each temperature, of every query.
+
+    NOT PRIVATE: whole probabilities leave the teachers, without noise (Hinton et al., arXiv 1503.02531; P17,
+    appendix B.1). Shapes: parts int64 each, to float32 (queries, classes) each.
+    """
+    import torch
+
+    from pate_fed.learning.networks.encoder import fit_encoder
+    from pate_fed.learning.networks.heads import head_scores
+
+    public, classes = dataset.public_images[: dataset.num_queries], dataset.num_classes
+    encoder = fit_encoder(public)
+    rows = torch.from_numpy(encoder.transform(dataset.private_images, device)).to(device)
+    asked = torch.from_numpy(encoder.transform(public, device)).to(device)
+    labels = torch.from_numpy(np.array(dataset.private_labels)).to(device)
+    scores = [
+        head_scores(
+            rows[own][None, None],  # one teacher, no moved copies
+            labels[own][None],
+            asked,
+            num_classes=classes,
+            strength=PLAIN_RIDGE,
+        )[0]
+        for own in (torch.from_numpy(part).to(device) for part in parts)
+    ]
+    every = torch.stack(scores)  # (teachers, queries, classes)
+    votes = torch.nn.functional.one_hot(every.argmax(dim=2), classes).sum(dim=0)
+    plurality = torch.nn.functional.one_hot(votes.argmax(dim=1), classes).float()
+    means = [(SHARPNESS / each * every).softmax(dim=2).mean(dim=0) for each in temperatures]
+    return [np.asarray(each.cpu().numpy()) for each in (plurality, *means)]
+
+
+def _asked_lines(rows: list[Asked]) -> Iterator[str]:
+    cells = cells_of(rows, [(name, labels) for labels in LABELS for name in STRATEGIES])
+    random = {cell.task[1]: cell.percent()[0] for cell in cells if cell.task[0] == STRATEGIES[0]}
+    columns = (
+        Column("strategy", lambda cell: cell.task[0]),
+        Column("labels", lambda cell: cell.task[1], "d"),
+        Column("ε", lambda cell: cell.rows[0].epsilon, ".2f"),
     )
-    names = [PLURALITY, *(f"T = {each:g}" for each in TEMPERATURES)]
-    return dict(zip(names, found, strict=True))
-
-
-def _distil(dataset: Dataset, index: Ints, targets: Floats) -> Floats:
-    from pate_fed.reproduce.distilling import fit_soft
-
-    return fit_soft(dataset.public_images[:TRAINED], index, targets, asked=dataset.public_images)
-
-
-def _strategy_lines(runs: list[Asked]) -> Iterator[str]:
-    yield (
-        f"{'strategy':<16} {'labels':>6} {'ε':>5} {'wrong, %':>9} {'student, %':>10} {'± sd':>5} {'gain':>5}"
-        f" {'seeds':>5}"
-    )
-    for labels in LABELS:
-        base = [run for run in runs if (run.strategy, run.labels) == (STRATEGIES[0], labels)]
-        for strategy in STRATEGIES:
-            some = [run for run in runs if (run.strategy, run.labels) == (strategy, labels)]
-            if some:
-                mean, sd = accuracy_of(some)
-                wrong = 100 * np.mean([run.labels_wrong for run in some])
-                yield (
-                    f"{strategy:<16} {labels:>6} {some[0].epsilon:>5.2f} {wrong:>9.1f} {mean:>10.1f}"
-                    f" {shown_sd(sd):>5} {mean - accuracy_of(base)[0]:>+5.1f} {len(some):>5}"
-                )
+    gain = Column("gain", lambda cell: cell.percent()[0] - random.get(cell.task[1], np.nan), "+.1f")
+    yield from student_table(columns, cells, after=(gain,))
     yield "published, on SVHN: least confident +4 to +10 points, binary experts +1.5 to +2.5"
     yield f"ε is data-independent, at δ {DELTA:g}; not private: seeded noise, on public data"
 
 
-def _distilled_lines(runs: list[Distilled]) -> Iterator[str]:
-    yield "Distillation: NOT PRIVATE, no noise at all; student, %, by samples"
-    yield f"{'given':<16} " + " ".join(f"{samples:>12,}" for samples in SAMPLES)
-    for target in dict.fromkeys(run.target for run in runs):
-        cells = []
-        for samples in SAMPLES:
-            some = [run for run in runs if (run.target, run.samples) == (target, samples)]
-            mean, sd = accuracy_of(some) if some else (0.0, 0.0)
-            cells.append(f"{mean:>6.1f} ± {shown_sd(sd):>3}" if some else "-")
-        yield f"{target:<16} " + " ".join(f"{each:>12}" for each in cells)
+def _distilled_lines(rows: list[Distilled]) -> Iterator[str]:
+    yield "Distillation: NOT PRIVATE, no noise at all"
+    columns = (
+        Column("given", lambda cell: cell.task[0]),
+        Column("samples", lambda cell: cell.task[1], "d"),
+        *ACCURACY,
+    )
+    yield from text_table(columns, cells_of(rows, product(TARGETS, SAMPLES)))
 
 
-def _draw(plan: Reproduction, asked: list[Asked], distilled: list[Distilled]) -> None:
-    def draw(axes: Any) -> None:
-        for strategy, colour in zip(STRATEGIES, COLOURS, strict=False):
-            some = {n: [r for r in asked if (r.strategy, r.labels) == (strategy, n)] for n in LABELS}
-            _line(axes[0], some, strategy, colour)
-        targets = list(dict.fromkeys(run.target for run in distilled))
-        for target, colour in zip(targets, COLOURS, strict=False):
-            given = {n: [r for r in distilled if (r.target, r.samples) == (target, n)] for n in SAMPLES}
-            _line(axes[1], given, target, colour)
-
+def _show(plan: Reproduction, asked: list[Asked], distilled: list[Distilled]) -> None:
     titles = [
         ("Which inputs are asked about", "labels", "supervised student, %"),
         ("Distillation: NOT PRIVATE", "samples", "student in closed form, %"),
     ]
+
+    found: list[list[Cell[Any]]] = [
+        cells_of(asked, product(STRATEGIES, LABELS)),
+        cells_of(distilled, product(TARGETS, SAMPLES)),
+    ]
+
+    def draw(panels: list[Any]) -> None:
+        for axes, cells, counts in zip(panels, found, (LABELS, SAMPLES), strict=True):
+            plot_curves(axes, cells, lambda cell: cell.task[0], lambda cell: cell.task[1], ticks=counts)
+
     draw_panels(plan.out_dir / f"{NAME}.png", titles, draw)
-
-
-def _line(axes: Any, cells: dict[int, list[Any]], label: str, colour: str) -> None:
-    cells = {count: some for count, some in cells.items() if some}
-    means = [accuracy_of(some) for some in cells.values()]
-    axes.errorbar(
-        list(cells),
-        [mean for mean, _ in means],
-        yerr=[np.nan_to_num(sd) for _, sd in means],
-        marker="o",
-        markersize=4,
-        capsize=2,
-        color=colour,
-        label=label,
-    )
-    axes.set_xscale("log")
-    axes.set_xticks(list(cells), [f"{count:,}" for count in cells], minor=False)
-    axes.set_xticks([], minor=True)
-    axes.legend(fontsize=8)

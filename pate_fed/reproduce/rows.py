@@ -15,11 +15,17 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from pate_fed.disk import write_result
 from pate_fed.errors import InputError
 
-__all__ = ["append_row", "bind_rows", "read_rows", "write_rows"]
+__all__ = ["append_row", "bind_rows", "read_rows", "task_of", "write_rows"]
 
 Row = TypeVar("Row")
+
+
+def task_of(row: Any) -> tuple[Any, ...]:
+    """What tells a row apart: its positional fields."""
+    return tuple(getattr(row, name) for name in row.__match_args__)
 
 
 def read_rows(path: Path, kind: type[Row]) -> list[Row]:
@@ -47,7 +53,8 @@ def append_row(path: Path, row: Any) -> None:
     """Add one row, and the head to a new file; on disk when this returns."""
     new = not path.exists()
     with path.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, [entry.name for entry in fields(row)])
+        names = dict.fromkeys([*row.__match_args__, *asdict(row)])  # the task first
+        writer = csv.DictWriter(file, list(names))
         if new:
             writer.writeheader()
         writer.writerow(asdict(row))
@@ -58,32 +65,27 @@ def append_row(path: Path, row: Any) -> None:
 def bind_rows(path: Path, inputs: Mapping[str, str]) -> None:
     """Hold the rows at `path` to `inputs`, what they are made from by name; call it before a row is shown.
 
-    Where there are no rows yet, or rows of before inputs were kept, these are kept from now on.
+    Where there are no rows yet, `inputs` are kept beside from now on.
 
     Raises:
         InputError: the rows were made from something else, or what was kept cannot be read.
     """
     beside = path.with_name(f"{path.stem}-inputs.json")
-    known = _inputs(beside) if path.exists() else {}
-    for name, value in inputs.items():
-        if known.get(name, value) != value:
-            raise InputError(
-                f"{path}: its rows were made from other {name} ({known[name][:12]}, this call's are "
-                f"{value[:12]}); give another --out, or the same {name} again"
-            )
-    if not inputs.keys() <= known.keys():
-        whole = beside.with_suffix(".tmp")
-        whole.write_text(
-            json.dumps({**known, **inputs}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-        whole.replace(beside)
+    if path.exists():
+        known = _inputs(beside)
+        for name, value in inputs.items():
+            if known.get(name) != value:
+                raise InputError(
+                    f"{path}: its rows were made from other {name} ({known.get(name, 'unknown')[:12]}, this "
+                    f"call's are {value[:12]}); give another --out, or the same {name} again"
+                )
+    whole = json.dumps(dict(inputs), indent=1, ensure_ascii=False) + "\n"
+    write_result(beside, whole.encode())
 
 
 def _inputs(path: Path) -> dict[str, str]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
+        found = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read as what rows were made from; give another --out") from error
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):

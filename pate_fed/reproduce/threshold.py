@@ -7,21 +7,24 @@ inputs 7,000 to 8,999, with questions among the first 7,000. The last 1,000 imag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data import Dataset, load_dataset
-from pate_fed.errors import InputError
-from pate_fed.reproduce.measures import accuracy_of, least_noise, shown_sd, train_and_test
-from pate_fed.reproduce.plan import Reproduction
-from pate_fed.reproduce.rows import append_row, bind_rows, read_rows
-from pate_fed.reproduce.votes import TRAINED, inputs_of, teachers_totals
+from pate_fed.data import Dataset
+from pate_fed.learning import StudentSettings
+from pate_fed.privacy import ConfidentGNMax, GNMax
+from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
+from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.measures import Labels, StudentRow, affordable_sigma2, release_labels, train_and_test
+from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
 
 __all__ = ["SETTINGS", "ThresholdRun", "reproduce_threshold"]
 
+Setting = tuple[float | None, float | None, int]
 EPSILON, DELTA = 4.05, 1e-5
 ASKED_OF = 7000
 STUDENT, TEACHER = "encoder-head", "encoder-head"
@@ -36,8 +39,8 @@ SETTINGS: tuple[tuple[float | None, float | None, int], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThresholdRun:
+@dataclass(frozen=True, slots=True)
+class ThresholdRun(StudentRow):
     """One release and the student that learnt from it; shares in [0, 1].
 
     `agreement` is the mean share of teachers behind the plurality, among what was answered and in the pool;
@@ -48,134 +51,80 @@ class ThresholdRun:
     sigma1: float | None
     labels: int
     seed: int
+    _: KW_ONLY
     asked: int
     sigma2: float
-    labels_wrong: float
     agreement: float
     agreement_pool: float
     rarest: float
-    accuracy: float
 
 
-def reproduce_threshold(plan: Reproduction, say: Callable[[str], None]) -> list[str]:
-    """Train what is missing, write threshold.txt, and give its lines.
-
-    Raises:
-        InputError: the data is not there, or the rows there were made from other data or totals.
-    """
-    dataset = load_dataset("fashion-mnist", data_dir=plan.data_dir)
+def reproduce_threshold(plan: Reproduction, say: Say) -> list[str]:
+    """Train the students and write threshold.txt."""
+    dataset = plan.load("fashion-mnist")
     kept = plan.totals or plan.out_dir / f"totals-{TEACHER}.npz"
-    totals = teachers_totals(dataset, path=kept, teacher=TEACHER, device=plan.device, say=say)
-    path = plan.out_dir / "threshold-runs.csv"
-    bind_rows(path, inputs_of(plan, dataset, {"totals": totals}))
-    runs = read_rows(path, ThresholdRun)
-    done = {((run.threshold, run.sigma1, run.labels), run.seed) for run in runs}
-    for seed in range(plan.seeds):
-        for setting in SETTINGS:
-            if (setting, seed) not in done:
-                runs.append(_run(plan, dataset, totals, setting, seed))
-                append_row(path, runs[-1])
-                say(f"threshold {setting[0]}, {setting[2]} labels, seed {seed}: {runs[-1].accuracy:.3f}")
-    lines = list(_lines([run for run in runs if run.seed < plan.seeds]))
-    (plan.out_dir / "threshold.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return lines
+    totals = teachers_totals(plan, dataset, kept, teacher=TEACHER, say=say)
+    table = Table(
+        path=plan.out_dir / "threshold-runs.csv",
+        row=ThresholdRun,
+        tasks=[(*setting, seed) for seed in range(plan.seeds) for setting in SETTINGS],
+        make=partial(_train, plan, dataset, totals),
+        inputs=inputs_of(plan, [dataset], {"totals": totals}),
+        lines=_lines,
+    )
+    return run_tables(plan, [table], text=plan.out_dir / "threshold.txt", say=say)
 
 
-def affordable_sigma2(*, asked: int, answered: int, sigma1: float | None, teachers: int) -> float:
-    """The least σ2 (to 0.1 votes) at which looking at `asked` and answering `answered` costs at most EPSILON.
-
-    Raises:
-        InputError: the looks alone cost more.
-    """
-    from pate_fed.privacy import RECORD, ConfidentGNMax, GNMax, epsilon_of
-
-    def cost(sigma2: float) -> float:
-        if sigma1 is None:
-            mechanism = GNMax(num_teachers=teachers, num_classes=10, sigma=sigma2)
-            return epsilon_of(mechanism.cost_asked(RECORD) * answered, DELTA)
-        confident = ConfidentGNMax(
-            num_teachers=teachers, num_classes=10, threshold=0, sigma1=sigma1, sigma2=sigma2
-        )
-        looks = confident.cost_asked(RECORD) * asked
-        return epsilon_of(looks + confident.cost_answered(RECORD) * answered, DELTA)
-
-    try:
-        return least_noise(cost, epsilon=EPSILON)
-    except InputError as error:
-        raise InputError(
-            f"{asked} looks at σ1 {sigma1} cost more than ε {EPSILON:g} before any label"
-        ) from error
+def _release(totals: NDArray[np.int64], setting: Setting, seed: int) -> tuple[Labels, float]:
+    """The labels, and the σ2 that the looks at the votes leave room for."""
+    threshold, sigma1, labels = setting
+    size, affordable = ensemble_size(totals), partial(affordable_sigma2, epsilon=EPSILON, delta=DELTA)
+    if threshold is None or sigma1 is None:
+        sigma2 = affordable(asked=labels, answered=labels)
+        return release_labels(GNMax(**size, sigma=sigma2), totals, seed=seed, labels=labels), sigma2
+    check = ConfidentGNMax(**size, threshold=threshold, sigma1=sigma1, sigma2=1.0)
+    # Seeded noise of the check comes first, so the next release answers the same queries.
+    first = release_labels(check, totals, seed=seed, labels=labels)
+    sigma2 = affordable(asked=len(first.asked), answered=len(first.index), sigma1=sigma1)
+    return release_labels(replace(check, sigma2=sigma2), totals, seed=seed, labels=labels), sigma2
 
 
-def _run(
+def _train(
     plan: Reproduction,
     dataset: Dataset,
     totals: NDArray[np.int64],
-    setting: tuple[float | None, float | None, int],
-    seed: int,
+    task: tuple[float | None, float | None, int, int],
 ) -> ThresholdRun:
-    from pate_fed.learning import StudentSettings
-    from pate_fed.privacy import GNMax, SeededNoise
-
-    threshold, sigma1, labels = setting
-    order = np.random.default_rng(seed).permutation(min(ASKED_OF, len(totals))).astype(np.int64)
-    noise, teachers = SeededNoise(seed), int(totals[0].sum())
-    top = totals[order].max(axis=1)
-    passed = np.ones(len(order), dtype=np.bool_)
-    if threshold is not None and sigma1 is not None:
-        passed = top + noise.discrete_gaussian(top.shape, sigma=sigma1) >= threshold
-    asked = int(np.flatnonzero(passed)[:labels][-1]) + 1
-    index = order[:asked][passed[:asked]]
-    sigma2 = affordable_sigma2(asked=asked, answered=len(index), sigma1=sigma1, teachers=teachers)
-    mechanism = GNMax(num_teachers=teachers, num_classes=totals.shape[1], sigma=sigma2)
-    label = mechanism.release(totals[index], noise).label
-    _, accuracy = train_and_test(
-        dataset,
-        index,
-        label,
-        classes=totals.shape[1],
-        settings=StudentSettings(name=STUDENT),
-        seed=seed,
-        device=plan.device,
-        tested=slice(ASKED_OF, TRAINED),
-    )
+    threshold, sigma1, labels, seed = task
+    pool = totals[:ASKED_OF]
+    given, sigma2 = _release(pool, (threshold, sigma1, labels), seed)
+    settings, part = StudentSettings(name=STUDENT), slice(ASKED_OF, dataset.num_queries)
+    _, figures = train_and_test(plan, dataset, given.index, given.label, settings, seed=seed, tested=part)
+    classes, agreement = totals.shape[1], pool.max(axis=1) / pool[0].sum()
     return ThresholdRun(
-        threshold=threshold,
-        sigma1=sigma1,
-        labels=labels,
-        seed=seed,
-        asked=asked,
+        *task,
+        asked=len(given.asked),
         sigma2=sigma2,
-        labels_wrong=float(np.mean(label != dataset.public_labels[index])),
-        agreement=float(totals[index].max(axis=1).mean() / teachers),
-        agreement_pool=float(top.mean() / teachers),
-        rarest=float(np.bincount(label, minlength=totals.shape[1]).min() * totals.shape[1] / len(label)),
-        accuracy=accuracy,
+        agreement=float(agreement[given.index].mean()),
+        agreement_pool=float(agreement.mean()),
+        rarest=float(np.bincount(given.label, minlength=classes).min() * classes / len(given.label)),
+        **figures,
     )
 
 
-def _lines(runs: list[ThresholdRun]) -> Iterator[str]:
-    yield (
-        f"{'T':>5} {'σ1':>5} {'labels':>6} {'asked':>6} {'σ2':>6} {'wrong, %':>9} {'agreed, %':>10} "
-        f"{'rarest, %':>10} {'student, %':>11} {'± sd':>5} {'seeds':>6}"
+def _lines(rows: list[ThresholdRun]) -> Iterator[str]:
+    columns = (
+        Column("T", lambda cell: cell.task[0], "g"),
+        Column("σ1", lambda cell: cell.task[1], "g"),
+        Column("labels", lambda cell: cell.task[2], "d"),
+        Column("asked", lambda cell: cell.mean("asked"), ".0f"),
+        Column("σ2", lambda cell: cell.mean("sigma2"), ".1f"),
+        Column("agreed, %", lambda cell: cell.percent("agreement")[0], ".1f"),
+        Column("rarest, %", lambda cell: cell.percent("rarest")[0], ".0f"),
     )
-    for threshold, sigma1, labels in SETTINGS:
-        some = [run for run in runs if (run.threshold, run.sigma1, run.labels) == (threshold, sigma1, labels)]
-        if not some:
-            continue
-        accuracy, sd = accuracy_of(some)
-
-        def mean(name: str, some: list[ThresholdRun] = some) -> float:
-            return float(np.mean([getattr(run, name) for run in some]))
-
-        yield (
-            f"{'-' if threshold is None else format(threshold, 'g'):>5} "
-            f"{'-' if sigma1 is None else format(sigma1, 'g'):>5} {labels:>6} {mean('asked'):>6.0f} "
-            f"{mean('sigma2'):>6.1f} {100 * mean('labels_wrong'):>9.1f} {100 * mean('agreement'):>10.1f} "
-            f"{100 * mean('rarest'):>10.0f} {accuracy:>11.1f} {shown_sd(sd):>5} {len(some):>6}"
-        )
-    if runs:
-        pool = 100 * np.mean([run.agreement_pool for run in runs])
+    yield from student_table(columns, cells_of(rows, SETTINGS))
+    if rows:
+        pool = Cell((), rows).percent("agreement_pool")[0]
         yield f"agreed: teachers behind the plurality, of what was answered; in the whole pool {pool:.1f} %"
     yield "rarest: labels of the class with fewest, of an even part"
     yield f"each row at data-independent ε {EPSILON:g}, δ {DELTA:g}; not private: seeded noise, public data"

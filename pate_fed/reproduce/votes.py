@@ -1,87 +1,104 @@
-"""What 250 teachers say of the first 9,000 public images: totals made once and kept beside the results."""
+"""What an ensemble of teachers says of a data set's queries: totals made once and kept beside the results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, partition, pool_digest
+from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings
-from pate_fed.learning.device import resolve_device
-from pate_fed.reproduce.plan import Reproduction
+from pate_fed.reproduce.driver import Reproduction, Say
 from pate_fed.reproduce.workers import as_ready
 
-__all__ = ["TEACHERS", "TRAINED", "ensemble_totals", "inputs_of", "read_totals", "teachers_totals"]
+if TYPE_CHECKING:
+    from torch import Tensor
 
-TEACHERS, TRAINED = 250, 9000
-AT_ONCE = 25  # light teachers of 240 records in one batch
-RECORDS = 6000  # of all plain heads in one batch
-PLAIN_RIDGE = 0.03  # without moved copies; flat from 0.01 to 0.1 on Fashion-MNIST
+__all__ = [
+    "PLAIN_RIDGE",
+    "TEACHERS",
+    "authors_totals",
+    "ensemble_size",
+    "ensemble_totals",
+    "inputs_of",
+    "kept_totals",
+    "read_totals",
+    "teachers_totals",
+]
 
-
-def teachers_totals(
-    dataset: Dataset, *, path: Path, teacher: str, device: str, say: Callable[[str], None], workers: int = 1
-) -> NDArray[np.int64]:
-    """Votes of all teachers on the first public images, int64 (9000, classes); kept at `path`.
-
-    Raises:
-        InputError: what lies at `path` are no totals, or totals of other data.
-    """
-    asked, classes = dataset.public_images[:TRAINED], int(dataset.private_labels.max()) + 1
-    if path.exists():
-        return read_totals(path, rows=len(asked), classes=classes, data=_data_digest(dataset))
-    parts = partition(dataset.private_labels, num_parties=TEACHERS, scheme="iid", seed=0)
-    totals = np.zeros((len(asked), classes), dtype=np.int64)
-    votes = _light(dataset, parts, device) if teacher == "encoder-head" else None
-    if teacher == "small-cnn" and resolve_device(device) != "cpu":
-        votes = _many(dataset, parts, device)
-    if votes is None:
-        one = partial(_one, dataset, teacher, device)
-        votes = as_ready(one, list(enumerate(parts)), workers=workers)
-    for number, said in enumerate(votes):
-        totals[np.arange(len(asked)), said] += 1
-        _count(say, number + 1, len(parts))
-    np.savez_compressed(path, totals=totals.astype(np.uint16), data=np.array(_data_digest(dataset)))
-    return totals
+Ints = NDArray[np.int64]
+TEACHERS = 250
+PLAIN_RIDGE = 0.03  # of a plain head; flat from 0.01 to 0.1 on Fashion-MNIST
+AT_ONCE, RECORDS_AT_ONCE = 25, 6000  # heads in one batch, and their records
 
 
-def ensemble_totals(
-    dataset: Dataset, *, path: Path, count: int, device: str, say: Callable[[str], None]
-) -> NDArray[np.int64]:
-    """As `teachers_totals`, of `count` heads on the public encoder, of their records alone; kept at `path`.
-
-    Without moved copies of the records a head is a little worse and learns many times as fast.
+def teachers_totals(plan: Reproduction, dataset: Dataset, path: Path, *, teacher: str, say: Say) -> Ints:
+    """Votes of 250 teachers on the queries, int64 (queries, classes); kept at `path`.
 
     Raises:
         InputError: what lies at `path` are no totals, or totals of other data.
     """
-    asked, classes = dataset.public_images[:TRAINED], int(dataset.private_labels.max()) + 1
+    votes = partial(_votes, plan, dataset, teacher)
+    return kept_totals(dataset, path, votes, count=TEACHERS, say=say)
+
+
+def ensemble_totals(plan: Reproduction, dataset: Dataset, count: int, say: Say) -> Ints:
+    """As `teachers_totals`, of `count` plain heads on the public encoder, or those that `plan` names.
+
+    A plain head is "encoder-head" without moved copies of the records: a little worse, and quick.
+    """
+    path = plan.totals or plan.out_dir / f"totals-{dataset.name}-{count}.npz"
+    votes = partial(_head_votes, dataset, device=plan.device, moved=False)
+    return kept_totals(dataset, path, votes, count=count, say=say)
+
+
+def kept_totals(
+    dataset: Dataset, path: Path, votes: Callable[[list[Ints]], Iterable[Ints]], *, count: int, say: Say
+) -> Ints:
+    """Totals of `count` teachers, from `path` or from what `votes` gives for parts of the records.
+
+    Raises:
+        InputError: what lies at `path` are no totals, or totals of other data.
+    """
+    queries, classes = dataset.num_queries, dataset.num_classes
     if path.exists():
-        return read_totals(path, rows=len(asked), classes=classes, data=_data_digest(dataset))
+        return read_totals(path, rows=queries, classes=classes, data=_data_digest(dataset))
     parts = partition(dataset.private_labels, num_parties=count, scheme="iid", seed=0)
-    totals = np.zeros((len(asked), classes), dtype=np.int64)
-    for number, said in enumerate(_plain(dataset, parts, device)):
-        totals[np.arange(len(totals)), said] += 1
-        _count(say, number + 1, count)
-    np.savez_compressed(path, totals=totals.astype(np.uint16), data=np.array(_data_digest(dataset)))
+    totals = np.zeros((queries, classes), dtype=np.int64)
+    for number, said in enumerate(votes(parts), start=1):
+        totals[np.arange(queries), said] += 1
+        # A line for each teacher would push everything else away.
+        if 20 * number // len(parts) > 20 * (number - 1) // len(parts):
+            say(f"teacher {number} of {len(parts)}")
+    write_arrays(path, totals=totals.astype(np.uint16), data=np.array(_data_digest(dataset)))
     return totals
 
 
-def _count(say: Callable[[str], None], number: int, count: int) -> None:
-    """Say every twentieth part of the way: a line for each teacher would push everything else away."""
-    if 20 * number // count > 20 * (number - 1) // count:
-        say(f"teacher {number} of {count}")
+def ensemble_size(totals: Ints) -> dict[str, int]:
+    """The teachers and classes of these totals, as mechanisms take them."""
+    return {"num_teachers": int(totals[0].sum()), "num_classes": totals.shape[1]}
+
+
+def authors_totals(plan: Reproduction, dataset: Dataset) -> Ints:
+    """Votes of the 250 teachers on MNIST that the authors of PATE published, int64 (queries, classes).
+
+    Raises:
+        InputError: they are not there.
+    """
+    path = plan.published("mnist_250_teachers.npy")
+    return read_totals(path, rows=dataset.num_queries, classes=dataset.num_classes)
 
 
 def read_totals(
     path: Path, *, rows: int | None = None, classes: int | None = None, data: str | None = None
-) -> NDArray[np.int64]:
+) -> Ints:
     """Totals from an .npz with an array `totals` or an .npy, the first `rows` of them: int64 (n, classes).
 
     `data` is the digest of the data set that they must be of, where the .npz names one.
@@ -127,20 +144,14 @@ def _fault(totals: NDArray[np.generic], rows: int | None, classes: int | None) -
 
 
 def inputs_of(
-    plan: Reproduction, dataset: Dataset, totals: Mapping[str, NDArray[np.int64]], *, name: str = ""
+    plan: Reproduction, datasets: Iterable[Dataset], arrays: Mapping[str, NDArray[np.generic]]
 ) -> dict[str, str]:
-    """What rows are made from, for `bind_rows`: the scale, and digests of the data set and of all totals.
-
-    `name` tells data sets apart where a command takes several.
-    """
-    before = f"{name} " if name else ""
-    images, labels = _data_digests(dataset)
-    return {
-        "scale": "paper" if plan.paper else "quick",
-        f"{before}images": images,
-        f"{before}labels": labels,
-        **{key: _digest(each) for key, each in totals.items()},
-    }
+    """What rows are made from, for `bind_rows`: the scale, and digests of data sets and of named arrays."""
+    found = {"scale": "paper" if plan.paper else "quick"}
+    for dataset in datasets:
+        images, labels = _data_digests(dataset)
+        found |= {f"{dataset.name} images": images, f"{dataset.name} labels": labels}
+    return found | {name: _digest(each) for name, each in arrays.items()}
 
 
 def _data_digests(dataset: Dataset) -> tuple[str, str]:
@@ -154,29 +165,39 @@ def _data_digest(dataset: Dataset) -> str:
     return sha256("".join(_data_digests(dataset)).encode()).hexdigest()
 
 
-def _digest(numbers: NDArray[np.int64]) -> str:
+def _digest(numbers: NDArray[np.generic]) -> str:
     whole = np.ascontiguousarray(numbers, dtype="<i8")
     return sha256(f"{whole.shape}\n".encode() + whole.tobytes()).hexdigest()
 
 
-def _one(
-    dataset: Dataset, name: str, device: str, numbered: tuple[int, NDArray[np.int64]]
-) -> NDArray[np.int64]:
+def _votes(plan: Reproduction, dataset: Dataset, teacher: str, parts: list[Ints]) -> Iterable[Ints]:
+    """Each teacher's classes for the queries, as they are ready."""
+    from pate_fed.learning.device import resolve_device
+
+    if teacher == "encoder-head":
+        return _head_votes(dataset, parts, device=plan.device, moved=True)
+    if teacher == "small-cnn" and resolve_device(plan.device) != "cpu":
+        return _batched_votes(dataset, parts, plan.device)
+    one = partial(_network_votes, dataset, teacher, plan.device)
+    return as_ready(one, list(enumerate(parts)), workers=plan.workers)
+
+
+def _network_votes(dataset: Dataset, teacher: str, device: str, numbered: tuple[int, Ints]) -> Ints:
     from pate_fed.learning.teachers.network import train_teacher
 
     number, part = numbered
-    teacher = train_teacher(
+    trained = train_teacher(
         dataset.private_images[part],
         dataset.private_labels[part],
-        num_classes=int(dataset.private_labels.max()) + 1,
-        settings=TeacherSettings(name=name),
+        num_classes=dataset.num_classes,
+        settings=TeacherSettings(name=teacher),
         seed=number,
         device=device,
     )
-    return teacher.predict(dataset.public_images[:TRAINED])
+    return trained.predict(dataset.public_images[: dataset.num_queries])
 
 
-def _many(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Iterator[NDArray[np.int64]]:
+def _batched_votes(dataset: Dataset, parts: list[Ints], device: str) -> Iterator[Ints]:
     """Votes of small networks, all trained in one program."""
     from pate_fed.learning.teachers.batched import train_many
 
@@ -184,56 +205,38 @@ def _many(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Iter
     teachers = train_many(
         [dataset.private_images[part[:least]] for part in parts],
         [dataset.private_labels[part[:least]] for part in parts],
-        num_classes=int(dataset.private_labels.max()) + 1,
+        num_classes=dataset.num_classes,
         settings=TeacherSettings(name="small-cnn"),
         seeds=range(len(parts)),
         device=device,
     )
     for teacher in teachers:
-        yield teacher.predict(dataset.public_images[:TRAINED])
+        yield teacher.predict(dataset.public_images[: dataset.num_queries])
 
 
-def _light(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Iterator[NDArray[np.int64]]:
-    """Votes of heads on the public encoder, one teacher after another, trained many at once."""
+def _head_votes(dataset: Dataset, parts: list[Ints], *, device: str, moved: bool) -> Iterator[Ints]:
+    """Votes of heads on the public encoder, many fitted at once; `moved` with moved copies of the records."""
     import torch
 
     from pate_fed.learning.inputs import to_tensor
     from pate_fed.learning.networks.encoder import fit_encoder
-    from pate_fed.learning.networks.heads import vote_with_heads
-    from pate_fed.learning.networks.linear import moved_copies
+    from pate_fed.learning.networks.heads import TEACHER_RIDGE, head_scores
+    from pate_fed.learning.teachers.closed_form import shifted_copies
 
-    encoder = fit_encoder(dataset.public_images[:TRAINED])
-    front = encoder.front().to(device)
-    public = torch.from_numpy(encoder.transform(dataset.public_images[:TRAINED], device)).to(device)
+    asked = dataset.public_images[: dataset.num_queries]
+    encoder = fit_encoder(asked)
+    preprocess = encoder.preprocessing().to(device)
+    public = torch.from_numpy(encoder.transform(asked, device)).to(device)
     labels = torch.from_numpy(np.array(dataset.private_labels)).to(device)
-    least = min(
-        len(part) for part in parts
-    )  # a batch wants parts of one size: at most one record is left out
-    rows = torch.from_numpy(np.stack([part[:least] for part in parts])).to(device)
-    for batch in torch.split(rows, AT_ONCE):
-        pixels = to_tensor(dataset.private_images[batch.flatten().cpu().numpy()], device)
-        copies = torch.stack([front(each) for each in moved_copies(pixels)])  # (copies, AT_ONCE·n, d)
-        private = copies.view(len(copies), *batch.shape, -1).transpose(0, 1)  # (AT_ONCE, copies, n, d)
-        found = vote_with_heads(private, labels[batch], public, num_classes=int(labels.max()) + 1)
-        yield from np.asarray(found.cpu().numpy(), dtype=np.int64)
-
-
-def _plain(dataset: Dataset, parts: list[NDArray[np.int64]], device: str) -> Iterator[NDArray[np.int64]]:
-    """As `_light`, from the records alone."""
-    import torch
-
-    from pate_fed.learning.networks.encoder import fit_encoder
-    from pate_fed.learning.networks.heads import vote_with_heads
-
-    encoder = fit_encoder(dataset.public_images[:TRAINED])
-    public = torch.from_numpy(encoder.transform(dataset.public_images[:TRAINED], device)).to(device)
-    labels = torch.from_numpy(np.array(dataset.private_labels)).to(device)
+    # A batch wants parts of one size: at most one record of each is left out.
     least = min(len(part) for part in parts)
-    classes = int(labels.max()) + 1
-    rows = np.stack([part[:least] for part in parts])
-    for some in np.split(rows, range(0, len(rows), min(AT_ONCE, max(1, RECORDS // least)))[1:]):
-        own = encoder.transform(dataset.private_images[some.ravel()], device)
-        private = torch.from_numpy(own).to(device).view(len(some), 1, least, -1)
-        answers = labels[torch.from_numpy(some).to(device)]
-        found = vote_with_heads(private, answers, public, num_classes=classes, strength=PLAIN_RIDGE)
-        yield from np.asarray(found.cpu().numpy(), dtype=np.int64)
+    rows = torch.from_numpy(np.stack([part[:least] for part in parts])).to(device)
+    for batch in torch.split(rows, min(AT_ONCE, max(1, RECORDS_AT_ONCE // least))):
+        pixels = to_tensor(dataset.private_images[batch.flatten().cpu().numpy()], device)
+        copies: list[Tensor] = shifted_copies(pixels) if moved else [pixels]
+        features = torch.stack([preprocess(each) for each in copies])  # (copies, heads·n, d)
+        private = features.view(len(copies), *batch.shape, -1).transpose(0, 1)  # (heads, copies, n, d)
+        strength = TEACHER_RIDGE if moved else PLAIN_RIDGE
+        classes = dataset.num_classes
+        scores = head_scores(private, labels[batch], public, num_classes=classes, strength=strength)
+        yield from np.asarray(scores.argmax(dim=2).cpu().numpy(), dtype=np.int64)

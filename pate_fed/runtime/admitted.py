@@ -28,8 +28,8 @@ class AdmittedHospitals:
     when a hospital is admitted while the study waits.
     """
 
-    def __init__(self, authority: Authority, link: SuperLink, *, say: Callable[[str], None]) -> None:
-        self._authority, self._link, self._say = authority, link, say
+    def __init__(self, authority: Authority, link: SuperLink, *, report: Callable[[str], None]) -> None:
+        self._authority, self._link, self._report = authority, link, report
         self.names: dict[int, str] = {}
         self.sum_identities: dict[str, bytes] = {}
         self._nodes: dict[str, tuple[int, bytes]] = {}  # each one's node, and the key that it was let in with
@@ -60,7 +60,7 @@ class AdmittedHospitals:
                 self.names.pop(node, None)
                 self.sum_identities.pop(name, None)
                 self._link.unregister(node)
-                self._say(f"{name} is revoked: shut out")
+                self._report(f"{name} is revoked: shut out")
         for name, certificate in now.items():
             if name not in self._nodes and certificate.serial_number not in self._skipped:
                 self._admit(name, certificate)

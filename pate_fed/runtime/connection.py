@@ -44,8 +44,10 @@ class Connection:
     `wait_s` is how long the coordinator may be out of reach before the hospital gives up.
     """
 
-    def __init__(self, start: Callable[[], SuperNode], *, say: Callable[[str], None], wait_s: float) -> None:
-        self._start, self._say, self._wait_s = start, say, wait_s
+    def __init__(
+        self, start: Callable[[], SuperNode], *, report: Callable[[str], None], wait_s: float
+    ) -> None:
+        self._start, self._report, self._wait_s = start, report, wait_s
         self._lost_since: float | None = time.monotonic()
         self._refused_since: float | None = None
         self._reason = ""
@@ -91,7 +93,7 @@ class Connection:
             self._sent += 1
         if "SuperNode ID:" in line or "Connection successful" in line:
             if self._lost_since is not None:
-                self._say(
+                self._report(
                     "connected again" if self._ever else "connected; waiting for the coordinator's requests"
                 )
             self._lost_since, self._refused_since, self._ever = None, None, True
@@ -102,12 +104,12 @@ class Connection:
                 self._lose(now)
                 if self._refused_since is None or self._reason != sentence:
                     self._refused_since, self._reason = self._refused_since or now, sentence
-                    self._say(f"refused for now: {sentence}; trying again")
+                    self._report(f"refused for now: {sentence}; trying again")
 
     def _lose(self, now: float) -> None:
         if self._lost_since is None:
             self._lost_since = now
-            self._say("the coordinator is out of reach; trying again")
+            self._report("the coordinator is out of reach; trying again")
 
     def _give_up(self, now: float) -> None:
         if self._refused_since is not None and now - self._refused_since > _LOCKED_S:

@@ -1,4 +1,4 @@
-"""Where the hospitals' processes connect to: the address, the study's keys, a SuperLink and who is on it."""
+"""The address that hospitals' processes connect to: its options, its keys, and a SuperLink that serves it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pate_fed.cli.parser import check_security
 from pate_fed.errors import PateFedError
+from pate_fed.runtime.security import check_security
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pate_fed.flower.superlink import SuperLink
     from pate_fed.identity import Authority
     from pate_fed.protocol.messages import EndRequest
 
-__all__ = ["Host", "Hosted", "add_address_options", "open_host"]
+__all__ = ["Host", "HostedCoordinator", "add_address_options", "open_host"]
 
 _POLL_S = 0.3
 
 
-class Hosted(Protocol):
-    """The coordinator of a study, as its host needs it."""
+class HostedCoordinator(Protocol):
+    """What `Host.serve` needs of a study's coordinator."""
 
     def set_admitted(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
-        """Hear whose key each node has, and who signs secure sums with which."""
+        """Set each node's hospital, and the key with which each hospital signs secure sums."""
 
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals."""
@@ -59,12 +60,12 @@ def add_address_options(parser: argparse._ActionsContainer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One study's address; `authority` has its keys, None without TLS. `say` takes lines for the user."""
+    """The address of one study. `authority` holds its keys, None without TLS; `report` prints progress."""
 
     address: str
     authority: Authority | None
     wait_s: float
-    say: Callable[[str], None]
+    report: Callable[[str], None]
 
     def require_terms(self, digest: str) -> None:
         """Hospitals were admitted to one study; another one under the same keys would be refused by all.
@@ -76,9 +77,15 @@ class Host:
             self.authority.require_terms(digest)
 
     def serve(
-        self, server_app: Any, hosted: Hosted, *, folder: Path, hospitals: int, stop: threading.Event
+        self,
+        server_app: Any,
+        coordinator: HostedCoordinator,
+        *,
+        folder: Path,
+        hospitals: int,
+        stop: threading.Event,
     ) -> None:
-        """Start a SuperLink with its state in `folder`, run the study over it, and say how it ended.
+        """Start a SuperLink with its state in `folder`, run the study over it, notify the hospitals.
 
         Raises:
             PateFedError: the SuperLink does not start, or ends before its time.
@@ -86,7 +93,7 @@ class Host:
         from pate_fed.flower.superlink import ServerTls, SuperLink
         from pate_fed.runtime.admitted import AdmittedHospitals
 
-        tls, roster = None, None
+        tls, admitted = None, None
         if self.authority is not None:
             keys = self.authority.folder
             tls = ServerTls(ca=keys / "ca.crt", certificate=keys / "server.crt", key=keys / "server.key")
@@ -96,25 +103,25 @@ class Host:
             link.wait_until_ready(stop.is_set)
             if not stop.is_set():
                 if self.authority is not None:
-                    roster = AdmittedHospitals(self.authority, link, say=self.say)
-                    hosted.set_admitted(roster.names, roster.sum_identities)
+                    admitted = AdmittedHospitals(self.authority, link, report=self.report)
+                    coordinator.set_admitted(admitted.names, admitted.sum_identities)
                 grid, context = link.open_run()
-                self._wait(link, grid, hospitals, stop)
+                self._wait_for_hospitals(link, grid, hospitals, stop)
                 server_app(grid, context)
-                notice = hosted.outcome_notice()
+                notice = coordinator.outcome_notice()
                 completed = notice.exit_code == 0
                 if link.running:
-                    hosted.notify_hospitals(grid, notice)
+                    coordinator.notify_hospitals(grid, notice)
             link.close_run(completed=completed)
         finally:
-            if roster is not None:
-                roster.stop()
+            if admitted is not None:
+                admitted.stop()
             link.stop()
 
-    def _wait(self, link: Any, grid: Any, wanted: int, stop: threading.Event) -> None:
+    def _wait_for_hospitals(self, link: SuperLink, grid: Any, wanted: int, stop: threading.Event) -> None:
         """Return when all hospitals are connected or the time is over; the quorum decides later."""
         seen = -1
-        self.say(f"listening on {self.address} for {wanted} hospitals")
+        self.report(f"listening on {self.address} for {wanted} hospitals")
         end = time.monotonic() + self.wait_s
         while seen < wanted and time.monotonic() < end and not stop.is_set():
             if not link.running:
@@ -122,7 +129,7 @@ class Host:
             found = len(list(grid.get_node_ids()))
             if found != seen:
                 seen = found
-                self.say(f"waiting for hospitals: {seen} of {wanted} connected")
+                self.report(f"waiting for hospitals: {seen} of {wanted} connected")
             time.sleep(_POLL_S)
 
 
@@ -144,11 +151,11 @@ def open_host(arguments: argparse.Namespace, *, quiet: bool) -> Host:
         port = free_port(host)
     check_port(host, port, option="--address")
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         if not quiet:
             print(text, file=sys.stderr, flush=True)
 
-    return Host(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", authority, arguments.wait, say)
+    return Host(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", authority, arguments.wait, report)
 
 
 def _authority(folder: Path) -> Authority:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from pate_fed.errors import InputError, IntegrityError, QuorumError
+from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.secure_sum.batch import SumBatch
 from pate_fed.secure_sum.fields import CHECKS
 from pate_fed.secure_sum.keys import Identity
@@ -24,6 +24,7 @@ from pate_fed.secure_sum.messages import (
 )
 from pate_fed.secure_sum.refusals import SumRefusal
 from pate_fed.secure_sum.roster import TWO_THIRDS, Members, read_roster, threshold_for
+from pate_fed.structure import fit
 
 __all__ = ["CoordinatorSum"]
 
@@ -209,6 +210,4 @@ class CoordinatorSum:
 
 
 def _check(name: str, value: int | str) -> None:
-    fits, words = CHECKS[name]
-    if not fits(value):
-        raise InputError(f"{name}={value!r}: {words} is meant")
+    fit(type(value), value, CHECKS[name], name)

@@ -6,98 +6,77 @@ Sizes that depend on the number of hospitals are checked where that number is kn
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pate_fed.secure_sum.keys import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
 from pate_fed.secure_sum.shamir import MAX_SHARES, SECRET_BYTES
+from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS, Setting
 
-__all__ = ["CHECKS", "PARTY", "SEALED_BYTES", "VERSION"]
+__all__ = ["CHECKS", "SEALED_BYTES", "VERSION"]
 
 VERSION = 1
 
 SEALED_BYTES = 2 * SECRET_BYTES + TAG_BYTES
 """One sealed share: of the self-mask's secret and of the pair seeds' secret."""
 
-PARTY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _STUDY = re.compile(r"[\x20-\x7e]{1,128}")
 _CODE = re.compile(r"[A-Z_]{1,32}")
 
-Check = tuple[Callable[[object], bool], str]
+
+def _bytes(size: int) -> Setting:
+    return Setting(holds=lambda value: len(value) == size, allowed=f"{size} bytes")
 
 
-def _integer(low: int, high: int) -> Check:
-    def check(value: object) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-
-    return check, f"an integer from {low} to {high}"
-
-
-def _text(pattern: re.Pattern[str], words: str) -> Check:
-    return lambda value: isinstance(value, str) and pattern.fullmatch(value) is not None, words
+def _rows(size: int) -> Setting:
+    return Setting(
+        holds=lambda value: len(value) > 0 and len(value) % size == 0,
+        allowed=f"one or more times {size} bytes",
+    )
 
 
-def _bytes(size: int) -> Check:
-    return lambda value: isinstance(value, bytes) and len(value) == size, f"{size} bytes"
+def _is_positions(value: NDArray[np.int64]) -> bool:
+    increasing = value.ndim == 1 and len(value) > 0 and bool((np.diff(value) > 0).all())
+    return increasing and bool(0 <= value[0] and value[-1] < MAX_SHARES)
 
 
-def _rows(size: int) -> Check:
-    def check(value: object) -> bool:
-        return isinstance(value, bytes) and len(value) > 0 and len(value) % size == 0
-
-    return check, f"one or more times {size} bytes"
-
-
-def _is_positions(value: object) -> bool:
-    if not isinstance(value, np.ndarray) or value.dtype != np.dtype("<i8") or value.ndim != 1:
-        return False
-    return len(value) > 0 and bool(0 <= value[0] and value[-1] < MAX_SHARES and (np.diff(value) > 0).all())
-
-
-def _is_vector(value: object) -> bool:
-    return isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype in ("<u2", "<u4")
-
-
-def _is_roll(value: object) -> bool:
-    if not isinstance(value, str):
-        return False
+def _is_roll(value: str) -> bool:
     names = value.split("\n")
-    return len(names) <= MAX_SHARES and all(PARTY.fullmatch(name) for name in names)
+    return len(names) <= MAX_SHARES and all(PARTY_NAME.fullmatch(name) for name in names)
 
 
-_DIGEST_CHECK = _text(_DIGEST, "64 hexadecimal digits")
+_DIGEST_CHECK = Setting(pattern=_DIGEST, allowed="64 hexadecimal digits")
 _KEY_CHECK = _bytes(KEY_BYTES)
-_NAME_CHECK = _text(PARTY, "1 to 64 letters, digits, dots, dashes")
-_POSITIONS = _is_positions, "an increasing int64 array of positions in the roster"
+_POSITIONS = Setting(holds=_is_positions, allowed="an increasing int64 array of positions in the roster")
 
-CHECKS: dict[str, Check] = {
-    "version": _integer(VERSION, VERSION),
-    "study": _text(_STUDY, "1 to 128 printable characters"),
-    "party": _NAME_CHECK,
-    "parties": (_is_roll, "names of 1 to 64 letters, digits, dots, dashes, one a line"),
+CHECKS: dict[str, Setting] = {
+    "version": Setting(low=VERSION, high=VERSION),
+    "study": Setting(pattern=_STUDY, allowed="1 to 128 printable characters"),
+    "party": Setting(pattern=PARTY_NAME, allowed=PARTY_NAME_IS),
+    "parties": Setting(holds=_is_roll, allowed=f"names of {PARTY_NAME_IS}, one a line"),
     "coordinator": _KEY_CHECK,
     "identity": _KEY_CHECK,
     "exchange_key": _KEY_CHECK,
     "identities": _rows(KEY_BYTES),
     "exchange_keys": _rows(KEY_BYTES),
     "enrolments": _rows(SIGNATURE_BYTES),
-    "threshold": _integer(1, MAX_SHARES),
+    "threshold": Setting(low=1, high=MAX_SHARES),
     "roster": _DIGEST_CHECK,
-    "batch": _integer(0, 2**31 - 1),
+    "batch": Setting(low=0, high=2**31 - 1),
     "batch_digest": _DIGEST_CHECK,
-    "length": _integer(1, 2**31 - 1),
-    "bits": (lambda value: isinstance(value, int) and value in (16, 32), "16 or 32"),
+    "length": Setting(low=1, high=2**31 - 1),
+    "bits": Setting(holds=lambda value: value in (16, 32), allowed="16 or 32"),
     "commitment": _KEY_CHECK,
-    "seeds": (lambda value: isinstance(value, bytes) and len(value) % KEY_BYTES == TAG_BYTES, "sealed seeds"),
+    "seeds": Setting(holds=lambda value: len(value) % KEY_BYTES == TAG_BYTES, allowed="sealed seeds"),
     "sealed": _rows(SEALED_BYTES),
     "shares": _rows(SECRET_BYTES),
     "sharers": _POSITIONS,
     "survivors": _POSITIONS,
     "consenting": _POSITIONS,
     "consents": _rows(SIGNATURE_BYTES),
-    "vector": (_is_vector, "a flat array of uint16 or uint32"),
-    "code": _text(_CODE, "a code of capital letters"),
+    "vector": Setting(holds=lambda value: value.ndim == 1, allowed="a flat array of uint16 or uint32"),
+    "code": Setting(pattern=_CODE, allowed="a code of capital letters"),
     "signature": _bytes(SIGNATURE_BYTES),
 }

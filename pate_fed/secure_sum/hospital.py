@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.secure_sum import dealing
-from pate_fed.secure_sum.fields import PARTY, SEALED_BYTES
+from pate_fed.secure_sum.fields import SEALED_BYTES
 from pate_fed.secure_sum.keys import SIGNATURE_BYTES, ExchangeKey, Identity, fingerprint, verify
 from pate_fed.secure_sum.messages import (
     BatchOpening,
@@ -45,6 +45,7 @@ from pate_fed.secure_sum.progress import Progress, Stage, load_batches, save_bat
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.secure_sum.roster import Demands, check_demands, check_roster
 from pate_fed.secure_sum.study_state import StudyState, load_study, save_study
+from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 
 __all__ = ["HospitalSum"]
 
@@ -82,8 +83,8 @@ class HospitalSum:
             RefusedError: another study, or not signed by the coordinator.
             InputError: a party's name that no message can carry.
         """
-        if not PARTY.fullmatch(party):
-            raise InputError(f"party={party!r}: 1 to 64 letters, digits, dots and dashes are meant")
+        if not PARTY_NAME.fullmatch(party):
+            raise InputError(f"party={party!r}: {PARTY_NAME_IS} are meant")
         known = request.coordinator if coordinator is None else coordinator
         if request.coordinator != known or not request.signed_by(known):
             raise RefusedError(SumRefusal.COORDINATOR)

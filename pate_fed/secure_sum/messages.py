@@ -12,8 +12,9 @@ did not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, TypedDict, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypedDict, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from pate_fed.secure_sum.fields import CHECKS, VERSION
 from pate_fed.secure_sum.keys import Identity, verify
 from pate_fed.secure_sum.masks import Vector
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
+from pate_fed.structure import SettingError, entries, from_record, to_record
 
 __all__ = [
     "BatchOpening",
@@ -74,7 +76,7 @@ class Message:
 
     def to_record(self) -> Record:
         """The message as a flat record."""
-        return {"kind": self.kind, **self._values()}
+        return to_record(self)
 
     @classmethod
     def from_record(cls: type[M], record: Record) -> M:
@@ -85,16 +87,11 @@ class Message:
                 (MALFORMED). The text names the field, never its value.
         """
         _check_version(record)
-        names = [entry.name for entry in fields(cls)]
-        kind = record.get("kind")
-        if not isinstance(kind, str) or kind != cls.kind or set(record) != {"kind", *names}:
-            raise _malformed(f"expected a message {cls.kind!r} with the fields {', '.join(names)}")
-        for name in names:
-            fits, words = CHECKS[name]
-            if not fits(record[name]):
-                raise _malformed(f"field {name!r} of a message {cls.kind!r} is not {words}")
-        values: dict[str, Any] = {name: record[name] for name in names}
-        return cls(**values)
+        try:
+            return from_record(cls, record, checks=CHECKS)
+        except SettingError as error:  # told without the value
+            detail = f"{error.path} of a message {cls.kind!r}: {error.wanted}"
+        raise _malformed(detail)
 
     def to_bytes(self) -> bytes:
         """The message in one string of bytes, for a file."""
@@ -120,16 +117,13 @@ class Message:
     @property
     def digest(self) -> bytes:
         """SHA-256 over kind and all fields but the signature, 32 bytes: what is signed."""
-        values = self._values()
-        del values["signature"]
+        values = {name: value for name, value in to_record(self).items() if name not in ("kind", "signature")}
         return digest(_LABEL + self.kind, values)
 
     def __repr__(self) -> str:
-        shown = {n: value for n, value in self._values().items() if isinstance(value, int | str)}
+        values = {entry.name: getattr(self, entry.name) for entry in entries(type(self))}
+        shown = {name: value for name, value in values.items() if isinstance(value, int | str)}
         return f"{type(self).__name__}({', '.join(f'{n}={value!r}' for n, value in shown.items())}, ...)"
-
-    def _values(self) -> dict[str, Value]:
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -289,22 +283,8 @@ class SumRefused(Message):
 Request = EnrolRequest | Roster | BatchOpening | MaskRequest | SurvivorNotice | UnmaskRequest
 Reply = Enrolment | RosterPinned | BatchShares | MaskedVector | SurvivorConsent | UnmaskShares | SumRefused
 
-_REQUESTS: dict[Value, type[Request]] = {
-    kind.kind: kind
-    for kind in (EnrolRequest, Roster, BatchOpening, MaskRequest, SurvivorNotice, UnmaskRequest)
-}
-_REPLIES: dict[Value, type[Reply]] = {
-    kind.kind: kind
-    for kind in (
-        Enrolment,
-        RosterPinned,
-        BatchShares,
-        MaskedVector,
-        SurvivorConsent,
-        UnmaskShares,
-        SumRefused,
-    )
-}
+_REQUESTS: dict[Value, type[Request]] = {kind.kind: kind for kind in get_args(Request)}
+_REPLIES: dict[Value, type[Reply]] = {kind.kind: kind for kind in get_args(Reply)}
 
 
 def parse_request(record: Record) -> Request:
@@ -313,11 +293,7 @@ def parse_request(record: Record) -> Request:
     Raises:
         RefusedError: another version, none of the requests, or malformed.
     """
-    _check_version(record)
-    kind = record.get("kind")
-    if not isinstance(kind, str) or kind not in _REQUESTS:
-        raise _malformed("a request of unknown kind")
-    return _REQUESTS[kind].from_record(record)
+    return _parse(record, _REQUESTS)
 
 
 def parse_reply(record: Record) -> Reply:
@@ -326,11 +302,15 @@ def parse_reply(record: Record) -> Reply:
     Raises:
         RefusedError: another version, none of the replies, or malformed.
     """
+    return _parse(record, _REPLIES)
+
+
+def _parse(record: Record, kinds: Mapping[Value, type[M]]) -> M:
     _check_version(record)
     kind = record.get("kind")
-    if not isinstance(kind, str) or kind not in _REPLIES:
-        raise _malformed("a reply of unknown kind")
-    return _REPLIES[kind].from_record(record)
+    if not isinstance(kind, str) or kind not in kinds:
+        raise _malformed("a message of unknown kind")
+    return kinds[kind].from_record(record)
 
 
 def read_request(data: bytes) -> Request:

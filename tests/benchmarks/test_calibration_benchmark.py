@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pate_fed.data import load_dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.students.calibration import sharpened
+from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.train import train_student
 from pate_fed.reproduce.tables import released_labels
 from pate_fed.reproduce.votes import read_totals
@@ -39,19 +40,14 @@ def _error(shares: NDArray[np.float32], truth: NDArray[np.int64]) -> float:
 @pytest.mark.parametrize(("epsilon", "labels"), [(4.05, 2200), (6.0, 1500)])
 def test_calibration(shared: Path, epsilon: float, labels: int) -> None:
     data = load_dataset("fashion-mnist", data_dir=shared / "data")
-    index, label = released_labels(read_totals(TOTALS), epsilon=epsilon, seed=0, labels=labels)
+    given = released_labels(read_totals(TOTALS), epsilon=epsilon, seed=0, labels=labels)
+    index, label = given.index, given.label
     images, truth = data.public_images[POOL:], data.public_labels[POOL:]
     wrong = np.mean(label != data.public_labels[index])
+    pool = LabelledPool(images=data.public_images[:POOL], labelled_index=index, labels=label, num_classes=10)
     print(f"\n{labels} labels, {wrong:.1%} wrong    accuracy  plain  calibrated  best")
     for name in ("supervised", "gan", "pate++", "fixmatch"):
-        student = train_student(
-            data.public_images[:POOL],
-            labelled_index=index,
-            labels=label,
-            num_classes=10,
-            settings=StudentSettings(name=name, epochs=5),
-            seed=0,
-        )
+        student = train_student(pool, StudentSettings(name=name, epochs=5), seed=0)
         calibrated = student.predict_proba(images)
         student.sharpness = 1.0
         plain = student.predict_proba(images)

@@ -57,17 +57,11 @@ def main(grid, context):
         assert totals.sum() == {PARTIES} * {QUERIES}
         print(f"batch {{batch + 1}}: {{time.perf_counter() - start:.2f}} s")
 
-if sys.argv[1] == "inline":
-    from pate_fed.flower.inline import run_inline
-    start = time.perf_counter()
-    run_inline(server, client, num_nodes={PARTIES})
-else:
-    from pate_fed.flower.engine import run_on_ray
-    start = time.perf_counter()
-    import pathlib
-    folder = pathlib.Path(sys.argv[2])
-    options = dict(device="cpu", gpus_per_client=None, folder=folder)
-    run_on_ray(server, lambda: client, num_nodes={PARTIES}, **options)
+import pathlib
+from pate_fed.flower.engine import run_apps
+start = time.perf_counter()
+folder = pathlib.Path(sys.argv[2])
+run_apps(server, lambda: client, backend=sys.argv[1], num_nodes={PARTIES}, folder=folder)
 print(f"all, start and end of the engine included: {{time.perf_counter() - start:.2f}} s")
 """
 

@@ -19,6 +19,7 @@ import torch
 
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.learning import EpochRecord, StudentSettings
+from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.train import train_student
 
 EPOCHS = int(os.environ.get("PATE_FED_BENCH_EPOCHS", "40"))
@@ -60,14 +61,12 @@ def test_a_hundred_labels(mnist: Dataset, shared: Path, part: str, network: str)
             seconds = (time.process_time() - start) / record.epoch
             print(f"{record.epoch:>6} {100 * record.test_accuracy:>9.1f} {seconds:>15.1f}", flush=True)
 
-    train_student(
-        images[:pool],
+    labelled = LabelledPool(
+        images=images[:pool],
         labelled_index=index,
         labels=labels,
         num_classes=10,
-        settings=SETTINGS[network],
-        seed=SEED,
         test_images=images[pool:end],
         test_labels=truth[pool:end],
-        on_epoch=tell,
     )
+    train_student(labelled, SETTINGS[network], seed=SEED, on_epoch=tell)

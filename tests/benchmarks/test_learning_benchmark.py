@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.learning import STUDENTS, StudentSettings, TeacherSettings
+from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.noise_rate import estimate_noise_rate
 from pate_fed.learning.students.train import train_student
 from pate_fed.learning.teachers.network import train_teacher
@@ -113,18 +114,13 @@ def test_teachers(totals: NDArray[np.int64]) -> None:
 def test_students(fashion: Dataset, totals: NDArray[np.int64], release: Released) -> None:
     index, labels = release.draw(totals, seed=0)
     wrong = float(np.mean(labels != fashion.public_labels[index]))
+    images = fashion.public_images[:9000]
+    pool = LabelledPool(images=images, labelled_index=index, labels=labels, num_classes=10)
     print(f"\n{release.name}: {len(index)} labels, {100 * wrong:.1f} % wrong, {EPOCHS} epochs")
     print(f"{'student':>12} {'last 1,000, %':>14} {'all 10,000, %':>14} {'CPU s':>7}")
     for name in STUDENTS:
         start = time.process_time()
-        student = train_student(
-            fashion.public_images[:9000],
-            labelled_index=index,
-            labels=labels,
-            num_classes=10,
-            settings=StudentSettings(name=name, epochs=EPOCHS),
-            seed=0,
-        )
+        student = train_student(pool, StudentSettings(name=name, epochs=EPOCHS), seed=0)
         seconds = time.process_time() - start
         right = student.predict(fashion.public_images) == fashion.public_labels
         print(f"{name:>12} {100 * right[9000:].mean():>14.1f} {100 * right.mean():>14.1f} {seconds:>7.0f}")

@@ -27,8 +27,8 @@ from pate_fed.data import Dataset, load_dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.inputs import image_shape, to_tensor
-from pate_fed.learning.students.gan import Trainer
-from pate_fed.learning.students.sets import Sets
+from pate_fed.learning.students.data import LabelledPool, TrainingSets
+from pate_fed.learning.students.gan import GANTrainer
 
 pytestmark = pytest.mark.benchmark
 
@@ -43,7 +43,7 @@ def fashion(shared: Path) -> Dataset:
     return load_dataset("fashion-mnist", data_dir=shared / "data")
 
 
-class Captured(Trainer):
+class Captured(GANTrainer):
     """One CUDA graph an epoch, as its learning rate and R(e) are constants in it; then replayed."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -106,12 +106,13 @@ def _run(way: str, fashion: Dataset, device: str) -> tuple[float, float]:
     index = rng.permutation(POOL)[:LABELS]
     truth = fashion.public_labels[index]
     labels = np.where(rng.random(LABELS) < WRONG, rng.integers(0, 10, LABELS), truth)
-    sets = Sets.of(index, labels, truth, count=POOL, device=device)
     images = fashion.public_images[:POOL]
+    pool = LabelledPool(images=images, labelled_index=index, labels=labels, num_classes=10, true_labels=truth)
+    sets = TrainingSets.of(pool, device)
     with seeded(0, device), _within(way, device):
-        kind = Captured if way == "graph" else Trainer
+        kind = Captured if way == "graph" else GANTrainer
         pixels = to_tensor(images, device)
-        trainer = kind(settings, image_shape(images), 10, pixels, samples=LABELS)
+        trainer = kind(settings, image_shape(images), 10, pixels)
         if way == "compiled":
             for network in trainer.networks:
                 network.logits = torch.compile(network.logits)  # type: ignore[method-assign]
@@ -121,7 +122,7 @@ def _run(way: str, fashion: Dataset, device: str) -> tuple[float, float]:
             trainer.run_epoch(epoch, sets)
         seconds = (time.perf_counter() - start) / (EPOCHS - 1)
         with torch.no_grad():
-            test = trainer.front(to_tensor(fashion.public_images[POOL:], device))
+            test = trainer.preprocess(to_tensor(fashion.public_images[POOL:], device))
             for network in trainer.networks:
                 network.eval()
             shares = torch.stack([network.logits(test).softmax(dim=1) for network in trainer.networks])

@@ -14,6 +14,7 @@ from PIL import Image
 
 from pate_fed.cli.main import main
 from pate_fed.learning import StudentSettings
+from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.train import train_student
 from pate_fed.learning.teachers.forests import train_forest
@@ -28,14 +29,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     images = rng.integers(0, 90, (80, 12, 12, 1))
     images[labels == 1, 3:9, 3:9] += 150
     images = images.astype(np.uint8)
-    student = train_student(
-        images,
-        labelled_index=np.arange(60),
-        labels=labels[:60],
-        num_classes=2,
-        settings=StudentSettings(name="supervised", epochs=20, batch_size=20),
-        seed=0,
-    )
+    pool = LabelledPool(images=images, labelled_index=np.arange(60), labels=labels[:60], num_classes=2)
+    settings = StudentSettings(name="supervised", epochs=20, batch_size=20)
+    student = train_student(pool, settings, seed=0)
     student.save(path / "student.pt")
     student.export(path / "student.ts")
     forest = train_forest(np.eye(4), np.arange(4) % 2, num_classes=2, trees=2, seed=0)

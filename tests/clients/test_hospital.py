@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import vary
 
 from pate_fed.flower import prepare_environment
 
@@ -128,12 +129,12 @@ def test_no_more_is_answered_than_the_terms_allow(site: Site) -> None:
 
 def test_refusals(taught: Hospital, site: Site) -> None:
     terms = _terms(site)
-    assert _code(taught.vote(_request(replace(terms, sigma1=1.0), [0]))) is Refusal.TERMS
+    assert _code(taught.vote(_request(vary(terms, sigma1=1.0), [0]))) is Refusal.TERMS
     for index in ([], [60], [-1], [2, 2], [[0, 1]]):
         assert _code(taught.vote(_request(terms, index))) is Refusal.MALFORMED  # type: ignore[arg-type]
     assert _code(taught.vote(_request(terms, [0], purpose="curiosity"))) is Refusal.MALFORMED
     assert _code(taught.teach(TeachRequest(terms="{}"))) is Refusal.MALFORMED
-    other = replace(terms, sigma2=1.0)
+    other = vary(terms, sigma2=1.0)
     assert _code(taught.teach(TeachRequest(terms=other.to_json()))) is Refusal.TERMS
     other = replace(terms, pool_digest="0" * 64)
     assert _code(taught.teach(TeachRequest(terms=other.to_json()))) is Refusal.POOL
@@ -285,14 +286,14 @@ def test_a_site_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ.get(SITE_VARIABLE) is None
 
 
-LIGHT = replace(STUDY, teacher=TeacherSettings(name="encoder-head"))
+CLOSED_FORM = replace(STUDY, teacher=TeacherSettings(name="encoder-head"))
 
 
 def test_teachers_learn_on_the_encoder_that_came_with_the_order(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    light = replace(site, study=LIGHT)
-    terms, file = make_terms(LIGHT, light.dataset), encoder_file(LIGHT, light.dataset)
+    light = replace(site, study=CLOSED_FORM)
+    terms, file = make_terms(CLOSED_FORM, light.dataset), encoder_file(CLOSED_FORM, light.dataset)
     public = light.dataset.public_images[: light.dataset.num_queries]
     assert terms.encoder == Encoder.from_bytes(file).digest == fit_encoder(public).digest
     assert Terms.from_json(terms.to_json()).encoder == terms.encoder
@@ -308,8 +309,8 @@ def test_teachers_learn_on_the_encoder_that_came_with_the_order(
 
 
 def test_another_encoder_none_and_an_unexpected_one_are_refused(site: Site) -> None:
-    light = replace(site, study=LIGHT)
-    terms, file = make_terms(LIGHT, light.dataset), encoder_file(LIGHT, light.dataset)
+    light = replace(site, study=CLOSED_FORM)
+    terms, file = make_terms(CLOSED_FORM, light.dataset), encoder_file(CLOSED_FORM, light.dataset)
     other = fit_encoder(light.dataset.public_images[:20]).to_bytes()
     for content in (b"", b"nothing", other, file[:-100]):
         reply = Hospital(light).teach(TeachRequest(terms=terms.to_json(), encoder=content))

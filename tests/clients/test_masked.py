@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from builders import vary
 
 from pate_fed.flower import prepare_environment
 
@@ -349,19 +351,26 @@ def _terms(study: Study, tmp_path: Path) -> Terms:
     "changes",
     [
         {"least_clients": 2},
-        {"sigma_party": None},
         {"sigma_party": 1.0},
         {"sigma2": 50.0},
         {"colluders": 3},
-        {"secure_sum": False},
     ],
 )
 def test_terms_that_hide_less_than_they_say_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
     terms = _terms(NOISY, tmp_path)
     assert is_sound(terms)
-    worse = replace(terms, **changes)
+    worse = vary(terms, **changes)
     assert not is_sound(worse)
     assert _code(Hospital(_site(NOISY, tmp_path, 0)).teach(TeachRequest(terms=worse.to_json()))) == "TERMS"
+
+
+@pytest.mark.parametrize("changes", [{"sigma_party": None}, {"secrecy": {"secure_sum": False}}])
+def test_terms_that_contradict_themselves_are_malformed(changes: dict[str, Any], tmp_path: Path) -> None:
+    plain = json.loads(_terms(NOISY, tmp_path).to_json())
+    for name, change in changes.items():
+        plain[name] = {**plain[name], **change} if isinstance(change, dict) else change
+    answer = Hospital(_site(NOISY, tmp_path, 0)).teach(TeachRequest(terms=json.dumps(plain)))
+    assert _code(answer) == "MALFORMED"
 
 
 def test_masks_over_too_few_are_refused_without_noise_too(tmp_path: Path) -> None:

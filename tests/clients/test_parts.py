@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import make_terms, vary
 
 from pate_fed.data import Schema, split_by_patient
 from pate_fed.data.schema import read_table
 from pate_fed.privacy import Protection
 from pate_fed.protocol.cost import make_ledger_terms
-from pate_fed.protocol.messages import Terms
 
 TEACHERS, RECORDS = 5, 60
-TERMS = Terms(
-    study="s",
-    num_classes=3,
-    image_shape=(8, 8, 1),
-    pool_size=2000,
-    pool_digest="00" * 32,
-    num_clients=10,
-    teachers_per_client=TEACHERS,
-    least_clients=8,
-    aggregator="confident-gnmax",
-    threshold=6.0,
-    sigma1=6.0,
-    sigma2=5.0,
-    labels=200,
-    max_queries=1500,
-    epsilon=None,
-    delta=1e-5,
-    unit="record",
-    adjacency="replace-one",
-    sanitise=False,
-    teacher={},
-)
+TERMS = make_terms(teachers_per_client=TEACHERS)
 
 
 def _charged(adjacency: str, teachers: int = TEACHERS) -> Protection:
-    terms = replace(TERMS, adjacency=adjacency, teachers_per_client=teachers)
+    terms = vary(TERMS, adjacency=adjacency, teachers_per_client=teachers)
     return make_ledger_terms(terms, noise="n", private=True).protection
 
 

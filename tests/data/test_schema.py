@@ -9,6 +9,7 @@ import pytest
 
 from pate_fed.data.schema import Schema, read_table
 from pate_fed.errors import InputError
+from pate_fed.structure import from_plain, to_plain
 
 SCHEMA = Schema(
     label="outcome",
@@ -90,10 +91,10 @@ def test_a_file_that_is_no_text_or_not_there(tmp_path: Path) -> None:
 
 
 def test_a_schema_survives_its_own_words() -> None:
-    assert Schema.from_toml(SCHEMA.to_toml()) == SCHEMA
+    assert from_plain(Schema, to_plain(SCHEMA), where="study.toml") == SCHEMA
     table = {"label": "outcome", "classes": ["well", "ill"], "patient": "patient"}
     columns = {"age": "number", "sex": ["f", "m"], "dose": "number"}
-    assert Schema.from_toml({**table, "columns": columns}) == SCHEMA
+    assert from_plain(Schema, {**table, "columns": columns}, where="study.toml") == SCHEMA
 
 
 @pytest.mark.parametrize(
@@ -101,13 +102,13 @@ def test_a_schema_survives_its_own_words() -> None:
     [
         ({"classes": ["one"]}, "two or more"),
         ({"columns": {}}, "at least one"),
-        ({"columns": {"age": "numbers"}}, "columns.age"),
+        ({"columns": {"age": "numbers"}}, "columns in study.toml is"),
         ({"columns": {"outcome": "number"}}, "more than once"),
         ({"colums": {}}, "did you mean columns"),
-        ({"label": 3}, "names of columns"),
-        ({"label": None}, "names of columns"),
+        ({"label": 3}, "the name of a column"),
+        ({"label": None}, "the name of a column"),
     ],
 )
 def test_a_wrong_schema_is_named(change: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        Schema.from_toml({**SCHEMA.to_toml(), **change})
+        from_plain(Schema, {**to_plain(SCHEMA), **change}, where="study.toml")

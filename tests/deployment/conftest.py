@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -96,9 +96,10 @@ class Rehearsal:
 
     def start(self, name: str, *command: str, **environment: str) -> Party:
         out = self.folder / f"{name}.out"
+        safe = ["-P"] if command[0] == "-c" else []  # such a program is not one of our commands
         with open(out, "ab") as file:
             process = subprocess.Popen(
-                [sys.executable, *command],
+                [sys.executable, *safe, *command],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -155,7 +156,13 @@ class Rehearsal:
 
 
 @pytest.fixture
-def rehearsal(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehearsal]:
+def rehearsal(
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    plant_foreign_code: Callable[[Path], None],
+) -> Iterator[Rehearsal]:
+    """Processes that all work in one folder, beside foreign code that none of them may import."""
+    plant_foreign_code(tmp_path)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from clients.process import lock_state_dir
 from pate_fed import client, server
 from pate_fed.cli import health
 from pate_fed.cli.parser import Parser
@@ -24,19 +26,14 @@ DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 CONTAINERS = sorted((DEPLOY / "container").glob("*.Containerfile"))
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
-MODULES = {
-    "pate_fed.server": server,
-    "pate_fed.client": client,
-    "pate_fed.cli.health": health,
-}
+MODULES = {"pate_fed.server:main": server, "pate_fed.client:main": client, "pate_fed.cli.health:main": health}
+SCRIPTS = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
 
 
 def _check_command(command: list[str]) -> None:
-    """The very command line: our module, and every option one that its parser knows."""
-    assert Path(command[0]).name == "python"
-    assert command[1] == "-m"
-    parser: Parser = MODULES[command[2]]._parser()
-    parser.parse_all(command[3:])
+    """The very command line: a console script of ours, and every option one that its parser knows."""
+    parser: Parser = MODULES[SCRIPTS[Path(command[0]).name]]._parser()
+    parser.parse_args(command[1:])
 
 
 def _instructions(path: Path) -> Iterator[tuple[str, str]]:
@@ -78,7 +75,7 @@ def test_the_compose_file_names_what_exists_and_hardens_every_service() -> None:
         # A hospital only connects outwards.
         assert ("ports" in service) == (name == "coordinator")
         if name != "coordinator":
-            _check_command(["python", "-m", "pate_fed.client", *service["command"]])
+            _check_command(["pate-fed-hospital", *service["command"]])
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
@@ -96,7 +93,9 @@ def test_a_systemd_unit_runs_a_real_command(path: Path) -> None:
 def test_systemd_finds_nothing_wrong(path: Path, tmp_path: Path) -> None:
     # The interpreter is not installed there on a machine that only runs the tests.
     unit = tmp_path / path.name
-    unit.write_text(path.read_text(encoding="utf-8").replace("/opt/pate-fed/bin/python", "/bin/sh"))
+    unit.write_text(
+        path.read_text(encoding="utf-8").replace(f"/opt/pate-fed/bin/{path.stem.rstrip('@')}", "/bin/sh")
+    )
     shown = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
     )
@@ -129,8 +128,7 @@ def test_a_manifest_is_whole_and_its_pods_are_locked_down(path: Path) -> None:
         assert locked["capabilities"]["drop"] == ["ALL"]
         assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
     [container] = pod["containers"]
-    module = "pate_fed.client" if path.stem == "hospital" else "pate_fed.server"
-    _check_command(["python", "-m", module, *container["args"]])
+    _check_command([f"pate-fed-{path.stem}", *container["args"]])
     _check_command(container["livenessProbe"]["exec"]["command"])
 
 
@@ -179,7 +177,7 @@ def test_health(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert health.main(["coordinator", address]) == 1
     assert health.main(["coordinator", "x:y"]) == 2
     assert health.main(["hospital", str(tmp_path)]) == 1
-    with client._only_one(tmp_path):
+    with lock_state_dir(tmp_path):
         assert health.main(["hospital", str(tmp_path)]) == 0
     assert health.main(["hospital", str(tmp_path)]) == 1
     assert capsys.readouterr().out.splitlines() == ["alive", *["not alive"] * 2, "alive", "not alive"]

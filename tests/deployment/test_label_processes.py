@@ -13,7 +13,7 @@ import pytest
 from pate_fed.cli.main import main
 
 NAMES = ("north", "east", "south", "west")
-CLI = ("-c", "import sys; from pate_fed.cli.main import main; sys.exit(main(sys.argv[1:]))")
+CLI = ("-m", "pate_fed.cli")
 
 
 def _write_records(folder: Path) -> np.ndarray:

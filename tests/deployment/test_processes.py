@@ -65,20 +65,14 @@ def _compare(
 ) -> None:
     """Any order of starting, an outcome line each, nothing left, and the simulation's labels and student."""
     folder = rehearsal.folder
-    rehearsal.start(
-        "simulation",
-        *(
-            "-m",
-            "pate_fed.simulation",
-            "--config",
-            "study.toml",
-            "--backend",
-            "inline",
-            "--run-dir",
-            "simulated",
-        ),
-    ).wait()  # also draws the data that all share
     before = {path.name for path in folder.iterdir()}
+    simulated = rehearsal.start(
+        "simulation",
+        *("-m", "pate_fed.simulation", "--config", "study.toml", "--backend", "inline"),
+        *("--run-dir", "simulated"),
+    )
+    if "--config" in options:
+        simulated.wait()  # it draws the images that all share
     options = (*options, "--insecure")
     hospitals = [rehearsal.hospital(NAMES[0], data[NAMES[0]], *options)]
     server = rehearsal.server("--num-hospitals", "3", "--insecure")
@@ -88,7 +82,7 @@ def _compare(
         maps = Path(f"/proc/{hospitals[0].process.pid}/maps")
         assert not maps.exists() or "libtorch" not in maps.read_text(encoding="utf-8")
     assert server.wait() == 0, server.text
-    assert [party.wait(90) for party in hospitals] == [0, 0, 0]
+    assert [party.wait(90) for party in (*hospitals, simulated)] == [0, 0, 0, 0]
 
     assert "waiting for hospitals: 3 of 3 connected" in server.text
     assert server.last_line.startswith("SUCCESS  ε=")
@@ -103,7 +97,8 @@ def _compare(
     assert rehearsal.running() == []
     left = {path.name for path in folder.iterdir()} - before
     states = {f"hospital-{party.name}" for party in hospitals}
-    assert left == {"run", *states, *(f"{party.name}.out" for party in (server, *hospitals))}
+    outputs = {f"{party.name}.out" for party in (simulated, server, *hospitals)}
+    assert left == {"run", "simulated"} | states | outputs
     assert not (folder / "home").exists()
 
     for name, column in _labels(folder / "simulated").items():

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from builders import make_terms
 
 from pate_fed.identity import (
     Authority,
@@ -18,27 +19,15 @@ from pate_fed.protocol.messages import Terms
 @pytest.fixture(scope="session")
 def terms() -> Terms:
     """A small study's terms."""
-    return Terms(
-        study="s",
+    return make_terms(
         num_classes=2,
         image_shape=(3,),
         pool_size=10,
-        pool_digest="00" * 32,
         num_clients=3,
-        teachers_per_client=1,
         least_clients=2,
         aggregator="gnmax",
-        threshold=0.0,
-        sigma1=1.0,
-        sigma2=1.0,
         labels=5,
         max_queries=5,
-        epsilon=None,
-        delta=1e-5,
-        unit="record",
-        adjacency="replace-one",
-        sanitise=False,
-        teacher={},
     )
 
 

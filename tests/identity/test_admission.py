@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import vary
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity import (
@@ -75,7 +76,7 @@ def test_swapped_and_foreign_identities_are_refused(
 
 def test_changed_terms_are_refused(tmp_path: Path, admit: Any, terms: Terms) -> None:
     north = admit(tmp_path / "north")
-    louder = replace(terms, sigma2=0.1).to_json()
+    louder = vary(terms, sigma2=0.1).to_json()
     changed = replace(north.admission, terms=louder)
     with pytest.raises(IntegrityError, match="not signed"):
         HospitalIdentity(north.folder, changed).check("north")

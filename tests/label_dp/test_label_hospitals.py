@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from pate_fed.flower import prepare_environment
+from pate_fed.format import epsilon_text
 
 prepare_environment()
 
@@ -26,7 +27,6 @@ from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower
 from pate_fed.label_dp import RandRes, label_counts
 from pate_fed.label_dp.hospitals import Hospitals, Simulated
-from pate_fed.label_dp.release import shown_epsilon
 from pate_fed.privacy import SeededNoise
 from pate_fed.protocol.label_terms import LabelTerms, label_terms
 from pate_fed.protocol.messages import (
@@ -192,7 +192,7 @@ def test_many_hospitals_least_noise_is_told_where_it_costs_accuracy(count: int, 
     if told:
         assert hospitals.terms.spent < 0.5
         assert (
-            f"of ε 1 only {shown_epsilon(hospitals.terms.spent)} is spent" in lines[1]
+            f"of ε 1 only {epsilon_text(hospitals.terms.spent)} is spent" in lines[1]
             and "fewer hospitals" in lines[1]
         )
 

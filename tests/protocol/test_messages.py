@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from builders import make_terms, vary
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,28 +22,7 @@ from pate_fed.protocol.messages import (
     parse_reply,
 )
 
-TERMS = Terms(
-    study="s",
-    num_classes=10,
-    image_shape=(28, 28, 1),
-    pool_size=100,
-    pool_digest="ab" * 32,
-    num_clients=5,
-    teachers_per_client=1,
-    least_clients=4,
-    aggregator="confident-gnmax",
-    threshold=4.0,
-    sigma1=3.0,
-    sigma2=0.8,
-    labels=10,
-    max_queries=50,
-    epsilon=None,
-    delta=1e-5,
-    unit="record",
-    adjacency="replace-one",
-    sanitise=False,
-    teacher={"name": "small-cnn"},
-)
+TERMS = make_terms()
 
 
 @pytest.mark.parametrize("summary", ["\x1b[2J all is well", "two\nSUCCESS  ε=0", "a" * 301])
@@ -69,7 +47,7 @@ def test_terms_survive_and_any_change_shows_in_their_digest() -> None:
         {"delta": 1e-6},
         {"study": "t"},
     ):
-        assert replace(TERMS, **change).digest != TERMS.digest
+        assert vary(TERMS, **change).digest != TERMS.digest
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from builders import make_terms
 
+from pate_fed.config.sections import Queries
 from pate_fed.report import (
     Accuracy,
     Epoch,
@@ -19,7 +21,7 @@ from pate_fed.report import (
     Samples,
     Seconds,
     Spending,
-    StudyFacts,
+    StudyRecord,
     count_confusion,
     count_top_votes,
 )
@@ -27,32 +29,27 @@ from pate_fed.report import (
 CLASSES = ("A", "B", "C", "D", "E", "F", "G", "H", "I", "J")
 
 
-def _facts() -> StudyFacts:
-    return StudyFacts(
-        name="glyph-250",
-        dataset="glyph",
+def _record() -> StudyRecord:
+    terms = make_terms(
+        study="glyph-250",
         num_clients=250,
-        teachers_per_client=1,
         least_clients=200,
         num_classes=10,
-        class_names=CLASSES,
-        seed=None,
-        partition="iid",
-        teacher="small-cnn",
-        student="co-teaching",
-        backend="ray",
+        classes=CLASSES,
         pool_size=10_000,
         pool_digest="9f2c" * 16,
-        aggregator="confident-gnmax",
         threshold=200.0,
         sigma1=150.0,
         sigma2=40.0,
         labels=1000,
         max_queries=9000,
-        budget=None,
-        delta=1e-5,
-        unit="record",
-        adjacency="replace-one",
+    )
+    return StudyRecord(
+        terms=terms,
+        dataset="glyph",
+        queries=Queries(labels=1000, max_queries=9000, rounds=1),
+        student="co-teaching",
+        backend="ray",
         protects="one record replaced (one vote of a query moves)",
         noise="discrete Gaussian, the operating system's CSPRNG",
         noise_private=True,
@@ -135,7 +132,7 @@ def run_result() -> RunResult:
     right = sum(row[place] for place, row in enumerate(evaluation.confusion))
     releases = _releases(answered)
     return RunResult(
-        study=_facts(),
+        study=_record(),
         outcome=Outcome(
             status="success",
             accuracy=Accuracy(teacher_mean=0.623, ensemble=0.871, labels=right / answered, student=0.904),

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from builders import vary
 
 from pate_fed.errors import InputError
 from pate_fed.report import (
@@ -142,7 +143,7 @@ def test_a_private_run_of_many_hospitals_has_no_alarm(page: Page) -> None:
 
 
 def test_seeded_noise_is_loud(run_result: RunResult) -> None:
-    study = replace(run_result.study, seed=0, noise_private=False, noise="seeded generator")
+    study = vary(run_result.study, seed=0, noise_private=False, noise="seeded generator")
     page = Page(render_report(replace(run_result, study=study)))
     assert "Not private: seeded noise" in page.words
     assert "None: the noise was seeded" in page.words
@@ -152,7 +153,7 @@ def test_seeded_noise_is_loud(run_result: RunResult) -> None:
 
 @pytest.mark.parametrize(("epsilon", "alarm"), [(10.0, False), (10.1, True), (4000.0, True)])
 def test_a_large_epsilon_is_loud(run_result: RunResult, epsilon: float, alarm: bool) -> None:
-    study = replace(run_result.study, num_clients=8, least_clients=7, sigma2=1.28)
+    study = vary(run_result.study, num_clients=8, least_clients=7, sigma2=1.28)
     outcome = replace(run_result.outcome, privacy=PrivacyFigures(student=epsilon))
     words = Page(render_report(replace(run_result, study=study, outcome=outcome))).words
     assert ("promises almost nothing" in words) is alarm
@@ -162,13 +163,13 @@ def test_a_large_epsilon_is_loud(run_result: RunResult, epsilon: float, alarm: b
 def test_hostile_text_stays_text(run_result: RunResult) -> None:
     evil = '<script>alert("x")</script>'
     quote = '"><img src=http://evil.example/x onerror=alert(1)>'
+    names = tuple(quote + str(number) for number in range(10))
     hostile = replace(
         run_result,
-        study=replace(
+        study=vary(
             run_result.study,
-            name=evil,
+            terms=vary(run_result.study.terms, study=evil, classes=names),
             dataset=quote,
-            class_names=tuple(quote + str(number) for number in range(10)),
             protects=evil,
             coordinator_sees=evil,
             noise=quote,
@@ -218,21 +219,27 @@ def test_each_kind_of_coordinator_is_described(run_result: RunResult, kind: str)
     epsilon = 2.5 if kind == "hospital-noise" else None
     result = replace(
         run_result,
-        study=replace(run_result.study, coordinator=kind, coordinator_sees=f"what {kind} shows"),
+        study=vary(run_result.study, coordinator=kind, coordinator_sees=f"what {kind} shows"),
         outcome=replace(run_result.outcome, privacy=PrivacyFigures(student=1.5, coordinator=epsilon)),
     )
     words = Page(render_report(result)).words
     assert f"What {kind} shows" in words
     assert ("Unbounded" in words) is (epsilon is None)
-    assert ("ε = 2.500, δ = 1e-5" in words) is (epsilon is not None)
+    assert ("ε = 2.5, δ = 1e-5" in words) is (epsilon is not None)
 
 
 @pytest.mark.parametrize(
     ("colluders", "bound"), [(25, "up to 25 hospitals may pool"), (0, "No bound is stated")]
 )
 def test_how_many_may_pool_what_they_know_is_said(run_result: RunResult, colluders: int, bound: str) -> None:
-    study = replace(
-        run_result.study, coordinator="hospital-noise", colluders=colluders, sigma_party=3.0237, seed=None
+    study = vary(
+        run_result.study,
+        coordinator="hospital-noise",
+        secure_sum=True,
+        noise_at="hospitals",
+        colluders=colluders,
+        sigma_party=3.0237,
+        seed=None,
     )
     page = Page(render_report(replace(run_result, study=study))).words
     assert (
@@ -259,7 +266,7 @@ def test_a_student_that_starts_again_and_what_disagreement_keeps_are_explained(r
         replace(epoch, values=epoch.values | {"stage": 1.0 if epoch.epoch <= 15 else 2.0})
         for epoch in run_result.epochs
     )
-    study = replace(run_result.study, student="pate++")
+    study = vary(run_result.study, student="pate++")
     page = Page(render_report(replace(run_result, epochs=epochs, study=study)))
     assert page.words.count("starts again from scratch") == page.words.count("trained again") == 4
     assert "disagree on them" in page.words and "the rest look wrong" not in page.words
@@ -285,7 +292,7 @@ def test_the_report_comes_from_the_run_directory_alone(run_result: RunResult, tm
 
 def test_a_run_that_was_stopped_at_once_has_a_report(run_result: RunResult) -> None:
     bare = RunResult(
-        study=replace(run_result.study, class_names=(), versions={}, protects=""),
+        study=vary(run_result.study, classes=(), versions={}),
         outcome=Outcome(status="aborted", reason="stopped by the user", privacy=PrivacyFigures(student=0.0)),
     )
     words = Page(render_report(bare)).words
@@ -319,7 +326,7 @@ def test_any_number_of_classes_makes_a_matrix(run_result: RunResult, classes: in
 
 
 @pytest.mark.parametrize(
-    ("fixed", "words"), [(8.0, "fixed beforehand: ε = 8.000"), (500.0, "lies far above"), (None, "No bound")]
+    ("fixed", "words"), [(8.0, "fixed beforehand: ε = 8"), (500.0, "lies far above"), (None, "No bound")]
 )
 def test_what_was_fixed_beforehand_is_shown(run_result: RunResult, fixed: float | None, words: str) -> None:
     outcome = run_result.outcome
@@ -338,10 +345,10 @@ def test_a_factor_that_is_a_most_is_rounded_up(run_result: RunResult, epsilon: f
 
 def test_a_run_that_was_cut_off_still_keeps_its_promise(run_result: RunResult, tmp_path: Path) -> None:
     with RunLog(tmp_path / "log.jsonl") as log:
-        log.write(replace(run_result.study, promised=4.5))
+        log.write(vary(run_result.study, guaranteed=4.5))
         log.write(run_result.releases[0])
     words = Page(render_report(read_result(tmp_path))).words
-    assert "4.500" in words
+    assert "4.5" in words
     assert "cut off before its end" in words
 
 
@@ -377,7 +384,7 @@ def test_spending_is_drawn_along_the_batches(run_result: RunResult) -> None:
 
 
 def test_hospitals_own_tables_are_no_images_dealt_out(run_result: RunResult) -> None:
-    study = replace(
+    study = vary(
         run_result.study, inputs="rows", partition=None, test_size=19, backend="grpc", labels=1, max_queries=1
     )
     words = Page(render_report(replace(run_result, study=study))).words
@@ -388,13 +395,20 @@ def test_hospitals_own_tables_are_no_images_dealt_out(run_result: RunResult) -> 
 
 
 def test_without_a_threshold_nothing_is_said_of_one(run_result: RunResult) -> None:
-    words = Page(render_report(replace(run_result, study=replace(run_result.study, threshold=None)))).words
+    words = Page(render_report(replace(run_result, study=vary(run_result.study, aggregator="gnmax")))).words
     assert "this mechanism has no threshold" in words
     assert "the threshold passes over" not in words and "the threshold is asked" not in words
 
 
 def test_hospitals_noise_is_in_the_totals_already(run_result: RunResult) -> None:
-    study = replace(run_result.study, coordinator="hospital-noise", colluders=1, sigma_party=3.0)
+    study = vary(
+        run_result.study,
+        coordinator="hospital-noise",
+        secure_sum=True,
+        noise_at="hospitals",
+        colluders=1,
+        sigma_party=3.0,
+    )
     words = Page(render_report(replace(run_result, study=study))).words
     assert "With the hospitals' noise in them" in words and "so the two kinds overlap" not in words
     assert "up to 1 hospital may tell it their own noise" in words

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from builders import vary
 
 from pate_fed.errors import InputError
 from pate_fed.report import (
@@ -21,10 +20,9 @@ from pate_fed.report import (
     make_metrics,
     outcome_json,
     outcome_line,
-    round_up,
     write_metrics,
 )
-from pate_fed.runtime.launch import nothing_spent
+from pate_fed.runtime.command import nothing_spent
 
 SCHEMA = {
     "status": str,
@@ -70,7 +68,7 @@ def test_unknown_figures_are_null(run_result: RunResult) -> None:
     empty = Outcome(
         status="failed", accuracy=Accuracy(student=math.nan), privacy=PrivacyFigures(student=math.inf)
     )
-    bare = replace(run_result, outcome=empty, releases=(), study=replace(run_result.study, versions={}))
+    bare = replace(run_result, outcome=empty, releases=(), study=vary(run_result.study, versions={}))
     metrics = make_metrics(bare)
     assert set(metrics["accuracy"].values()) == {None}
     assert set(metrics["seconds"].values()) == {None}
@@ -88,31 +86,15 @@ def test_an_epsilon_without_bound_has_its_reason_beside_it(run_result: RunResult
 
 
 def test_a_seed_is_told(run_result: RunResult) -> None:
-    assert make_metrics(replace(run_result, study=replace(run_result.study, seed=0)))["seed"] == 0
-
-
-@given(st.floats(min_value=0, allow_infinity=False, allow_nan=False), st.integers(min_value=0, max_value=9))
-def test_rounding_never_lowers(value: float, digits: int) -> None:
-    rounded = round_up(value, digits=digits)
-    assert rounded is not None
-    assert rounded >= value
-    assert rounded - value <= 10.0**-digits + math.ulp(value)
-
-
-def test_rounding_up_is_not_rounding_to_the_nearest() -> None:
-    assert round_up(1.0000001) == 1.000001
-    assert round_up(2.5) == 2.5
-    assert round_up(5e-324) == 1e-6
-    assert round_up(2.0001, digits=3) == 2.001
-    assert round_up(math.inf) is round_up(math.nan) is round_up(None) is None
+    assert make_metrics(replace(run_result, study=vary(run_result.study, seed=0)))["seed"] == 0
 
 
 def test_a_delta_is_shown_in_three_digits_and_never_below_itself(run_result: RunResult) -> None:
     for delta, shown in ((1e-5, "1e-5"), (1 / 90_000, "1.12e-5"), (9.996e-6, "1e-5"), (2e-12, "2e-12")):
-        result = replace(run_result, study=replace(run_result.study, delta=delta))
+        result = replace(run_result, study=vary(run_result.study, delta=delta))
         assert f"δ={shown} " in outcome_line(result)
     for delta, shown in ((0.001, "0.001"), (0.5, "0.5"), (0.12341, "0.124")):
-        result = replace(run_result, study=replace(run_result.study, delta=delta))
+        result = replace(run_result, study=vary(run_result.study, delta=delta))
         assert f"δ={shown} " in outcome_line(result)
 
 

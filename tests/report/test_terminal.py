@@ -6,6 +6,7 @@ import io
 from dataclasses import replace
 
 import pytest
+from builders import vary
 
 from pate_fed.report import (
     Accuracy,
@@ -129,7 +130,7 @@ def test_the_summary_of_a_run_without_protection(run_result: RunResult) -> None:
     stream = io.StringIO()
     reason = "the quorum was not reached"
     outcome = Outcome(status="failed", reason=reason, privacy=PrivacyFigures(student_reason=reason))
-    study = replace(run_result.study, noise_private=False, noise="seeded noise")
+    study = vary(run_result.study, noise_private=False, noise="seeded noise")
     print_summary(replace(run_result, study=study, outcome=outcome), stream)
     assert "not private: seeded noise" in stream.getvalue()
     assert f"unknown ({reason})" in stream.getvalue()

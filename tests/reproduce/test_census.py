@@ -13,19 +13,17 @@ from pate_fed.reproduce import Reproduction, census, reproduce
 
 def test_adult_is_read_as_the_paper_counts_it(shared: Path) -> None:
     table = census._adult(shared / "data" / "adult")
-    assert table.rows.shape == (48_842, 13)
-    assert table.train == 32_561
-    assert len(table.labels) - table.train == 16_281
-    assert np.isfinite(table.rows).all()
-    assert 0.23 < table.labels.mean() < 0.25
+    assert table.private_images.shape == (32_561, 13) and table.public_images.shape == (16_281, 13)
+    assert np.isfinite(table.private_images).all() and np.isfinite(table.public_images).all()
+    assert 0.23 < np.mean([*table.private_labels, *table.public_labels]) < 0.25
 
 
 def test_diabetes_keeps_every_patient_on_one_side(shared: Path) -> None:
     table = census._diabetes(shared / "data" / "diabetes130" / "dataset_diabetes.zip")
-    assert table.rows.shape[1] == 18
-    assert 34_000 < table.train <= 34_104
-    assert len(table.labels) - table.train == 12_702
-    assert 0.85 < table.labels.mean() < 0.92
+    assert table.private_images.shape[1] == 18
+    assert 34_000 < len(table.private_labels) <= 34_104
+    assert len(table.public_labels) == 12_702
+    assert 0.85 < np.mean([*table.private_labels, *table.public_labels]) < 0.92
 
 
 def test_figures_stand_beside_the_published(
@@ -34,14 +32,20 @@ def test_figures_stand_beside_the_published(
     for name, value in {"TEACHERS": 10, "LABELS": 60, "TREES": 5, "SCALE": 2.0}.items():
         monkeypatch.setattr(census, name, value)
     plan = Reproduction(data_dir=shared / "data", out_dir=tmp_path / "out", seeds=2)
-    lines = reproduce("pate-2017-adult", plan)
+    said: list[str] = []
+    lines = reproduce("pate-2017-adult", plan, on_progress=said.append)
     assert "83.00" in lines[2]
     assert float(lines[2].split()[-2]) > 70
     assert "2.66" in lines[6]
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+    assert {path.name for path in plan.out_dir.iterdir()} == {
         "pate-2017-adult.csv",
         "pate-2017-adult.txt",
+        "pate-2017-adult-runs.csv",
+        "pate-2017-adult-runs-inputs.json",
+        "totals-adult.npz",
     }
+    count = len(said)
+    assert reproduce("pate-2017-adult", plan, on_progress=said.append) == lines and len(said) == count
 
 
 def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pate_fed.errors import InputError, PateFedError
-from pate_fed.reproduce import Reproduction, reproduce, usual_workers
+from pate_fed.errors import PateFedError
 from pate_fed.reproduce.workers import as_ready
 
 THREADS = partial(eval, "(__import__('os').environ['OMP_NUM_THREADS'], __import__('os').getpid())")
@@ -84,13 +83,3 @@ def test_workers_end_with_the_call(tmp_path: Path, number: signal.Signals, said:
     assert (out.decode(), left) == (said, [])
     if number == signal.SIGINT:
         assert complaints == b"" and call.returncode == 0
-
-
-def test_how_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pate_fed.reproduce.cores", lambda: 3)
-    assert usual_workers("pate++-fashion-mnist", "cpu") == 3
-    assert usual_workers("pate-2017-adult", "cpu") == 1
-    with pytest.raises(InputError, match="pate-2017-adult takes no --workers"):
-        reproduce("pate-2017-adult", Reproduction(data_dir=None, out_dir=tmp_path, workers=2))
-    with pytest.raises(InputError, match="--workers 0"):
-        Reproduction(data_dir=None, out_dir=tmp_path, workers=0)

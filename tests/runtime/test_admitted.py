@@ -38,7 +38,7 @@ def test_a_name_with_another_key_is_shut_out_and_let_in(authority: Authority, tm
     said: list[str] = []
     link = Link()
     authority.admit(make_request(tmp_path / "old", "north"), days=9)
-    roster = AdmittedHospitals(authority, cast(Any, link), say=said.append)
+    roster = AdmittedHospitals(authority, cast(Any, link), report=said.append)
     [old] = link.keys.values()
     authority.revoke("north")
     authority.admit(make_request(tmp_path / "new", "north"), days=9)
@@ -57,7 +57,7 @@ def test_a_renewed_certificate_is_looked_at_again(
     with monkeypatch.context() as past:
         past.setattr("pate_fed.identity.authority.issue", _expired)
         authority.admit(request, days=9)
-    roster = AdmittedHospitals(authority, cast(Any, Link()), say=print)
+    roster = AdmittedHospitals(authority, cast(Any, Link()), report=print)
     assert not roster.names
     assert "it cannot connect" in capsys.readouterr().err
     authority.admit(request, days=9)

@@ -20,7 +20,6 @@ import pytest
 from pate_fed.privacy import digest_of, epsilon_of, guaranteed_epsilon, total_cost, verify
 from pate_fed.protocol.messages import VoteRequest
 from pate_fed.report import read_result
-from pate_fed.runtime.launch import simulated_disks
 from pate_fed.simulation import main
 from server.federation import Federation
 from server.state import Totals
@@ -407,22 +406,6 @@ def test_ctrl_c_before_the_study_begins(
     assert here("--config", str(config), "--run-dir", str(tmp_path / "run")) == 130
     assert capsys.readouterr().out.splitlines()[-1].startswith("ABORTED  ε=0")
     assert not (tmp_path / "run").exists()
-
-
-def test_what_a_killed_run_left_is_removed_and_what_is_in_use_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    left = tmp_path / "pate-fed-killed"
-    left.mkdir()
-    (left / "lock").touch()
-    (left / "teacher-0.pt").touch()
-    with simulated_disks() as used:
-        assert not left.exists()
-        with simulated_disks() as other:
-            assert used.exists()
-            assert used != other
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_of_two_runs_at_once_one_gets_the_directory(

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from builders import make_terms
 
 from pate_fed.flower import prepare_environment
 
@@ -26,27 +27,8 @@ from server.federation import Channel, Federation, Invitation
 from server.state import CoordinatorState
 
 PARTIES, CLASSES, QUERIES = 5, 3, 4
-TERMS = Terms(
-    study="s",
-    num_classes=CLASSES,
-    image_shape=(8, 8, 1),
-    pool_size=10,
-    pool_digest="00" * 32,
-    num_clients=PARTIES,
-    teachers_per_client=1,
-    least_clients=4,
-    aggregator="confident-gnmax",
-    threshold=4.0,
-    sigma1=3.0,
-    sigma2=0.8,
-    labels=10,
-    max_queries=10,
-    epsilon=None,
-    delta=1e-5,
-    unit="record",
-    adjacency="replace-one",
-    sanitise=False,
-    teacher={},
+TERMS = make_terms(
+    num_classes=CLASSES, pool_size=10, num_clients=PARTIES, least_clients=4, labels=10, max_queries=10
 )
 QUESTION = VoteRequest(
     terms_digest=TERMS.digest, batch=0, purpose="release", index=np.arange(QUERIES, dtype=np.int64)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import make_terms, vary
 
 from pate_fed.flower import prepare_environment
 
@@ -46,27 +47,17 @@ from server.masked import ROUNDS
 from server.state import CoordinatorState
 
 PARTIES, CLASSES, QUERIES, TEACHERS = 7, 3, 6, 2
-TERMS = Terms(
-    study="s",
+TERMS = make_terms(
     num_classes=CLASSES,
-    image_shape=(8, 8, 1),
     pool_size=20,
-    pool_digest="00" * 32,
     num_clients=PARTIES,
     teachers_per_client=TEACHERS,
     least_clients=5,
-    aggregator="confident-gnmax",
     threshold=4.0,
     sigma1=3.0,
     sigma2=0.8,
     labels=10,
     max_queries=10,
-    epsilon=None,
-    delta=1e-5,
-    unit="record",
-    adjacency="replace-one",
-    sanitise=False,
-    teacher={},
     secure_sum=True,
 )
 STEPS = ("sum.open", "sum.mask", "sum.survivors", "sum.unmask")
@@ -278,7 +269,7 @@ def test_a_hospital_that_lies_learns_nothing_of_the_others_from_an_alarm(taken: 
 
 
 def test_noisy_totals_may_be_anything() -> None:
-    study = _Study(replace(TERMS, noise_at="hospitals", sigma_party=2.0, colluders=1))
+    study = _Study(vary(TERMS, noise_at="hospitals", sigma_party=2.0, colluders=1))
     study.vector = lambda number: _votes(number) - 40 * number
     totals, voters = study.collect()
     assert voters == PARTIES

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from builders import make_terms, vary
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import (
-    PLAIN,
-    SECURE_SUM,
-    DistributedGNMax,
     Ledger,
     LedgerTerms,
     Protection,
@@ -27,32 +24,8 @@ from pate_fed.protocol.messages import Terms
 from server.release import LabelReleaser
 from server.state import Totals
 
-MASKED = Terms(
-    study="s",
-    num_classes=3,
-    image_shape=(8, 8, 1),
-    pool_size=2000,
-    pool_digest="00" * 32,
-    num_clients=10,
-    teachers_per_client=1,
-    least_clients=8,
-    aggregator="confident-gnmax",
-    threshold=6.0,
-    sigma1=6.0,
-    sigma2=5.0,
-    labels=200,
-    max_queries=1500,
-    epsilon=None,
-    delta=1e-5,
-    unit="record",
-    adjacency="replace-one",
-    sanitise=False,
-    teacher={},
-    secure_sum=True,
-)
-NOISY = replace(
-    MASKED, noise_at="hospitals", sigma_party=party_sigma(5.0, parties=8, colluders=1), colluders=1
-)
+MASKED = make_terms(secure_sum=True)
+NOISY = vary(MASKED, noise_at="hospitals", sigma_party=party_sigma(5.0, parties=8, colluders=1), colluders=1)
 DIGEST = "ab" * 32
 
 Open = Callable[..., LabelReleaser]
@@ -98,7 +71,7 @@ def test_under_hospitals_noise_no_more_is_asked_than_labels_are_left(make_releas
 
 
 def test_without_a_threshold_no_query_is_asked_that_would_get_no_label(make_releaser: Open) -> None:
-    releaser = make_releaser(replace(NOISY, aggregator="gnmax"))
+    releaser = make_releaser(vary(NOISY, aggregator="gnmax"))
     releaser.release(DIGEST, _totals(190, votes=100))
     assert releaser.room(1000) == 10
 
@@ -127,15 +100,3 @@ def test_a_void_batch_is_charged_as_asked_and_never_again(terms: Terms, make_rel
     assert entry.event.coordinator == coordinator_view(terms, 8)
     with pytest.raises(IntegrityError, match="charged before"):
         releaser.release(DIGEST, _totals(30, voters=10))
-
-
-def test_each_way_of_the_votes_has_its_sight() -> None:
-    assert coordinator_view(replace(MASKED, secure_sum=False), 10) == PLAIN
-    assert coordinator_view(MASKED, 10) == SECURE_SUM
-    mechanism = make_mechanism(NOISY)
-    assert isinstance(mechanism, DistributedGNMax)
-    assert (mechanism.least_honest, mechanism.threshold) == (7, 6.0)
-    everything = make_mechanism(replace(NOISY, aggregator="gnmax"))
-    assert isinstance(everything, DistributedGNMax) and everything.threshold is None
-    with pytest.raises(InputError, match="lnmax"):
-        make_mechanism(replace(NOISY, aggregator="lnmax"))

@@ -15,7 +15,7 @@ from pate_fed.flower.processes import check_port, split_address
 from pate_fed.identity import Authority
 from pate_fed.identity.certificates import days_left, expiry_warnings, require_valid
 from pate_fed.protocol.messages import Terms
-from pate_fed.runtime.launch import fresh_run_dir, unfinished_run
+from pate_fed.runtime.run_dir import fresh_run_dir, unfinished_run
 
 __all__ = ["CoordinatorSide"]
 
@@ -70,7 +70,7 @@ class CoordinatorSide:
         return [text for text, value in options.items() if value is None]
 
     def _check_study(self) -> CheckResult:
-        from pate_fed.server import study_to_run
+        from server.process import study_to_run
 
         self._study = study = study_to_run(Path(self._given.config), num_hospitals=self._given.num_hospitals)
         parties = study.parties
@@ -159,4 +159,4 @@ class CoordinatorSide:
         given = self._given.run_dir
         if given is not None and unfinished_run(Path(given), self._study):
             return CheckResult(f"{given} holds this study, cut off: it goes on from its ledger")
-        return CheckResult(f"{fresh_run_dir(given, self._study)} is free for it")
+        return CheckResult(f"{fresh_run_dir(given, self._study.name)} is free for it")

@@ -25,7 +25,7 @@ from pate_fed.identity.certificates import days_left, issued_at, read_certificat
 from pate_fed.identity.keys import check_name
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Terms
-from pate_fed.runtime.launch import check_writable
+from pate_fed.runtime.run_dir import check_writable
 
 __all__ = ["HospitalSide"]
 

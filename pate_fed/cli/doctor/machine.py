@@ -24,7 +24,7 @@ import numpy as np
 import pate_fed
 from pate_fed.cli.doctor.findings import CheckResult, Finding, run_check
 from pate_fed.errors import IntegrityError, PateFedError
-from pate_fed.runtime.launch import check_writable
+from pate_fed.runtime.run_dir import check_writable
 
 __all__ = ["Requirements", "machine_findings", "simulation"]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from clients.label_site import read_own_labels
 from clients.local import check_records, kind_of, study_of
 from pate_fed.cli.doctor.findings import CheckResult
-from pate_fed.config.study import load_study, study_from_dict
+from pate_fed.config.study import read_study
 from pate_fed.data import InputSpec, Rows, split_by_patient
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.label_terms import LabelTerms
@@ -53,7 +53,7 @@ class WantedRecords:
         Raises:
             InputError: it cannot be read.
         """
-        study = study_from_dict(load_study(config)).resolve()
+        study = read_study(config).resolve()
         return cls(spec=study.data.kind(), teachers=study.parties.teachers_per_client, teacher=study.teacher)
 
     def read(self, path: Path) -> tuple[Rows, CheckResult]:

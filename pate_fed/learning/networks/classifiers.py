@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -25,8 +26,8 @@ from torch.nn.utils.parametrizations import weight_norm
 
 __all__ = [
     "Classifier",
-    "FixedFront",
     "GaussianNoise",
+    "Preprocessing",
     "build_classifier",
     "build_discriminator",
     "build_encoder_discriminator",
@@ -35,7 +36,7 @@ __all__ = [
 
 Shape = tuple[int, int, int]  # height, width, channels
 Layers = list[nn.Module]
-SETTLED_BY = 500  # inputs, as in the improved GAN
+INITIALISED_FROM = 500  # inputs, as in the improved GAN
 
 
 class GaussianNoise(nn.Module):
@@ -67,16 +68,16 @@ class Dropout(nn.Module):
             return x
         if not (x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)):
             x = x.contiguous()  # the mask takes the strides of `x`, so every value needs a place of its own
-        words = torch.empty(-(-x.numel() // 8), dtype=torch.int64, device=x.device)
-        bytes_ = words.random_(-(2**63), None).view(torch.uint8)  # (≥ numel,)
-        mask = torch.as_strided(bytes_, x.shape, x.stride()) >= self.dropped
+        drawn = torch.empty(-(-x.numel() // 8), dtype=torch.int64, device=x.device)
+        drawn = drawn.random_(-(2**63), None).view(torch.uint8)  # (≥ numel,)
+        mask = torch.as_strided(drawn, x.shape, x.stride()) >= self.dropped
         return x * (mask * (256 / (256 - self.dropped)))
 
 
-class FixedFront(nn.Module, ABC):
-    """What happens to an image before the first learned layer.
+class Preprocessing(nn.Module, ABC):
+    """Fixed preprocessing in front of the first learned layer.
 
-    Nothing in a front is trained on labels, so training computes it once for all images.
+    Nothing in it is trained on labels, so training computes it once for all images.
     """
 
     @abstractmethod
@@ -84,7 +85,7 @@ class FixedFront(nn.Module, ABC):
         """Take what it needs to know of the images `x` (n, C, H, W)."""
 
 
-class Preprocessing(FixedFront):
+class Standardisation(Preprocessing):
     """Standardised pixels: `fit` takes each channel's mean and standard deviation."""
 
     def __init__(self, channels: int) -> None:
@@ -110,7 +111,7 @@ class Preprocessing(FixedFront):
         return (self.measure(x) - self.mean) / self.std
 
 
-class PixelRange(FixedFront):
+class PixelRange(Preprocessing):
     """Pixels as they are, from `low` to 1 in place of from 0 to 1."""
 
     def __init__(self, low: float) -> None:
@@ -125,7 +126,7 @@ class PixelRange(FixedFront):
         return self.low + (1 - self.low) * x
 
 
-class OrientedGradients(Preprocessing):
+class OrientedGradients(Standardisation):
     """Pixels at half size, and the energy of the grey gradient along four orientations.
 
     With the gradient g and a unit vector a, the energy is the mean of (a·g)² over a 2×2 cell, divided by
@@ -159,26 +160,26 @@ def _halved(x: Tensor) -> Tensor:
 
 
 class Classifier(nn.Module):
-    """A fixed front, a trunk that gives features, and a dense output of K logits."""
+    """Fixed preprocessing, a trunk that gives features, and a dense output of K logits."""
 
-    def __init__(self, front: FixedFront, trunk: Layers, output: nn.Module) -> None:
+    def __init__(self, preprocess: Preprocessing, trunk: Layers, output: nn.Module) -> None:
         super().__init__()
-        self.front, self.trunk, self.output = front, nn.Sequential(*trunk), output
+        self.preprocess, self.trunk, self.output = preprocess, nn.Sequential(*trunk), output
 
-    def settle(self, fronted: Tensor) -> None:
-        """Set what first weights take from the inputs, once and before any training; here nothing."""
+    def initialise_from_data(self, preprocessed: Tensor) -> None:
+        """Data-dependent initialisation, once and before any training; here nothing."""
 
-    def features(self, fronted: Tensor) -> Tensor:
-        """What `front` gave, to (n, features)."""
-        return self.trunk(fronted)  # type: ignore[no-any-return]
+    def features(self, preprocessed: Tensor) -> Tensor:
+        """Preprocessed images to (n, features)."""
+        return self.trunk(preprocessed)  # type: ignore[no-any-return]
 
-    def logits(self, fronted: Tensor) -> Tensor:
-        """What `front` gave, to (n, K)."""
-        return self.output(self.trunk(fronted))  # type: ignore[no-any-return]
+    def logits(self, preprocessed: Tensor) -> Tensor:
+        """Preprocessed images to (n, K)."""
+        return self.output(self.trunk(preprocessed))  # type: ignore[no-any-return]
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (n, C, H, W) in [0, 1] to logits (n, K)."""
-        return self.logits(self.front(x))
+        return self.logits(self.preprocess(x))
 
 
 class ScaledByData(Classifier):
@@ -189,13 +190,13 @@ class ScaledByData(Classifier):
     """
 
     def __init__(
-        self, front: FixedFront, trunk: Layers, output: nn.Module, *, output_std: float = 1.0
+        self, preprocess: Preprocessing, trunk: Layers, output: nn.Module, *, output_std: float = 1.0
     ) -> None:
-        super().__init__(front, trunk, output)
+        super().__init__(preprocess, trunk, output)
         self.output_std = output_std
 
-    def settle(self, fronted: Tensor) -> None:
-        """Scale and shift every layer by what it answers to the first 500 inputs, noise included."""
+    def initialise_from_data(self, preprocessed: Tensor) -> None:
+        """Data-dependent initialisation (Salimans and Kingma) from the first 500 inputs, noise included."""
         layers = [each for each in self.modules() if isinstance(each, nn.Linear | nn.Conv2d)]
         stds = [1.0] * (len(layers) - 1) + [self.output_std]
         hooks = [
@@ -204,7 +205,7 @@ class ScaledByData(Classifier):
         ]
         self.train()
         with torch.no_grad():
-            self.logits(fronted[:SETTLED_BY])
+            self.logits(preprocessed[:INITIALISED_FROM])
         for hook in hooks:
             hook.remove()
 
@@ -224,7 +225,8 @@ def _standardise(std: float, layer: nn.Module, _: object, answer: Tensor) -> Ten
 
 def build_classifier(name: str, image_shape: Shape, num_classes: int) -> Classifier:
     """The network `name` as a teacher: ReLUs and dropout, for images (height, width, channels)."""
-    return _BUILDERS[name](image_shape, num_classes, lambda layer: layer, nn.ReLU, lambda: Dropout(0.3))
+    style = _Style(lambda layer: layer, nn.ReLU, lambda: Dropout(0.3))
+    return _BUILDERS[name](image_shape, num_classes, style)
 
 
 def build_discriminator(
@@ -242,26 +244,22 @@ def build_discriminator(
     if name in _RECIPES:
         return _RECIPES[name](image_shape, num_classes, dropout, input_noise)
 
-    def leaky() -> nn.Module:
-        return nn.LeakyReLU(0.2)
-
-    def regular() -> nn.Module:
-        return Dropout(0.5 if dropout is None else dropout)
-
     # Noise on the input as in the recipe; above it dropout, which held off wrong labels better (measured).
-    network = _BUILDERS[name](image_shape, num_classes, weight_norm, leaky, regular)
+    share = 0.5 if dropout is None else dropout
+    style = _Style(weight_norm, partial(nn.LeakyReLU, 0.2), partial(Dropout, share))
+    network = _BUILDERS[name](image_shape, num_classes, style)
     network.trunk.insert(0, GaussianNoise(0.5 if input_noise is None else input_noise))
     return network
 
 
-def build_encoder_network(front: FixedFront, features: int, num_classes: int) -> Classifier:
-    """One hidden layer on the `features` that a fitted front gives: quick, and hard to lead astray."""
+def build_encoder_network(preprocess: Preprocessing, features: int, num_classes: int) -> Classifier:
+    """One hidden layer on `features` of fitted preprocessing: quick, and hard to lead astray."""
     trunk: Layers = [nn.Linear(features, 256), nn.ReLU(), nn.Dropout(0.2)]  # (n, 256)
-    return Classifier(front, trunk, nn.Linear(256, num_classes))
+    return Classifier(preprocess, trunk, nn.Linear(256, num_classes))
 
 
 def build_encoder_discriminator(
-    front: FixedFront,
+    preprocess: Preprocessing,
     features: int,
     num_classes: int,
     *,
@@ -270,7 +268,7 @@ def build_encoder_discriminator(
 ) -> Classifier:
     """The same as a discriminator: normalised weights, by default half of the hidden units dropped, no noise.
 
-    A generator is taught through the front, too.
+    A generator is taught through the preprocessing, too.
     """
     trunk = [
         _Scaled(features**0.5),  # from vectors of length 1 to numbers of mean square 1
@@ -279,7 +277,7 @@ def build_encoder_discriminator(
         nn.LeakyReLU(0.2),
         Dropout(0.5 if dropout is None else dropout),
     ]  # (n, 256)
-    return Classifier(front, trunk, weight_norm(_drawn(nn.Linear(256, num_classes), 1.0)))
+    return Classifier(preprocess, trunk, weight_norm(_drawn(nn.Linear(256, num_classes), 1.0)))
 
 
 class _Scaled(nn.Module):
@@ -291,44 +289,45 @@ class _Scaled(nn.Module):
         return self.factor * x
 
 
-def _small(
-    shape: Shape,
-    num_classes: int,
-    normed: Callable[[nn.Module], nn.Module],
-    active: Callable[[], nn.Module],
-    regular: Callable[[], nn.Module],
-) -> Classifier:
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """What differs between a teacher's and a discriminator's layers."""
+
+    normed: Callable[[nn.Module], nn.Module]
+    active: Callable[[], nn.Module]
+    regular: Callable[[], nn.Module]
+
+
+def _small(shape: Shape, num_classes: int, style: _Style) -> Classifier:
     """Oriented gradients and one convolution: 28×28×1 → 14×14×5 → 7×7×32 → K."""
     rows, columns, channels = shape
     flat = 32 * ((rows // 2 + 1) // 2) * ((columns // 2 + 1) // 2)
     trunk = [
-        normed(_drawn(nn.Conv2d(channels + 4, 32, 3, stride=2, padding=1))),  # (n, 32, ~H/4, ~W/4)
-        active(),
+        style.normed(_drawn(nn.Conv2d(channels + 4, 32, 3, stride=2, padding=1))),  # (n, 32, ~H/4, ~W/4)
+        style.active(),
         nn.Flatten(),  # (n, flat)
-        regular(),
+        style.regular(),
     ]
-    return Classifier(OrientedGradients(channels), trunk, normed(_drawn(nn.Linear(flat, num_classes), 1.0)))
+    return Classifier(
+        OrientedGradients(channels), trunk, style.normed(_drawn(nn.Linear(flat, num_classes), 1.0))
+    )
 
 
-def _deep(
-    shape: Shape,
-    num_classes: int,
-    normed: Callable[[nn.Module], nn.Module],
-    active: Callable[[], nn.Module],
-    regular: Callable[[], nn.Module],
-) -> Classifier:
+def _deep(shape: Shape, num_classes: int, style: _Style) -> Classifier:
     """Seven convolutions, two dense layers: 28×28×1 → 14×14×96 → 7×7×192 → 192 → 192 → K."""
     rows, columns, channels = shape
     trunk: Layers = []
     before = channels
     for after, stride in [(96, 1), (96, 1), (96, 2), (192, 1), (192, 1), (192, 2), (192, 1)]:
-        trunk += [normed(_drawn(nn.Conv2d(before, after, 3, stride, padding=1))), active()]
-        trunk += [regular()] if stride == 2 else []  # (n, after, ⌈H/2⌉, ⌈W/2⌉), then a quarter
+        trunk += [style.normed(_drawn(nn.Conv2d(before, after, 3, stride, padding=1))), style.active()]
+        trunk += [style.regular()] if stride == 2 else []  # (n, after, ⌈H/2⌉, ⌈W/2⌉), then a quarter
         before = after
     trunk.append(nn.Flatten())  # (n, 192·⌈H/4⌉·⌈W/4⌉)
     for size in (before * ((rows + 3) // 4) * ((columns + 3) // 4), 192):
-        trunk += [normed(_drawn(nn.Linear(size, 192))), active(), regular()]  # (n, 192)
-    return Classifier(Preprocessing(channels), trunk, normed(_drawn(nn.Linear(192, num_classes), 1.0)))
+        trunk += [style.normed(_drawn(nn.Linear(size, 192))), style.active(), style.regular()]  # (n, 192)
+    return Classifier(
+        Standardisation(channels), trunk, style.normed(_drawn(nn.Linear(192, num_classes), 1.0))
+    )
 
 
 _BUILDERS = {"small-cnn": _small, "deep-cnn": _deep}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,15 +17,14 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning.inputs import check_images, image_shape, to_tensor
-from pate_fed.learning.networks.classifiers import FixedFront, Shape
+from pate_fed.learning.inputs import check_images, image_shape, tensor_batches, to_tensor
+from pate_fed.learning.networks.classifiers import Preprocessing, Shape
 from pate_fed.learning.settings import TeacherSettings
 
 __all__ = [
     "Encoder",
-    "HistogramFront",
+    "HistogramFeatures",
     "encoder_for",
     "fit_encoder",
     "histogram_size",
@@ -107,7 +105,7 @@ def block_sizes(shape: Shape) -> list[int]:
     return [histogram_size(small, cell) for cell in CELLS] + [small[2] * (small[0] // 2) * (small[1] // 2)]
 
 
-class HistogramFront(FixedFront):
+class HistogramFeatures(Preprocessing):
     """With `dimensions` None centred histograms, else these and smoothed pixels in the encoder's directions.
 
     Both are scaled to length 1. Nothing in it is trained on labels.
@@ -141,13 +139,17 @@ class HistogramFront(FixedFront):
         """(n, C, H, W) in [0, 1] to (n, features), of mean squared length 1 on what was fitted."""
         return self.turn(self.measure(x))
 
+    def in_parts(self, x: Tensor) -> Tensor:
+        """The same of any number of images, 1,000 at once."""
+        return torch.cat([self(part) for part in torch.split(x, BATCH)])
+
     def turn(self, measured: Tensor) -> Tensor:
         """What `measure` gave, (n, p), to (n, features)."""
         centred = measured - self.mean
         return (centred if self.basis is None else centred @ self.basis) / self.scale
 
     def measure(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) in [0, 1] to (n, p): whatever the front was fitted to."""
+        """(n, C, H, W) in [0, 1] to (n, p): what `fit` centres and turns."""
         if self._reduction > 1:
             x = F.avg_pool2d(x, self._reduction)
         found = [oriented_histograms(x, cell) for cell in CELLS]
@@ -203,13 +205,13 @@ class Encoder:
             found.update(np.ascontiguousarray(array, dtype="<f2").tobytes())
         return found.hexdigest()
 
-    def front(self) -> HistogramFront:
-        """The first layer of a model that uses it."""
-        front = HistogramFront(self.image_shape, self.basis.shape[1])
-        assert front.basis is not None
-        front.mean.copy_(torch.from_numpy(self.mean.astype(np.float32)))
-        front.basis.copy_(torch.from_numpy(self.basis.astype(np.float32)))
-        return front
+    def preprocessing(self) -> HistogramFeatures:
+        """The fixed preprocessing of a model that uses it."""
+        preprocess = HistogramFeatures(self.image_shape, self.basis.shape[1])
+        assert preprocess.basis is not None
+        preprocess.mean.copy_(torch.from_numpy(self.mean.astype(np.float32)))
+        preprocess.basis.copy_(torch.from_numpy(self.basis.astype(np.float32)))
+        return preprocess
 
     def transform(self, images: NDArray[np.uint8], device: str = "cpu") -> NDArray[np.float32]:
         """Features of uint8 (n, H, W, C) as float32 (n, dimensions).
@@ -218,20 +220,9 @@ class Encoder:
             InputError: the images do not fit.
         """
         check_images(images, self.image_shape)
-        front = self.front().to(device)
-        parts = [
-            front(to_tensor(images[start : start + BATCH], device)).cpu().numpy()
-            for start in range(0, len(images), BATCH)
-        ]
+        preprocess = self.preprocessing().to(device)
+        parts = [preprocess(x).cpu().numpy() for x in tensor_batches(images, BATCH, device)]
         return np.concatenate(parts or [np.empty((0, self.basis.shape[1]), dtype=np.float32)])
-
-    def save(self, path: Path) -> None:
-        """Write what `to_bytes` gives, whole or not at all.
-
-        Raises:
-            InputError: the folder cannot be written to.
-        """
-        write_result(path, self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """A safetensors file: plain arrays, no code is in it and none is run on reading."""
@@ -242,22 +233,8 @@ class Encoder:
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
     @classmethod
-    def load(cls, path: Path, *, digest: str | None = None) -> Encoder:
-        """Read what `save` wrote, and hold it to `digest` where one is given.
-
-        Raises:
-            InputError: no such file.
-            IntegrityError: damaged, not an encoder, or not the one with that digest.
-        """
-        try:
-            data = Path(path).read_bytes()
-        except OSError as error:
-            raise InputError(f"{path}: there is no encoder that can be read") from error
-        return cls.from_bytes(data, where=str(path), digest=digest)
-
-    @classmethod
-    def from_bytes(cls, data: bytes, *, where: str = "the message", digest: str | None = None) -> Encoder:
-        """Read what `to_bytes` gave, and hold it to `digest` where one is given; `where` is for errors.
+    def from_bytes(cls, data: bytes, *, digest: str | None = None) -> Encoder:
+        """Read what `to_bytes` gave, and hold it to `digest` where one is given.
 
         Raises:
             IntegrityError: damaged, not an encoder, or not the one with that digest.
@@ -269,16 +246,16 @@ class Encoder:
             rows, columns, channels = (int(side) for side in arrays["image_shape"])
             found = cls((rows, columns, channels), arrays["mean"], arrays["basis"])
         except Exception as error:  # what the reader of the header and NumPy meet first
-            raise IntegrityError(f"{where}: not an encoder that pate_fed wrote, or damaged") from error
+            raise IntegrityError("the message: not an encoder that pate_fed wrote, or damaged") from error
         if min(found.image_shape) < 1 or max(found.image_shape) > MOST_SIDE:
-            raise IntegrityError(f"{where}: an encoder of images {found.image_shape}")
+            raise IntegrityError(f"the message: an encoder of images {found.image_shape}")
         size = sum(block_sizes(found.image_shape))
         fits = found.mean.shape == (size,) and found.basis.ndim == 2 and len(found.basis) == size
         fits = fits and found.mean.dtype == found.basis.dtype == np.float16
         if not fits or not (np.isfinite(found.basis).all() and np.isfinite(found.mean).all()):
-            raise IntegrityError(f"{where}: the encoder's parts do not fit together")
+            raise IntegrityError("the message: the encoder's parts do not fit together")
         if digest is not None and found.digest != digest:
-            raise IntegrityError(f"{where}: the encoder's SHA-256 is {found.digest}, not {digest}")
+            raise IntegrityError(f"the message: the encoder's SHA-256 is {found.digest}, not {digest}")
         return found
 
 
@@ -307,11 +284,11 @@ def fit_encoder(images: NDArray[np.uint8], *, dimensions: int = DIMENSIONS) -> E
 
 def _fitted(images: NDArray[np.uint8], dimensions: int) -> Encoder:
     shape = image_shape(images)
-    front = HistogramFront(shape, min(dimensions, sum(block_sizes(shape)))).double()
+    preprocess = HistogramFeatures(shape, min(dimensions, sum(block_sizes(shape)))).double()
     chosen = np.unique(np.linspace(0, len(images) - 1, min(len(images), ENOUGH)).astype(np.int64))
-    front.fit(to_tensor(images[chosen], "cpu").double())
-    assert front.basis is not None
-    half = front.mean.half().numpy(), (front.basis / front.scale).half().numpy()
+    preprocess.fit(to_tensor(images[chosen], "cpu").double())
+    assert preprocess.basis is not None
+    half = preprocess.mean.half().numpy(), (preprocess.basis / preprocess.scale).half().numpy()
     return Encoder(shape, *half)
 
 

@@ -1,4 +1,4 @@
-"""Light classifiers on fixed features, fitted in closed form: a ridge regression on classes, plain or kernel.
+"""Heads on fixed features, fitted in closed form: a ridge regression on classes, plain or kernel.
 
 The kernel is exp(-|a - b|²); ridge strength is relative to features of mean squared length 1. Leaving one
 sample out has a closed form as well (Golub, Heath and Wahba, 1979): y - (y - f) / (1 - h), which chooses the
@@ -10,17 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pate_fed.learning.networks.classifiers import Classifier, Shape
+from pate_fed.learning.networks.encoder import HistogramFeatures
+
 __all__ = [
-    "JITTER",
     "KernelHead",
     "Ridge",
+    "empty_head_classifier",
+    "fit_kernel_classifier",
     "fit_ridge",
     "gaussian_kernel",
     "head_scores",
-    "vote_with_heads",
+    "one_hot",
+    "subsample",
 ]
 
 TEACHER_RIDGE = 0.005  # kernel, times the copies of a record; flat from 0.003 to 0.01 on Fashion-MNIST
@@ -97,21 +104,14 @@ def fit_ridge(features: Tensor, targets: Tensor, *, strengths: Sequence[float] =
     return Ridge(weights, bias - centre @ weights, strength, left_out)
 
 
-def vote_with_heads(
-    private: Tensor, labels: Tensor, public: Tensor, *, num_classes: int, strength: float = TEACHER_RIDGE
-) -> Tensor:
-    """Classes that many kernel heads, each of its own part, give to the public inputs, in one batch.
-
-    Shapes: features (teachers, copies, n, d), the records themselves first, then their moved copies; labels
-    int64 (teachers, n); features (m, d); to int64 (teachers, m).
-    """
-    return head_scores(private, labels, public, num_classes=num_classes, strength=strength).argmax(dim=-1)
-
-
 def head_scores(
     private: Tensor, labels: Tensor, public: Tensor, *, num_classes: int, strength: float = TEACHER_RIDGE
 ) -> Tensor:
-    """As `vote_with_heads`, the scores of all classes: (teachers, m, K)."""
+    """Scores that many kernel heads, each of its own part, give to the public inputs, in one batch.
+
+    Shapes: features (teachers, copies, n, d), the records themselves first, then their shifted copies; labels
+    int64 (teachers, n); features (m, d); to (teachers, m, K), whose greatest is the vote.
+    """
     teachers, copies, count, width = private.shape
     centres = private[:, 0].double()  # (t, n, d)
     targets = nn.functional.one_hot(labels, num_classes).double()  # (t, n, K)
@@ -130,3 +130,55 @@ def head_scores(
     weights = torch.linalg.solve_triangular(lower.mT, weights, upper=True)
     scores: Tensor = gaussian_kernel(public, private[:, 0]) @ weights.to(public.dtype) + bias.to(public.dtype)
     return scores
+
+
+def fit_kernel_classifier(
+    preprocess: HistogramFeatures,
+    features: Tensor,
+    targets: Tensor,
+    *,
+    centres: Tensor,
+    strengths: Sequence[float] = STRENGTHS,
+) -> tuple[Classifier, Tensor]:
+    """A kernel head on preprocessed `features` (n, d), and the left-out scores (n, K) in double precision.
+
+    The kernel is K_nc K_cc⁻¹ K_cn (Nyström), the kernel itself where the centres (c, d) are the samples.
+    """
+    among = gaussian_kernel(centres.double(), centres.double())
+    among = among + JITTER * torch.eye(len(centres), dtype=among.dtype, device=among.device)
+    lower = torch.linalg.cholesky(among)
+    # Rows whose inner products are the kernel: K_nc L⁻ᵀ.
+    mapped = torch.linalg.solve_triangular(
+        lower, gaussian_kernel(centres.double(), features.double()), upper=False
+    ).T
+    ridge = fit_ridge(mapped, targets, strengths=strengths)
+    output = KernelHead(len(centres), centres.shape[1], targets.shape[1]).to(features.device)
+    output.centres.copy_(centres)
+    output.weights.copy_(torch.linalg.solve_triangular(lower.T, ridge.weights, upper=True))
+    output.bias.copy_(ridge.bias)
+    return Classifier(preprocess, [], output), ridge.left_out
+
+
+def empty_head_classifier(
+    name: str, shape: Shape, num_classes: int, weights: dict[str, Tensor]
+) -> Classifier:
+    """The network `name` with the sizes that `weights` have, to be filled from them."""
+    if name == "hog-linear":
+        preprocess = HistogramFeatures(shape, None)
+        return Classifier(preprocess, [], nn.Linear(len(preprocess.mean), num_classes))
+    preprocess = HistogramFeatures(shape, weights["preprocess.basis"].shape[1])
+    centres, features = weights["output.centres"].shape
+    return Classifier(preprocess, [], KernelHead(centres, features, num_classes))
+
+
+def one_hot(labels: NDArray[np.int64], num_classes: int, device: str | torch.device) -> Tensor:
+    """Labels (n,) as float64 (n, K)."""
+    found = torch.from_numpy(np.array(labels, dtype=np.int64)).to(device)
+    return nn.functional.one_hot(found, num_classes).double()
+
+
+def subsample(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    """All `rows`, or so many of them at random."""
+    if len(rows) <= most:
+        return rows
+    return rows[torch.randperm(len(rows), generator=generator)[:most].to(rows.device)]

@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.files import read_model, write_model
 from pate_fed.learning.networks.encoder import Encoder
 from pate_fed.learning.settings import EpochRecord, StudentSettings
+from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.early_stopping import EarlyStop
-from pate_fed.learning.students.learner import Learner
+from pate_fed.learning.students.trainer import Trainer
 
 __all__ = ["Checkpoint"]
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """Where a run stands: its stage, what was removed before it, its records, learner's and stop's state."""
+    """Where a run stands: stage, labels removed before it, records, trainer's and early stop's state."""
 
     path: Path | None
     run: str
@@ -33,7 +33,7 @@ class Checkpoint:
     epoch: int = 0
     removed: Tensor | None = None  # bool (m,), set between PATE++'s stages
     history: list[EpochRecord] = field(default_factory=list)
-    learner: dict[str, Any] | None = None
+    trainer: dict[str, Any] | None = None
     stopping: dict[str, Any] | None = None
     random: list[Tensor] = field(default_factory=list)
 
@@ -41,13 +41,10 @@ class Checkpoint:
     def at(
         cls,
         path: Path | None,
-        images: NDArray[np.uint8],
-        index: NDArray[np.int64],
-        labels: NDArray[np.int64],
+        pool: LabelledPool,
         settings: StudentSettings,
         seed: int,
         *,
-        num_classes: int,
         encoder: Encoder | None = None,
     ) -> Checkpoint:
         """What lies at `path`, or a fresh start where nothing does or `path` is None.
@@ -58,9 +55,9 @@ class Checkpoint:
         """
         if path is None:
             return cls(None, "")
-        given = [asdict(settings), seed, images.shape, num_classes, encoder and encoder.digest]
+        given = [asdict(settings), seed, pool.images.shape, pool.num_classes, encoder and encoder.digest]
         digest = hashlib.sha256(json.dumps(given).encode())
-        for array in (images, index, labels):
+        for array in (pool.images, pool.labelled_index, pool.labels):
             digest.update(np.ascontiguousarray(array).tobytes())
         run = digest.hexdigest()
         if not Path(path).exists():
@@ -75,43 +72,39 @@ class Checkpoint:
             return cls(
                 path,
                 run,
-                stage=content["stage"],
-                epoch=content["epoch"],
-                removed=content["removed"],
                 history=[EpochRecord(**record) for record in content["history"]],
-                learner=content["learner"],
-                stopping=content["stopping"],
-                random=content["random"],
+                trainer=content["learner"],
+                **{key: content[key] for key in ("stage", "epoch", "removed", "stopping", "random")},
             )
         except (KeyError, TypeError) as error:
             raise IntegrityError(f"{path}: the checkpoint lacks a part; remove it to begin anew") from error
 
-    def restore(self, learner: Learner, stopping: EarlyStop) -> int:
+    def restore(self, trainer: Trainer, stopping: EarlyStop) -> int:
         """Put the saved state, if any, into both and torch's generators; the epochs done in the stage."""
-        if self.learner is None or self.stopping is None:
+        if self.trainer is None or self.stopping is None:
             return 0
-        learner.restore(self.learner)
+        trainer.restore(self.trainer)
         stopping.restore(self.stopping)
-        self.learner = self.stopping = None  # a later stage starts afresh
+        self.trainer = self.stopping = None  # a later stage starts afresh
         torch.set_rng_state(self.random[0])
-        if learner.device.type == "cuda":
-            torch.cuda.set_rng_state(self.random[1], learner.device)
+        if trainer.device.type == "cuda":
+            torch.cuda.set_rng_state(self.random[1], trainer.device)
         return self.epoch
 
-    def write(self, stage: int, epoch: int, learner: Learner, stopping: EarlyStop) -> None:
+    def write(self, stage: int, epoch: int, trainer: Trainer, stopping: EarlyStop) -> None:
         """Keep the state after an epoch; nothing without a path."""
         if self.path is None:
             return
         random = [torch.get_rng_state()]
-        if learner.device.type == "cuda":
-            random.append(torch.cuda.get_rng_state(learner.device))
+        if trainer.device.type == "cuda":
+            random.append(torch.cuda.get_rng_state(trainer.device))
         content = {
             "run": self.run,
             "stage": stage,
             "epoch": epoch,
             "removed": None if self.removed is None else self.removed.cpu(),
             "history": [asdict(record) for record in self.history],
-            "learner": learner.state(),
+            "learner": trainer.state(),
             "stopping": stopping.state(),
             "random": random,
         }

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pate_fed.learning.settings import StudentSettings
-from pate_fed.learning.students.learner import Learner
+from pate_fed.learning.students.trainer import Trainer
 
 __all__ = ["EarlyStop", "held_out_part"]
 
@@ -38,20 +38,20 @@ class EarlyStop:
 
     A stage is over after `patience` epochs in which no more of the `count` held-out labels were met than ever
     before. The last epoch answers that is not worse than the best by more than a standard error: with a few
-    dozen labels the best one is best by chance. Without `patience` nothing is kept and no stage ends early.
+    dozen labels the best one is best by chance. Without `patience` no weights are stored and all epochs run.
     """
 
     def __init__(self, patience: int | None, *, count: int) -> None:
         self._patience, self._count = patience, count
         self._best, self._since = -1.0, 0
-        self._kept: list[dict[str, Tensor]] = []
+        self._weights: list[dict[str, Tensor]] = []  # of the epoch that answers, a module each
 
     @property
     def over(self) -> bool:
         """Whether the last `patience` epochs brought nothing."""
         return self._patience is not None and self._since >= self._patience
 
-    def see(self, accuracy: float | None, learner: Learner) -> None:
+    def see(self, accuracy: float | None, trainer: Trainer) -> None:
         """Take note of an epoch: of the held-out labels' share that was met, None where none are held out."""
         if accuracy is None:
             return
@@ -59,20 +59,20 @@ class EarlyStop:
         if accuracy > self._best:
             self._best, self._since = accuracy, 0
         if accuracy >= self._best - (self._best * (1 - self._best) / self._count) ** 0.5:
-            self._kept = [_copied(module) for module in learner.answering]
+            self._weights = [_copied(module) for module in trainer.answering]
 
-    def put_back(self, learner: Learner) -> None:
-        """Give `learner` the weights of the epoch that answers."""
-        for module, values in zip(learner.answering, self._kept, strict=bool(self._kept)):
+    def restore_best(self, trainer: Trainer) -> None:
+        """Give `trainer` the weights of the epoch that answers."""
+        for module, values in zip(trainer.answering, self._weights, strict=bool(self._weights)):
             module.load_state_dict(values)
 
     def state(self) -> dict[str, Any]:
         """What `restore` takes."""
-        return {"best": self._best, "since": self._since, "kept": self._kept}
+        return {"best": self._best, "since": self._since, "kept": self._weights}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from what `state` gave."""
-        self._best, self._since, self._kept = state["best"], state["since"], state["kept"]
+        self._best, self._since, self._weights = state["best"], state["since"], state["kept"]
 
 
 def _copied(module: nn.Module) -> dict[str, Tensor]:

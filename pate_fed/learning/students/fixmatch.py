@@ -13,7 +13,6 @@ head in closed form has 83.1 % there: these views add little to features that kn
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Protocol
 
 import torch
@@ -21,19 +20,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pate_fed.learning.networks.classifiers import (
-    SETTLED_BY,
+    INITIALISED_FROM,
     Classifier,
-    FixedFront,
+    Preprocessing,
     Shape,
     build_discriminator,
     build_encoder_network,
 )
 from pate_fed.learning.networks.encoder import Encoder
 from pate_fed.learning.settings import EpochRecord, StudentSettings
-from pate_fed.learning.students.coteaching import keep_rate, select_small_losses
-from pate_fed.learning.students.learner import Learner, check_finite, make_optimiser
+from pate_fed.learning.students.data import TrainingSets, batches
+from pate_fed.learning.students.gan import keep_rate, select_small_losses
 from pate_fed.learning.students.losses import masked_mean, response_losses, supervised_losses
-from pate_fed.learning.students.sets import Sets, batches
+from pate_fed.learning.students.trainer import Trainer, check_finite, make_optimiser
 
 __all__ = ["FixMatch", "ImageViews", "Views", "shifted", "strong_view", "weak_view"]
 
@@ -43,7 +42,7 @@ WEAK, STRONG = 2, 4  # pixels that a view moves at most
 
 
 class Views(Protocol):
-    """What a network is shown of the inputs at some positions, int64 (m,): what its front gave of a view."""
+    """Preprocessed views of the inputs at some positions, int64 (m,)."""
 
     def weak(self, index: Tensor) -> Tensor:
         """Views that hardly change an input; (m, ...)."""
@@ -53,22 +52,22 @@ class Views(Protocol):
 
 
 class ImageViews:
-    """Views of images (n, C, H, W), drawn and put through a fixed front whenever they are asked for.
+    """Views of images (n, C, H, W), drawn and preprocessed whenever they are asked for.
 
     With `flip` the views are mirrored half the time, which digits and letters do not stand.
     """
 
-    def __init__(self, pixels: Tensor, front: FixedFront, *, flip: bool = False) -> None:
-        self._pixels, self._front, self._flip = pixels, front, flip
+    def __init__(self, pixels: Tensor, preprocess: Preprocessing, *, flip: bool = False) -> None:
+        self._pixels, self._preprocess, self._flip = pixels, preprocess, flip
 
     def weak(self, index: Tensor) -> Tensor:
         """See `weak_view`."""
-        shown: Tensor = self._front(weak_view(self._at(index)))
+        shown: Tensor = self._preprocess(weak_view(self._at(index)))
         return shown
 
     def strong(self, index: Tensor) -> Tensor:
         """See `strong_view`."""
-        shown: Tensor = self._front(strong_view(self._at(index)))
+        shown: Tensor = self._preprocess(strong_view(self._at(index)))
         return shown
 
     def _at(self, index: Tensor) -> Tensor:
@@ -79,14 +78,14 @@ class ImageViews:
         return torch.where(turned, x.flip(3), x)
 
 
-class FixMatch(Learner):
+class FixMatch(Trainer):
     """One network, its averaged weights, and one epoch over both sets.
 
     `unlabelled_weight` 0 leaves plain supervised learning of weak views; `mixup` is the parameter of the Beta
     law by which labelled inputs and their labels are mixed in pairs (Zhang et al., ICLR 2018), 0 for none.
-    Labels may be classes, int64 (m,), or probabilities, float (m, K). For `sgd` see `make_optimiser`. `kept`
-    below 1 says with what probability a label, a class, is the true one, every other being as likely: the
-    network then learns the true class.
+    Labels may be classes, int64 (m,), or probabilities, float (m, K). For `sgd` see `make_optimiser`.
+    `keep_probability` below 1 is that of randomised response to leave a label, a class, as it is, every other
+    being as likely: the network then learns the true class.
     """
 
     def __init__(
@@ -98,17 +97,14 @@ class FixMatch(Learner):
         unlabelled_weight: float = 1.0,
         mixup: float = 0.0,
         sgd: bool = False,
-        kept: float = 1.0,
+        keep_probability: float = 1.0,
     ) -> None:
         super().__init__(settings, [network])
         self.network, self.average, self.views = network, self.averages[0], views
-        self.unlabelled_weight, self.mixup, self.kept = unlabelled_weight, mixup, kept
+        self.unlabelled_weight, self.mixup = unlabelled_weight, mixup
+        self.keep_probability = keep_probability
         self._optimiser = make_optimiser(self.weights, learning_rate=settings.learning_rate, sgd=sgd)
-
-    @property
-    def optimisers(self) -> list[torch.optim.Optimizer]:
-        """The one there is."""
-        return [self._optimiser]
+        self.optimisers = [self._optimiser]
 
     @classmethod
     def of_images(
@@ -121,25 +117,16 @@ class FixMatch(Learner):
     ) -> FixMatch:
         """A hidden layer on the `encoder`, or else the settings' discriminator, on views of `pixels`."""
         if encoder is not None:
-            network = build_encoder_network(encoder.front(), encoder.basis.shape[1], num_classes)
+            network = build_encoder_network(encoder.preprocessing(), encoder.basis.shape[1], num_classes)
             network = network.to(pixels.device)
         else:
             noise = {"dropout": settings.dropout, "input_noise": settings.input_noise}
             network = build_discriminator(settings.built_on, shape, num_classes, **noise).to(pixels.device)
-            network.front.fit(pixels)
-            network.settle(network.front(pixels[:SETTLED_BY]))
-        return cls(settings, network, ImageViews(pixels, network.front))
+            network.preprocess.fit(pixels)
+            network.initialise_from_data(network.preprocess(pixels[:INITIALISED_FROM]))
+        return cls(settings, network, ImageViews(pixels, network.preprocess))
 
-    def run(self, sets: Sets) -> Iterator[EpochRecord]:
-        """All epochs, a record after each.
-
-        Raises:
-            PateFedError: a loss is no longer finite; the error names the epoch and which.
-        """
-        for epoch in range(1, self.settings.stage_epochs + 1):
-            yield self.run_epoch(epoch, sets)
-
-    def run_epoch(self, epoch: int, sets: Sets) -> EpochRecord:
+    def run_epoch(self, epoch: int, sets: TrainingSets) -> EpochRecord:
         """One pass over both sets, the smaller one duplicated."""
         progress = (epoch - 1) / self.settings.stage_epochs
         self._optimiser.param_groups[0]["lr"] = self.settings.learning_rate * math.cos(1.37 * progress)
@@ -157,12 +144,7 @@ class FixMatch(Learner):
         supervised, unsupervised, kept = (value / len(unlabelled) for value in sums.tolist())
         check_finite(epoch, {"supervised loss": supervised, "unsupervised loss": unsupervised})
         return EpochRecord(
-            epoch=epoch,
-            loss_supervised=supervised,
-            loss_unsupervised=unsupervised,
-            loss_generator=None,
-            kept_share=kept,
-            disagreements=None,
+            epoch=epoch, loss_supervised=supervised, loss_unsupervised=unsupervised, kept_share=kept
         )
 
     def _learn_batch(self, labelled: Tensor, y: Tensor, unlabelled: Tensor, rate: float) -> Tensor:
@@ -179,7 +161,10 @@ class FixMatch(Learner):
             unsupervised = torch.where(sure >= CONFIDENCE, supervised_losses(strong, guess), 0.0).mean()
         else:
             seen = self.network.logits(x)
-        losses = supervised_losses(seen, y) if self.kept == 1 else response_losses(seen, y, kept=self.kept)
+        if self.keep_probability == 1:
+            losses = supervised_losses(seen, y)
+        else:
+            losses = response_losses(seen, y, keep_probability=self.keep_probability)
         every = torch.ones(len(x), dtype=torch.bool, device=self.device)
         keep = select_small_losses(losses.detach(), every, rate=rate)
         supervised = masked_mean(losses, keep)

@@ -1,8 +1,13 @@
-"""Discriminators, generator and one epoch over them: the step of Algorithm 1 of PATE++ (arXiv 2211.01628)."""
+"""The semi-supervised GAN student: its epoch and step, co-teaching's exchange, and PATE++'s cleansing.
+
+PATE++ (arXiv 2211.01628): Algorithm 1 is the step, section III-B the small-loss exchange between two
+discriminators, section III-C and Algorithm 3 the search for wrong labels. "supervised" and "vat" are the same
+loop without a generator.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,27 +21,31 @@ from pate_fed.learning.networks.classifiers import (
 from pate_fed.learning.networks.encoder import Encoder
 from pate_fed.learning.networks.generators import build_generator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
-from pate_fed.learning.students.cleansing import decayed, suspects
-from pate_fed.learning.students.coteaching import exchange, keep_rate
-from pate_fed.learning.students.learner import Learner, check_finite
+from pate_fed.learning.students.data import TrainingSets, batches
 from pate_fed.learning.students.losses import (
     feature_matching_loss,
     masked_mean,
     supervised_losses,
     unsupervised_loss,
 )
-from pate_fed.learning.students.sets import Sets, batches
+from pate_fed.learning.students.trainer import Trainer, check_finite, make_optimiser
 from pate_fed.learning.students.vat import virtual_adversarial_loss
 
-__all__ = ["Trainer"]
+__all__ = [
+    "GANTrainer",
+    "decayed",
+    "exchange",
+    "keep_rate",
+    "most_suspected",
+    "select_small_losses",
+    "suspects",
+]
 
-BETA1, BETA2 = 0.5, 0.999  # Adam, as in the improved-GAN recipe
+BETA1 = 0.5  # of Adam, as in the improved-GAN recipe
 
 
-class Trainer(Learner):
+class GANTrainer(Trainer):
     """One or two discriminators, on the `encoder` where there is one, and a generator."""
-
-    table: Tensor
 
     def __init__(
         self,
@@ -44,8 +53,6 @@ class Trainer(Learner):
         shape: Shape,
         num_classes: int,
         pixels: Tensor,
-        *,
-        samples: int,
         encoder: Encoder | None = None,
     ) -> None:
         device = pixels.device
@@ -53,30 +60,26 @@ class Trainer(Learner):
             _discriminator(settings, shape, num_classes, encoder).to(device)
             for _ in range(2 if settings.co_teaching else 1)
         ]
-        self.front = networks[0].front
+        self.preprocess = networks[0].preprocess
         if encoder is None:
-            self.front.fit(pixels)
+            self.preprocess.fit(pixels)
         for network in networks:
-            network.front.load_state_dict(self.front.state_dict())
-        # Nothing in a front is trained, so all public inputs go through it once.
-        self.inputs = self.front(pixels)
+            network.preprocess.load_state_dict(self.preprocess.state_dict())
+        # Nothing in the preprocessing is trained, so all public inputs go through it once.
+        self.inputs = self.preprocess(pixels)
         for network in networks:
-            network.settle(self.inputs)
+            network.initialise_from_data(self.inputs)
         generator = build_generator(settings.built_on, shape).to(device) if settings.generates else None
         super().__init__(settings, networks, generator)
-        # Steps in the pixels go through the front again and again.
+        # VAT's steps in the pixels are preprocessed again and again.
         self.pixels = pixels if settings.name == "vat" else None
         # Adam works weight by weight, so one optimiser over both discriminators is two.
-        self.optimiser = _adam(self.weights, settings)
-        self.generator_optimiser = _adam(generator.parameters(), settings) if generator else None
-        self.table = torch.zeros(samples, device=device)  # PATE++'s counts, one a labelled sample
+        adam = partial(make_optimiser, learning_rate=settings.learning_rate, beta1=BETA1)
+        self.optimiser = adam(self.weights)
+        self.generator_optimiser = adam(generator.parameters()) if generator else None
+        self.optimisers = [self.optimiser, *([self.generator_optimiser] if self.generator_optimiser else [])]
 
-    @property
-    def optimisers(self) -> list[torch.optim.Optimizer]:
-        """The discriminators' and the generator's."""
-        return [each for each in (self.optimiser, self.generator_optimiser) if each is not None]
-
-    def run_epoch(self, epoch: int, sets: Sets) -> EpochRecord:
+    def run_epoch(self, epoch: int, sets: TrainingSets) -> EpochRecord:
         """One pass over the labelled and the unlabelled set, the smaller one duplicated (Algorithm 1)."""
         for module in (*self.networks, *([self.generator] if self.generator else [])):
             module.train()
@@ -87,18 +90,19 @@ class Trainer(Learner):
             size = max(size, len(sets.unlabelled))
         labelled = batches(len(sets.labelled), size, self.settings.batch_size, self.inputs.device)
         unlabelled = batches(len(sets.unlabelled), size, self.settings.batch_size, self.inputs.device)
-        counts = torch.zeros_like(self.table)
+        suspicions = torch.zeros(len(sets.labelled), device=self.inputs.device)
         sums = torch.zeros(6, dtype=torch.float64, device=self.inputs.device)
         for pick, pick_unlabelled in zip(labelled, unlabelled, strict=True):
             x, y = self.inputs[sets.labelled[pick]], sets.labels[pick]
             shown = self.inputs if self.pixels is None else self.pixels
             u = shown[sets.unlabelled[pick_unlabelled]]
             figures, disagree, suspected = self._learn_batch(x, y, u, rate)
-            counts.index_add_(0, pick, suspected.to(counts.dtype))
+            suspicions.index_add_(0, pick, suspected.to(suspicions.dtype))
             told = torch.stack([disagree.sum(), (disagree & sets.wrong[pick]).sum()]).double()
             sums += torch.cat([figures, told])
             self.update_averages()
-        self.table = decayed(self.table, counts > 0, decay=self.settings.count_decay)
+        counts = torch.zeros_like(suspicions) if self.counts is None else self.counts
+        self.counts = decayed(counts, suspicions > 0, decay=self.settings.count_decay)
         # The only time in an epoch that the host waits for the device.
         return self._record(epoch, sums.tolist(), batches=len(labelled), truth_known=sets.truth_known)
 
@@ -108,7 +112,7 @@ class Trainer(Learner):
         Returns three losses and the kept share, float64 (4,); then bool (batch,) each: the labelled samples
         on which the discriminators disagree, and those suspected of a wrong label.
         """
-        fake = self.front(self.generator.draw(len(u))) if self.generator is not None else None
+        fake = self.preprocess(self.generator.draw(len(u))) if self.generator is not None else None
         parts = [x] if fake is None else [x, u, fake.detach()]
         together, sizes = torch.cat(parts), [len(part) for part in parts]
         logits = [torch.split(network.logits(together), sizes) for network in self.networks]
@@ -158,14 +162,8 @@ class Trainer(Learner):
     def _record(self, epoch: int, sums: list[float], *, batches: int, truth_known: bool) -> EpochRecord:
         supervised, unsupervised, matching, kept = (each / batches for each in sums[:4])
         disagreements, wrong = sums[4:]
-        check_finite(
-            epoch,
-            {
-                "supervised loss": supervised,
-                "unsupervised loss": unsupervised,
-                "generator's loss": matching,
-            },
-        )
+        losses = {"supervised loss": supervised, "unsupervised loss": unsupervised}
+        check_finite(epoch, {**losses, "generator's loss": matching})
         pair, adversarial = len(self.networks) == 2, self.generator is not None
         return EpochRecord(
             epoch=epoch,
@@ -175,7 +173,6 @@ class Trainer(Learner):
             kept_share=kept,
             disagreements=round(disagreements) if pair else None,
             disputed_wrong_share=wrong / disagreements if truth_known and disagreements else None,
-            test_accuracy=None,
         )
 
 
@@ -185,8 +182,66 @@ def _discriminator(
     noise = {"dropout": settings.dropout, "input_noise": settings.input_noise}
     if encoder is None:
         return build_discriminator(settings.built_on, shape, num_classes, **noise)
-    return build_encoder_discriminator(encoder.front(), encoder.basis.shape[1], num_classes, **noise)
+    return build_encoder_discriminator(encoder.preprocessing(), encoder.basis.shape[1], num_classes, **noise)
 
 
-def _adam(weights: Iterable[Tensor], settings: StudentSettings) -> torch.optim.Optimizer:
-    return torch.optim.Adam(weights, lr=settings.learning_rate, betas=(BETA1, BETA2), fused=True)
+def keep_rate(epoch: int, *, noise_rate: float, ramp_epochs: int = 15) -> float:
+    """R(e) = 1 - β·min(e / ramp, 1): the share of small-loss samples used in epoch e, counted from 1.
+
+    Han et al., "Co-teaching" (2018), with the ramp of PATE++, section IV-A.
+    """
+    return 1.0 - noise_rate * min(epoch / ramp_epochs, 1.0)
+
+
+def select_small_losses(losses: Tensor, candidates: Tensor, *, rate: float) -> Tensor:
+    """The ⌈rate · candidates⌉ candidates with the smallest losses (Algorithm 1, line 9); ties by position.
+
+    A mask of a fixed size, so that nothing on a GPU waits for a count.
+    Shapes: losses (n,), candidates bool (n,), result bool (n,), empty where there are no candidates.
+    """
+    order = torch.where(candidates, losses, torch.inf).argsort(stable=True)  # positions, smallest loss first
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(len(order), device=order.device)
+    # In double precision and a hair less, so that 0.8 · 100 is 80 and not 81.
+    wanted = torch.ceil(candidates.sum().double() * rate - 1e-9)
+    return candidates & (rank < wanted)
+
+
+def exchange(losses: list[Tensor], candidates: Tensor, *, rate: float) -> list[Tensor]:
+    """The samples each discriminator learns from: those of small loss to the *other* one (lines 11 and 12).
+
+    One discriminator alone has no peer and learns from all candidates. Shapes: (n,) each to bool (n,) each.
+    """
+    if len(losses) == 1:
+        return [candidates]
+    first, second = (select_small_losses(each.detach(), candidates, rate=rate) for each in losses)
+    return [second, first]
+
+
+def suspects(first: Tensor, second: Tensor, labels: Tensor) -> Tensor:
+    """Samples suspected of a wrong label: the predictions differ, and neither is the label (criteria 1, 2).
+
+    Shapes: int64 (n,) each, to bool (n,).
+    """
+    return (first != second) & (first != labels) & (second != labels)
+
+
+def decayed(counts: Tensor, suspected: Tensor, *, decay: float) -> Tensor:
+    """The count table after one more epoch: T ← α·T + c, with c 1 for one suspected in the epoch, else 0.
+
+    This is the text's rule, which damps the early epochs. Line 16 of the pseudocode multiplies the new count
+    instead, so that its table never forgets. Shapes: float (m,) and (m,) to (m,).
+    """
+    return decay * counts + suspected.to(counts.dtype)
+
+
+def most_suspected(counts: Tensor, *, share: float) -> Tensor:
+    """The ⌊share · m⌋ samples with the largest counts, ties by position: bool (m,).
+
+    Fewer where fewer have any count: a sample never suspected keeps its label, which the paper leaves open.
+    """
+    wanted = int(share * len(counts) + 1e-9)
+    order = counts.argsort(descending=True, stable=True)
+    chosen = torch.zeros(len(counts), dtype=torch.bool, device=counts.device)
+    chosen[order[:wanted]] = True
+    return chosen & (counts > 0)

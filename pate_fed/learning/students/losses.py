@@ -30,15 +30,15 @@ def supervised_losses(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits, labels, reduction="none")
 
 
-def response_losses(logits: Tensor, labels: Tensor, *, kept: float) -> Tensor:
-    """-log of the probability of a label that is the true one with probability `kept`, else any other alike.
+def response_losses(logits: Tensor, labels: Tensor, *, keep_probability: float) -> Tensor:
+    """-log of a randomised label's probability: it is the true one with `keep_probability`, else any other.
 
     The logits stay those of the true class (forward correction: Patrini et al., "Making deep neural networks
     robust to label noise", CVPR 2017). Shapes: logits (n, K), labels int64 (n,), result (n,).
     """
-    other = (1 - kept) / (logits.shape[1] - 1)
+    other = (1 - keep_probability) / (logits.shape[1] - 1)
     true = logits.softmax(dim=1).gather(1, labels[:, None]).squeeze(1)
-    return -torch.log(other + (kept - other) * true)
+    return -torch.log(other + (keep_probability - other) * true)
 
 
 def unsupervised_loss(real_logits: Tensor, fake_logits: Tensor) -> Tensor:

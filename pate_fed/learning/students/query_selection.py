@@ -6,13 +6,16 @@ and public inputs.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["STRATEGIES", "choose_order"]
+__all__ = ["STRATEGIES", "choose_order", "expert_scores"]
 
 STRATEGIES: tuple[str, ...] = ("random", "least-confident", "binary-experts")
 SURE, DOUBT, DOUBTERS = 0.9, 0.1, 4  # an expert's score; P17, appendix B.2
+TREES = 100  # an expert on tables
 
 
 def choose_order(strategy: str, scores: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -33,3 +36,46 @@ def choose_order(strategy: str, scores: NDArray[np.float32]) -> NDArray[np.int64
     others = min(DOUBTERS, scores.shape[1] - 1)
     doubtful = (top < SURE) & (ranked[:, -1 - others] > DOUBT)
     return np.lexsort((top, ~doubtful)).astype(np.int64)
+
+
+def expert_scores(
+    inputs: NDArray[Any], *, index: NDArray[np.int64], labels: NDArray[np.int64], num_classes: int, seed: int
+) -> NDArray[np.float32]:
+    """How sure one binary expert a class, trained on "this class or not", is that an input is its own.
+
+    For images a kernel regression on the public encoder, for tables a random forest. Shapes: uint8
+    (n, H, W, C) or float64 (n, features), index int64 (m,) into them, labels (m,), to float32 (n, classes)
+    from 0 to 1; rows need not sum to 1.
+
+    Raises:
+        InputError: inputs or labels that are none.
+    """
+    if inputs.ndim == 4:
+        return _image_experts(inputs, index, labels, num_classes)
+    from pate_fed.learning.teachers.forests import train_forest
+
+    scores = np.empty((len(inputs), num_classes), dtype=np.float32)
+    for each in range(num_classes):
+        own = (labels == each).astype(np.int64)
+        forest = train_forest(inputs[index], own, num_classes=2, trees=TREES, seed=seed)
+        scores[:, each] = forest.scores(inputs)[:, 1]
+    return scores
+
+
+def _image_experts(
+    images: NDArray[np.uint8], index: NDArray[np.int64], labels: NDArray[np.int64], num_classes: int
+) -> NDArray[np.float32]:
+    import torch
+
+    from pate_fed.learning.inputs import to_tensor
+    from pate_fed.learning.networks.encoder import BATCH, fit_encoder
+    from pate_fed.learning.networks.heads import MOST_CENTRES, fit_kernel_classifier, one_hot, subsample
+
+    preprocess = fit_encoder(images).preprocessing()
+    features = preprocess.in_parts(to_tensor(images, "cpu"))
+    own = features[torch.from_numpy(np.array(index))]
+    # Regressions on single classes share nothing but their kernel, so one solution holds them all.
+    centres = subsample(own, MOST_CENTRES, torch.Generator().manual_seed(0))
+    model, _ = fit_kernel_classifier(preprocess, own, one_hot(labels, num_classes, "cpu"), centres=centres)
+    scores = torch.cat([model.output(part) for part in torch.split(features, BATCH)])
+    return np.asarray(scores.clamp(0, 1).cpu().numpy(), dtype=np.float32)

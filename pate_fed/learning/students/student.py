@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.files import read_model, write_model
-from pate_fed.learning.inputs import check_images, to_tensor
+from pate_fed.learning.inputs import check_images, tensor_batches
 from pate_fed.learning.networks.classifiers import (
     Classifier,
     Shape,
@@ -22,10 +22,10 @@ from pate_fed.learning.networks.classifiers import (
     build_encoder_discriminator,
     build_encoder_network,
 )
-from pate_fed.learning.networks.encoder import HistogramFront
+from pate_fed.learning.networks.encoder import HistogramFeatures
 from pate_fed.learning.networks.generators import Generator, build_generator
-from pate_fed.learning.networks.linear import empty_light
-from pate_fed.learning.settings import LIGHT, EpochRecord, StudentSettings
+from pate_fed.learning.networks.heads import empty_head_classifier
+from pate_fed.learning.settings import CLOSED_FORM, EpochRecord, StudentSettings
 from pate_fed.learning.students.calibration import sharpened, sharpness_for
 from pate_fed.learning.students.export import write_torchscript
 
@@ -39,8 +39,8 @@ class Student:
 
     Probabilities are the mean of the networks', to the power of `sharpness`, which `calibrate` sets.
     `class_names` are for people, one a class where they are known; files carry them.
-    `history` holds one record an epoch; `counts` PATE++'s table of the last stage, float (m,), while the
-    student is fresh from training by disagreement.
+    `history` holds one record an epoch; `removed` which labels PATE++ took off after its first stage, bool
+    (m,), while the student is fresh from such training.
     """
 
     def __init__(
@@ -53,13 +53,12 @@ class Student:
         num_classes: int,
         device: str = "cpu",
         history: list[EpochRecord] | None = None,
-        sharpness: float = 1.0,
-        class_names: Sequence[str] = (),
     ) -> None:
         self.settings, self.image_shape, self.num_classes = settings, image_shape, num_classes
         self.history: list[EpochRecord] = [] if history is None else history
-        self.counts: NDArray[np.float32] | None = None
-        self.sharpness, self.class_names = sharpness, tuple(class_names)
+        self.removed: NDArray[np.bool_] | None = None
+        self.sharpness = 1.0
+        self.class_names: tuple[str, ...] = ()
         self._device = device
         self._networks = [network.to(device) for network in networks]
         self._generator = generator.to(device) if generator is not None else None
@@ -72,38 +71,40 @@ class Student:
         Raises:
             InputError: the images do not fit the model.
         """
+        found = [np.empty((0, self.num_classes), dtype=np.float32)]
+        for logits in self._logits(images):
+            found.append(sharpened(logits.softmax(dim=2).mean(dim=0), self.sharpness).cpu().numpy())
+        return np.concatenate(found)
+
+    def _logits(self, images: NDArray[np.uint8]) -> Iterator[Tensor]:
+        """Each batch's logits, (networks, batch, K)."""
         check_images(images, self.image_shape)
-        found = np.empty((len(images), self.num_classes), dtype=np.float32)
-        for start, logits in self._logits(images):
-            shares = sharpened(logits.softmax(dim=2).mean(dim=0), self.sharpness)
-            found[start : start + shares.shape[0]] = shares.cpu().numpy()
-        return found
+        for network in self._networks:
+            network.eval()
+        for batch in tensor_batches(images, PREDICT_BATCH, self._device):
+            with torch.inference_mode():
+                yield torch.stack([network(batch) for network in self._networks])
 
-    def calibrate(self, images: NDArray[np.uint8], opinion: NDArray[np.float32]) -> None:
-        """Be as sure, on average, as a second opinion expects that this student is right.
+    def calibrate(self, images: NDArray[np.uint8], reference: NDArray[np.float32]) -> None:
+        """Scale confidence so that its mean is the accuracy that a calibrated classifier expects.
 
-        `opinion` are another classifier's calibrated probabilities of the images, none of which had a label.
-        What is predicted stays. Where both know different things the student is more often right than the
-        other can see, so it errs on the side of doubt. Shapes: uint8 (n, H, W, C), n ≥ 1, and (n, K).
+        `reference` are that classifier's probabilities of the images, none of which had a label. What is
+        predicted stays. Where both know different things the student is more often right than the other can
+        see, so it errs on the side of doubt. Shapes: uint8 (n, H, W, C), n ≥ 1, and (n, K).
         """
         self.sharpness = 1.0
         shares = self.predict_proba(images)
-        expected = opinion[np.arange(len(images)), shares.argmax(axis=1)].mean()
+        expected = reference[np.arange(len(images)), shares.argmax(axis=1)].mean()
         self.sharpness = sharpness_for(torch.from_numpy(shares), confidence=float(expected))
-
-    def _logits(self, images: NDArray[np.uint8]) -> Iterator[tuple[int, Tensor]]:
-        """Parts of (networks, n, K), with the place where each starts."""
-        for network in self._networks:
-            network.eval()
-        for start in range(0, len(images), PREDICT_BATCH):
-            with torch.inference_mode():
-                batch = to_tensor(images[start : start + PREDICT_BATCH], self._device)
-                part = torch.stack([network(batch) for network in self._networks])
-            yield start, part
 
     def predict(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The most probable class of each image; int64 (n,)."""
         return np.asarray(self.predict_proba(images).argmax(axis=1), dtype=np.int64)
+
+    def predict_each(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The class that each network alone finds most probable; int64 (networks, n), n ≥ 1."""
+        parts = [logits.argmax(dim=2).cpu().numpy() for logits in self._logits(images)]
+        return np.concatenate(parts, axis=1)
 
     def generate(self, count: int, *, seed: int = 0) -> NDArray[np.uint8] | None:
         """`count` images of the generator as uint8 (count, H, W, C); None for a student without one."""
@@ -180,9 +181,7 @@ class Student:
             with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten at once
                 generator = build_generator(settings.built_on, shape) if "generator" in weights else None
                 networks = [
-                    empty_light(settings.name, shape, classes, weights[name])
-                    if settings.name in LIGHT
-                    else _empty_network(settings, shape, classes, weights[name])
+                    _empty_network(settings, shape, classes, weights[name])
                     for name in weights
                     if name != "generator"
                 ]
@@ -195,7 +194,7 @@ class Student:
             names = tuple(map(str, content.get("class_names", ())))  # files of before them have none
         except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
             raise IntegrityError(f"{path}: the student's settings and weights do not fit together") from error
-        return cls(
+        student = cls(
             networks,
             generator,
             settings=settings,
@@ -203,17 +202,19 @@ class Student:
             num_classes=classes,
             device=resolve_device(device),
             history=history,
-            sharpness=sharpness,
-            class_names=names,
         )
+        student.sharpness, student.class_names = sharpness, names
+        return student
 
 
 def _empty_network(
     settings: StudentSettings, shape: Shape, classes: int, weights: dict[str, Tensor]
 ) -> Classifier:
     """The network that `weights` are of, to be filled from them."""
-    basis = weights.get("front.basis")
+    if settings.name in CLOSED_FORM:
+        return empty_head_classifier(settings.name, shape, classes, weights)
+    basis = weights.get("preprocess.basis")
     if basis is None:
         return build_discriminator(settings.built_on, shape, classes)
     build = build_encoder_network if settings.name == "fixmatch" else build_encoder_discriminator
-    return build(HistogramFront(shape, basis.shape[1]), basis.shape[1], classes)
+    return build(HistogramFeatures(shape, basis.shape[1]), basis.shape[1], classes)

@@ -1,4 +1,4 @@
-"""The student: a semi-supervised GAN with one or two discriminators, trained by one visible loop.
+"""Training a student from released labels: the loop over stages and epochs, and its calibration.
 
 PATE++ (arXiv 2211.01628), Algorithm 1: "supervised" is one network on the released labels alone, "gan" is the
 original PATE (one discriminator), "co-teaching" has two discriminators that choose each other's samples,
@@ -18,51 +18,43 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import InputError
 from pate_fed.learning.device import resolve_device, seeded
-from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
+from pate_fed.learning.inputs import check_images, image_shape, to_tensor
 from pate_fed.learning.networks.encoder import Encoder, fit_encoder
-from pate_fed.learning.networks.linear import fit_head_student, second_opinion
-from pate_fed.learning.settings import LIGHT, EpochRecord, StudentSettings
+from pate_fed.learning.settings import CLOSED_FORM, EpochRecord, StudentSettings
 from pate_fed.learning.students.checkpoint import Checkpoint
-from pate_fed.learning.students.early_stopping import held_out_part
+from pate_fed.learning.students.closed_form import fit_head_student, head_probabilities
+from pate_fed.learning.students.data import LabelledPool, TrainingSets
+from pate_fed.learning.students.early_stopping import EarlyStop, held_out_part
 from pate_fed.learning.students.fixmatch import FixMatch
-from pate_fed.learning.students.gan import Trainer
-from pate_fed.learning.students.learner import Learner
-from pate_fed.learning.students.loop import Measure, StudentTraining, run_stages
+from pate_fed.learning.students.gan import GANTrainer, most_suspected
 from pate_fed.learning.students.noise_rate import estimate_noise_rate
-from pate_fed.learning.students.sets import Sets
 from pate_fed.learning.students.student import Student
 
 __all__ = ["train_student"]
+
+OnEpoch = Callable[[EpochRecord], None]
 
 MOST_ASKED = 2000  # images on which a student is calibrated
 ENOUGH_LABELS = 50  # for a head to calibrate it
 
 
 def train_student(
-    images: NDArray[np.uint8],
-    *,
-    labelled_index: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    num_classes: int,
+    pool: LabelledPool,
     settings: StudentSettings,
+    *,
     seed: int,
     device: str = "cpu",
-    test_images: NDArray[np.uint8] | None = None,
-    test_labels: NDArray[np.int64] | None = None,
-    on_epoch: Callable[[EpochRecord], None] | None = None,
-    true_labels: NDArray[np.int64] | None = None,
-    checkpoint: Path | None = None,
     encoder: Encoder | None = None,
     least_noise: float = 0.0,
+    checkpoint: Path | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> Student:
     """Train a student on public images, some of which have released, partly wrong labels.
 
-    The test part, and the labelled images' `true_labels` where they are known, are only reported in each
-    `EpochRecord`; nothing is chosen by them. The same seed, data, device and number of threads give the same
-    student. Without unlabelled images the labelled ones serve as such; a class without a label is not learnt;
-    labels all of one class give a student of that class.
+    The same seed, data, device and number of threads give the same student. Without unlabelled images the
+    labelled ones serve as such; a class without a label is not learnt; labels all of one class give a student
+    of that class.
 
     Where β is estimated it is at least `least_noise`, which `least_noise_rate` knows from the noise.
     Probabilities are calibrated: those of "encoder-head" by left-out labels, others' on up to 2,000 images
@@ -71,186 +63,128 @@ def train_student(
 
     With `checkpoint` the state is written there after each epoch; a later call with the same arguments goes
     on from it, to the student that an undisturbed run would have given. The file is removed at the end.
-    "encoder-head" and networks on the encoder use the study's `encoder`, or fit one to `images`. The former
+    "encoder-head" and networks on the encoder use the study's `encoder`, or fit one to the pool. The former
     is fitted at once, in closed form: it has no epochs that could be stopped or gone on from, and writes no
     checkpoint.
 
-    Shapes: images uint8 (n, H, W, C), labelled_index int64 (m,) into them, labels int64 (m,), m ≥ 1.
-
     Raises:
-        InputError: images, index or labels are not that, there is no label, the device is not there, or the
-            checkpoint belongs to another run.
+        InputError: the device is not there, the encoder is of other images, or the checkpoint belongs to
+            another run.
         IntegrityError: the checkpoint is damaged.
         PateFedError: a loss or a weight is no longer finite; the error names the epoch and which.
     """
-    _check_inputs(images, labelled_index, labels, num_classes)
     if encoder is not None:  # not only at the end, where every student is calibrated on it
-        check_images(images[:1], encoder.image_shape)
+        check_images(pool.images[:1], encoder.image_shape)
     device = resolve_device(device)
-    tested = partial(_accuracy, images=test_images, labels=test_labels)
-    if settings.name in LIGHT:
-        student = _head_student(images, labelled_index, labels, num_classes, settings, seed, device, encoder)
-        return _told(student, tested, on_epoch)
-    estimate = partial(
-        estimate_noise_rate, num_classes=num_classes, seed=seed, device=device, least=least_noise
-    )
-    settings = _with_noise_rate(settings, partial(estimate, images[labelled_index], labels))
-    below = _encoder_of(images, encoder) if settings.built_on == "encoder" else None
-    saved = Checkpoint.at(
-        checkpoint, images, labelled_index, labels, settings, seed, num_classes=num_classes, encoder=below
-    )
-    sets = Sets.of(labelled_index, labels, true_labels, count=len(images), device=device)
-    held = held_out_part(len(labels), settings, seed=seed)
-    run = StudentTraining(
-        settings=settings,
-        image_shape=image_shape(images),
-        num_classes=num_classes,
-        learner_for=partial(_learner, images, num_classes, settings, device, below),
-        tested=tested,
-        held_out_count=0 if held is None else int(held.sum()),
-        held_out=_no_part if held is None else _part(images, labelled_index, labels, held.numpy()),
-        on_epoch=on_epoch,
-    )
+    if settings.name in CLOSED_FORM:
+        student = fit_head_student(
+            pool, settings, encoder or fit_encoder(pool.images), seed=seed, device=device
+        )
+        student.check_weights()
+        accuracy = _accuracy(student, images=pool.test_images, labels=pool.test_labels)
+        student.history[0] = replace(student.history[0], test_accuracy=accuracy)
+        if on_epoch is not None:
+            on_epoch(student.history[0])
+        return student
+    settings = _with_noise_rate(settings, pool, seed, device, least_noise)
+    on_encoder = (encoder or fit_encoder(pool.images)) if settings.built_on == "encoder" else None
+    saved = Checkpoint.at(checkpoint, pool, settings, seed, encoder=on_encoder)
     with seeded(seed, device):
-        student = run_stages(run, saved, sets if held is None else sets.without(held.to(device)))
-    _calibrate(student, images, labelled_index, labels, device=device, encoder=encoder)
+        student = _train_stages(
+            pool, settings, saved, on_encoder, seed=seed, device=device, on_epoch=on_epoch
+        )
+    _calibrate(student, pool, device=device, encoder=encoder)
     saved.remove()
     return student
 
 
-def _calibrate(
-    student: Student,
-    images: NDArray[np.uint8],
-    index: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    *,
-    device: str,
-    encoder: Encoder | None,
-) -> None:
-    rest = np.setdiff1d(np.arange(len(images)), index)
-    if not len(rest) or len(labels) < ENOUGH_LABELS or len(np.unique(labels)) == 1:
-        return
-    asked = images[rest[np.unique(np.linspace(0, len(rest) - 1, MOST_ASKED).astype(np.int64))]]
-    opinion = second_opinion(
-        to_tensor(images[index], device),
-        labels,
-        to_tensor(asked, device),
-        num_classes=student.num_classes,
-        encoder=_encoder_of(images, encoder),
-    )
-    student.calibrate(asked, opinion.cpu().numpy())
-
-
-def _learner(
-    images: NDArray[np.uint8],
-    num_classes: int,
-    settings: StudentSettings,
-    device: str,
-    encoder: Encoder | None,
-    sets: Sets,
-) -> Learner:
-    """A stage's networks before their first epoch."""
-    shape, pixels = image_shape(images), to_tensor(images, device)
-    if settings.name == "fixmatch":
-        return FixMatch.of_images(settings, shape, num_classes, pixels, encoder)
-    return Trainer(settings, shape, num_classes, pixels, samples=len(sets.labelled), encoder=encoder)
-
-
-def _encoder_of(images: NDArray[np.uint8], encoder: Encoder | None) -> Encoder:
-    """The study's encoder, if it is of such images, or one fitted to them."""
-    encoder = fit_encoder(images) if encoder is None else encoder
-    check_images(images[:1], encoder.image_shape)
-    return encoder
-
-
-def _with_noise_rate(settings: StudentSettings, estimate: Callable[[], float]) -> StudentSettings:
+def _with_noise_rate(
+    settings: StudentSettings, pool: LabelledPool, seed: int, device: str, least: float
+) -> StudentSettings:
     """The same with an open β set: estimated, or 0 for "fixmatch"."""
-    if settings.noise_rate is not None:
+    if settings.noise_rate is not None or not (settings.co_teaching or settings.name == "fixmatch"):
         return settings
-    if settings.co_teaching:
-        return replace(settings, noise_rate=estimate())
-    return replace(settings, noise_rate=0.0) if settings.name == "fixmatch" else settings
+    if settings.name == "fixmatch":
+        return replace(settings, noise_rate=0.0)
+    labelled, classes = pool.images[pool.labelled_index], pool.num_classes
+    estimate = estimate_noise_rate(
+        labelled, pool.labels, num_classes=classes, seed=seed, device=device, least=least
+    )
+    return replace(settings, noise_rate=estimate)
 
 
-def _head_student(
-    images: NDArray[np.uint8],
-    index: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    num_classes: int,
+def _train_stages(
+    pool: LabelledPool,
     settings: StudentSettings,
+    saved: Checkpoint,
+    encoder: Encoder | None,
     seed: int,
     device: str,
-    encoder: Encoder | None,
+    on_epoch: OnEpoch | None,
 ) -> Student:
-    encoder = _encoder_of(images, encoder)
-    fitted = fit_head_student(
-        to_tensor(images, device),
-        np.asarray(index),
-        labels,
-        num_classes=num_classes,
-        encoder=encoder,
-        seed=seed,
+    """Every epoch of every stage, from where `saved` stands."""
+    sets, pixels = TrainingSets.of(pool, device), to_tensor(pool.images, device)
+    shape = image_shape(pool.images)
+    new_student = partial(
+        Student, settings=settings, image_shape=shape, num_classes=pool.num_classes, device=device
     )
-    record = EpochRecord(
-        epoch=1,
-        loss_supervised=fitted.loss,
-        loss_unsupervised=None,
-        loss_generator=None,
-        kept_share=1.0,
-        disagreements=None,
-    )
-    student = Student(
-        [fitted.model],
-        None,
-        settings=settings,
-        image_shape=encoder.image_shape,
-        num_classes=num_classes,
-        device=device,
-        history=[record],
-    )
-    student.check_weights()
-    return student
-
-
-def _told(student: Student, tested: Measure, on_epoch: Callable[[EpochRecord], None] | None) -> Student:
-    """A student of one epoch, measured and told of."""
-    student.history[0] = replace(student.history[0], test_accuracy=tested(student))
-    if on_epoch is not None:
-        on_epoch(student.history[0])
+    new_trainer = FixMatch.of_images if settings.name == "fixmatch" else GANTrainer
+    held_images, held_labels = None, np.empty(0, dtype=np.int64)
+    held_out = held_out_part(len(pool.labels), settings, seed=seed)
+    if held_out is not None:
+        sets, mask = sets.without(held_out.to(device)), held_out.numpy()
+        held_images, held_labels = pool.images[pool.labelled_index[mask]], pool.labels[mask]
+    for stage in range(saved.stage, settings.stages + 1):
+        taught = sets if saved.removed is None else sets.without(saved.removed.to(device))
+        trainer = new_trainer(settings, shape, pool.num_classes, pixels, encoder)
+        stop = EarlyStop(settings.patience, count=len(held_labels))
+        student = new_student(trainer.averages, trainer.generator, history=saved.history)
+        epoch = saved.restore(trainer, stop)
+        while epoch < settings.stage_epochs and not stop.over:
+            epoch += 1
+            record = trainer.run_epoch(epoch, taught)
+            held_out_share = _accuracy(student, images=held_images, labels=held_labels)
+            stop.see(held_out_share, trainer)
+            accuracy = None
+            if epoch % settings.test_every == 0 or epoch == settings.stage_epochs or stop.over:
+                accuracy = _accuracy(student, images=pool.test_images, labels=pool.test_labels)
+            record = replace(
+                record,
+                epoch=len(saved.history) + 1,  # among all stages'; rates went by the stage's own
+                stage=stage,
+                noise_rate=settings.beta if settings.co_teaching else None,
+                removal=settings.tau if settings.stages > 1 else None,
+                test_accuracy=accuracy,
+                held_out_share=held_out_share,
+            )
+            saved.history.append(record)
+            saved.write(stage, epoch, trainer, stop)
+            if on_epoch is not None:
+                on_epoch(record)
+        stop.restore_best(trainer)
+        student.check_weights()
+        if stage < settings.stages and trainer.counts is not None:
+            # PATE++: the next stage learns without the labels that look wrong.
+            saved.removed = most_suspected(trainer.counts, share=settings.tau)
+        del trainer  # and its inputs, before the next stage's are made
+    student.removed = None if saved.removed is None else saved.removed.cpu().numpy()
     return student
 
 
 def _accuracy(
-    student: Student, images: NDArray[np.uint8] | None, labels: NDArray[np.int64] | None
+    student: Student, *, images: NDArray[np.uint8] | None, labels: NDArray[np.int64] | None
 ) -> float | None:
+    """The share of `images` whose class the student predicts; None without images."""
     if images is None or labels is None or len(images) == 0:
         return None
     return float((student.predict(images) == labels).mean())
 
 
-def _part(
-    images: NDArray[np.uint8], index: NDArray[np.int64], labels: NDArray[np.int64], held: NDArray[np.bool_]
-) -> Measure:
-    """The share of the labels that are held out, bool (m,), that a student meets."""
-    return partial(_accuracy, images=images[index[held]], labels=labels[held])
-
-
-def _no_part(student: Student) -> None:
-    return None
-
-
-def _check_inputs(
-    images: NDArray[np.uint8], index: NDArray[np.int64], labels: NDArray[np.int64], num_classes: int
-) -> None:
-    check_images(images)
-    check_labels(labels, len(index), num_classes)
-    if len(index) == 0:
-        raise InputError(
-            "a student got 0 labels: at least 1 is meant; ask more queries or lower the threshold"
-        )
-    if not np.issubdtype(index.dtype, np.integer) or index.ndim != 1:
-        raise InputError(f"labelled_index is {index.dtype} {index.shape}: integers (m,) are meant")
-    if index.min() < 0 or index.max() >= len(images):
-        raise InputError(
-            f"labelled_index runs from {index.min()} to {index.max()}: 0 to {len(images) - 1} is meant"
-        )
+def _calibrate(student: Student, pool: LabelledPool, *, device: str, encoder: Encoder | None) -> None:
+    """Set the student's sharpness by what a head expects of images without a label, where it can be told."""
+    rest = pool.unlabelled_index
+    if not len(rest) or len(pool.labels) < ENOUGH_LABELS or len(np.unique(pool.labels)) == 1:
+        return
+    asked = pool.images[rest[np.unique(np.linspace(0, len(rest) - 1, MOST_ASKED).astype(np.int64))]]
+    expected = head_probabilities(pool, asked, encoder or fit_encoder(pool.images), device=device)
+    student.calibrate(asked, expected)

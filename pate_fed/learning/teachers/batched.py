@@ -53,41 +53,38 @@ def train_many(
         check_images(part)
         check_labels(own, len(part), num_classes)
     device, shape = resolve_device(device), image_shape(images[0])
-    models = [_fresh(shape, num_classes, seed) for seed in seeds]
-    fronted = []
-    for model, part in zip(models, images, strict=True):
+    models, preprocessed = [], []
+    for seed, part in zip(seeds, images, strict=True):
+        with seeded(seed, "cpu"):
+            model = build_classifier(NAME, shape, num_classes)
+        models.append(model)
         pixels = to_tensor(part, device)
-        model.to(device).front.fit(pixels)
-        fronted.append(model.front(pixels))
+        model.to(device).preprocess.fit(pixels)
+        preprocessed.append(model.preprocess(pixels))
     truth = torch.from_numpy(np.stack(labels)).to(device)
     with seeded(seeds[0], device):
-        _fit(models, torch.stack(fronted), truth, settings, seeds, dropout)
+        _fit(models, torch.stack(preprocessed), truth, settings, seeds, dropout)
     return [
         Teacher(model, settings=settings, image_shape=shape, num_classes=num_classes, device=device)
         for model in models
     ]
 
 
-def _fresh(shape: tuple[int, int, int], num_classes: int, seed: int) -> Classifier:
-    with seeded(seed, "cpu"):
-        return build_classifier(NAME, shape, num_classes)
-
-
 def _fit(
     models: list[Classifier],
-    fronted: Tensor,
+    preprocessed: Tensor,
     labels: Tensor,
     settings: TeacherSettings,
     seeds: Sequence[int],
     dropout: float,
 ) -> None:
-    """The loop of one teacher, over stacks: fronted (t, n, C, H, W), labels (t, n)."""
-    count, device = fronted.shape[1], fronted.device
+    """The loop of one teacher, over stacks: preprocessed (t, n, C, H, W), labels (t, n)."""
+    count, device = preprocessed.shape[1], preprocessed.device
     batch = min(settings.batch_size, count)
     batches = count // batch
     epochs = min(settings.epochs, max(1, -(-ENOUGH_STEPS // batches)))
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    patches = _patches(fronted)  # (t, n, places, C·9), made once
+    patches = _patches(preprocessed)  # (t, n, places, C·9), made once
     weights = [parameter.requires_grad_() for parameter in _stack(models)]
     rate = torch.tensor(0.0, device=device)  # a tensor, so that a step waits for no number of the host
     capturable = device.type == "cuda"
@@ -150,10 +147,10 @@ def _unstack(models: list[Classifier], weights: list[Tensor]) -> None:
             dense.bias.copy_(weights[3][place, 0])
 
 
-def _patches(fronted: Tensor) -> Tensor:
+def _patches(preprocessed: Tensor) -> Tensor:
     """(t, n, C, H, W) to what the convolution (3×3, stride 2, a border of 1) sees: (t, n, places, C·9)."""
-    found = F.unfold(fronted.flatten(0, 1).contiguous(), 3, padding=1, stride=2)  # (t·n, C·9, places)
-    return found.transpose(1, 2).unflatten(0, fronted.shape[:2]).contiguous()  # type: ignore[no-untyped-call,no-any-return]
+    found = F.unfold(preprocessed.flatten(0, 1).contiguous(), 3, padding=1, stride=2)  # (t·n, C·9, places)
+    return found.transpose(1, 2).unflatten(0, preprocessed.shape[:2]).contiguous()  # type: ignore[no-untyped-call,no-any-return]
 
 
 def _logits(patches: Tensor, weights: list[Tensor], dropout: float) -> Tensor:

@@ -20,6 +20,7 @@ from pate_fed.errors import InputError, IntegrityError
 
 __all__ = ["Forest", "train_forest"]
 
+Floats = NDArray[np.float64]
 _CHUNK = 4096  # rows at a time: bounds the memory of (rows, trees)
 _LEAF = -1
 _FIELDS = ("feature", "threshold", "left", "right", "value", "roots", "fill", "start")
@@ -42,7 +43,6 @@ class Forest:
     roots: NDArray[np.int64]
     fill: NDArray[np.float64]
     start: NDArray[np.float64]
-    history: tuple[()] = ()
 
     @property
     def num_classes(self) -> int:
@@ -61,16 +61,10 @@ class Forest:
             raise InputError(f"rows {rows.shape}: (n, {len(self.fill)}) is meant")
         # Trees were grown on 32 bits, and compare so.
         filled = np.where(np.isnan(rows), self.fill, rows).astype(np.float32)
-        return (
-            np.concatenate(
-                [
-                    self.start + self.value[self._leaves(filled[at : at + _CHUNK])].sum(axis=1)
-                    for at in range(0, len(filled), _CHUNK)
-                ]
-            )
-            if len(filled)
-            else np.empty((0, self.num_classes))
-        )
+        found = [np.empty((0, self.num_classes))]
+        for at in range(0, len(filled), _CHUNK):
+            found.append(self.start + self.value[self._leaves(filled[at : at + _CHUNK])].sum(axis=1))
+        return np.concatenate(found)
 
     def predict(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
         """The class of each row; int64 (n,)."""
@@ -171,12 +165,7 @@ def train_forest(
 
 
 def _random_forest(
-    rows: NDArray[np.float64],
-    labels: NDArray[np.int64],
-    classes: int,
-    trees: int,
-    seed: int,
-    fill: NDArray[Any],
+    rows: Floats, labels: NDArray[np.int64], classes: int, trees: int, seed: int, fill: Floats
 ) -> Forest:
     from sklearn.ensemble import RandomForestClassifier
 
@@ -192,12 +181,7 @@ def _random_forest(
 
 
 def _gradient_boosting(
-    rows: NDArray[np.float64],
-    labels: NDArray[np.int64],
-    classes: int,
-    trees: int,
-    seed: int,
-    fill: NDArray[Any],
+    rows: Floats, labels: NDArray[np.int64], classes: int, trees: int, seed: int, fill: Floats
 ) -> Forest:
     from sklearn.ensemble import GradientBoostingClassifier
 

@@ -14,11 +14,12 @@ from torch import Tensor
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.files import read_model, write_model
-from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
+from pate_fed.learning.inputs import check_images, check_labels, image_shape, tensor_batches, to_tensor
 from pate_fed.learning.networks.classifiers import Classifier, build_classifier
-from pate_fed.learning.networks.encoder import Encoder, HistogramFront
-from pate_fed.learning.networks.linear import empty_light, fit_light_teacher, shared_features
-from pate_fed.learning.settings import LIGHT, TeacherSettings
+from pate_fed.learning.networks.encoder import Encoder, HistogramFeatures
+from pate_fed.learning.networks.heads import empty_head_classifier
+from pate_fed.learning.settings import CLOSED_FORM, TeacherSettings
+from pate_fed.learning.teachers.closed_form import fit_closed_form_teacher, shared_features
 
 __all__ = ["Teacher", "train_teacher"]
 
@@ -54,17 +55,14 @@ class Teacher:
         """
         check_images(images, self.image_shape)
         self._check_weights()
-        found = np.empty(len(images), dtype=np.int64)
-        front = self._model.front
+        preprocess, found = self._model.preprocess, [np.empty(0, dtype=np.int64)]
         with torch.inference_mode():
-            if isinstance(front, HistogramFront) and len(images):
-                parts = shared_features(front, images, self._device)
-                classes = [self._model.logits(part).argmax(dim=1) for part in parts]
-                return np.asarray(torch.cat(classes).cpu().numpy(), dtype=np.int64)
-            for start in range(0, len(images), PREDICT_BATCH):
-                batch = to_tensor(images[start : start + PREDICT_BATCH], self._device)
-                found[start : start + len(batch)] = self._model(batch).argmax(dim=1).cpu().numpy()
-        return found
+            if isinstance(preprocess, HistogramFeatures):
+                logits = map(self._model.logits, shared_features(preprocess, images, self._device))
+            else:
+                logits = map(self._model, tensor_batches(images, PREDICT_BATCH, self._device))
+            found += [each.argmax(dim=1).cpu().numpy() for each in logits]
+        return np.concatenate(found)
 
     def save(self, path: Path) -> None:
         """Write settings and weights to `path`, whole or not at all, readable by the owner only.
@@ -94,8 +92,8 @@ class Teacher:
             rows, columns, channels = content["image_shape"]
             shape, classes = (rows, columns, channels), content["num_classes"]
             with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten at once
-                if settings.name in LIGHT:
-                    model = empty_light(settings.name, shape, classes, content["weights"])
+                if settings.name in CLOSED_FORM:
+                    model = empty_head_classifier(settings.name, shape, classes, content["weights"])
                 else:
                     model = build_classifier(settings.name, shape, classes)
             model.load_state_dict(content["weights"])
@@ -143,41 +141,35 @@ def train_teacher(
     shape = image_shape(images)
     with seeded(seed, device):
         pixels = to_tensor(images, device)
-        if settings.name in LIGHT:
-            model = fit_light_teacher(
+        if settings.name in CLOSED_FORM:
+            model = fit_closed_form_teacher(
                 settings.name, pixels, labels, shape=shape, num_classes=num_classes, encoder=encoder
             )
-            return Teacher(
-                model, settings=settings, image_shape=shape, num_classes=num_classes, device=device
-            )
-        model = build_classifier(settings.name, shape, num_classes)
-        model = model.to(device).to(memory_format=torch.channels_last)
-        model.front.fit(pixels)
-        _fit(
-            model,
-            model.front(pixels),
-            torch.from_numpy(np.array(labels, dtype=np.int64)).to(device),
-            settings,
-        )
+        else:
+            model = build_classifier(settings.name, shape, num_classes)
+            model = model.to(device).to(memory_format=torch.channels_last)
+            model.preprocess.fit(pixels)
+            classes = torch.from_numpy(np.array(labels, dtype=np.int64)).to(device)
+            _fit(model, model.preprocess(pixels), classes, settings)
     return Teacher(model, settings=settings, image_shape=shape, num_classes=num_classes, device=device)
 
 
-def _fit(model: Classifier, fronted: Tensor, labels: Tensor, settings: TeacherSettings) -> None:
+def _fit(model: Classifier, preprocessed: Tensor, labels: Tensor, settings: TeacherSettings) -> None:
     """Adam with decoupled weight decay on a one-cycle schedule; the whole part lies in memory."""
-    batch = min(settings.batch_size, len(fronted))
-    batches = len(fronted) // batch  # the rest of an epoch is left out: another shuffle takes it in
+    batch = min(settings.batch_size, len(preprocessed))
+    batches = len(preprocessed) // batch  # the rest of an epoch is left out: another shuffle takes it in
     epochs = min(settings.epochs, max(1, -(-ENOUGH_STEPS // batches)))
     steps = epochs * batches
     optimiser = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay, fused=True)
     model.train()
     step = 0
     for epoch in range(1, epochs + 1):
-        order = torch.randperm(len(fronted), device=fronted.device)
+        order = torch.randperm(len(preprocessed), device=preprocessed.device)
         for number in range(batches):
             optimiser.param_groups[0]["lr"] = settings.learning_rate * one_cycle(step / steps)
             pick = order[number * batch : (number + 1) * batch]
             loss = F.cross_entropy(
-                model.logits(fronted[pick]), labels[pick], label_smoothing=settings.label_smoothing
+                model.logits(preprocessed[pick]), labels[pick], label_smoothing=settings.label_smoothing
             )
             optimiser.zero_grad(set_to_none=True)
             torch.autograd.backward([loss])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any
 
+from pate_fed.format import epsilon_text
 from pate_fed.privacy.ledger.guarantee import (
     guarantee_text,
     guaranteed_coordinator_epsilon,
@@ -18,16 +17,7 @@ from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.verify import Chain, coordinator_epsilon, read_ledger
 from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism
 
-__all__ = ["LedgerReport", "describe", "epsilon_text", "verify"]
-
-
-def epsilon_text(epsilon: float, *, digits: int = 4) -> str:
-    """ε with so many decimals, rounded up, never down."""
-    if not math.isfinite(epsilon):
-        return "∞"
-    if epsilon >= 2**53:
-        return str(int(epsilon))  # a float of that size has no decimals
-    return str(Decimal(epsilon).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
+__all__ = ["LedgerReport", "describe", "verify"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv
 
 from pate_fed.errors import InputError
+from pate_fed.format import epsilon_text
 from pate_fed.privacy.bounds.orders import Floats, check_histograms
 from pate_fed.privacy.checks import check_count, check_delta, is_number
 from pate_fed.privacy.filter import epsilon_of
-from pate_fed.privacy.ledger.describe import epsilon_text
 from pate_fed.privacy.mechanisms.events import RECORD, Cost, Mechanism, Protection
 from pate_fed.privacy.mechanisms.gnmax import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
 from pate_fed.privacy.mechanisms.noise import NoiseSource
@@ -59,7 +59,7 @@ class AuditResult:
     def line(self) -> str:
         """The finding in one line."""
         verdict = "no fault found" if self.passed else "FAULT: the mechanism leaks more than the ledger says"
-        charged = epsilon_text(self.epsilon, digits=3)
+        charged = epsilon_text(self.epsilon)
         return (
             f"{self.name}: sampled ε >= {self.lower_bound:.3f}, ledger ε = {charged} at "
             f"δ={self.delta:g} ({self.queries} queries, {self.trials} trials, confidence "

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pate_fed.config.trust import LEAST_PARTIES, TrustModel
+from pate_fed.format import epsilon_text
 from pate_fed.privacy.filter import BudgetFilter, epsilon_of
-from pate_fed.privacy.ledger.describe import epsilon_text
 from pate_fed.privacy.mechanisms.distributed import DistributedGNMax, party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
 
@@ -35,7 +35,7 @@ class SharesOffer:
 
     def lines(self) -> list[str]:
         """The offer in words, two lines."""
-        public, own = (epsilon_text(bound, digits=2) for bound in (self.epsilon, self.epsilon_coordinator))
+        public, own = (epsilon_text(bound) for bound in (self.epsilon, self.epsilon_coordinator))
         return [
             "noise at the hospitals instead (--secure-sum --noise-at hospitals): every query asked is paid "
             f"in full, so {self.asked} queries at sigma2={self.sigma2:g} cost ε={public}, also against the "

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from pate_fed.errors import InputError
+from pate_fed.format import epsilon_text
 from pate_fed.privacy.bounds.orders import Floats
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.filter import BudgetFilter, epsilon_of
-from pate_fed.privacy.ledger.describe import epsilon_text
 from pate_fed.privacy.mechanisms.events import RECORD, PrivacyEvent, Protection
 from pate_fed.privacy.mechanisms.gnmax import ConfidentGNMax, GNMax
 from pate_fed.privacy.planning.hospital_noise import SharesOffer, offer_with_shares
@@ -67,7 +67,7 @@ class Offer:
         return (
             f"{self.mechanism} {noise}: {_count(self.answered, 'label')} of {_count(self.asked, 'query')}, "
             f"{100 * self.right_share:.0f} % right, worth {self.effective_labels:.0f} at "
-            f"ε={epsilon_text(self.epsilon, digits=2)}"
+            f"ε={epsilon_text(self.epsilon)}"
         )
 
 
@@ -127,12 +127,11 @@ class Plan:
             text.append(f"best: {self.best.mechanism}")
         if self.hospital_noise:
             text += self.hospital_noise.lines()
-        text += [f"{'ε':>6}  {'labels':>6}  {'right':>5}  {'worth':>6}  mechanism"]
+        text += [f"{'ε':>8}  {'labels':>6}  {'right':>5}  {'worth':>6}  mechanism"]
         for at in self.curve:
             right = "    -" if at.right_share is None else f"{100 * at.right_share:4.0f}%"
-            text.append(
-                f"{at.epsilon:6.2f}  {at.labels:6d}  {right}  {at.effective_labels:6.0f}  {at.mechanism}"
-            )
+            offer_text = f"{at.labels:6d}  {right}  {at.effective_labels:6.0f}  {at.mechanism}"
+            text.append(f"{epsilon_text(at.epsilon):>8}  {offer_text}")
         return text + list(self.advice)
 
 

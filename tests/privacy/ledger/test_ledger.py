@@ -433,7 +433,7 @@ def test_in_words(path: Path) -> None:
     report = verify(path).to_dict()
     assert report["spent"]["coordinator"] is report["promised"]["coordinator"] is None
     assert report["spent"]["student"] == verify(path).epsilon < report["promised"]["student"] == 3.0
-    assert "(3.0000, 1e-05)-differential privacy" in text
+    assert "(3, 1e-05)-differential privacy" in text
     assert "fixed before the first query by the budget ε=3" in text
     assert report["queries_asked"] == made.asked
 

@@ -27,7 +27,6 @@ from pate_fed.privacy import (
     SeededNoise,
     describe,
     epsilon_of,
-    epsilon_text,
     total_cost,
     verify,
 )
@@ -357,14 +356,6 @@ def test_order_of_charges_does_not_change_epsilon(made: tuple[Path, Path, str]) 
     events = [entry.event for entry in verify(made[0]).chain.entries]
     epsilons = {epsilon_of(total_cost(np.random.default_rng(s).permutation(events)), 1e-5) for s in range(9)}
     assert len(epsilons) == 1
-
-
-def test_epsilon_in_text_is_rounded_up() -> None:
-    assert epsilon_text(1.00001) == "1.0001"
-    assert epsilon_text(2.0) == "2.0000"
-    assert epsilon_text(1e-300) == "0.0001"
-    assert epsilon_text(float("inf")) == "∞"
-    assert epsilon_text(1e30) == str(int(1e30))
 
 
 def test_terms_survive_their_own_text() -> None:

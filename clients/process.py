@@ -1,0 +1,290 @@
+"""One hospital's process: a SuperNode, the requests that it brings, and what its user is told of them."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pate_fed.disk import write_private
+from pate_fed.errors import InputError, PolicyError
+from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal, Terms
+from pate_fed.runtime.connection import Connection
+from pate_fed.runtime.security import check_security
+from pate_fed.runtime.signals import raise_if
+from pate_fed.secure_sum import read_reply
+from pate_fed.secure_sum.messages import MaskedVector, SumRefused
+from pate_fed.secure_sum.messages import Reply as SumMessage
+from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
+
+if TYPE_CHECKING:
+    from pate_fed.flower.supernode import Exchange, SuperNode
+    from pate_fed.identity import HospitalIdentity
+
+__all__ = ["HospitalProcess", "lock_state_dir"]
+
+_POLL_S = 0.3
+_DELIVERY_S = 15.0
+_PART = "part:"  # rehearse with a simulated party's part
+_SITE_FILE = "hospital.json"
+
+
+class HospitalProcess:
+    """One hospital's process: a SuperNode, and the requests that it brings, until `stop` asks it to end.
+
+    Raises:
+        InputError: an option is wrong, or the hospital's identity or a file cannot be used.
+    """
+
+    def __init__(self, arguments: argparse.Namespace, stop: threading.Event) -> None:
+        from pate_fed.flower import prepare_environment
+        from pate_fed.flower.processes import private_folder, split_address
+
+        prepare_environment()
+        if not PARTY_NAME.fullmatch(arguments.hospital):
+            raise InputError(f"--hospital {arguments.hospital!r}: {PARTY_NAME_IS}")
+        self._identity = _identity(arguments)
+        address = arguments.server or (self._identity.admission.address if self._identity else "")
+        if not address:
+            raise InputError("give --server HOST:PORT, as the coordinator shows it")
+        host, port = split_address(address, option="--server")
+        if port is None:
+            raise InputError(f"--server {address}: HOST:PORT is meant, as the coordinator shows it")
+        self._address = address
+        check_security(arguments, host, where=f"--server {arguments.server}", keys="this hospital's identity")
+        _check_files(arguments)
+        self._arguments, self._name, self._stop = arguments, arguments.hospital, stop
+        self._state = private_folder(Path(arguments.state_dir or f"hospital-{self._name}"))
+        self._queries = self._sent = 0
+
+    def run(self) -> int:
+        """Serve until the study is over; the exit code.
+
+        Raises:
+            InputError: the hospital's own data or identity cannot be used.
+            PolicyError: the hospital's policy refuses the study.
+        """
+        from pate_fed.flower.compat import quiet_flower
+
+        with lock_state_dir(self._state), _temporary_files_in(self._state):
+            self._write_site()
+            self._check_records()
+            import clients.app  # noqa: F401  # torch takes its time: loaded before the coordinator waits for us
+
+            self._print(f"{self._name}: connecting to {self._address}")
+            connection = Connection(self._start_node, report=self._print, wait_s=self._arguments.wait)
+            try:
+                with quiet_flower():
+                    return self._serve(connection)
+            finally:
+                connection.stop()
+
+    def _serve(self, connection: Connection) -> int:
+        while True:
+            raise_if(self._stop)
+            connection.watch()
+            done = self._answer(connection.node)
+            if done is None:
+                time.sleep(_POLL_S)
+                continue
+            self._print_request(done)
+            over = done.message_type == END and done.reply.get("kind") == "ended"
+            refused = _refusal(done)
+            by_policy = refused is not None and refused.is_policy
+            if over or by_policy or refused is Refusal.DATA:
+                connection.wait_until_sent(_DELIVERY_S)
+            if refused is Refusal.DATA:
+                raise InputError(self._logged_reason("the hospital's own data cannot be used"))
+            if by_policy:
+                raise PolicyError(self._logged_reason("the study was refused by this hospital's policy"))
+            if over:
+                return self._print_outcome(done)
+
+    def _answer(self, node: SuperNode | None) -> Exchange | None:
+        from clients.app import app, note_sent, refuse_bundle
+
+        if node is None:
+            return None
+        done = node.answer_next(app, refuse_bundle=lambda: refuse_bundle({}))
+        if done is not None:
+            note_sent({}, message_type=done.message_type, bytes_out=done.bytes_out)
+        return done
+
+    def _print_outcome(self, done: Exchange) -> int:
+        request = done.request or {}
+        status = str(request["status"]).upper()
+        print(
+            f"{status}  hospital={self._name} {request.get('summary')!s} answered={self._queries} "
+            f"sent={self._sent}B log={self._state / 'log.jsonl'}",
+            flush=True,
+        )
+        return int(str(request["exit_code"]))
+
+    def _print_request(self, done: Exchange) -> None:
+        """One line a request, for the hospital's own eyes."""
+        self._sent += done.bytes_out
+        self._queries += _queries(done)
+        if (text := _described(done)) is not None:
+            self._print(f"{self._name}: {text}")
+
+    def _logged_reason(self, otherwise: str) -> str:
+        """The sentence that the hospital's side left in its log; it was sent to nobody."""
+        path = self._state / "log.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        said = [event["sentence"] for event in map(json.loads, lines) if "sentence" in event]
+        return str(said[-1]) if said else otherwise
+
+    def _start_node(self) -> SuperNode:
+        from pate_fed.flower.supernode import NodeTls, SuperNode
+
+        found = self._identity
+        tls = None if found is None else NodeTls(ca=found.ca_path, key=found.key_path)
+        return SuperNode(self._state / "flower", self._address, tls=tls)
+
+    def _write_site(self) -> None:
+        config, pool, data = self._arguments.config, self._arguments.pool, self._arguments.data
+        policy = self._arguments.policy
+        site = {
+            "hospital": self._name,
+            "data": data if data.startswith(_PART) else str(Path(data).absolute()),
+            "state_dir": str(self._state.absolute()),
+            "config": None if config is None else str(Path(config).absolute()),
+            "pool": None if pool is None else str(Path(pool).absolute()),
+            "teachers": self._arguments.teachers,
+            "policy": None if policy is None else str(Path(policy).absolute()),
+            "terms_digest": None if self._identity is None else self._identity.admission.terms_digest,
+            "sum_key": None if self._identity is None else str(self._identity.sum_key_path.absolute()),
+        }
+        path = self._state / _SITE_FILE
+        write_private(path, json.dumps(site).encode(), durable=False)
+        os.environ["PATE_FED_SITE"] = str(path.absolute())
+
+    def _check_records(self) -> None:
+        """A mistake in the records is found now, rather than when all have come and are asked to train."""
+        if self._identity is None or self._arguments.data.startswith(_PART):
+            return  # the terms come with the first request
+        from pate_fed.identity import read_terms
+        from pate_fed.protocol.label_terms import LabelTerms
+
+        terms = read_terms(self._identity.admission.terms)
+        if isinstance(terms, LabelTerms):
+            from clients.label_site import read_own_labels
+
+            pool, classes = terms.pool_size, terms.num_classes
+            read_own_labels(Path(self._arguments.data), pool_size=pool, num_classes=classes)
+        if isinstance(terms, Terms):
+            from clients.local import check_records, kind_of
+
+            kind, teachers = kind_of(terms), terms.teachers_per_client
+            check_records(Path(self._arguments.data), kind, teachers=teachers)
+
+    def _print(self, text: str) -> None:
+        if not self._arguments.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+
+def _refusal(done: Exchange) -> Refusal | None:
+    if done.reply.get("kind") != "refused":
+        return None
+    return Refusal.__members__.get(str(done.reply["code"]), Refusal.FAULT)
+
+
+def _sum_step(done: Exchange) -> SumMessage | None:
+    step = done.reply.get("step") if done.message_type in (SUM, COUNTS) else None
+    return read_reply(step) if isinstance(step, bytes) else None
+
+
+def _described(done: Exchange) -> str | None:
+    """What was asked and answered, None for a step that is of no interest."""
+    refused, step, sent = _refusal(done), _sum_step(done), f"{done.bytes_out} bytes"
+    masked = isinstance(step, MaskedVector)
+    if done.request is None:
+        return "code that is not this hospital's was sent: refused by policy, never run"
+    if refused is Refusal.NO_POOL:
+        return "asked for the public pool"
+    if refused is not None:
+        return refused.sentence
+    if done.message_type == TEACH:
+        return f"agreed to the terms, teachers ready ({done.seconds:.1f} s)"
+    if done.message_type == LABELS:
+        noisy = len(np.asarray(done.reply["label"]))
+        what = f"{noisy} labels after randomised response sent" if noisy else "ready to count"
+        return f"agreed to the terms, {what} ({sent})"
+    if done.message_type == COUNTS and masked:
+        return f"noisy counts sent under masks ({sent})"
+    if done.message_type == VOTES or masked:
+        under = " under masks" if masked else ""
+        return f"voted{under} on {_queries(done)} public inputs ({done.seconds:.1f} s, {sent} sent)"
+    if isinstance(step, SumRefused):
+        return f"refused a step of the secure summation: {step.refusal.value}"
+    return None
+
+
+def _queries(done: Exchange) -> int:
+    """The queries that a hospital voted on, in the open or under masks."""
+    masked = done.message_type == SUM and isinstance(_sum_step(done), MaskedVector)
+    if done.request is None or _refusal(done) is not None or not (masked or done.message_type == VOTES):
+        return 0
+    return len(np.asarray(done.request["index"]))
+
+
+@contextmanager
+def lock_state_dir(state: Path) -> Iterator[None]:
+    """Hold the state directory: two processes of one hospital would each think that they answer once."""
+    with open(os.open(state / "lock", os.O_CREAT | os.O_RDWR, 0o600), "r+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError(
+                f"--state-dir {state}: another process of this hospital uses it; one at a time is meant"
+            ) from error
+        yield
+
+
+@contextmanager
+def _temporary_files_in(state: Path) -> Iterator[None]:
+    """Temporary files of this process go into the state directory too."""
+    from pate_fed.flower.processes import private_folder
+
+    before, tempfile.tempdir = tempfile.tempdir, str(private_folder(state / "tmp").absolute())
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
+def _identity(arguments: argparse.Namespace) -> HospitalIdentity | None:
+    """The hospital's identity, checked before anyone is connected to."""
+    if arguments.tls_dir is None:
+        return None
+    from pate_fed.identity import HospitalIdentity
+
+    found = HospitalIdentity.open(Path(arguments.tls_dir))
+    for warning in found.check(arguments.hospital):
+        print(f"warning: {warning}", file=sys.stderr)
+    return found
+
+
+def _check_files(arguments: argparse.Namespace) -> None:
+    """What can be told of the files before anyone is connected to."""
+    given = [("--data", arguments.data), ("--pool", arguments.pool), ("--config", arguments.config)]
+    if arguments.policy is not None:
+        from clients.policy import Policy
+
+        Policy.load(Path(arguments.policy))
+    for option, path in given:
+        if path is not None and not path.startswith(_PART) and not Path(path).exists():
+            raise InputError(f"{option} {path}: there is no such file or folder")
+    if arguments.teachers is not None and arguments.teachers < 1:
+        raise InputError(f"--teachers {arguments.teachers}: a whole number of at least 1 is meant")

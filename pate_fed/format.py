@@ -1,0 +1,56 @@
+"""ε and δ as they are shown and stored, rounded up, never down; and times as a person says them."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, Decimal
+
+__all__ = ["delta_text", "duration_text", "epsilon_json", "epsilon_text"]
+
+_DIGITS = 4  # significant ones that a small ε keeps
+
+
+def epsilon_text(epsilon: float | None, *, unbounded: str = "unbounded") -> str:
+    """ε for people: up to three decimals, below 0.1 four significant digits; in words without a bound."""
+    if epsilon is None or not math.isfinite(epsilon):
+        return unbounded
+    if 0 < epsilon < 0.1:
+        up = _ceil(epsilon, _DIGITS - 1 - Decimal(repr(epsilon)).adjusted())
+        return f"{float(up):.{_DIGITS}g}".replace("e-0", "e-")
+    return f"{_ceil(epsilon, 3):.3f}".rstrip("0").rstrip(".")
+
+
+def epsilon_json(epsilon: float | None) -> float | None:
+    """ε for programs: six decimals, more where it is small; None where there is no bound."""
+    if epsilon is None or not math.isfinite(epsilon):
+        return None
+    if epsilon == 0:
+        return 0.0
+    return float(_ceil(epsilon, max(6, _DIGITS - 1 - Decimal(repr(float(epsilon))).adjusted())))
+
+
+def delta_text(delta: float) -> str:
+    """A δ as people write it: 1e-5 rather than 1e-05, in three digits."""
+    digits = 2 - Decimal(repr(float(delta))).adjusted()
+    return f"{float(_ceil(delta, digits)):.3g}".replace("e-0", "e-")
+
+
+def duration_text(seconds: float | None) -> str:
+    """Seconds as a person says them; "-" where they are not known."""
+    if seconds is None:
+        return "-"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def _ceil(value: float, digits: int) -> Decimal:
+    """The least number of so many decimals that is not below the value as it is written."""
+    exact = Decimal(repr(float(value)))
+    if exact.adjusted() + digits > 24:
+        return exact  # a float of that size has no decimals
+    return exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING)

@@ -1,0 +1,95 @@
+"""Rows side by side: all seeds of a task as a cell, and cells as the lines of a table with columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from pate_fed.reproduce.rows import task_of
+
+__all__ = ["ACCURACY", "Cell", "Column", "cells_of", "mean_and_sd", "student_table", "text_table"]
+
+Row = TypeVar("Row")
+
+
+def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and sample standard deviation; of one value alone the deviation is not known: nan."""
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+    return float(np.mean(values)), spread
+
+
+@dataclass(frozen=True, slots=True)
+class Cell(Generic[Row]):
+    """A task but for its seed, and its rows, one a seed."""
+
+    task: tuple[Any, ...]
+    rows: list[Row]
+
+    def mean(self, name: str) -> float:
+        """Mean of a field."""
+        return float(np.mean([getattr(row, name) for row in self.rows]))
+
+    def percent(self, name: str = "accuracy") -> tuple[float, float]:
+        """Mean and standard deviation, in %, of a field that is a share; unknown values are left out."""
+        values = [100 * value for row in self.rows if (value := getattr(row, name)) is not None]
+        return mean_and_sd(values) if values else (float("nan"), float("nan"))
+
+
+def cells_of(rows: Iterable[Row], order: Iterable[tuple[Any, ...]]) -> list[Cell[Row]]:
+    """Cells that have rows, in the order of their tasks without the seed (a repeated one counts once)."""
+    named = list(dict.fromkeys(order))
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(task_of(row)[: len(named[0])], []).append(row)
+    return [Cell(task, found[task]) for task in named if task in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's head, its value in a cell, and how that is formatted; None and nan are shown as "-"."""
+
+    head: str
+    of: Callable[[Cell[Any]], Any]
+    form: str = ""
+
+
+def text_table(columns: Sequence[Column], cells: Iterable[Cell[Any]]) -> Iterator[str]:
+    """The head and a line for each cell; text to the left, numbers to the right."""
+    body = [[_shown(column.of(cell), column.form) for column in columns] for cell in cells]
+    lines = [[column.head for column in columns], *body]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligns = [">" if column.form else "<" for column in columns]
+    for line in lines:
+        parts = zip(line, aligns, widths, strict=True)
+        yield "  ".join(f"{text:{align}{width}}" for text, align, width in parts).rstrip()
+
+
+def _shown(value: Any, form: str) -> str:
+    unknown = value is None or (isinstance(value, float) and math.isnan(value))
+    return "-" if unknown else format(value, form)
+
+
+_WRONG = Column("wrong, %", lambda cell: cell.percent("labels_wrong")[0], ".1f")
+_SINGLE = Column("single, %", lambda cell: cell.percent("accuracy_single")[0], ".1f")
+_OURS = Column("ours, %", lambda cell: cell.percent()[0], ".1f")
+_SPREAD = Column("± sd", lambda cell: cell.percent()[1], ".1f")
+_SEEDS = Column("seeds", lambda cell: len(cell.rows), "d")
+ACCURACY = (_OURS, _SPREAD, _SEEDS)
+_SINGLE_NOTE = (
+    "single: one network alone, to compare like with like; co-teaching, pate+ and pate++ are two that answer "
+    "together (single is the mean of both), every other student is one"
+)
+
+
+def student_table(
+    before: Sequence[Column], cells: Iterable[Cell[Any]], *, after: Sequence[Column] = (), pairs: bool = False
+) -> Iterator[str]:
+    """A table of students, their labels and their accuracy; `pairs` where some are of two networks."""
+    accuracy = (_OURS, _SPREAD, _SINGLE, _SEEDS) if pairs else ACCURACY
+    yield from text_table((*before, *accuracy, _WRONG, *after), cells)
+    if pairs:
+        yield _SINGLE_NOTE

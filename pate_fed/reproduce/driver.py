@@ -1,0 +1,160 @@
+"""The driver of every reproduction: what it is told; tasks become rows on disk, rows lines and pictures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pate_fed.data import Dataset, load_dataset
+from pate_fed.errors import InputError
+from pate_fed.reproduce.rows import append_row, bind_rows, read_rows, task_of
+from pate_fed.reproduce.workers import as_ready
+
+__all__ = ["Reproduction", "Say", "Table", "Task", "run_tables"]
+
+Row = TypeVar("Row")
+Task = tuple[Any, ...]  # what tells rows apart, the seed last
+Say = Callable[[str], None]
+SHOWN_EVERY_S = 60.0  # a long call's results so far
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduction:
+    """How it is done: `paper` takes the paper's networks and 400 epochs, else the small ones and 20.
+
+    `tables` are those of PATE++ to fill, None the paper's 1, 2 and 3 (4 is Table I with a public encoder at
+    teachers and students); `totals` names a .npz or .npy with ready totals (9000, 10); `data_dir` None stands
+    for the environment's PATE_FED_DATA. `workers` are the processes that train students side by side, where
+    a reproduction has many alike.
+
+    Raises:
+        InputError: no seeds or workers at all, or `totals` is no file.
+    """
+
+    data_dir: Path | None
+    out_dir: Path
+    paper: bool = False
+    seeds: int = 5
+    tables: tuple[int, ...] | None = None
+    device: str = "cpu"
+    totals: Path | None = None
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise InputError(f"seeds is {self.seeds}: a whole number of at least 1 is meant")
+        if self.workers < 1:
+            raise InputError(f"--workers {self.workers}: a whole number of at least 1 is meant")
+        if self.totals is not None and not self.totals.is_file():
+            raise InputError(f"--totals {self.totals}: no such file; a .npz or .npy with totals is meant")
+
+    def chosen(self) -> Iterator[str]:
+        """Those options that not every command takes and that are not left as they are."""
+        for entry in fields(self):
+            if entry.name in ("paper", "seeds", "tables", "totals", "workers"):
+                if getattr(self, entry.name) != entry.default:
+                    yield f"--{entry.name}"
+
+    def file(self, name: str, kind: str) -> Path:
+        """A file of the output, apart for each scale."""
+        return self.out_dir / f"{name}-{'paper' if self.paper else 'quick'}.{kind}"
+
+    def load(self, name: str) -> Dataset:
+        """The data set `name`.
+
+        Raises:
+            InputError: its files are not there.
+        """
+        return load_dataset(name, data_dir=self.data_dir)
+
+    def published(self, name: str) -> Path:
+        """A file that the authors of PATE published with their votes on MNIST.
+
+        Raises:
+            InputError: it is not there.
+        """
+        path = None if self.data_dir is None else self.data_dir / "pate_votes" / name
+        if path is None or not path.exists():
+            raise InputError(f"--data-dir: {path or name} is not there; the authors' votes are meant")
+        return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Generic[Row]):
+    """Rows of one kind: how they are made, where they are kept, and how they are shown.
+
+    A row is a frozen dataclass: its positional fields are its task, what is measured is keyword-only. `make`
+    gives the row of a task, and is pickled where there are workers. `inputs` are digests of what rows are
+    made from, by name. `lines` shows the rows there are, in the order of `tasks`; also none.
+    """
+
+    path: Path
+    row: type[Row]
+    tasks: Sequence[Task]
+    make: Callable[[Any], Row]
+    inputs: Mapping[str, str]
+    lines: Callable[[list[Row]], Iterable[str]]
+
+
+def run_tables(
+    plan: Reproduction,
+    tables: Sequence[Table[Any]],
+    *,
+    text: Path,
+    say: Say,
+    show: Callable[..., None] = lambda *rows: None,
+) -> list[str]:
+    """Make the rows that are missing, write the tables' lines to `text`, and return them.
+
+    `show` gets each table's rows and writes pictures and summaries. Both are written about once a minute, so
+    that a call of hours can be looked at; a call that was stopped goes on with the next row.
+
+    Raises:
+        InputError: a table's rows were made from other inputs, or are not this command's.
+    """
+    found: list[list[Any]] = []
+    for table in tables:
+        bind_rows(table.path, table.inputs)
+        found.append(_in_order(table, read_rows(table.path, table.row)))
+
+    def write() -> list[str]:
+        lines = [line for table, rows in zip(tables, found, strict=True) for line in table.lines(rows)]
+        text.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        show(*found)
+        return lines
+
+    written = time.monotonic()
+    for place, table in enumerate(tables):
+        for rows in _completed(table, found[place], plan.workers, say):
+            found[place] = rows
+            if time.monotonic() - written > SHOWN_EVERY_S:
+                write()
+                written = time.monotonic()
+    return write()
+
+
+def _completed(table: Table[Row], rows: list[Row], workers: int, say: Say) -> Iterator[list[Row]]:
+    """The table's rows after each new one."""
+    done = {task_of(row) for row in rows}
+    todo = [task for task in table.tasks if task not in done]
+    for number, row in enumerate(as_ready(table.make, todo, workers=workers), start=1):
+        append_row(table.path, row)
+        rows = _in_order(table, [*rows, row])
+        say(f"{number} of {len(todo)}: {_described(row)}")
+        yield rows
+
+
+def _in_order(table: Table[Row], rows: Iterable[Row]) -> list[Row]:
+    """The rows that are asked for, by task."""
+    by_task = {task_of(row): row for row in rows}
+    return [by_task[task] for task in table.tasks if task in by_task]
+
+
+def _described(row: Any) -> str:
+    """A row's task, and its accuracy."""
+    named = zip(row.__match_args__, task_of(row), strict=True)
+    parts = [v if isinstance(v, str) else f"{name} {v:g}" for name, v in named if v is not None]
+    return f"{', '.join(parts)}: {100 * row.accuracy:.1f} %"

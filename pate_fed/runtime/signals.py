@@ -1,0 +1,114 @@
+"""SIGINT and SIGTERM: one way to interrupt a command's work, one to ask a running study to stop.
+
+Python lets only the main thread set signal handlers. In any other thread both ways still heed their event.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from pate_fed.errors import PateFedError
+
+__all__ = ["INTERRUPTED", "Interrupted", "interruptible", "raise_if", "terminating"]
+
+INTERRUPTED = 130  # exit code: 128 + SIGINT
+_PATIENCE_S = 2.0
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked this process to end.
+
+    A class of its own: CPython ends a process as if SIGINT had killed it when a plain KeyboardInterrupt came
+    out of code that was compiled on the way, as dataclasses are, even where it was caught afterwards.
+    """
+
+
+@contextmanager
+def interruptible(stop: threading.Event, *, kept: str = "the ledger keeps what was spent") -> Iterator[None]:
+    """Ctrl-C or a termination signal asks the coordinator to stop; a later one ends at once.
+
+    `kept` tells the user what becomes of what was done.
+
+    Raises:
+        Interrupted: `stop` was set before.
+    """
+    asked_at = math.inf
+
+    def handle(number: int, _: object) -> None:
+        nonlocal asked_at
+        if stop.is_set():
+            # One Ctrl-C may arrive twice, from the terminal and from a wrapper such as `timeout`.
+            if time.monotonic() > asked_at + _PATIENCE_S:
+                os._exit(INTERRUPTED)
+            return
+        asked_at = time.monotonic()
+        stop.set()
+        logging.disable(logging.ERROR)  # what libraries say of children that end with us helps nobody
+        print(f"\nstopping: {kept} (again to end at once)", file=sys.stderr)
+
+    with _handled_by(handle):
+        if asked_at == math.inf:
+            raise_if(stop)
+        try:
+            yield
+        finally:
+            logging.disable(logging.NOTSET)
+
+
+@contextmanager
+def terminating(asked: threading.Event) -> Iterator[None]:
+    """Ctrl-C or a termination signal interrupts what is done here, so that children are ended in either case.
+
+    Libraries may swallow that exception, as a bare `except` in a module that is being imported does, or make
+    another of it, as pydantic does. So `asked` is set as well, for who waits (`raise_if`), and whatever ends
+    the work after that is the interruption.
+
+    Raises:
+        Interrupted: on a signal.
+    """
+
+    def handle(number: int, _: object) -> None:
+        asked.set()
+        raise Interrupted
+
+    with _handled_by(handle):
+        try:
+            yield
+        except PateFedError:
+            raise
+        except Exception as error:
+            if asked.is_set():
+                raise Interrupted from error
+            raise
+
+
+def raise_if(asked: threading.Event) -> None:
+    """Interrupt where that was asked for.
+
+    Raises:
+        Interrupted: `asked` is set.
+    """
+    if asked.is_set():
+        raise Interrupted
+
+
+@contextmanager
+def _handled_by(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # whoever called the command from a thread handles the process's signals
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -1,0 +1,82 @@
+"""The coordinator's process: one study over separate hospital processes, from its file to its outcome."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pate_fed.config.study import PROCESSES, Study, read_study
+from pate_fed.runtime.host import open_host
+from pate_fed.runtime.run_dir import fresh_run_dir, unfinished_run
+from pate_fed.runtime.signals import interruptible
+
+if TYPE_CHECKING:
+    from flwr.serverapp import ServerApp
+
+__all__ = ["CoordinatorProcess", "study_to_run"]
+
+
+class CoordinatorProcess:
+    """One study: its address is opened and its run directory checked at once, `run` does the rest.
+
+    `stop` asks it to end; `started` is when the command began, on `time.perf_counter`.
+    """
+
+    def __init__(self, arguments: argparse.Namespace, *, stop: threading.Event, started: float) -> None:
+        self._arguments, self._stop, self._started = arguments, stop, started
+        self._study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_hospitals)
+        self._host = open_host(arguments, quiet=arguments.quiet)
+        given = arguments.run_dir
+        self._resume = given is not None and unfinished_run(Path(given), self._study)
+        self._run_dir = Path(given) if self._resume else fresh_run_dir(given, self._study.name)
+        if self._resume:
+            self._host.report(f"going on with the run in {self._run_dir}, from its ledger")
+
+    def run(self) -> int:
+        """Run the study; the exit code.
+
+        Raises:
+            InputError: the study's keys were made for other terms, or its data cannot be used.
+        """
+        from pate_fed.flower.compat import quiet_flower
+        from server.app import Coordinator
+
+        authority = self._host.authority
+        coordinator = Coordinator(
+            self._study,
+            run_dir=self._run_dir,
+            quiet=self._arguments.quiet,
+            stop=self._stop,
+            started=self._started,
+            resume=self._resume,
+            key=None if authority is None else authority.ledger_key(),
+        )
+        self._host.require_terms(coordinator.terms_digest)
+        count, folder = self._study.parties.num_clients, self._run_dir / "flower"
+
+        def serve(server_app: ServerApp) -> None:
+            self._host.serve(server_app, coordinator, folder=folder, hospitals=count, stop=self._stop)
+
+        with interruptible(self._stop):
+            with quiet_flower():
+                coordinator.run(serve)
+            return coordinator.conclude(as_json=self._arguments.format == "json")
+
+
+def study_to_run(config: Path, *, num_hospitals: int | None) -> Study:
+    """The resolved study of a study.toml with separate hospitals, as many as it says or as given.
+
+    Raises:
+        InputError: the file is not there, or what it says is wrong.
+    """
+    study = read_study(config, num_hospitals=num_hospitals)
+    # Hospitals answer no question whose answer is only for measuring.
+    study = replace(
+        study,
+        queries=replace(study.queries, evaluate=False),
+        engine=replace(study.engine, backend=PROCESSES),
+    )
+    return study.resolve()

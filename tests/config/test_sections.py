@@ -1,0 +1,43 @@
+"""Sections of a study check themselves, also where they are built in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pate_fed.config.sections import Aggregation, Data, Engine, Parties, Privacy, Queries
+from pate_fed.config.study import Study
+from pate_fed.errors import InputError
+
+
+def test_noise_and_threshold_grow_with_the_number_of_teachers() -> None:
+    study = Study(parties=Parties(num_clients=25, teachers_per_client=10)).resolve()
+    ours = study.aggregation
+    assert (ours.threshold, ours.sigma1, ours.sigma2) == (200, 150, 40)
+    assert Study(aggregation=Aggregation(sigma2=7.0)).resolve().aggregation.sigma2 == 7.0
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Aggregation(sigma2="x"), r"--sigma2 \(sigma2\) is 'x': a number of votes from 1e-6 to 1e9"),
+        (lambda: Privacy(unit="galaxy"), "unit is 'galaxy': one of record, hospital"),
+        (lambda: Privacy(delta=7), r"--delta \(delta\) is 7: a number above 0 and below 1"),
+        (lambda: Privacy(epsilon=float("nan")), "--epsilon"),
+        (lambda: Parties(num_clients=10**20), "--num-clients .* from 1 to 1,000,000"),
+        (lambda: Parties(num_clients=10**6, teachers_per_client=10**4), "at most 1,000 is meant"),
+        (lambda: Parties(partition="dirichlet:inf"), "dirichlet:ALPHA"),
+        (lambda: Queries(max_queries=0), "--max-queries"),
+        (lambda: Queries(rounds=1).resolve(interactive=True), "--rounds .* at least 2"),
+        (lambda: Queries(rounds=2).resolve(interactive=False), "--rounds .* 1 unless"),
+        (lambda: Data(dataset="table", pool="p.csv"), "table is None: a schema"),
+        (lambda: Data(dataset="images", pool="p.npz", classes=("a",)), "two or more"),
+        (lambda: Data(dataset="images", classes=("a", "b")), "pool is None"),
+        (lambda: Engine(device="tpu"), "auto, cpu, cuda or cuda:N"),
+        (lambda: Aggregation().fixed(), "open still"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named(make: Callable[[], object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make()

@@ -1,0 +1,264 @@
+"""The GAN student: who learns what; the small-loss exchange and the cleansing against slow versions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from pate_fed.learning import StudentSettings
+from pate_fed.learning.inputs import to_tensor
+from pate_fed.learning.networks.classifiers import OrientedGradients
+from pate_fed.learning.networks.encoder import fit_encoder
+from pate_fed.learning.students.data import LabelledPool, TrainingSets
+from pate_fed.learning.students.gan import (
+    GANTrainer,
+    decayed,
+    exchange,
+    keep_rate,
+    most_suspected,
+    select_small_losses,
+    suspects,
+)
+from pate_fed.learning.students.losses import supervised_losses
+from pate_fed.learning.students.student import Student
+
+MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
+
+
+QUICK = StudentSettings(epochs=2, batch_size=50, learning_rate=3e-3)
+MakePool = Callable[..., LabelledPool]
+
+
+@pytest.mark.parametrize(("epoch", "rate"), [(1, 1 - 0.2 / 15), (3, 0.96), (15, 0.8), (16, 0.8), (400, 0.8)])
+def test_the_schedule_is_the_papers(epoch: int, rate: float) -> None:
+    assert keep_rate(epoch, noise_rate=0.2) == pytest.approx(rate)
+
+
+def test_the_ramp_may_be_shorter() -> None:
+    assert keep_rate(2, noise_rate=0.4, ramp_epochs=4) == pytest.approx(0.8)
+
+
+def _slow_selection(losses: list[float], candidates: list[bool], rate: float) -> set[int]:
+    """argmin over subsets of at least rate · |candidates|: take the smallest until there are enough."""
+    inside = [i for i, here in enumerate(candidates) if here]
+    chosen: set[int] = set()
+    while len(chosen) < rate * len(inside) - 1e-9:
+        chosen.add(min((i for i in inside if i not in chosen), key=lambda i: (losses[i], i)))
+    return chosen
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.5, 1.0, 7.5]), st.booleans()), min_size=1, max_size=30),
+    st.sampled_from([0.0, 0.3, 0.5, 0.8, 0.96, 1.0]),
+)
+@settings(deadline=None, derandomize=True)
+def test_selection_takes_the_smallest_losses_among_candidates(
+    rows: list[tuple[float, bool]], rate: float
+) -> None:
+    losses, candidates = [row[0] for row in rows], [row[1] for row in rows]
+    found = select_small_losses(torch.tensor(losses), torch.tensor(candidates), rate=rate)
+    assert set(found.nonzero().flatten().tolist()) == _slow_selection(losses, candidates, rate)
+
+
+@pytest.mark.parametrize("epoch", range(1, 17))
+def test_the_kept_count_is_not_off_by_one(epoch: int) -> None:
+    everything = torch.ones(100, dtype=torch.bool)
+    rate = keep_rate(epoch, noise_rate=0.3)
+    exact = -(-(100 * (150 - 3 * min(epoch, 15))) // 150)  # ceil(100 · (1 - 0.3 · e / 15)) in whole numbers
+    chosen = select_small_losses(torch.rand(100), everything, rate=rate)
+    assert int(chosen.sum()) == exact
+
+
+def test_each_discriminator_gets_the_others_choice() -> None:
+    first, second = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([4.0, 3.0, 2.0, 1.0])
+    for_first, for_second = exchange([first, second], torch.ones(4, dtype=torch.bool), rate=0.5)
+    assert for_first.tolist() == [False, False, True, True]
+    assert for_second.tolist() == [True, True, False, False]
+
+
+def test_one_discriminator_learns_from_all() -> None:
+    (chosen,) = exchange([torch.tensor([1.0, 9.0])], torch.ones(2, dtype=torch.bool), rate=0.1)
+    assert chosen.all()
+
+
+def test_no_candidates_choose_nothing() -> None:
+    nothing = torch.zeros(4, dtype=torch.bool)
+    assert not any(each.any() for each in exchange([torch.rand(4), torch.rand(4)], nothing, rate=0.8))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_cleansing_is_the_papers(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    samples, epochs, alpha, tau = 40, 9, 0.9, 0.25
+    labels = rng.integers(0, 3, samples)
+    predictions = rng.integers(0, 3, (epochs, 2, samples))
+
+    slow = [0.0] * samples
+    for epoch in range(epochs):
+        for i in range(samples):
+            one, two = predictions[epoch, 0, i], predictions[epoch, 1, i]
+            counted = one != two and one != labels[i] and two != labels[i]
+            slow[i] = alpha * slow[i] + (1.0 if counted else 0.0)
+    by_count = sorted(range(samples), key=lambda i: (-slow[i], i))
+    slow_removed = {i for i in by_count[: int(tau * samples)] if slow[i] > 0}
+
+    table = torch.zeros(samples, dtype=torch.float64)
+    for one, two in predictions:
+        found = suspects(torch.from_numpy(one), torch.from_numpy(two), torch.from_numpy(labels))
+        table = decayed(table, found, decay=alpha)
+    assert table.tolist() == pytest.approx(slow)
+    assert set(most_suspected(table, share=tau).nonzero().flatten().tolist()) == slow_removed
+
+
+def test_early_suspicion_fades_and_late_suspicion_stays() -> None:
+    table = torch.zeros(2)
+    for epoch in range(10):
+        table = decayed(table, torch.tensor([epoch < 3, epoch >= 7]), decay=0.9)
+    assert table[1] > table[0] * 1.5
+
+
+def test_nobody_suspected_nobody_removed() -> None:
+    assert not most_suspected(torch.zeros(10), share=0.5).any()
+    assert not most_suspected(torch.ones(10), share=0.0).any()
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.318, 699), (0.4, 880), (0.091, 200)])
+def test_the_removed_count_is_the_papers(share: float, count: int) -> None:
+    assert int(most_suspected(torch.rand(2200) + 1, share=share).sum()) == count == math.floor(share * 2200)
+
+
+def _trainer(images: NDArray[np.uint8], name: str = "co-teaching") -> GANTrainer:
+    return GANTrainer(replace(QUICK, name=name), (16, 16, 1), 4, to_tensor(images, "cpu"))
+
+
+def _copies(module: torch.nn.Module) -> list[torch.Tensor]:
+    return [weight.detach().clone() for weight in module.parameters()]
+
+
+def _moved(module: torch.nn.Module, before: list[torch.Tensor]) -> bool:
+    return any(not torch.equal(a, b) for a, b in zip(module.parameters(), before, strict=True))
+
+
+def test_the_generators_loss_moves_only_the_generator(stripes: MakeStripes) -> None:
+    images, _ = stripes(60)
+    trainer = _trainer(images)
+    generator = trainer.generator
+    assert generator is not None
+    before = [_copies(each) for each in (*trainer.networks, generator)]
+    trainer._learn_generator(trainer.inputs[:30], trainer.preprocess(generator.draw(30)))
+    moved = [_moved(m, b) for m, b in zip((*trainer.networks, generator), before, strict=True)]
+    assert moved == [False, False, True]
+    assert all(weight.grad is None for network in trainer.networks for weight in network.parameters())
+
+
+def test_the_discriminators_losses_do_not_move_the_generator(
+    stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, labels = stripes(60)
+    trainer = _trainer(images)
+    assert trainer.generator is not None
+    monkeypatch.setattr(trainer, "_learn_generator", lambda u, fake: torch.zeros(()))
+    before = [_copies(each) for each in (*trainer.networks, trainer.generator)]
+    trainer._learn_batch(trainer.inputs[:30], torch.from_numpy(labels[:30]), trainer.inputs[30:], 0.8)
+    modules = (*trainer.networks, trainer.generator)
+    assert [_moved(m, b) for m, b in zip(modules, before, strict=True)] == [True, True, False]
+    assert all(weight.grad is None for weight in trainer.generator.parameters())
+
+
+def test_a_sample_only_its_peer_dropped_does_not_teach(stripes: MakeStripes) -> None:
+    images, labels = stripes(60)
+    trainer = _trainer(images)
+    y = torch.from_numpy(labels[:30])
+    with torch.no_grad():
+        for network in trainer.networks:
+            network.eval()
+        losses = [supervised_losses(n.logits(trainer.inputs[:30]), y) for n in trainer.networks]
+    first, second = exchange(losses, torch.ones(30, dtype=torch.bool), rate=0.5)
+    assert first.sum() == second.sum() == 15
+    assert set(losses[1].argsort()[:15].tolist()) == set(first.nonzero().flatten().tolist())
+
+
+def test_preprocessing_is_shared_and_never_trained(
+    stripes: MakeStripes, noisy_student: Callable[[str], Student]
+) -> None:
+    one, two = (network.preprocess.state_dict() for network in noisy_student("pate++")._networks)
+    fresh = OrientedGradients(1)
+    fresh.fit(to_tensor(stripes(400)[0], "cpu"))
+    for key, value in fresh.state_dict().items():
+        assert torch.equal(one[key], value) and torch.equal(two[key], value)
+
+
+@pytest.mark.parametrize("name", ["dense", "nin-cnn"])
+def test_each_loss_moves_its_own_weights(stripes: MakeStripes, name: str) -> None:
+    images, labels = stripes(60, size=8)
+    settings = replace(QUICK, name="gan", network=name)
+    trainer = GANTrainer(settings, (8, 8, 1), 4, to_tensor(images, "cpu"))
+    generator = trainer.generator
+    assert generator is not None
+    u, (network,) = trainer.inputs[30:], trainer.networks
+
+    def moved(step: Callable[[], object]) -> list[bool]:
+        before = [[w.detach().clone() for w in each.parameters()] for each in (network, generator)]
+        step()
+        after = [list(each.parameters()) for each in (network, generator)]
+        return [
+            any(not torch.equal(*pair) for pair in zip(*both, strict=True))
+            for both in zip(before, after, strict=True)
+        ]
+
+    assert moved(lambda: trainer._learn_generator(u, trainer.preprocess(generator.draw(30)))) == [False, True]
+    assert all(w.grad is not None for w in generator.parameters())  # every layer of it has a slope
+    trainer.generator_optimiser = torch.optim.SGD(generator.parameters(), lr=0.0)
+    y = torch.from_numpy(labels[:30].copy())
+    assert moved(lambda: trainer._learn_batch(trainer.inputs[:30], y, u, 1.0)) == [True, False]
+    assert all((w.grad is not None) == w.requires_grad for w in network.parameters())
+
+
+def test_the_generator_learns_through_the_encoder_that_stays_as_it_is(
+    stripes: MakeStripes, pool_of: MakePool
+) -> None:
+    images, labels = stripes(60)
+    encoder = fit_encoder(images)
+    torch.manual_seed(0)
+    trainer = GANTrainer(
+        replace(QUICK, name="gan", network="encoder"),
+        (16, 16, 1),
+        4,
+        to_tensor(images, "cpu"),
+        encoder=encoder,
+    )
+    assert trainer.generator is not None
+    before = [each.clone() for each in trainer.generator.parameters()]
+    trainer.run_epoch(1, TrainingSets.of(pool_of(images, labels[:30]), "cpu"))
+    after = list(trainer.generator.parameters())
+    # The bias before a batch norm has no slope.
+    assert sum(not torch.equal(old, new) for old, new in zip(before, after, strict=True)) >= len(after) - 2
+    assert all(bool(torch.isfinite(each).all()) for each in after)
+    assert torch.equal(trainer.preprocess.basis, encoder.preprocessing().basis)  # type: ignore[arg-type]
+
+
+def test_pate_plus_learns_from_disagreement_only(stripes: MakeStripes) -> None:
+    images, labels = stripes(60)
+    settings = replace(QUICK, name="pate+")
+    trainer = GANTrainer(settings, (16, 16, 1), 4, to_tensor(images, "cpu"))
+    for network in trainer.networks:
+        network.eval()  # without noise, so that the two passes here are the same
+    x, y = trainer.inputs[:30], torch.from_numpy(labels[:30])
+    with torch.no_grad():
+        logits = [network.logits(x) for network in trainer.networks]
+    figures, disagree, _ = trainer._learn_batch(x, y, trainer.inputs[30:], 0.8)
+    assert torch.equal(disagree, logits[0].argmax(1) != logits[1].argmax(1))
+    kept = math.ceil(0.8 * int(disagree.sum()) - 1e-9)
+    assert figures[3].item() * 30 == pytest.approx(kept, abs=1e-4)
+    losses = [torch.nn.functional.cross_entropy(each, y, reduction="none") for each in logits]
+    chosen = [losses[1 - i][disagree].argsort()[:kept] for i in (0, 1)]
+    expected = np.mean([losses[i][disagree][chosen[i]].mean().item() for i in (0, 1)])
+    assert figures[0].item() == pytest.approx(expected, rel=1e-4)

@@ -1,0 +1,126 @@
+"""Terms are held to types, ranges and sane limits wherever they are built or read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from builders import make_terms, vary
+
+from pate_fed.config.trust import TrustModel
+from pate_fed.data import Schema
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.protocol.messages import Terms
+from pate_fed.structure import entries
+
+NOISY = make_terms(
+    secrecy=TrustModel(secure_sum=True, noise_at="hospitals", colluders=1),
+    sigma_party=3.0,
+    classes=("a", "b", "c"),
+    encoder="ab" * 32,
+    seed=3,
+    epsilon=2.0,
+)
+TABLE = vary(
+    make_terms(image_shape=(2,)),
+    table=Schema(label="y", classes=("a", "b", "c"), columns=(("x", ()), ("z", ("only",)))),
+)
+
+
+def _leaves(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in values.items():
+        yield (*path, key)
+        if isinstance(value, dict):
+            yield from _leaves(value, (*path, key))
+
+
+def _with(terms: Terms, path: tuple[str, ...], value: object) -> str:
+    whole = json.loads(terms.to_json())
+    table = whole
+    for key in path[:-1]:
+        table = table[key]
+    table[path[-1]] = value
+    return json.dumps(whole)
+
+
+def _kinds(terms: Terms, path: tuple[str, ...]) -> tuple[Any, ...]:
+    owner: Any = terms
+    for key in path[:-1]:
+        owner = getattr(owner, key)
+    return next(entry for entry in entries(type(owner)) if entry.name == path[-1]).kinds
+
+
+PATHS = [(terms, path) for terms in (NOISY, TABLE) for path in _leaves(json.loads(terms.to_json()))]
+WRONG: dict[type, list[Any]] = {
+    bool: [0, 1, "true", [], 0.5],
+    int: ["3", 2.5, True, [3], {}, -1, 10**19, float("nan")],
+    float: ["x", True, [1.0], {}, 10**12, -(10**12), 10**400, float("nan"), float("inf")],
+    str: [3, True, ["x"], {}, 2.5, "x" * 1001],
+}
+OTHERS = [3, "x", True, 2.5, ["x", 3], [None], {"x": 3}]
+
+
+@pytest.mark.parametrize(
+    ("terms", "path"), PATHS, ids=lambda value: ".".join(value) if isinstance(value, tuple) else ""
+)
+def test_a_wrong_value_of_any_field_is_refused(terms: Terms, path: tuple[str, ...]) -> None:
+    for wrong in WRONG.get(_kinds(terms, path)[0], OTHERS):
+        with pytest.raises(IntegrityError):
+            Terms.from_json(_with(terms, path, wrong))
+
+
+@pytest.mark.parametrize("terms", [NOISY, TABLE, make_terms()])
+def test_terms_survive_their_text(terms: Terms) -> None:
+    again = Terms.from_json(terms.to_json())
+    assert again == terms
+    assert again.digest == terms.digest
+
+
+def test_whole_numbers_that_are_figures_have_one_text() -> None:
+    assert make_terms(sigma2=5).digest == make_terms(sigma2=5.0).digest
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sigma2": "x"},
+        {"unit": "galaxy"},
+        {"delta": 7},
+        {"trees": 10**9},
+        {"teachers_per_client": 10**9},
+        {"num_clients": 10**9},
+        {"num_clients": 10**6, "teachers_per_client": 10**4},
+        {"pool_size": 10**12},
+        {"num_classes": 10**9},
+        {"num_classes": 1},
+        {"image_shape": ()},
+        {"image_shape": (10**6, 10**6, 3)},
+        {"image_shape": (1, 1, 1, 1)},
+        {"image_shape": (8, 0, 1)},
+        {"least_clients": 11},
+        {"least_clients": 0},
+        {"sigma1": None},
+        {"sigma_party": 3.0},
+        {"noise_at": "hospitals", "secure_sum": True},
+        {"noise_at": "hospitals", "secure_sum": True, "sigma_party": 3.0, "colluders": 8},
+        {"classes": ("a", "b")},
+        {"pool_digest": "../../etc"},
+        {"encoder": "x"},
+        {"seed": -1},
+        {"epsilon": float("inf")},
+        {"aggregator": "argmax"},
+        {"table": Schema(label="y", classes=("a", "b", "c"), columns=(("x", ()),))},
+    ],
+    ids=str,
+)
+def test_nobody_builds_wrong_terms(changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        make_terms(**changes)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '"x"', "3", '{"study": {"study": 3}}', "\ud800"])
+def test_what_is_no_table_is_refused(text: str) -> None:
+    with pytest.raises(IntegrityError):
+        Terms.from_json(text)

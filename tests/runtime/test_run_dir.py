@@ -1,0 +1,49 @@
+"""The run directory, and the folder of the simulated parties' disks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pate_fed.config.study import Study
+from pate_fed.errors import InputError
+from pate_fed.runtime.run_dir import check_writable, fresh_run_dir, simulated_disks, unfinished_run
+
+
+def test_a_directory_that_holds_a_run_or_is_a_file_is_refused(tmp_path: Path) -> None:
+    assert fresh_run_dir(str(tmp_path / "new" / "run"), "x") == tmp_path / "new" / "run"
+    assert list(tmp_path.iterdir()) == []  # nothing is made yet
+    (tmp_path / "metrics.json").touch()
+    with pytest.raises(InputError, match=r"already holds a run \(metrics.json\)"):
+        fresh_run_dir(str(tmp_path), "x")
+    with pytest.raises(InputError, match="a file of that name exists"):
+        fresh_run_dir(str(tmp_path / "metrics.json"), "x")
+    with pytest.raises(InputError, match=r"--x .*: .*metrics.json cannot be written"):
+        check_writable(tmp_path / "metrics.json" / "below", option="--x")
+
+
+def test_only_this_study_s_own_unfinished_run_is_gone_on_with(tmp_path: Path) -> None:
+    study = Study().resolve()
+    assert not unfinished_run(tmp_path, study)
+    (tmp_path / "study.toml").write_text(study.to_toml(), encoding="utf-8")
+    assert unfinished_run(tmp_path, study)
+    (tmp_path / "metrics.json").write_text('{"status": "success"}', encoding="utf-8")
+    with pytest.raises(InputError, match="finished"):
+        unfinished_run(tmp_path, study)
+
+
+def test_what_a_killed_run_left_is_removed_and_what_is_in_use_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left = tmp_path / "pate-fed-killed"
+    left.mkdir()
+    (left / "lock").touch()
+    (left / "teacher-0.pt").touch()
+    with simulated_disks() as used:
+        assert not left.exists()
+        with simulated_disks() as other:
+            assert used.exists()
+            assert used != other
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,59 @@
+"""Small valid values for tests: terms of a study, and the same value with settings changed by their names."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from pate_fed.config.study import Aggregation, Privacy
+from pate_fed.learning import TeacherSettings
+from pate_fed.protocol.messages import Terms
+
+T = TypeVar("T")
+
+
+def make_terms(**changes: Any) -> Terms:
+    """Terms of ten hospitals that vote on images of three classes; `changes` as for `vary`."""
+    terms = Terms(
+        study="s",
+        num_classes=3,
+        image_shape=(8, 8, 1),
+        pool_size=2000,
+        pool_digest="00" * 32,
+        num_clients=10,
+        teachers_per_client=1,
+        least_clients=8,
+        aggregation=Aggregation(threshold=6.0, sigma1=6.0, sigma2=5.0),
+        labels=200,
+        max_queries=1500,
+        privacy=Privacy(),
+        teacher=TeacherSettings(),
+    )
+    return vary(terms, **changes)
+
+
+def vary(value: T, **changes: Any) -> T:
+    """The same dataclass with settings changed by their own names, in every section that has them.
+
+    What the value has itself is changed there alone.
+    """
+    unknown = set(changes) - _names(value)
+    if unknown:
+        raise TypeError(f"{type(value).__name__} has no setting {', '.join(sorted(unknown))}")
+    own = {each.name for each in fields(value)}  # type: ignore[arg-type]
+    made = {name: change for name, change in changes.items() if name in own}
+    for name in own - set(made):
+        section = getattr(value, name)
+        inner = {key: changes[key] for key in changes if key not in own and key in _names(section)}
+        if inner:
+            made[name] = vary(section, **inner)
+    return replace(value, **made)  # type: ignore[type-var]
+
+
+def _names(value: object) -> set[str]:
+    """The settings of a value and of the sections in it."""
+    if not is_dataclass(value):
+        return set()
+    return {each.name for each in fields(value)}.union(
+        *(_names(getattr(value, each.name)) for each in fields(value))
+    )

@@ -1,0 +1,57 @@
+"""ε is shown by one rule: rounded up, never down, with digits left where it is small."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pate_fed.format import delta_text, epsilon_json, epsilon_text
+
+epsilons = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
+
+
+@given(epsilons)
+def test_what_is_shown_or_stored_is_never_less(epsilon: float) -> None:
+    assert epsilon <= float(epsilon_text(epsilon)) <= epsilon * 1.001 + math.ulp(0) + 1e-3 * (epsilon >= 0.1)
+    stored = epsilon_json(epsilon)
+    assert stored is not None and epsilon <= stored <= epsilon * 1.001 + math.ulp(0)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "shown"),
+    [
+        (0.00012345, "0.0001235"),
+        (1e-9, "1e-9"),
+        (0.0, "0"),
+        (0.05, "0.05"),
+        (0.1, "0.1"),
+        (0.99991, "1"),
+        (1.00001, "1.001"),
+        (3.9, "3.9"),
+        (236.961, "236.961"),
+        (236.9611, "236.962"),
+        (1e30, "1" + 30 * "0"),
+        (math.inf, "unbounded"),
+        (math.nan, "unbounded"),
+        (None, "unbounded"),
+    ],
+)
+def test_an_epsilon_in_text(epsilon: float | None, shown: str) -> None:
+    assert epsilon_text(epsilon) == shown
+
+
+def test_an_epsilon_for_programs() -> None:
+    assert [epsilon_json(value) for value in (1.0000001, 2.5, 0.1, 5e-324)] == [1.000001, 2.5, 0.1, 5e-324]
+    assert epsilon_json(0.00012345) == 0.0001235
+    assert epsilon_json(math.inf) is epsilon_json(math.nan) is epsilon_json(None) is None
+
+
+def test_a_delta_in_text() -> None:
+    for delta, shown in (
+        *((1e-5, "1e-5"), (1 / 90_000, "1.12e-5"), (9.996e-6, "1e-5"), (2e-12, "2e-12")),
+        *((0.001, "0.001"), (0.5, "0.5"), (0.12341, "0.124"), (0.0, "0")),
+    ):
+        assert delta_text(delta) == shown
