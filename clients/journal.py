@@ -21,12 +21,12 @@ __all__ = ["Journal"]
 class Journal:
     """Claims and notes in one state directory (mode 0700), readable by the hospital alone.
 
-    `answered` is the folder of the claims in it: questions of different kinds are counted apart.
+    `answered` is the folder of the claims: questions of different kinds are counted apart.
     """
 
-    def __init__(self, state_dir: Path, *, answered: str = "answered") -> None:
+    def __init__(self, state_dir: Path, *, answered: Path | None = None) -> None:
         self._dir = state_dir
-        self._answered = state_dir / answered
+        self._answered = answered or state_dir / "answered"
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._answered.mkdir(mode=0o700, exist_ok=True)
 

@@ -12,13 +12,12 @@ import io
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.base import BaseHospital
-from clients.journal import Journal
 from clients.label_site import LabelSite, read_own_labels
-from clients.masked import SUM_FOLDER, MaskedStep, enrol, refusal_for
-from pate_fed.disk import sync_folder, write_private
-from pate_fed.errors import InputError, IntegrityError
+from clients.masked import SummingHospital
+from pate_fed.disk import sync_folder
+from pate_fed.errors import IntegrityError
 from pate_fed.label_dp import RandRes, label_counts
+from pate_fed.privacy import NoiseSource
 from pate_fed.protocol.label_terms import LabelTerms, clusters_digest
 from pate_fed.protocol.messages import (
     RELEASE,
@@ -26,31 +25,31 @@ from pate_fed.protocol.messages import (
     LabelRequest,
     Refusal,
     RefusalReply,
-    SumReply,
-    SumRequest,
     VoteRequest,
 )
-from pate_fed.secure_sum import SumRange, SumStore, threshold_for
+from pate_fed.secure_sum import threshold_for
 
 __all__ = ["LabelHospital"]
 
 Ints = NDArray[np.int64]
 
 FOLDER = "labels"
-TERMS, RESPONSE, CLUSTERS = "terms.json", "response.npy", "clusters.npy"
+RESPONSE, CLUSTERS = "response.npy", "clusters.npy"
 _NONE: Ints = np.empty(0, dtype=np.int64)
 
 
-class LabelHospital(BaseHospital):
-    """Answers from what lies in the site's state directory; a new process may serve every message."""
+class LabelHospital(SummingHospital[LabelTerms]):
+    """A hospital with labels: its answer and its claims lie in a folder of the site's state directory."""
+
+    _site: LabelSite
 
     def __init__(self, site: LabelSite) -> None:
-        self._site, self._folder = site, site.state_dir / FOLDER
-        if not self._folder.exists():
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = site.state_dir / FOLDER
+        if not folder.exists():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not site.simulated:
                 sync_folder(site.state_dir)
-        super().__init__(site.party, Journal(site.state_dir, answered=f"{FOLDER}/answered"))
+        super().__init__(site, folder)
 
     def answer(self, request: LabelRequest) -> LabelReply | RefusalReply:
         """Agree to the terms; then the labels after randomised response, or the enrolment for the counts."""
@@ -65,54 +64,33 @@ class LabelHospital(BaseHospital):
             agreed = self._agreed()
             if agreed is not None and not terms.same_answer(agreed):
                 return self._bound()
-            try:
-                return self._counted(terms, request) if terms.secure_sum else self._responded(terms)
-            except InputError as error:
-                return self.unusable(error)
-            except IntegrityError as error:
-                self.journal.fault(error)
-                return self.refuse(refusal_for(error))
+            return self._answered(
+                lambda: self._counted(terms, request) if terms.secure_sum else self._responded(terms)
+            )
 
-    def count_step(self, request: SumRequest) -> SumReply | RefusalReply:
-        """One step of the counts' secure summation; they leave this hospital noisy and masked only."""
-        terms, question = self._agreed(), request.question
-        if terms is None or not terms.secure_sum or request.terms_digest != terms.digest:
-            return self.refuse(Refusal.TERMS)
-        reason = self._unwelcome(terms)  # the policy may be another one than when the hospital enrolled
-        if reason is not None:
-            return self.refuse(reason)
-        if len(question.index) and not _asks_all(question, terms.num_clusters):
-            return self.refuse(Refusal.MALFORMED)
-        step = MaskedStep(
-            self._store(terms),
-            terms,
-            self.journal,
-            lambda index: self._count(terms)[index],
-            lambda batch: self._site.noise(terms),
-            sum_range=SumRange.noisy(),
-        )
-        return SumReply(party=self._site.party, step=step.answer(request))
-
-    def _unwelcome(self, terms: LabelTerms) -> Refusal | None:
-        found = self._site.objection(terms)
-        if found is None:
-            return None
-        reason, sentence = found
-        self.journal.note("policy", reason=reason.name, sentence=f"{reason.value}: {sentence}")
+    def _step_refusal(self, terms: LabelTerms | None, question: VoteRequest) -> Refusal | None:
+        if terms is None or not terms.secure_sum or question.terms_digest != terms.digest:
+            return Refusal.TERMS
+        # The policy may be another one than when the hospital enrolled.
+        reason = self._objects(self._site.objection(terms))
+        if reason is None and len(question.index) and not _asks_all(question, terms.num_clusters):
+            return Refusal.MALFORMED
         return reason
+
+    def _noise(self, terms: LabelTerms, batch: int) -> NoiseSource:
+        return self._site.noise(terms)
 
     def _bound(self) -> RefusalReply:
         """No to other terms than the first; its own people are told where those are."""
-        self.journal.note(
-            "policy",
-            reason=Refusal.ANSWERED.name,
-            sentence=f"{Refusal.ANSWERED.value}; they and the answer are in {self._folder}: without it this "
-            "hospital would answer anew, and what both answers cost would add up",
+        where = (
+            f"they and the answer are in {self._folder}: without it this hospital would answer anew, and "
+            "what both answers cost would add up"
         )
+        self._objects((Refusal.ANSWERED, where))
         return self.refuse(Refusal.ANSWERED)
 
     def _objection(self, terms: LabelTerms, clusters: Ints) -> Refusal | None:
-        reason = self._unwelcome(terms)
+        reason = self._objects(self._site.objection(terms))
         if reason is not None:
             return reason
         if not terms.secure_sum:
@@ -130,6 +108,8 @@ class LabelHospital(BaseHospital):
         if path.exists():
             self._note_cost(terms, again=True)
         else:
+            # Before a label is looked at. Whether labels can be used under terms tells something about them:
+            # asked under 2, 3, 4 classes, which is the largest. So there is one such answer.
             self._agree(terms)
             index, true = self._own_labels(terms)
             response = RandRes(num_classes=terms.num_classes, epsilon=terms.epsilon)
@@ -137,28 +117,29 @@ class LabelHospital(BaseHospital):
             self._note_cost(terms, again=False)
             self._keep(RESPONSE, np.stack([index, label]))
         index, label = np.load(path, allow_pickle=False)
-        return LabelReply(party=self._site.party, terms_digest=terms.digest, index=index, label=label)
+        return LabelReply(party=self._party, terms_digest=terms.digest, index=index, label=label)
 
     def _counted(self, terms: LabelTerms, request: LabelRequest) -> LabelReply:
-        """Ready for the counts: the clusters are kept, and this hospital has enrolled."""
-        enrolment = enrol(self._store(terms), terms, request.enrol, party=self._site.party)
+        """Ready for the counts: the clusters are on the disk, and this hospital has enrolled."""
+        enrolment = self._enrol(terms, request.enrol)
         self._keep(CLUSTERS, request.clusters)
         self._agree(terms)
         self._own_labels(terms)  # what is wrong with them is said now, not in the middle of a sum
         return LabelReply(
-            party=self._site.party,
+            party=self._party,
             terms_digest=terms.digest,
             index=_NONE,
             label=_NONE,
             enrolment=enrolment,
         )
 
-    def _count(self, terms: LabelTerms) -> Ints:
-        """This hospital's labels in each cluster, int64 (clusters, classes); see `MaskedStep`: once."""
-        index, label = self._own_labels(terms)
+    def _count(self, terms: LabelTerms, index: Ints) -> Ints:
+        """This hospital's labels in each cluster, of which a question names all in order."""
+        places, label = self._own_labels(terms)
         clusters = np.load(self._folder / CLUSTERS, allow_pickle=False)
         self._note_cost(terms, again=False)
-        return label_counts(clusters[index], label, terms.num_clusters, terms.num_classes)
+        counts = label_counts(clusters[places], label, terms.num_clusters, terms.num_classes)
+        return np.asarray(counts[index])
 
     def _note_cost(self, terms: LabelTerms, *, again: bool) -> None:
         """What an answer costs; one that is given again costs nothing more."""
@@ -173,32 +154,14 @@ class LabelHospital(BaseHospital):
     def _own_labels(self, terms: LabelTerms) -> tuple[Ints, Ints]:
         return read_own_labels(self._site.labels, pool_size=terms.pool_size, num_classes=terms.num_classes)
 
-    def _store(self, terms: LabelTerms) -> SumStore:
-        site = self._site
-        return SumStore(
-            self._folder / SUM_FOLDER, site.demands(terms), durable=not site.simulated, key=site.sum_key
-        )
-
-    def _agreed(self) -> LabelTerms | None:
-        path = self._folder / TERMS
-        return LabelTerms.from_json(path.read_text(encoding="utf-8")) if path.exists() else None
-
-    def _agree(self, terms: LabelTerms) -> None:
-        """Bind this hospital to the terms before it looks at a label.
-
-        Whether labels can be used under terms tells something about them: asked under 2, 3, 4 classes, which
-        is the largest. So there is one such answer.
-        """
-        if not (self._folder / TERMS).exists():
-            self._write(TERMS, terms.to_json().encode())
+    @staticmethod
+    def _read_terms(text: str) -> LabelTerms:
+        return LabelTerms.from_json(text)
 
     def _keep(self, name: str, array: Ints) -> None:
         buffer = io.BytesIO()
         np.save(buffer, array, allow_pickle=False)
         self._write(name, buffer.getvalue())
-
-    def _write(self, name: str, content: bytes) -> None:
-        write_private(self._folder / name, content, durable=not self._site.simulated)
 
 
 def _asks_all(question: VoteRequest, num_clusters: int) -> bool:

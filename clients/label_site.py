@@ -7,7 +7,6 @@ in its own folder.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +14,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.local import LocalSettings
-from clients.policy import Policy
-from clients.site import LOCAL_SITE, SITE_VARIABLE
+from clients.policy import Agreement, Policy
+from clients.site import BaseSite, LocalSettings, Objection, find_site
 from pate_fed.errors import InputError
 from pate_fed.label_dp.release import check_labels
 from pate_fed.privacy import NoiseSource, noise_from_seed
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Refusal
-from pate_fed.secure_sum import Demands
 
 __all__ = ["HEADER", "LABELS_FILE", "LabelSite", "read_label_site", "read_own_labels"]
 
@@ -35,38 +31,27 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelSite:
-    """One hospital's own settings in studies of private labels. Whatever is here stays here.
+class LabelSite(BaseSite):
+    """One hospital's own settings in studies of private labels."""
 
-    `number` seeds a simulated hospital's noise where the study is seeded; `policy` is None where it minds
-    nothing. `terms_digest` names the terms that it was admitted to; None: any.
-    """
+    @property
+    def labels(self) -> Path:
+        """The file of its labels."""
+        return self.state_dir / LABELS_FILE if self.settings is None else Path(self.settings.data)
 
-    party: str
-    number: int
-    labels: Path
-    state_dir: Path
-    simulated: bool
-    policy: Policy | None
-    sum_key: Path | None = None
-    terms_digest: str | None = None
+    @property
+    def policy(self) -> Policy | None:
+        """Its policy, read anew; None where a simulated hospital has none in its folder."""
+        if self.settings is not None:
+            return Policy.load(self.settings.policy)
+        path = self.state_dir / POLICY_FILE
+        return Policy.load(path) if path.exists() else None
 
-    def objection(self, terms: LabelTerms) -> tuple[Refusal, str] | None:
-        """Why this hospital does not take part, with a sentence for its own log; or None."""
-        if self.terms_digest not in (None, terms.digest):
-            return Refusal.TERMS, "this hospital was admitted to another study"
-        if self.policy is None:
-            return None
-        # A day's limit holds too: what answers about labels is one request.
-        return self.policy.objection(terms) or self.policy.refuses_more(
+    def objection(self, terms: Agreement) -> Objection | None:
+        """Also more than the policy answers in a day: what answers about labels is one request."""
+        return BaseSite.objection(self, terms) or self.refuses_more(
             answered=0, today=0, asked=terms.max_queries
         )
-
-    def demands(self, terms: LabelTerms) -> Demands:
-        """What it demands of those with whom it sums its counts."""
-        if self.policy is None:
-            return Demands(least_voters=terms.least_clients)
-        return self.policy.demands(terms)
 
     def noise(self, terms: LabelTerms) -> NoiseSource:
         """The system's source; only a simulated hospital's may be seeded."""
@@ -74,36 +59,19 @@ class LabelSite:
 
 
 def read_label_site(node_config: Mapping[str, object]) -> LabelSite:
-    """The site of this hospital.
+    """The site of this hospital in studies of private labels.
 
     Raises:
-        InputError: no site file or folder is named, the party's number is missing, or the policy is wrong.
+        InputError: nothing says where it is.
     """
-    path, number = os.environ.get(SITE_VARIABLE), node_config.get("partition-id")
-    if path is not None and Path(path).name == LOCAL_SITE:
-        own = LocalSettings.read(Path(path))
+    found = find_site(node_config)
+    if isinstance(found, LocalSettings):
         return LabelSite(
-            party=own.hospital,
-            number=0,
-            labels=Path(own.data),
-            state_dir=own.state_dir,
-            simulated=False,
-            policy=Policy.load(own.policy),
-            sum_key=own.sum_key,
-            terms_digest=own.terms_digest,
+            party=found.hospital, number=0, state_dir=found.state_dir, simulated=False, settings=found
         )
-    if path is None or not isinstance(number, int):
-        raise InputError(f"{SITE_VARIABLE} and partition-id say where a party's data are; one is missing")
-    folder = Path(path) / f"hospital-{number}"
-    policy = folder / POLICY_FILE
-    return LabelSite(
-        party=folder.name,
-        number=number,
-        labels=folder / LABELS_FILE,
-        state_dir=folder,
-        simulated=True,
-        policy=Policy.load(policy) if policy.exists() else None,
-    )
+    path, number = found
+    folder = path / f"hospital-{number}"
+    return LabelSite(party=folder.name, number=number, state_dir=folder, simulated=True)
 
 
 def read_own_labels(path: Path, *, pool_size: int, num_classes: int) -> tuple[Ints, Ints]:

@@ -7,18 +7,16 @@ is read here stays in the house.
 from __future__ import annotations
 
 import io
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.journal import Journal
 from clients.policy import Policy
-from clients.site import Site
+from clients.site import TERMS_FILE, LocalSettings, Site, find_site, seed_of, simulated_site
 from pate_fed.config.study import Data, Parties, Study, read_study
 from pate_fed.data import (
     Dataset,
@@ -32,110 +30,25 @@ from pate_fed.data import (
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import StudentSettings
-from pate_fed.protocol.messages import Refusal, Terms
-from pate_fed.secure_sum import Demands
+from pate_fed.protocol.messages import Terms
 
-__all__ = [
-    "LocalSettings",
-    "LocalSite",
-    "RehearsingSite",
-    "check_records",
-    "kind_of",
-    "local_site",
-    "study_of",
-]
+__all__ = ["LocalSite", "check_records", "kind_of", "local_site", "read_site", "study_of"]
 
 PART = "part:"
 POOL_FILE = "pool.npy"
-TERMS_FILE = "terms.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSettings:
-    """What the hospital's user gave on the command line.
-
-    `data` is a path, or part:I for a rehearsal: the records that party I of a simulation of `config` gets.
-    `pool` is the hospital's own copy of the public inputs; None: the coordinator sends one. `teachers` is how
-    many it is ready to train; None: as the study says. `terms_digest` names the terms that it was admitted
-    to; None: any. `policy` is the hospital's policy.toml.
-    """
-
-    hospital: str
-    data: str
-    state_dir: Path
-    config: Path | None = None
-    pool: Path | None = None
-    teachers: int | None = None
-    terms_digest: str | None = None
-    policy: Path | None = None
-    sum_key: Path | None = None
-
-    @classmethod
-    def read(cls, path: Path) -> LocalSettings:
-        """From the site file that the launcher wrote."""
-        values = json.loads(path.read_text(encoding="utf-8"))
-        for name in ("state_dir", "config", "pool", "policy", "sum_key"):
-            values[name] = None if values.get(name) is None else Path(values[name])
-        return cls(**values)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OwnSite(Site):
-    """A site whose user gave settings, and may have given a policy, which is enforced."""
-
-    settings: LocalSettings
-
-    def objection(self, terms: Terms) -> Refusal | None:
-        """What the hospital minds about terms, before it reads its data: its policy first."""
-        found = self.policy.objection(terms)
-        if found is not None:
-            return self._refused(found)
-        if self.settings.terms_digest not in (None, terms.digest):
-            return Refusal.TERMS
-        ready = self.settings.teachers
-        return Refusal.TERMS if ready not in (None, terms.teachers_per_client) else None
-
-    def enough(self, *, answered: int, today: int, asked: int) -> Refusal | None:
-        """Why so many more queries are more than the hospital's policy allows."""
-        found = self.policy.refuses_more(answered=answered, today=today, asked=asked)
-        return None if found is None else self._refused(found)
-
-    def demands(self, terms: Terms) -> Demands:
-        """What the policy demands of those with whom this hospital sums its votes."""
-        return self.policy.demands(terms)
-
-    @property
-    def sum_key(self) -> Path | None:
-        """The key that this hospital was admitted with to secure summation."""
-        return self.settings.sum_key
-
-    @property
-    def policy(self) -> Policy:
-        """The hospital's policy, read anew; without a file the default."""
-        return Policy.load(self.settings.policy)
-
-    def _refused(self, found: tuple[Refusal, str]) -> Refusal:
-        reason, sentence = found
-        Journal(self.state_dir).note("policy", reason=reason.name, sentence=f"{reason.value}: {sentence}")
-        return reason
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RehearsingSite(_OwnSite):
-    """Plays one party of a simulation as a process; its study comes from a file, not from the terms."""
-
-    @property
-    def policy(self) -> Policy:
-        """The policy to rehearse; without a file seeded noise is allowed too: nobody is to be protected."""
-        given = self.settings.policy
-        return Policy(seeded_noise=True) if given is None else Policy.load(given)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSite(_OwnSite):
+class LocalSite(Site):
     """One real hospital. What its study is comes from the terms alone, once it has seen them."""
 
+    settings: LocalSettings
     terms: Terms | None = None
+
+    @property
+    def policy(self) -> Policy | None:
+        """The hospital's policy, read anew; without a file the default."""
+        return Policy.load(self.settings.policy)
 
     def under(self, terms: Terms) -> LocalSite:
         """The same hospital in the study of these terms.
@@ -145,10 +58,10 @@ class LocalSite(_OwnSite):
         """
         return replace(self, terms=terms, study=study_of(terms))
 
-    def objection(self, terms: Terms) -> Refusal | None:
-        """What only a real hospital minds: the public pool comes once the rest is agreed."""
-        found = _OwnSite.objection(self, terms)  # `super()` does not work in a dataclass with slots
-        return found or (None if self._pool_path.exists() else Refusal.NO_POOL)
+    @property
+    def has_pool(self) -> bool:
+        """Whether the public pool lies here; it comes once the terms are agreed."""
+        return self._pool_path.exists()
 
     def keep_pool(self, content: bytes) -> None:
         """Keep the public pool that the coordinator sent, if it is the one in the terms.
@@ -200,9 +113,15 @@ class LocalSite(_OwnSite):
         return self.settings.pool or self.state_dir / POOL_FILE
 
 
-def seed_of(name: str) -> int:
-    """A number for seeds from a hospital's name."""
-    return int.from_bytes(sha256(name.encode()).digest()[:4], "big")
+def read_site(node_config: Mapping[str, object]) -> Site:
+    """The site of this hospital in studies with votes.
+
+    Raises:
+        InputError: nothing says where it is, or a rehearsal without its study, or of a party that it has not.
+        IntegrityError: the agreed terms on disk are damaged.
+    """
+    found = find_site(node_config)
+    return local_site(found) if isinstance(found, LocalSettings) else simulated_site(*found)
 
 
 def local_site(settings: LocalSettings) -> Site:
@@ -251,7 +170,7 @@ def _rehearsing(settings: LocalSettings) -> Site:
             f"--data {settings.data}: part:0 to part:{study.parties.num_clients - 1} is meant in a study of "
             f"{study.parties.num_clients} hospitals"
         )
-    return RehearsingSite(
+    return Site(
         party=settings.hospital,
         number=int(number),
         study=study,

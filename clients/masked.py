@@ -6,18 +6,17 @@ agreed to answer: a masked vector is the answer to one question, named by its di
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.journal import Journal
-from pate_fed.errors import InputError, IntegrityError
+from clients.base import BaseHospital, T
+from pate_fed.errors import InputError
 from pate_fed.privacy import NoiseSource
 from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.protocol.cost import noise_share
-from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Refusal, SumRequest, Terms
+from pate_fed.protocol.messages import Refusal, RefusalReply, SumReply, SumRequest, Terms, VoteRequest
 from pate_fed.secure_sum import (
     HospitalSum,
     RefusedError,
@@ -30,13 +29,11 @@ from pate_fed.secure_sum import (
 )
 from pate_fed.secure_sum.messages import BatchOpening, EnrolRequest, MaskRequest, Reply, Roster
 
-__all__ = ["SUM_FOLDER", "Agreement", "MaskedStep", "enrol", "is_sound", "refusal_for"]
+__all__ = ["SummingHospital", "is_sound"]
 
-SUM_FOLDER = "secure_sum"
-"""In a hospital's state directory: its machine."""
+SUM_FOLDER = "secure_sum"  # in the hospital's folder: its machine
 
-CountVotes = Callable[[NDArray[np.int64]], NDArray[np.int64]]
-Agreement = Terms | LabelTerms
+Ints = NDArray[np.int64]
 
 
 def is_sound(terms: Terms) -> bool:
@@ -55,66 +52,66 @@ def is_sound(terms: Terms) -> bool:
     return terms.sigma_party is not None and terms.sigma_party >= least
 
 
-def enrol(store: SumStore, terms: Agreement, request: bytes, *, party: str) -> bytes:
-    """The packed enrolment under the agreed terms; empty where votes are not masked.
+class SummingHospital(BaseHospital[T]):
+    """A hospital whose votes or counts leave it under masks, where the terms say so."""
 
-    Raises:
-        RefusedError: a request that does not go with the terms, or that this hospital refuses.
-        IntegrityError: damaged bytes or state.
-    """
-    if not terms.secure_sum:
-        if request:
-            raise RefusedError(SumRefusal.STUDY)
-        return b""
-    message = read_request(request)
-    if not isinstance(message, EnrolRequest):
-        raise RefusedError(SumRefusal.MALFORMED)
-    return store.enrol(message, party=party, study=terms.digest)
+    @abstractmethod
+    def _step_refusal(self, terms: T | None, question: VoteRequest) -> Refusal | None:
+        """Why nothing is answered on this question, which names no places in the last two steps; or None."""
 
+    @abstractmethod
+    def _count(self, terms: T, index: Ints) -> Ints:
+        """What this hospital says of the places that a question names: int64 (queries, classes)."""
 
-def refusal_for(error: IntegrityError) -> Refusal:
-    """What the coordinator is told where a hospital does not enrol."""
-    if not isinstance(error, RefusedError):
-        return Refusal.FAULT
-    known = {SumRefusal.VERSION: Refusal.VERSION, SumRefusal.COORDINATOR: Refusal.COORDINATOR}
-    return known.get(error.reason, Refusal.MALFORMED)
+    @abstractmethod
+    def _noise(self, terms: T, batch: int) -> NoiseSource:
+        """The source of this hospital's share of a batch's noise, where the terms want one."""
 
+    def sum_step(self, request: SumRequest) -> SumReply | RefusalReply:
+        """One step of a batch's secure summation; nothing leaves this hospital but under all its masks.
 
-class MaskedStep:
-    """Answers one step of a sum that lies in `sum_range`.
-
-    `count_votes` gives int64 (queries, classes) for the places that a question names, `noise` the source of
-    this hospital's share for a batch, where the terms want one.
-    """
-
-    def __init__(
-        self,
-        store: SumStore,
-        terms: Agreement,
-        journal: Journal,
-        count_votes: CountVotes,
-        noise: Callable[[int], NoiseSource],
-        *,
-        sum_range: SumRange,
-    ) -> None:
-        self._store, self._terms, self._journal = store, terms, journal
-        self._count_votes, self._noise, self._range = count_votes, noise, sum_range
-
-    def answer(self, request: SumRequest) -> bytes:
-        """The packed reply, or a packed and signed refusal; the state is on the disk when this returns.
+        Noise, where the terms say so, is added before the masks; a question is claimed and answered once.
+        The state is on the disk when this returns.
 
         Raises:
             IntegrityError: this hospital has not enrolled, or its state is damaged.
         """
-        with self._store.machine() as machine:
+        terms = self._agreed()
+        reason = self._step_refusal(terms, request.question)
+        if reason is not None:
+            return self.refuse(reason)
+        if terms is None or not terms.secure_sum or request.terms_digest != terms.digest:
+            return self.refuse(Refusal.TERMS)
+        with self._store(terms).machine() as machine:
             try:
-                reply: Reply = self._reply(machine, request)
+                reply = self._step_reply(machine, terms, request)
             except RefusedError as error:
-                self._journal.note("refused", reason=f"{error.reason.name} in secure summation")
+                self.journal.note("refused", reason=f"{error.reason.name} in secure summation")
                 reply = machine.refuse(error.reason)
-        return reply.to_bytes()
+        return SumReply(party=self._party, step=reply.to_bytes())
 
-    def _reply(self, machine: HospitalSum, request: SumRequest) -> Reply:
+    def _enrol(self, terms: T, request: bytes) -> bytes:
+        """The packed enrolment under the agreed terms; empty where nothing is masked.
+
+        Raises:
+            RefusedError: a request that does not go with the terms, or that this hospital refuses.
+            IntegrityError: damaged bytes or state.
+        """
+        if not terms.secure_sum:
+            if request:
+                raise RefusedError(SumRefusal.STUDY)
+            return b""
+        message = read_request(request)
+        if not isinstance(message, EnrolRequest):
+            raise RefusedError(SumRefusal.MALFORMED)
+        return self._store(terms).enrol(message, party=self._party, study=terms.digest)
+
+    def _store(self, terms: T) -> SumStore:
+        """This hospital's machine in the study's secure summation."""
+        site, folder = self._site, self._folder / SUM_FOLDER
+        return SumStore(folder, site.demands(terms), durable=not site.simulated, key=site.sum_key)
+
+    def _step_reply(self, machine: HospitalSum, terms: T, request: SumRequest) -> Reply:
         if request.roster:
             roster = read_request(request.roster)
             if not isinstance(roster, Roster):
@@ -122,28 +119,28 @@ class MaskedStep:
             machine.pin(roster)
         step = read_request(request.step)
         if isinstance(step, BatchOpening | MaskRequest):
-            self._check(step, request)
-        return machine.answer(step, lambda: self._vector(request))
+            self._check(step, terms, request.question)
+        return machine.answer(step, lambda: self._vector(terms, request.question))
 
-    def _check(self, step: BatchOpening | MaskRequest, request: SumRequest) -> None:
+    def _check(self, step: BatchOpening | MaskRequest, terms: T, question: VoteRequest) -> None:
         """Hold the batch against the question that it is said to answer."""
-        question = request.question
         if (step.batch, step.batch_digest) != (question.batch, question.digest):
             raise RefusedError(SumRefusal.BATCH_CHANGED)
         if isinstance(step, BatchOpening):
-            if self._journal.claimed(question.content_digest):
+            if self.journal.claimed(question.content_digest):
                 raise RefusedError(SumRefusal.BATCH_REPEATED)
-            length = len(question.index) * self._terms.num_classes
-            if (step.length, step.bits) != (length, self._range.bits):
+            bits = SumRange.noisy().bits
+            if isinstance(terms, Terms) and not terms.adds_noise:
+                bits = SumRange.votes(terms.num_teachers).bits
+            if (step.length, step.bits) != (len(question.index) * terms.num_classes, bits):
                 raise RefusedError(SumRefusal.MALFORMED)
 
-    def _vector(self, request: SumRequest) -> NDArray[np.int64]:
-        """This hospital's votes with its share of the noise; called once a batch, after every check."""
-        question = request.question
-        if not self._journal.claim(question.content_digest, question.index):
+    def _vector(self, terms: T, question: VoteRequest) -> Ints:
+        """What is masked, with this hospital's share of the noise; made once a batch, after every check."""
+        if not self.journal.claim(question.content_digest, question.index):
             raise RefusedError(SumRefusal.BATCH_REPEATED)
-        votes = self._count_votes(question.index)
-        if not self._terms.adds_noise:
-            return votes
-        source = self._noise(question.batch)
-        return add_noise_share(votes, source.discrete_gaussian, sigma_party=self._terms.sigma_party or 0.0)
+        counts = self._count(terms, question.index)
+        if not terms.adds_noise:
+            return counts
+        source = self._noise(terms, question.batch)
+        return add_noise_share(counts, source.discrete_gaussian, sigma_party=terms.sigma_party or 0.0)

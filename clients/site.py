@@ -1,7 +1,8 @@
-"""Where a hospital's own things are: its records, its copy of the public pool, its state directory.
+"""Where a hospital's own things are: its records, its copy of the public pool, its policy, its state.
 
 A simulated party finds them through the study that the launcher wrote (`PATE_FED_SITE` names the file),
-and its part of the private records through its partition number.
+and its part of the private records through its partition number. A real hospital finds what its user gave on
+the command line in a site file of its own.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.policy import Agreement, Policy
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import Study, read_study
 from pate_fed.data import Dataset, partition, pool_digest, split_among_teachers, split_by_patient
@@ -24,25 +27,112 @@ from pate_fed.privacy import NoiseSource, noise_from_seed
 from pate_fed.protocol.messages import Refusal, Terms
 from pate_fed.secure_sum import Demands
 
-__all__ = ["SITE_VARIABLE", "Site", "read_site"]
+__all__ = [
+    "SITE_VARIABLE",
+    "TERMS_FILE",
+    "BaseSite",
+    "LocalSettings",
+    "Objection",
+    "Site",
+    "find_site",
+    "seed_of",
+    "simulated_site",
+]
 
 SITE_VARIABLE = "PATE_FED_SITE"
 LOCAL_SITE = "hospital.json"  # the name of a site file that belongs to one real hospital
+TERMS_FILE = "terms.json"  # in a hospital's folder of one kind of study: what it agreed to
+
+Objection = tuple[Refusal, str]
+"""Why a hospital refuses, with a sentence for its own log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """One hospital's own settings. Whatever is here stays here.
+class LocalSettings:
+    """What the hospital's user gave on the command line.
 
-    `number` only seeds training; `simulated` says that this process plays a party with public test data, so
-    that votes may be given for evaluation.
+    `data` is a path, or part:I for a rehearsal: the records that party I of a simulation of `config` gets.
+    `pool` is the hospital's own copy of the public inputs; None: the coordinator sends one. `teachers` is how
+    many it is ready to train; None: as the study says. `terms_digest` names the terms that it was admitted
+    to; None: any. `policy` is the hospital's policy.toml.
+    """
+
+    hospital: str
+    data: str
+    state_dir: Path
+    config: Path | None = None
+    pool: Path | None = None
+    teachers: int | None = None
+    terms_digest: str | None = None
+    policy: Path | None = None
+    sum_key: Path | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> LocalSettings:
+        """From the site file that the launcher wrote."""
+        values = json.loads(path.read_text(encoding="utf-8"))
+        for name in ("state_dir", "config", "pool", "policy", "sum_key"):
+            values[name] = None if values.get(name) is None else Path(values[name])
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseSite:
+    """One hospital's own settings in either kind of study. Whatever is here stays here.
+
+    `number` only seeds; `simulated` says that this process plays a party with public test data. `settings`
+    are its user's; None: it has none.
     """
 
     party: str
     number: int
-    study: Study
     state_dir: Path
     simulated: bool
+    settings: LocalSettings | None = None
+
+    @property
+    def policy(self) -> Policy | None:
+        """The hospital's policy, read anew; without a file the default. A simulated party has none."""
+        return None if self.settings is None else Policy.load(self.settings.policy)
+
+    @property
+    def sum_key(self) -> Path | None:
+        """The key that this hospital was admitted with to secure summation; None: it makes one."""
+        return None if self.settings is None else self.settings.sum_key
+
+    def objection(self, terms: Agreement) -> Objection | None:
+        """What the hospital minds about terms, before it reads its data: its policy first."""
+        policy = self.policy
+        found = None if policy is None else policy.objection(terms)
+        admitted = None if self.settings is None else self.settings.terms_digest
+        if found is None and admitted not in (None, terms.digest):
+            return Refusal.TERMS, "this hospital was admitted to another study"
+        return found
+
+    def refuses_more(self, *, answered: int, today: int, asked: int) -> Objection | None:
+        """Why so many more queries are more than the hospital's policy allows."""
+        policy = self.policy
+        return None if policy is None else policy.refuses_more(answered=answered, today=today, asked=asked)
+
+    def demands(self, terms: Agreement) -> Demands:
+        """What it demands of those with whom it sums: what its policy says, or what the terms promise."""
+        policy = self.policy
+        return Demands(least_voters=terms.least_clients) if policy is None else policy.demands(terms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site(BaseSite):
+    """A hospital that votes, in a study that comes from a file: simulated, or rehearsed as a process."""
+
+    study: Study
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy to rehearse; without a file seeded noise is allowed too: nobody is to be protected."""
+        if self.settings is None:
+            return None
+        given = self.settings.policy
+        return Policy(seeded_noise=True) if given is None else Policy.load(given)
 
     @property
     def device(self) -> str:
@@ -59,27 +149,19 @@ class Site:
     @property
     def seeding(self) -> int:
         """What seeds this party's training: its number, or its name's where it has a file of its own."""
-        if self.study.data.from_files:
-            from clients.local import seed_of
-
-            return seed_of(self.party)
-        return self.number
+        return seed_of(self.party) if self.study.data.from_files else self.number
 
     def under(self, terms: Terms) -> Site:
         """The site in the study of these terms: a simulated party knows its study already."""
         return self
 
-    def objection(self, terms: Terms) -> Refusal | None:
-        """What the site minds about terms, before any data are read; a simulated party minds nothing."""
-        return None
-
-    def enough(self, *, answered: int, today: int, asked: int) -> Refusal | None:
-        """Why so many more queries are too many for the site; a simulated party answers all."""
-        return None
-
-    def demands(self, terms: Terms) -> Demands:
-        """What the site demands of those with whom it sums its votes: what the terms promise."""
-        return Demands(least_voters=terms.least_clients)
+    def objection(self, terms: Agreement) -> Objection | None:
+        """Also another number of teachers than the hospital is ready to train."""
+        found = BaseSite.objection(self, terms)  # `super()` does not work in a dataclass with slots
+        ready = None if self.settings is None else self.settings.teachers
+        if found is None and isinstance(terms, Terms) and ready not in (None, terms.teachers_per_client):
+            return Refusal.TERMS, f"this hospital trains {ready} teachers, not {terms.teachers_per_client}"
+        return found
 
     def noise(self, batch: int) -> NoiseSource:
         """Its share of a batch's noise; only a simulated party's may be seeded, as a seed takes it away."""
@@ -87,9 +169,9 @@ class Site:
         return noise_from_seed(self.study.seed_for("noise", self.number, batch) if seeded else None)
 
     @property
-    def sum_key(self) -> Path | None:
-        """The file of the site's own key in secure summation; None: one is made in its state directory."""
-        return None
+    def has_pool(self) -> bool:
+        """Whether the public pool lies here."""
+        return True
 
     def keep_pool(self, content: bytes) -> None:
         """Keep the public pool that the coordinator sent; a simulated party has it already."""
@@ -109,20 +191,27 @@ class Site:
         return split_among_teachers(mine, num_teachers=teachers, seed=seed)
 
 
-def read_site(node_config: Mapping[str, object]) -> Site:
-    """The site of this party.
+def seed_of(name: str) -> int:
+    """A number for seeds from a hospital's name."""
+    return int.from_bytes(sha256(name.encode()).digest()[:4], "big")
+
+
+def find_site(node_config: Mapping[str, object]) -> LocalSettings | tuple[Path, int]:
+    """A real hospital's settings, or what the launcher named and the number of a simulated party.
 
     Raises:
-        InputError: no site file is named, or the party's number is missing.
+        InputError: nothing is named, or the party's number is missing.
     """
-    path = os.environ.get(SITE_VARIABLE)
+    path, number = os.environ.get(SITE_VARIABLE), node_config.get("partition-id")
     if path is not None and Path(path).name == LOCAL_SITE:
-        from clients.local import LocalSettings, local_site
-
-        return local_site(LocalSettings.read(Path(path)))
-    number = node_config.get("partition-id")
+        return LocalSettings.read(Path(path))
     if path is None or not isinstance(number, int):
         raise InputError(f"{SITE_VARIABLE} and partition-id say where a party's data are; one is missing")
+    return Path(path), number
+
+
+def simulated_site(path: Path, number: int) -> Site:
+    """A simulated party's site, by the site file of its study."""
     study, state_dir = _read_site_file(path)
     width = len(str(study.parties.num_clients - 1))
     files = study.data.private
@@ -134,8 +223,8 @@ def read_site(node_config: Mapping[str, object]) -> Site:
 
 
 @lru_cache(maxsize=2)
-def _read_site_file(path: str) -> tuple[Study, Path]:
-    site = json.loads(Path(path).read_text(encoding="utf-8"))
+def _read_site_file(path: Path) -> tuple[Study, Path]:
+    site = json.loads(path.read_text(encoding="utf-8"))
     return read_study(Path(site["study"])), Path(site["state_dir"])
 
 

@@ -21,8 +21,12 @@ from pate_fed.learning import TABLE_TEACHERS
 
 if TYPE_CHECKING:
     from pate_fed.learning.networks.encoder import Encoder
+    from pate_fed.learning.teachers.forests import Forest
+    from pate_fed.learning.teachers.network import Teacher
 
 __all__ = ["count_votes", "teacher_paths", "train_missing"]
+
+Ints = NDArray[np.int64]
 
 _PARTS = "parts.sha256"
 
@@ -50,20 +54,14 @@ def train_missing(
         return
     if len(parts) > 1:
         _keep_apart(site, paths, parts, anew)
-    missing = [
-        (number, path, part)
-        for number, (path, part) in enumerate(zip(paths, parts, strict=True))
-        if not path.exists()
-    ]
-    train = _train_forest if _is_table(site) else _network_trainer(site, encoder)
-    for number, path, part in missing:
-        train(site, number, part, path)
-        taught(number)
+    train = _train_forest if _is_table(site) else _train_network
+    for number, (path, part) in enumerate(zip(paths, parts, strict=True)):
+        if not path.exists():
+            train(site, number, part, encoder).save(path)
+            taught(number)
 
 
-def _keep_apart(
-    site: Site, paths: list[Path], parts: list[NDArray[np.int64]], anew: Callable[[int], None]
-) -> None:
+def _keep_apart(site: Site, paths: list[Path], parts: list[Ints], anew: Callable[[int], None]) -> None:
     """Take away teachers that did not learn from these very parts."""
     digest, dataset, kept = hashlib.sha256(), site.dataset, site.state_dir / _PARTS
     for part in parts:
@@ -79,43 +77,37 @@ def _keep_apart(
     write_private(kept, digest.digest(), durable=not site.simulated)
 
 
-def _train_forest(site: Site, number: int, part: NDArray[np.int64], path: Path) -> None:
+def _train_forest(site: Site, number: int, part: Ints, encoder: Encoder | None) -> Forest:
     from pate_fed.learning.teachers.forests import train_forest
 
     dataset, settings = site.dataset, site.study.teacher
-    train_forest(
+    return train_forest(
         dataset.private_images[part],
         dataset.private_labels[part],
         num_classes=dataset.num_classes,
         method=settings.name,
         trees=settings.trees,
         seed=site.study.seed_for("teacher", site.seeding, number),
-    ).save(path)
+    )
 
 
-def _network_trainer(
-    site: Site, encoder: Encoder | None
-) -> Callable[[Site, int, NDArray[np.int64], Path], None]:
+def _train_network(site: Site, number: int, part: Ints, encoder: Encoder | None) -> Teacher:
     from pate_fed.learning.teachers.network import train_teacher
 
-    dataset, settings = site.dataset, site.study.teacher
-
-    def train(site: Site, number: int, part: NDArray[np.int64], path: Path) -> None:
-        with _one_thread():
-            train_teacher(
-                dataset.private_images[part],
-                dataset.private_labels[part],
-                num_classes=dataset.num_classes,
-                settings=settings,
-                seed=site.study.seed_for("teacher", site.seeding, number),
-                device=site.device,
-                encoder=encoder,
-            ).save(path)
-
-    return train
+    dataset = site.dataset
+    with _one_thread():
+        return train_teacher(
+            dataset.private_images[part],
+            dataset.private_labels[part],
+            num_classes=dataset.num_classes,
+            settings=site.study.teacher,
+            seed=site.study.seed_for("teacher", site.seeding, number),
+            device=site.device,
+            encoder=encoder,
+        )
 
 
-def count_votes(site: Site, inputs: NDArray[np.uint8]) -> NDArray[np.int64]:
+def count_votes(site: Site, inputs: NDArray[np.uint8]) -> Ints:
     """One vote a teacher on each input: int64 (queries, classes), rows sum to the number of teachers."""
     votes = np.zeros((len(inputs), site.dataset.num_classes), dtype=np.int64)
     for path in teacher_paths(site):
@@ -123,7 +115,7 @@ def count_votes(site: Site, inputs: NDArray[np.uint8]) -> NDArray[np.int64]:
     return votes
 
 
-def _predict(site: Site, path: Path, inputs: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _predict(site: Site, path: Path, inputs: NDArray[np.uint8]) -> Ints:
     if _is_table(site):
         from pate_fed.learning.teachers.forests import Forest
 

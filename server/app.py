@@ -1,21 +1,20 @@
-"""The coordinator's Flower ServerApp and what is around it: checks before, run directory, outcome after."""
+"""A study's coordinator: what is around its run, from the checks before to the outcome after."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
@@ -30,12 +29,13 @@ from pate_fed.privacy import Ledger, noise_from_seed
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.protocol.cost import make_interactive, make_ledger_terms, make_mechanism
 from pate_fed.protocol.make_terms import check_against_data, make_terms
-from pate_fed.protocol.messages import EndRequest
 from pate_fed.report import (
+    Accuracy,
     Outcome,
     PartyWork,
     PrivacyFigures,
     RunLog,
+    Seconds,
     StudyRecord,
     collect_versions,
     counted_phase,
@@ -48,22 +48,19 @@ from pate_fed.report import (
     write_report,
 )
 from pate_fed.report.memory import watch_memory
-from server.coordinator import RunState, StudyRun
-from server.disk import in_words
+from server.base import BaseCoordinator, explain_disk_error
 from server.exchange import Stopped
-from server.figures import analysts_epsilon, publishable_epsilon, spending
-from server.learning import CHECKPOINTS
+from server.figures import analysts_epsilon, publishable_epsilon, spending_curve
 from server.release import LabelReleaser
-from server.shutdown import send_shutdown_notice
+from server.state import CoordinatorState
+from server.study_run import StudyRun, StudySetup
 
 __all__ = ["Coordinator"]
 
-INTERRUPTED = 130
-# Private, but for the last; of no use once a study has come to its end.
-KEPT_TO_GO_ON = ("inflight", "totals", "secure_sum", CHECKPOINTS)
+_PRIVATE = "private"  # the folder in the run directory; see `server.state`
 
 
-class Coordinator:
+class Coordinator(BaseCoordinator):
     """Runs one study and leaves its run directory; everything a user can get wrong is checked before that.
 
     `started` is the reading of `time.perf_counter` from which the total time counts. With `resume` the run
@@ -85,21 +82,23 @@ class Coordinator:
         key: Ed25519PrivateKey | None = None,
     ) -> None:
         self._started, self._resume, self._key = started, resume, key
-        self._study, self._run_dir, self._quiet, self._stop = study, run_dir, quiet, stop
+        self._study, self._run_dir, self._quiet = study, run_dir, quiet
         self._progress = make_progress(quiet)
         self._dataset = self._load()
         check_against_data(study, self._dataset)
         self._terms = make_terms(study, self._dataset)
+        super().__init__(self._terms, stop)
+        self._setup = StudySetup(study=study, dataset=self._dataset, terms=self._terms, run_dir=run_dir)
+        # A simulation begins anew, so what is private stays in this process.
+        private = run_dir / _PRIVATE if self._setup.apart else None
+        self._state = CoordinatorState(private, run_dir=run_dir)
         self._noise = noise_from_seed(None if study.seed is None else study.seed_for("noise"))
         self._ledger_terms = make_ledger_terms(
             self._terms, noise=self._noise.kind, private=self._noise.private
         )
-        self._found = RunState()
+        self._run: StudyRun | None = None
         self._privacy = self._before_the_ledger()
-        self._names: Mapping[int, str] | None = None
-        self._sum_identities: Mapping[str, bytes] | None = None
-        self._error: BaseException | None = None
-        self._served = False
+        self._labels = 0
         self._main_seconds = 0.0
         self._peak_mb: int | None = None
 
@@ -110,25 +109,16 @@ class Coordinator:
         Errors are kept for `conclude`, so that what was spent is always reported.
         """
         self._make_run_dir()
-        app = ServerApp()
-
-        @app.main()
-        def main(grid: Grid, context: Context) -> None:
-            begun = time.perf_counter()
-            self._serve(grid)
-            self._main_seconds = time.perf_counter() - begun
-
         with RunLog(self._run_dir / "log.jsonl") as self._log, watch_memory() as peak:
             try:
                 self._log.write(self._record())
                 begun = time.perf_counter()
-                worked = start(app)
+                worked = start(self._server_app())
                 if worked is not None:
                     self._log.write(self._party_work(worked, time.perf_counter() - begun))
-            except Exception as error:  # the engine's own fault; the course's are kept where they happen
-                self._error = self._error or in_words(error, self._run_dir)
-            if not self._served and self._error is None:
-                self._error = RuntimeError("Flower's engine ended without running the study")
+            except Exception as error:  # the engine's own fault; the study's are kept where they happen
+                self._fail(error)
+            self._require_served()
             self._peak_mb = peak.megabytes
             self._ended = self._outcome()
             with suppress(OSError):  # a full disk; the outcome is printed all the same
@@ -136,28 +126,12 @@ class Coordinator:
 
     def _party_work(self, worked: float, engine_ran: float) -> PartyWork:
         """What is left of the engine's time without the coordinator's own work and the parties'."""
-        phases = self._found.seconds
+        phases = self._seconds
         own = self._main_seconds - (phases.teach or 0.0) - (phases.vote or 0.0)
         return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
 
-    def set_admitted(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
-        """Whose key each node has, and who signs secure sums with which; others are left out from then on."""
-        self._names, self._sum_identities = names, sum_identities
-
-    @property
-    def terms_digest(self) -> str:
-        """Names the terms that hospitals are asked to agree to."""
-        return self._terms.digest
-
-    def outcome_notice(self) -> EndRequest:
-        """How the study ended, for the hospitals: nothing that they could not read in the report."""
-        released, epsilon = int((self._found.label >= 0).sum()), epsilon_text(self._privacy.student)
-        summary = f"ε={epsilon} δ={self._terms.delta:g} labels={released}"
-        return EndRequest(status=self._status(), exit_code=self._exit_code(), summary=summary)
-
-    def notify_hospitals(self, grid: Grid, notice: EndRequest) -> None:
-        """Send the notice to every hospital that is connected."""
-        send_shutdown_notice(grid, notice)
+    def _summary(self) -> str:
+        return f"ε={epsilon_text(self._privacy.student)} δ={self._terms.delta:g} labels={self._labels}"
 
     def conclude(self, *, as_json: bool) -> int:
         """Write metrics and report, print the outcome as the last line, and return the exit code."""
@@ -172,7 +146,7 @@ class Coordinator:
             print_summary(result)
         self._print_error()
         print(outcome_json(result, report) if as_json else outcome_line(result, report), flush=True)
-        return self._exit_code()
+        return self.exit_code
 
     def _load(self) -> Dataset:
         with counted_phase(self._progress, "drawing, once") as drawn:
@@ -197,24 +171,40 @@ class Coordinator:
             raise InputError(f"--run-dir {self._run_dir}: cannot be written ({error.strerror})") from error
 
     def _serve(self, grid: Grid) -> None:
-        """The ServerApp's main. Runs in Flower's thread, where exceptions would lose their meaning."""
-        try:
-            with self._open_ledger() as ledger:
+        """Run the study, and account for it whatever became of it."""
+        begun = time.perf_counter()
+        with self._open_ledger() as ledger:
+            try:
+                self._run = StudyRun(
+                    self._setup,
+                    LabelReleaser(self._terms, make_mechanism(self._terms), noise=self._noise, ledger=ledger),
+                    self._state,
+                    keys=self._keys,
+                    log=self._log,
+                    progress=self._progress,
+                    stop=self._stop,
+                )
+                self._run.run(grid)
+            except Exception as error:
+                self._fail(error)
+            # What was spent comes first: no other figure and no full disk may hide it.
+            self._privacy = PrivacyFigures(
+                student=ledger.guaranteed(),
+                spent=ledger.epsilon(),
+                coordinator=ledger.guaranteed_coordinator(),
+            )
+            self._labels = sum(event.answered for event in ledger.events())
+            for account in (self._export_labels, self._log_spending, self._add_data_dependent):
                 try:
-                    self._course(ledger).run(grid)
-                finally:
-                    # What was spent comes first: no other figure and no full disk may hide it.
-                    self._privacy = PrivacyFigures(
-                        student=ledger.guaranteed(),
-                        spent=ledger.epsilon(),
-                        coordinator=ledger.guaranteed_coordinator(),
-                    )
-                    self._export_labels(ledger)
-                    self._log.write(spending(ledger))
-                self._served = True
-        except Exception as error:  # kept, not lost: `conclude` reports it and turns it into an exit code
-            self._error = in_words(error, self._run_dir)
-        self._add_data_dependent()
+                    account(ledger)
+                except Exception as error:
+                    self._fail(error)
+        if self._error is None:
+            self._remove_private()
+        self._main_seconds = time.perf_counter() - begun
+
+    def _fail(self, error: BaseException) -> None:
+        super()._fail(explain_disk_error(error, self._run_dir))
 
     def _before_the_ledger(self) -> PrivacyFigures:
         """What holds while the ledger is not open: nothing is released, unless an earlier process did."""
@@ -255,62 +245,37 @@ class Coordinator:
         except PateFedError:  # no log, or one that cannot be read: the ledger is what counts
             return 0
 
-    def _add_data_dependent(self) -> None:
+    def _add_data_dependent(self, ledger: Ledger) -> None:
         """The analyst's figure, and the sanitised one of a study that came to its end."""
-        terms, fixed = self._terms, self._ledger_terms
-        mechanism = make_interactive(terms) or make_mechanism(terms)
+        if self._run is None:
+            return
+        mechanism, totals = make_interactive(self._terms) or make_mechanism(self._terms), self._run.totals
+        analysts = analysts_epsilon(mechanism, ledger, totals, self._run.rounds)
+        self._privacy = replace(self._privacy, data_dependent_do_not_publish=analysts)
+        drawn = publishable_epsilon(mechanism, ledger, totals, self._noise) if self._error is None else None
+        if drawn is not None:
+            self._privacy = replace(
+                self._privacy, sanitised=drawn.epsilon, sanitised_sd=drawn.deviation_do_not_publish
+            )
+
+    def _remove_private(self) -> None:
+        """Remove votes, totals and keys at the study's end; a user must hear where that fails."""
         try:
-            analysts = analysts_epsilon(mechanism, self._found, fixed.protection, delta=terms.delta)
-            self._privacy = replace(self._privacy, data_dependent_do_not_publish=analysts)
-            if fixed.sanitise is not None and self._error is None:
-                drawn = publishable_epsilon(
-                    mechanism, self._found, fixed.sanitise, self._noise, fixed.protection, delta=terms.delta
-                )
-                if drawn is not None:
-                    self._privacy = replace(
-                        self._privacy,
-                        sanitised=drawn.epsilon,
-                        sanitised_sd=drawn.deviation_do_not_publish,
-                    )
-        except Exception as error:
-            self._error = self._error or error
-        if self._error is None:
-            self._remove_kept()
+            self._state.remove_private()
+        except OSError as error:
+            path = self._run_dir / _PRIVATE
+            print(f"warning: {path}: private, remove it by hand ({error.strerror})", file=sys.stderr)
 
-    def _remove_kept(self) -> None:
-        """Remove votes and totals kept to go on after a death; a user must hear where that fails."""
-        for path in (self._run_dir / name for name in KEPT_TO_GO_ON):
-            try:
-                shutil.rmtree(path)
-            except FileNotFoundError:
-                continue  # this study kept none
-            except OSError as error:
-                print(f"warning: {path}: private, remove it by hand ({error.strerror})", file=sys.stderr)
-
-    def _course(self, ledger: Ledger) -> StudyRun:
-        desk = LabelReleaser(self._terms, make_mechanism(self._terms), noise=self._noise, ledger=ledger)
-        course = StudyRun(
-            self._study,
-            self._dataset,
-            self._terms,
-            desk,
-            ledger=ledger,
-            log=self._log,
-            progress=self._progress,
-            stop=self._stop,
-            student_path=self._run_dir / ("student.npz" if self._study.data.table else "student.pt"),
-            names=self._names,
-            sum_identities=self._sum_identities,
-        )
-        self._found = course.found
-        return course
+    def _log_spending(self, ledger: Ledger) -> None:
+        self._log.write(spending_curve(ledger))
 
     def _export_labels(self, ledger: Ledger) -> None:
         """`labels.npz`: what the ledger has released, written at once."""
         index, answered, label = ledger.released()
         columns: dict[str, NDArray[Any]] = {"index": index, "answered": answered, "label": label}
         if self._terms.aggregation.aggregator == INTERACTIVE:
-            columns["reinforced"] = self._found.reinforced
+            none = np.full(len(index), -1, dtype=np.int64)
+            columns["reinforced"] = none if self._run is None else self._run.rounds.reinforced()
         write_arrays(self._run_dir / "labels.npz", **columns)
 
     def _record(self) -> StudyRecord:
@@ -333,21 +298,19 @@ class Coordinator:
             versions=collect_versions(),
         )
 
+    @property
+    def _seconds(self) -> Seconds:
+        return Seconds() if self._run is None else self._run.seconds
+
     def _outcome(self) -> Outcome:
-        found = self._found
         return Outcome(
-            status=self._status(),
+            status=self.status,
             reason=self._reason(),
-            accuracy=found.accuracy,
+            accuracy=Accuracy() if self._run is None else self._run.accuracy,
             privacy=self._privacy,
-            seconds=replace(found.seconds, total=time.perf_counter() - self._started),
+            seconds=replace(self._seconds, total=time.perf_counter() - self._started),
             peak_memory_mb=self._peak_mb,
         )
-
-    def _status(self) -> str:
-        if self._error is None:
-            return "success"
-        return "aborted" if isinstance(self._error, Stopped) else "failed"
 
     def _reason(self) -> str | None:
         if self._error is None:
@@ -363,10 +326,3 @@ class Coordinator:
             print(f"error: {self._error}", file=sys.stderr)
         elif self._error is not None and not isinstance(self._error, Stopped):
             traceback.print_exception(self._error, file=sys.stderr)
-
-    def _exit_code(self) -> int:
-        if self._error is None:
-            return 0
-        if isinstance(self._error, Stopped):
-            return INTERRUPTED
-        return self._error.exit_code if isinstance(self._error, PateFedError) else 1

@@ -1,4 +1,4 @@
-"""One message a phase to every party, and their replies as they come: what fails or is late is left out."""
+"""One message a phase to every hospital, and replies as they come: what fails or is late is left out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from flwr.app import Message
 from flwr.common.constant import ErrorCode
@@ -16,10 +17,21 @@ from pate_fed.config.sections import PROCESSES
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.flower.engine import cores
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol.messages import Record, Reply, parse_reply
+from pate_fed.protocol.messages import Record, RefusalReply, Reply, parse_reply
+from pate_fed.structure import PARTY_NAME
 from server.returning import Returning
 
-__all__ = ["Answer", "Stopped", "exchange", "patience_for", "wait_for_nodes", "window_for"]
+__all__ = [
+    "Answer",
+    "Stopped",
+    "exchange",
+    "patience_for",
+    "printable_name",
+    "wait_for_nodes",
+    "window_for",
+]
+
+R = TypeVar("R", bound=Reply)
 
 _UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE
 _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
@@ -40,7 +52,31 @@ class Answer:
 
     node: int
     reply: Reply | None
-    trouble: str = ""
+    failure: str = ""
+
+    def require(self, kind: type[R]) -> R:
+        """The reply of the kind that was asked for.
+
+        Raises:
+            IntegrityError: there is none, a refusal, or another kind.
+        """
+        if self.reply is None:
+            raise IntegrityError(self.failure)
+        if isinstance(self.reply, RefusalReply):
+            raise IntegrityError(self.reply.refusal.sentence)
+        if not isinstance(self.reply, kind):
+            raise IntegrityError("sent a reply to another request")
+        return self.reply
+
+    @property
+    def sender(self) -> str:
+        """A printable name for whoever sent it."""
+        return f"node {self.node}" if self.reply is None else printable_name(self.reply.party)
+
+
+def printable_name(name: str) -> str:
+    """The name, or words in its place where it could steer a terminal."""
+    return name if PARTY_NAME.fullmatch(name) else "a party with an unprintable name"
 
 
 def wait_for_nodes(grid: Grid, *, count: int, timeout_s: float, stop: threading.Event) -> list[int]:

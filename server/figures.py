@@ -1,92 +1,156 @@
-"""Figures of a run after the fact: ε along it, and the two data-dependent ones.
+"""Figures of a run after the fact: accuracies, ε along the run, and the two data-dependent ones.
 
-One of these is for the analyst alone, one may be published. None decides anything: the budget stop runs on
-the ledger, which is independent of the votes.
+Of the last two one is for the analyst alone, one may be published. None decides anything: the budget stop
+runs on the ledger, which is independent of the votes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import (
     ConfidentGNMax,
     DistributedGNMax,
     GNMax,
+    InteractiveGNMax,
     Ledger,
     NoiseSource,
     Odometer,
     PrivacyEvent,
-    Protection,
-    SanitiseSettings,
     data_dependent_epsilon_do_not_publish,
     sanitised_epsilon,
 )
 from pate_fed.privacy.mechanisms.sanitise import SanitisedEpsilon
 from pate_fed.protocol.cost import Mechanism
-from pate_fed.report import Spending
-from server.coordinator import RunState
+from pate_fed.report import Accuracy, Evaluation, Spending, count_confusion, count_top_votes
+from server.query_rounds import QueryRounds
+from server.state import Totals
 
-__all__ = ["analysts_epsilon", "publishable_epsilon", "spending"]
+__all__ = ["analysts_epsilon", "measure", "publishable_epsilon", "spending_curve"]
+
+Ints = NDArray[np.int64]
 
 _POINTS = 40
 
 
+def _known(ledger: Ledger, totals: Mapping[str, Totals]) -> tuple[list[Totals], NDArray[np.bool_], bool]:
+    """Charged batches whose totals are known, cut to what was asked, and whether that is all of them.
+
+    In between: which of their queries were answered, bool (asked,), in order.
+    """
+    _, answered, _ = ledger.released()
+    known, bits, start = list[Totals](), [np.empty(0, dtype=np.bool_)], 0
+    for entry in ledger.entries():
+        batch, asked = totals.get(entry.batch_digest), entry.event.asked
+        if batch is not None:
+            known.append(Totals(batch.index[:asked], batch.value[:asked], batch.voters))
+            bits.append(answered[start : start + asked])
+        start += asked
+    return known, np.concatenate(bits), len(known) == len(ledger.entries())
+
+
+def measure(
+    ledger: Ledger,
+    totals: Mapping[str, Totals],
+    evaluated: Totals | None,
+    *,
+    truth: Ints,
+    num_teachers: int,
+    exact: bool,
+) -> tuple[Accuracy, Evaluation] | None:
+    """Accuracy of teachers, ensemble and labels, and counts; None where nothing was asked or truth unknown.
+
+    `truth` int64 (pool_size,) are the public inputs' labels, -1 where unknown; `exact` says that totals are
+    without noise. `evaluated` was voted on only to be measured.
+    """
+    index, answered, label = ledger.released()
+    if not len(index) or (truth < 0).any():
+        return None
+    right = label[answered] == truth[index[answered]]
+    accuracy = Accuracy(labels=float(np.mean(right)) if answered.any() else None)
+    known, bits, _ = _known(ledger, totals)
+    top: dict[str, tuple[int, ...]] = {}
+    if known:
+        votes = np.concatenate([batch.value for batch in known])
+        top = count_top_votes(votes, bits, num_teachers=num_teachers)
+    batches = [*totals.values(), *([] if evaluated is None else [evaluated])]
+    if batches and exact:  # noisy totals tell neither
+        votes = np.concatenate([batch.value for batch in batches])
+        true = truth[np.concatenate([batch.index for batch in batches])]
+        accuracy = replace(
+            accuracy,
+            teacher_mean=float(votes[np.arange(len(true)), true].sum() / votes.sum()),
+            ensemble=float(np.mean(votes.argmax(axis=1) == true)),
+        )
+    confusion = count_confusion(truth[index], label, num_classes=ledger.terms.mechanisms[0].num_classes)
+    return accuracy, Evaluation(confusion=confusion, **top)
+
+
 def analysts_epsilon(
-    mechanism: Mechanism, found: RunState, protection: Protection, *, delta: float
+    mechanism: Mechanism, ledger: Ledger, totals: Mapping[str, Totals], rounds: QueryRounds
 ) -> float | None:
     """The data-dependent ε; it reveals something about the votes, so it is not for publication.
 
-    None where nothing was asked, or where no exact total is known: the hospitals added the noise, or a batch
-    under masks was cut off by its coordinator's death.
+    None where nothing was asked, or where not all exact totals are known: the hospitals added the noise, a
+    batch under masks is void, or an earlier process's totals are gone.
     """
-    if not len(found.index) or found.earlier or isinstance(mechanism, DistributedGNMax):
+    known, answered, complete = _known(ledger, totals)
+    if not known or not complete or isinstance(mechanism, DistributedGNMax):
         return None
+    checked = None
+    if isinstance(mechanism, InteractiveGNMax):
+        pairs = zip(ledger.entries(), known, strict=True)
+        checked = np.concatenate([rounds.checked(entry, batch) for entry, batch in pairs])
     return data_dependent_epsilon_do_not_publish(
         mechanism,
-        found.asked_totals,
-        found.label >= 0,
-        delta=delta,
-        checked=np.concatenate(found.checked) if found.checked else None,
-        protection=protection,
+        np.concatenate([batch.value for batch in known]),
+        answered,
+        delta=ledger.terms.delta,
+        checked=checked,
+        protection=ledger.terms.protection,
     ).epsilon
 
 
 def publishable_epsilon(
-    mechanism: Mechanism,
-    found: RunState,
-    settings: SanitiseSettings,
-    noise: NoiseSource,
-    protection: Protection,
-    *,
-    delta: float,
+    mechanism: Mechanism, ledger: Ledger, totals: Mapping[str, Totals], noise: NoiseSource
 ) -> SanitisedEpsilon | None:
-    """The sanitised ε, drawn once, at the end of a study: a noisy reading of labels and itself, no bound."""
-    if not len(found.index):
+    """The sanitised ε, drawn once, at a study's end: a noisy reading of labels and itself, no bound.
+
+    None where the terms know none, or nothing was asked.
+
+    Raises:
+        InputError: totals of an earlier process are gone.
+    """
+    settings = ledger.terms.sanitise
+    if settings is None or not ledger.entries():
         return None
-    if found.earlier:
+    known, answered, complete = _known(ledger, totals)
+    if not complete:
         raise InputError(
             "--sanitise: the exact totals of what was asked before the coordinator was started again are not "
-            "all there (folder totals of the run directory), so no sanitised ε can be drawn; the "
+            "all there (folder private of the run directory), so no sanitised ε can be drawn; the "
             "data-independent ε holds"
         )
     if not isinstance(mechanism, (ConfidentGNMax, GNMax)):
         raise InputError(f"{mechanism.name}: no data-dependent ε can be sanitised")
     return sanitised_epsilon(
         mechanism,
-        found.asked_totals,
-        found.label >= 0,
+        np.concatenate([batch.value for batch in known]),
+        answered,
         settings=settings,
-        delta=delta,
+        delta=ledger.terms.delta,
         noise=noise,
-        protection=protection,
+        protection=ledger.terms.protection,
     )
 
 
-def spending(ledger: Ledger) -> Spending:
+def spending_curve(ledger: Ledger) -> Spending:
     """ε along the run, from the ledger's public counts: within a batch queries are released in order."""
     _, answered, _ = ledger.released()
     pieces: list[PrivacyEvent] = []

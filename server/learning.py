@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,22 +9,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.study import PROCESSES, Study
+from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.learning import TABLE_STUDENTS
 from pate_fed.learning.settings import EpochRecord
 from pate_fed.protocol.make_terms import public_encoder
 from pate_fed.report import Epoch, Progress, RunLog, Samples
 from server.exchange import Stopped
-from server.query_rounds import StudentPredictions
+from server.state import CoordinatorState, StudentPredictions
 
 if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
     from pate_fed.learning.teachers.forests import Forest
 
-__all__ = ["CHECKPOINTS", "Learner"]
-
-CHECKPOINTS = "learning"  # the folder in the run directory
+__all__ = ["Learner"]
 
 Ints = NDArray[np.int64]
 
@@ -42,8 +39,9 @@ class Learner:
         progress: Progress,
         stop: threading.Event,
         path: Path,
+        state: CoordinatorState,
     ) -> None:
-        self._study, self._dataset, self._path = study, dataset, path
+        self._study, self._dataset, self._path, self._state = study, dataset, path, state
         self._log, self._progress, self._stop = log, progress, stop
 
     def learn(self, index: Ints, label: Ints) -> Student | Forest:
@@ -63,7 +61,7 @@ class Learner:
         return student
 
     def of_pool(self, number: int, index: Ints, label: Ints) -> StudentPredictions:
-        """What a student for round `number` says of the public pool, and by what the round chooses.
+        """Predictions of the public pool by a student for round `number`, and by what the round chooses.
 
         Raises:
             Stopped: the user asked to stop.
@@ -73,7 +71,7 @@ class Learner:
         study, pool = self._study, self._dataset.public_images[: self._dataset.num_queries]
         table = study.student.name in TABLE_STUDENTS
         student = (self._forest if table else self._network)(index, label, number)
-        scores = said = student.predict_proba(pool)
+        scores = probabilities = student.predict_proba(pool)
         if study.queries.strategy == "binary-experts":
             scores = expert_scores(
                 pool,
@@ -82,7 +80,7 @@ class Learner:
                 num_classes=self._dataset.num_classes,
                 seed=study.seed_for("experts", number),
             )
-        return StudentPredictions(probabilities=said, scores=scores)
+        return StudentPredictions(probabilities=probabilities, scores=scores)
 
     def _forest(self, index: Ints, label: Ints, number: int | None) -> Forest:
         from pate_fed.learning.teachers.forests import train_forest
@@ -116,7 +114,6 @@ class Learner:
                 if self._stop.is_set():
                     raise Stopped
 
-            checkpoint = self._checkpoint(index, label)
             labelled = LabelledPool(
                 images=dataset.public_images[:pool],
                 labelled_index=index,
@@ -133,23 +130,12 @@ class Learner:
                 device=study.engine.device,
                 encoder=public_encoder(study, dataset),
                 least_noise=self._least_noise(),
-                checkpoint=checkpoint,
+                checkpoint=self._state.checkpoint(index, label),
                 on_epoch=on_epoch,
             )
             if len(student.history) < study.student.total_epochs:
                 bar.advance(0, "ended early: no more of the held-out labels were met")
         return student
-
-    def _checkpoint(self, index: Ints, label: Ints) -> Path | None:
-        """Where a coordinator that is started again finds how far the student of these labels has come.
-
-        None for a simulation, which begins anew.
-        """
-        if self._study.engine.backend != PROCESSES:
-            return None
-        folder = self._path.parent / CHECKPOINTS
-        folder.mkdir(mode=0o700, exist_ok=True)
-        return folder / f"{hashlib.sha256(index.tobytes() + label.tobytes()).hexdigest()[:16]}.pt"
 
     def _least_noise(self) -> float:
         """The share of labels that the noise alone turns; 0 for Laplace noise, of which it is not known."""

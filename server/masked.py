@@ -7,15 +7,25 @@ asked again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import SUM, LabelReply, Record, SumReply, SumRequest, TeachReply, VoteRequest
-from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, read_reply
+from pate_fed.protocol.messages import (
+    SUM,
+    LabelReply,
+    Record,
+    SumReply,
+    SumRequest,
+    TeachReply,
+    Terms,
+    VoteRequest,
+)
+from pate_fed.secure_sum import CoordinatorSum, SumBatch, SumRange, read_reply
 from pate_fed.secure_sum.batch import BatchRequest
 from pate_fed.secure_sum.messages import (
     BatchOpening,
@@ -29,10 +39,12 @@ from pate_fed.secure_sum.messages import (
     UnmaskShares,
 )
 from server.exchange import Answer
-from server.masked_state import Begun, MaskedState
-from server.rounds import Agreement, Ask, Member, Trouble, expect, name_of
+from server.state import CoordinatorState, Totals
 
-__all__ = ["ROUNDS", "MaskedRounds"]
+__all__ = ["ROUNDS", "Ask", "MaskedRounds"]
+
+Ask = Callable[[str, Mapping[int, Record], Callable[[Answer], None]], Counter[str]]
+"""Sends messages of one type to nodes, has each answer taken, and counts why others were left out."""
 
 ROUNDS = 4
 """Messages that each party gets about one batch."""
@@ -44,15 +56,15 @@ class MaskedRounds:
     """One study's secure summation at the coordinator, asked for with messages of `message_type`.
 
     `expected` are the hospitals' public keys by name, where they were admitted with one; no others join.
-    With a `state` another process can go on with the study; without it keys stay in this process.
+    Another process goes on with the keys and the roster in `state`.
     """
 
     def __init__(
         self,
-        terms: Agreement,
+        terms: Terms | LabelTerms,
+        state: CoordinatorState,
         *,
         expected: Mapping[str, bytes] | None = None,
-        state: MaskedState | None = None,
         message_type: str = SUM,
     ) -> None:
         self._terms, self._state, self._message_type = terms, state, message_type
@@ -60,19 +72,13 @@ class MaskedRounds:
         self._votes_each: int | None = None
         if not isinstance(terms, LabelTerms) and not terms.adds_noise:
             self._votes_each = terms.teachers_per_client
-        identity = Identity.generate() if state is None else state.identity()
-        self._roster = (state.roster if state is not None else None) or b""
+        identity, self._roster = state.identity(), state.roster
         if self._roster:
             self._sum = CoordinatorSum.resume(identity, Roster.from_bytes(self._roster))
         else:
             self._sum = CoordinatorSum(identity, study=terms.digest, expected=expected)
         self._pinned: set[str] = set()
         self.spent = False
-
-    @property
-    def begun(self) -> Begun | None:
-        """The last batch that this coordinator, or one before it that died, has opened."""
-        return None if self._state is None else self._state.begun
 
     @property
     def enrol_request(self) -> bytes:
@@ -110,16 +116,13 @@ class MaskedRounds:
         """
         if not self._roster:
             self._roster = self._sum.close_roster(threshold=self._terms.least_clients).to_bytes()
-            if self._state is not None:
-                self._state.keep_roster(self._roster)
+            self._state.keep_roster(self._roster)
 
-    def collect(
-        self, members: Mapping[int, Member], question: VoteRequest, *, ask: Ask, trouble: Trouble
-    ) -> tuple[NDArray[np.int64], int]:
-        """The totals of one batch and the number of parties in them.
+    def collect(self, participants: Mapping[int, str], question: VoteRequest, ask: Ask) -> Totals:
+        """Sum one batch over the participants, names by node, that go through all steps.
 
-        Shapes: int64 (queries, classes). `spent` tells from the first request for votes on until the totals
-        are there: a batch that fails meanwhile is void and must be charged.
+        `spent` tells from the first request for votes on until the totals are there: a batch that fails
+        meanwhile is void and must be charged.
 
         Raises:
             QuorumError: too few parties are left at some step.
@@ -128,7 +131,7 @@ class MaskedRounds:
         shape = (len(question.index), self._terms.num_classes)
         each, self.spent = self._votes_each, False
         sum_range = SumRange.noisy() if each is None else SumRange.votes(self._terms.num_clients * each)
-        self._note(question, asked=False)
+        self._state.begin_batch(question, asked=False)
         batch = self._sum.open_batch(
             batch=question.batch,
             batch_digest=question.digest,
@@ -136,32 +139,26 @@ class MaskedRounds:
             sum_range=sum_range,
             roster_rides=True,
         )
-        nodes = {member.party: node for node, member in members.items()}
+        nodes = {party: node for node, party in participants.items()}
+        # The rounds fix who is in the sum, and have each of them sign it, before anything is unmasked.
         for requests in batch.rounds():
             if not self.spent and any(isinstance(step, MaskRequest) for step in requests.values()):
-                self._note(question, asked=True)
+                # On the disk before the first vote can be on its way: after a death the batch is void.
+                self._state.begin_batch(question, asked=True)
                 self.spent = True
             sent = {
                 nodes[party]: self._record(question, party, step)
                 for party, step in requests.items()
                 if party in nodes  # after a restart some of the roster may be gone
             }
-            for answer in ask(self._message_type, sent):
-                try:
-                    self._take(batch, answer, members[answer.node])
-                except IntegrityError as error:
-                    trouble(name_of(answer, members), str(error))
+            ask(self._message_type, sent, lambda answer: self._take(batch, answer, participants[answer.node]))
         totals = batch.total().reshape(shape)
         voters = len(batch.survivors)
         if each is not None:
             _check_rows(totals, voters, each, modulus=2**sum_range.bits)
             totals = sum_range.fold(totals)
         self.spent = False
-        return totals, voters
-
-    def _note(self, question: VoteRequest, *, asked: bool) -> None:
-        if self._state is not None:
-            self._state.begin(question, asked=asked)
+        return Totals(question.index, totals, voters)
 
     def _record(self, question: VoteRequest, party: str, step: BatchRequest) -> Record:
         asks = isinstance(step, BatchOpening | MaskRequest)
@@ -174,16 +171,16 @@ class MaskedRounds:
             step=step.to_bytes(),
         ).to_record()
 
-    def _take(self, batch: SumBatch, answer: Answer, member: Member) -> None:
-        reply = read_reply(expect(answer, SumReply).step)
-        if reply.party != member.party:
+    def _take(self, batch: SumBatch, answer: Answer, sender: str) -> None:
+        reply = read_reply(answer.require(SumReply).step)
+        if reply.party != sender:
             raise IntegrityError("answered under another name")
         if isinstance(reply, SumRefused):
             raise IntegrityError(f"refused: {self._sum.read_refusal(reply).value}")
         if not isinstance(reply, BatchShares | MaskedVector | SurvivorConsent | UnmaskShares):
             raise IntegrityError("sent a reply to another request")
         batch.take(reply)
-        self._pinned.add(member.party)
+        self._pinned.add(sender)
 
 
 def _check_rows(totals: NDArray[np.int64], voters: int, each: int, *, modulus: int) -> None:

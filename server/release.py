@@ -15,6 +15,7 @@ from pate_fed.privacy import Ledger, NoiseSource, PrivacyEvent, Release
 from pate_fed.privacy.ledger.rows import Provenance
 from pate_fed.protocol.cost import Mechanism, coordinator_view, make_interactive
 from pate_fed.protocol.messages import Terms
+from server.state import Totals
 
 __all__ = ["LabelReleaser"]
 
@@ -27,6 +28,11 @@ class LabelReleaser:
     def __init__(self, terms: Terms, mechanism: Mechanism, *, noise: NoiseSource, ledger: Ledger) -> None:
         self._terms, self._mechanism, self._noise, self._ledger = terms, mechanism, noise, ledger
         self._against = make_interactive(terms)
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where every release is charged before it is used."""
+        return self._ledger
 
     @property
     def asked(self) -> int:
@@ -62,18 +68,15 @@ class LabelReleaser:
     def release(
         self,
         batch_digest: str,
-        index: NDArray[np.int64],
-        totals: NDArray[np.int64],
+        totals: Totals,
         *,
-        voters: int,
         provenance: Provenance | None = None,
         predictions: NDArray[np.float32] | None = None,
     ) -> Release:
         """Label one batch; the ledger's row and the labels are on disk when this returns.
 
-        Shapes: `index` int64 (queries,), `totals` int64 (queries, classes), at most `room` queries. `voters`
-        parties are in the totals. `provenance` names the student that had a part in the batch; `predictions`
-        (queries, classes) are its probabilities where it is the reference.
+        At most `room` queries are meant. `provenance` names the student that had a part in the batch;
+        `predictions`, float32 (queries, classes), are its probabilities where it is the reference.
 
         Raises:
             BudgetError: the batch would pass the budget; nothing is released.
@@ -83,16 +86,17 @@ class LabelReleaser:
         if predictions is not None and self._against is not None:
             draw = partial(self._against.release, predictions=predictions)
         release = draw(
-            totals,
+            totals.value,
             self._noise,
             max_answers=self.labels_left,
             protection=self._ledger.terms.protection,
-            coordinator=coordinator_view(self._terms, voters),
+            coordinator=coordinator_view(self._terms, totals.voters),
         )
+        # The labels exist in this process alone until the row is on the disk; if that fails, nowhere.
         self._ledger.charge(
             release.event,
             batch_digest=batch_digest,
-            index=index[: release.asked],
+            index=totals.index[: release.asked],
             answered=release.answered,
             label=release.label,
             provenance=provenance,

@@ -11,19 +11,8 @@ import pytest
 
 from pate_fed.disk import write_arrays, write_private, write_result
 from pate_fed.errors import InputError
-from pate_fed.protocol.messages import VoteRequest
-from server.inflight import InFlight
-from server.kept import KeptTotals
-from server.masked_state import MaskedState
 
-QUESTION = VoteRequest(terms_digest="0" * 64, batch=0, purpose="release", index=np.arange(3))
 VOTES = np.array([[1, 0], [0, 1], [1, 0]])
-
-
-def _keep_votes(folder: Path) -> None:
-    kept = InFlight(folder)
-    kept.begin("a")
-    kept.keep("hospital-0", VOTES)
 
 
 @pytest.fixture
@@ -46,12 +35,8 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         lambda folder: write_private(folder / "x", b"new"),
         lambda folder: write_arrays(folder / "x", votes=VOTES),
         lambda folder: write_result(folder / "x", b"new"),
-        lambda folder: MaskedState(folder).begin(QUESTION, asked=True),
-        lambda folder: MaskedState(folder).keep_roster(b"roster"),
-        lambda folder: KeptTotals(folder).keep("a", totals=VOTES),
-        _keep_votes,
     ],
-    ids=["private", "arrays", "result", "asked", "roster", "totals", "votes"],
+    ids=["private", "arrays", "result"],
 )
 def test_a_file_and_its_name_outlive_a_power_cut(
     tmp_path: Path, synced: list[str], write: Callable[[Path], None]

@@ -12,7 +12,7 @@ prepare_environment()
 from pate_fed.data import Rows
 from pate_fed.learning.teachers.forests import Forest
 from pate_fed.privacy.planning.vote_model import past_votes
-from server.coordinator import RunState
+from server.state import Totals
 
 SECRET = 7531
 WHOLE, FLOAT = np.full(2, SECRET, dtype=np.int64), np.full(2, float(SECRET))
@@ -33,7 +33,7 @@ WHOLE, FLOAT = np.full(2, SECRET, dtype=np.int64), np.full(2, float(SECRET))
             start=FLOAT,
         ),
         past_votes(np.array([[SECRET, 10_000 - SECRET]])),
-        RunState(totals=[np.full((1, 2), SECRET)], checked=[WHOLE]),
+        Totals(np.arange(1), np.full((1, 2), SECRET), 3),
     ],
     ids=lambda value: type(value).__name__,
 )

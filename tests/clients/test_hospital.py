@@ -21,7 +21,8 @@ from flwr.app import Context, Message, RecordDict
 import clients.site
 from clients.app import app
 from clients.hospital import Hospital
-from clients.site import SITE_VARIABLE, Site, read_site
+from clients.local import read_site
+from clients.site import SITE_VARIABLE, Site
 from clients.teaching import teacher_paths
 from pate_fed.config.study import Data, Engine, Parties, Study
 from pate_fed.data import GlyphSettings
@@ -47,13 +48,6 @@ STUDY = Study(
     teacher=TeacherSettings(epochs=1),
     engine=Engine(device="cpu"),
 ).resolve()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> object:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATE_FED_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture

@@ -165,7 +165,7 @@ class Sum:
             for party, step in requests.items():
                 request = SumRequest(**named, roster=self.roster, step=step.to_bytes())
                 number = int(party[-1])
-                reply = self.twice(number, lambda hospital, asked=request: hospital.count_step(asked))
+                reply = self.twice(number, lambda hospital, asked=request: hospital.sum_step(asked))
                 assert isinstance(reply, SumReply)
                 said = read_reply(reply.step)
                 if isinstance(said, MaskedVector) and number == 0:

@@ -17,9 +17,8 @@ prepare_environment()
 
 import clients.site
 from clients.hospital import Hospital
-from clients.local import LocalSettings, RehearsingSite
 from clients.masked import is_sound
-from clients.site import Site
+from clients.site import LocalSettings, Site
 from pate_fed.config.study import Aggregation, Data, Engine, Parties, Study
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import GlyphSettings, pool_digest
@@ -115,13 +114,6 @@ class Federation:
         return batch.total().reshape(-1, CLASSES)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATE_FED_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture
 def federation(tmp_path: Path) -> Federation:
     made = Federation(MASKED, tmp_path)
@@ -137,7 +129,7 @@ def _with_policy(federation: Federation, number: int, text: str, folder: Path) -
     settings = LocalSettings(
         hospital=site.party, data=f"part:{number}", state_dir=site.state_dir, policy=policy
     )
-    own = RehearsingSite(
+    own = Site(
         party=site.party,
         number=number,
         study=site.study,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pate_fed.data import DATASETS, Dataset, GlyphSettings, load_dataset, pool_digest
+from pate_fed.data import DATASETS, Dataset, GlyphSettings, load_dataset, pool_digest, repeated_inputs
 from pate_fed.errors import InputError
 
 
@@ -70,3 +71,12 @@ def test_a_misspelt_name_suggests_the_nearest(tmp_path: Path) -> None:
 
 def test_a_repr_shows_counts_and_no_data(small_glyph: Dataset) -> None:
     assert repr(small_glyph) == "Dataset('glyph', classes=3, private=400, public=100)"
+
+
+def test_the_same_is_the_same_whatever_its_zeros_and_gaps(small_glyph: Dataset) -> None:
+    images = np.array(small_glyph.public_images)
+    images[5] = images[2]
+    images[7] = images[2]
+    assert np.flatnonzero(repeated_inputs(replace(small_glyph, public_images=images))).tolist() == [5, 7]
+    rows = np.array([[0.0, np.nan], [-0.0, np.nan], [1.0, 0.0], [0.0, 1.0]])
+    assert repeated_inputs(replace(small_glyph, public_images=rows)).tolist() == [False, True, False, False]

@@ -138,7 +138,7 @@ DYING = (
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "moment",
-    ["server.masked:MaskedRounds:close", "server.kept_counts:KeptCounts:keep"],
+    ["server.masked:MaskedRounds:close", "server.state:CoordinatorState:keep_totals"],
     ids=["roster", "sum"],
 )
 def test_a_coordinator_killed_amid_a_count_goes_on(rehearsal: Any, moment: str) -> None:

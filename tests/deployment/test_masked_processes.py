@@ -124,4 +124,4 @@ def test_admitted_hospitals_sum_on_after_their_coordinators_death(rehearsal: Any
     assert [entry.event.answered for entry in entries[:2]] in ([0, 60], [60, 60])  # void, or just released
     with np.load(folder / "run" / "labels.npz") as labels:
         assert len(np.unique(labels["index"])) == len(labels["index"])
-    assert not (folder / "run" / "secure_sum").exists()
+    assert not (folder / "run" / "private").exists()

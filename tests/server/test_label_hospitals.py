@@ -210,14 +210,14 @@ def test_below_the_quorum_no_label_is_released(spoilt: Callable[..., None]) -> N
 def silent(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Names of hospitals that fall silent when they are asked for their masked counts."""
     names: set[str] = set()
-    step = LabelHospital.count_step
+    step = LabelHospital.sum_step
 
     def fail(hospital: LabelHospital, request: SumRequest) -> Any:
         if hospital._site.party in names and isinstance(read_request(request.step), MaskRequest):
             raise ConnectionError
         return step(hospital, request)
 
-    monkeypatch.setattr(LabelHospital, "count_step", fail)
+    monkeypatch.setattr(LabelHospital, "sum_step", fail)
     return names
 
 

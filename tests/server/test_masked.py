@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,18 @@ from flwr.clientapp import ClientApp
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol.messages import Record, SumReply, SumRequest, TeachReply, Terms, VoteRequest
+from pate_fed.protocol.messages import (
+    SUM,
+    TEACH,
+    Record,
+    SumReply,
+    SumRequest,
+    TeachReply,
+    TeachRequest,
+    Terms,
+    VoteRequest,
+)
+from pate_fed.report import LeftOut
 from pate_fed.secure_sum import (
     HospitalSum,
     Identity,
@@ -30,9 +42,9 @@ from pate_fed.secure_sum import (
     read_reply,
     read_request,
 )
-from server.exchange import Answer, exchange
-from server.masked import ROUNDS, MaskedRounds
-from server.rounds import Member, teach
+from server.federation import Channel, Federation, Invitation
+from server.masked import ROUNDS
+from server.state import CoordinatorState
 
 PARTIES, CLASSES, QUERIES, TEACHERS = 7, 3, 6, 2
 TERMS = make_terms(
@@ -64,7 +76,7 @@ class _Study:
     """Seven hospitals' machines behind a grid; `silent` fall silent at a step, `tamper` changes replies."""
 
     def __init__(self, terms: Terms = TERMS) -> None:
-        self.terms, self.stop = terms, threading.Event()
+        self.terms = terms
         self.machines: dict[int, HospitalSum] = {}
         self.silent: set[tuple[int, str]] = set()
         self.tamper: Tamper = lambda number, step, reply: reply
@@ -75,8 +87,18 @@ class _Study:
         app.train("teacher")(lambda m, c: self._deliver(m, c, self._teach))
         app.query("sum")(lambda m, c: self._deliver(m, c, self._sum))
         self.grid = InlineGrid(app, num_nodes=PARTIES)
-        self.rounds = MaskedRounds(terms)
-        self.members = self._enrol()
+        channel = Channel(
+            grid=self.grid,
+            stop=threading.Event(),
+            progress=self,  # type: ignore[arg-type]
+            backend="inline",
+            answer_s=5,
+            window=None,
+        )
+        self.federation = Federation(
+            terms, channel, CoordinatorState(None), sum_type=SUM, keys=None, left_out=self._left_out
+        )
+        self._enrol()
 
     def _deliver(
         self, message: Message, context: Context, answer: Callable[[int, Record], Record]
@@ -112,38 +134,38 @@ class _Study:
         reply = self.tamper(number, step.kind, reply)
         return SumReply(party=f"p{number}", step=reply.to_bytes()).to_record()
 
-    def _enrol(self) -> dict[int, Member]:
-        members = teach(
-            self.grid,
-            self.grid.get_node_ids(),
-            self.terms,
-            timeout_s=5,
-            window=None,
-            stop=self.stop,
-            arrived=lambda: None,
-            trouble=self._trouble,
-            enrol=self.rounds.enrol_request,
-            admitted=self.rounds.admit,
+    def _enrol(self) -> None:
+        request = TeachRequest(terms=self.terms.to_json(), enrol=self.federation.enrol_request)
+        self.federation.admit(
+            Invitation(
+                message_type=TEACH,
+                request=request.to_record(),
+                reply=TeachReply,
+                answer_s=5,
+                phase="teach",
+                task="teaching",
+                done="trained their teachers",
+            )
         )
-        self.rounds.close()
-        return members
+        self.arrived = 0
 
-    def _trouble(self, who: str, why: str) -> None:
-        self.troubles[who] = why
+    @contextmanager
+    def phase(self, name: str, total: int) -> Iterator[_Study]:
+        yield self
 
-    def _ask(self, message_type: str, sent: Mapping[int, Record]) -> Iterator[Answer]:
-        for answer in exchange(
-            self.grid, sent, message_type=message_type, timeout_s=5, stop=self.stop, window=None
-        ):
-            self.arrived += 1
-            yield answer
+    def advance(self) -> None:
+        self.arrived += 1
+
+    def _left_out(self, event: LeftOut) -> None:
+        self.troubles[event.party] = event.reason
 
     def question(self, batch: int = 0) -> VoteRequest:
         index = np.arange(batch * QUERIES, (batch + 1) * QUERIES, dtype=np.int64)
         return VoteRequest(terms_digest=self.terms.digest, batch=batch, purpose="release", index=index)
 
     def collect(self, batch: int = 0) -> tuple[np.ndarray, int]:
-        return self.rounds.collect(self.members, self.question(batch), ask=self._ask, trouble=self._trouble)
+        totals = self.federation.collect(self.question(batch), task="voting")
+        return totals.value, totals.voters
 
 
 def _sum_of(numbers: Iterator[int] | range | set[int]) -> np.ndarray:
@@ -154,7 +176,7 @@ def test_the_total_is_exact_and_its_voters_are_counted() -> None:
     study = _Study()
     totals, voters = study.collect()
     np.testing.assert_array_equal(totals, _sum_of(range(PARTIES)))
-    assert (voters, study.troubles, study.rounds.spent) == (PARTIES, {}, False)
+    assert (voters, study.troubles, study.federation.spent) == (PARTIES, {}, False)
     assert study.arrived == ROUNDS * PARTIES
 
 
@@ -177,7 +199,7 @@ def test_below_the_threshold_there_is_no_total(step: str) -> None:
     with pytest.raises(QuorumError, match="4 of 7"):
         study.collect()
     # Before anyone was asked for votes nothing can have leaked; from then on the batch is paid for.
-    assert study.rounds.spent == (step != "sum.open")
+    assert study.federation.spent == (step != "sum.open")
 
 
 def test_silent_hospitals_at_different_steps_add_up() -> None:
@@ -190,7 +212,7 @@ def test_silent_hospitals_at_different_steps_add_up() -> None:
     study.silent = {(1, "sum.open"), (2, "sum.mask"), (3, "sum.survivors")}
     with pytest.raises(QuorumError):
         study.collect()
-    assert study.rounds.spent
+    assert study.federation.spent
 
 
 def test_who_missed_the_roster_gets_it_with_the_next_batch() -> None:
@@ -219,7 +241,7 @@ def test_a_vector_that_is_no_votes_raises_the_alarm() -> None:
     study.vector = lambda number: _votes(number) * (10 if number == 3 else 1)
     with pytest.raises(IntegrityError, match="none of honest votes"):
         study.collect()
-    assert study.rounds.spent
+    assert study.federation.spent
 
 
 @pytest.mark.parametrize("taken", [1, 2, 3, 4, 5, 6, 2**15 - 2, 2**15 + 2, 2**16 - 3])
@@ -299,7 +321,7 @@ def test_wrong_shares_void_the_batch() -> None:
     study.tamper = wrong
     with pytest.raises(IntegrityError, match="nothing is unmasked"):
         study.collect()
-    assert study.rounds.spent
+    assert study.federation.spent
 
 
 @pytest.mark.parametrize("damage", ["empty", "another's", "new name", "cut"])

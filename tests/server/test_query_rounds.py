@@ -20,7 +20,8 @@ from pate_fed.privacy import (
     verify,
 )
 from pate_fed.privacy.ledger.rows import Provenance, digest_of
-from server.query_rounds import QueryRounds, StudentPredictions
+from server.query_rounds import QueryRounds
+from server.state import CoordinatorState, StudentPredictions
 
 POOL, CLASSES, TEACHERS = 400, 3, 20
 NOISE = {"threshold": 8.0, "sigma1": 2.0, "sigma2": 2.0}
@@ -47,7 +48,7 @@ def _terms(epsilon: float | None = None) -> LedgerTerms:
 
 
 class _Study:
-    """A coordinator in small: stages, a ledger, and a student that is right on all but the last class."""
+    """A coordinator in small: rounds, a ledger, and a student that is right on all but the last class."""
 
     def __init__(
         self,
@@ -60,8 +61,14 @@ class _Study:
         path = folder / "ledger.sqlite"
         self.ledger = Ledger.open(path) if path.exists() else Ledger.create(path, _terms(epsilon))
         queries = Queries(strategy=strategy, rounds=2)
-        self.stages = QueryRounds(
-            queries, self.ledger, folder, pool=POOL, against=AGAINST, learn=self._learn, order=order
+        self.rounds = QueryRounds(
+            queries,
+            self.ledger,
+            CoordinatorState(None, run_dir=folder),
+            pool=POOL,
+            against=AGAINST,
+            learn=self._learn,
+            order=order,
         )
 
     def _learn(self, number: int, index: np.ndarray, label: np.ndarray) -> StudentPredictions:
@@ -72,9 +79,9 @@ class _Study:
         return StudentPredictions(probabilities=said / said.sum(axis=1, keepdims=True), scores=said)
 
     def ask(self, size: int = 300) -> np.ndarray:
-        size = self.stages.limit(min(size, 300 - sum(event.asked for event in self.ledger.events())))
-        index = self.stages.choose(size)
-        said, provenance = self.stages.predictions(index), self.stages.current().provenance
+        size = self.rounds.limit(min(size, 300 - sum(event.asked for event in self.ledger.events())))
+        index = self.rounds.choose(size)
+        said, provenance = self.rounds.predictions(index), self.rounds.current().provenance
         noise = SeededNoise(len(self.ledger.entries()))
         if said is None:
             released = CONFIDENT.release(TOTALS[index], noise)
@@ -99,11 +106,11 @@ def study(tmp_path: Path) -> Iterator[_Study]:
 
 
 def test_the_first_round_asks_without_a_student_and_ends_at_its_part_of_the_labels(study: _Study) -> None:
-    assert study.stages.current().said is None
+    assert study.rounds.current().predictions is None
     assert len(study.ask()) == 100  # as many as labels are due: no query is asked for nothing
     assert study.learnt == []
     study.ask()
-    while study.stages.current().number == 1:
+    while study.rounds.current().number == 1:
         study.ask()
     assert study.learnt == [2]
     answered = sum(event.answered for event in study.ledger.events())
@@ -114,7 +121,7 @@ def test_the_first_round_asks_without_a_student_and_ends_at_its_part_of_the_labe
 def test_inputs_are_asked_about_in_the_order_that_is_given(tmp_path: Path) -> None:
     order = np.random.default_rng(0).permutation(POOL)
     study, asked = _Study(tmp_path, order=order), list[int]()
-    while study.stages.current().number == 1:
+    while study.rounds.current().number == 1:
         asked += study.ask().tolist()
     asked += study.ask().tolist()  # its student is as sure of all, so nothing else decides
     assert asked == order[: len(asked)].tolist()
@@ -122,7 +129,7 @@ def test_inputs_are_asked_about_in_the_order_that_is_given(tmp_path: Path) -> No
 
 
 def test_later_rounds_answer_contradictions_and_confirm_what_the_student_knows(study: _Study) -> None:
-    while study.stages.current().number == 1:
+    while study.rounds.current().number == 1:
         study.ask()
     before = len(study.ledger.entries())
     index = study.ask()
@@ -133,12 +140,12 @@ def test_later_rounds_answer_contradictions_and_confirm_what_the_student_knows(s
     contradicted = TRUTH[index] == 2
     assert answered[last][contradicted].mean() > 0.9
     assert answered[last][~contradicted].mean() < 0.1
-    reinforced = study.stages.reinforced()
+    reinforced = study.rounds.reinforced()
     assert (reinforced[: last.start] == -1).all()
     assert (reinforced[last][answered[last]] == -1).all()
     silent = ~answered[last] & ~contradicted
     assert (reinforced[last][silent] == TRUTH[index][silent]).all()
-    places, labels = study.stages.labels()
+    places, labels = study.rounds.labels()
     assert len(places) == len(np.unique(places)) == len(labels) > answered.sum()
 
 
@@ -151,15 +158,15 @@ def test_no_query_is_asked_twice_whatever_is_chosen(tmp_path: Path) -> None:
 
 
 def test_a_restart_goes_on_with_the_same_student_and_learns_nothing_again(study: _Study) -> None:
-    while study.stages.current().number == 1:
+    while study.rounds.current().number == 1:
         study.ask()
     study.ask(20)
-    reinforced, chosen = study.stages.reinforced(), study.stages.choose(30)
+    reinforced, chosen = study.rounds.reinforced(), study.rounds.choose(30)
     study.ledger.close()
     again = _Study(study.folder)
-    assert again.stages.current().number == 2 and again.learnt == []
-    assert (again.stages.reinforced() == reinforced).all()
-    assert (again.stages.choose(30) == chosen).all()
+    assert again.rounds.current().number == 2 and again.learnt == []
+    assert (again.rounds.reinforced() == reinforced).all()
+    assert (again.rounds.choose(30) == chosen).all()
     again.ask(20)
     bases = {entry.provenance for entry in again.ledger.entries()[-2:]}
     assert len(bases) == 1 and None not in bases
@@ -168,7 +175,7 @@ def test_a_restart_goes_on_with_the_same_student_and_learns_nothing_again(study:
 
 
 def test_a_restart_before_the_first_release_of_a_round_keeps_what_was_learnt(study: _Study) -> None:
-    while study.stages.current().number == 1:
+    while study.rounds.current().number == 1:
         study.ask()
     assert study.learnt == [2]
     study.ledger.close()
@@ -181,7 +188,7 @@ def test_a_restart_before_the_first_release_of_a_round_keeps_what_was_learnt(stu
 
 @pytest.mark.parametrize("harm", ["gone", "changed"])
 def test_predictions_that_are_not_the_ledgers_stop_the_study(study: _Study, harm: str) -> None:
-    while study.stages.current().number == 1:
+    while study.rounds.current().number == 1:
         study.ask()
     study.ask(20)
     study.ledger.close()
@@ -194,7 +201,7 @@ def test_predictions_that_are_not_the_ledgers_stop_the_study(study: _Study, harm
         np.savez(path, **said)
     again = _Study(study.folder)
     with pytest.raises(IntegrityError, match=r"round-2\.npz"):
-        again.stages.current()
+        again.rounds.current()
     again.ledger.close()
 
 
@@ -202,7 +209,7 @@ def test_a_budget_is_shared_by_the_rounds(tmp_path: Path) -> None:
     study = _Study(tmp_path, epsilon=60.0)
     budget = study.ledger.terms.budget
     assert budget is not None
-    while study.stages.current().number == 1:
+    while study.rounds.current().number == 1:
         study.ask(100)
     assert 0.4 < budget.share_spent(study.ledger.events()) < 0.9
     study.ledger.close()

@@ -1,4 +1,4 @@
-"""The desk under masks: what is asked at once, what a void batch costs, what the ledger says was seen."""
+"""Releases under masks: what is asked at once, what a void batch costs, what the ledger says was seen."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from builders import make_terms, vary
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import Ledger, LedgerTerms, Protection, SeededNoise
-from pate_fed.privacy.ledger.chain import coordinator_epsilon
 from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.protocol.cost import coordinator_view, make_mechanism
 from pate_fed.protocol.messages import Terms
 from server.release import LabelReleaser
+from server.state import Totals
 
 MASKED = make_terms(secure_sum=True)
 NOISY = vary(MASKED, noise_at="hospitals", sigma_party=party_sigma(5.0, parties=8, colluders=1), colluders=1)
@@ -27,7 +27,7 @@ Open = Callable[..., LabelReleaser]
 
 
 @pytest.fixture
-def open_desk(tmp_path: Path) -> Any:
+def make_releaser(tmp_path: Path) -> Any:
     ledgers: list[Ledger] = []
 
     def make(terms: Terms) -> LabelReleaser:
@@ -49,49 +49,49 @@ def open_desk(tmp_path: Path) -> Any:
         ledger.close()
 
 
-def _totals(queries: int, voters: int = 10) -> np.ndarray:
-    totals = np.zeros((queries, 3), dtype=np.int64)
-    totals[:, 1] = voters
-    return totals
+def _totals(queries: int, *, voters: int = 10, votes: int = 10) -> Totals:
+    value = np.zeros((queries, 3), dtype=np.int64)
+    value[:, 1] = votes
+    return Totals(np.arange(queries), value, voters)
 
 
-def test_under_hospitals_noise_no_more_is_asked_than_labels_are_left(open_desk: Open) -> None:
-    assert open_desk(MASKED).room(1000) == 1000
-    desk = open_desk(NOISY)
-    assert desk.room(1000) == 200
-    assert desk.room(20) == 20
-    desk.release(DIGEST, np.arange(160), _totals(160) * 10, voters=10)
-    assert desk.answered == 160
-    assert desk.room(1000) == 50  # 40 labels are left; fewer than 50 queries are no batch of their own
+def test_under_hospitals_noise_no_more_is_asked_than_labels_are_left(make_releaser: Open) -> None:
+    assert make_releaser(MASKED).room(1000) == 1000
+    releaser = make_releaser(NOISY)
+    assert releaser.room(1000) == 200
+    assert releaser.room(20) == 20
+    releaser.release(DIGEST, _totals(160, votes=100))
+    assert releaser.answered == 160
+    assert releaser.room(1000) == 50  # 40 labels are left; fewer than 50 queries are no batch of their own
 
 
-def test_without_a_threshold_no_query_is_asked_that_would_get_no_label(open_desk: Open) -> None:
-    desk = open_desk(vary(NOISY, aggregator="gnmax"))
-    desk.release(DIGEST, np.arange(190), _totals(190) * 10, voters=10)
-    assert desk.room(1000) == 10
+def test_without_a_threshold_no_query_is_asked_that_would_get_no_label(make_releaser: Open) -> None:
+    releaser = make_releaser(vary(NOISY, aggregator="gnmax"))
+    releaser.release(DIGEST, _totals(190, votes=100))
+    assert releaser.room(1000) == 10
 
 
-def test_what_the_coordinator_saw_is_charged_with_who_voted(open_desk: Open) -> None:
-    desk = open_desk(NOISY)
-    desk.release(DIGEST, np.arange(5), _totals(5), voters=9)
-    [entry] = desk._ledger.entries()
+def test_what_the_coordinator_saw_is_charged_with_who_voted(make_releaser: Open) -> None:
+    releaser = make_releaser(NOISY)
+    releaser.release(DIGEST, _totals(5, voters=9))
+    [entry] = releaser._ledger.entries()
     assert entry.event.coordinator == hospital_noise(
         sigma_party=NOISY.sigma_party or 0.0, survivors=9, colluders=1
     )
-    with pytest.raises(InputError, match="needed"):
-        desk.release("cd" * 32, np.arange(5), _totals(5), voters=7)
-    seen = coordinator_epsilon(desk._ledger.terms, desk._ledger.events())
-    assert seen is not None and 0 < seen < desk._ledger.epsilon()
+    with pytest.raises(InputError, match="promised"):
+        releaser.release("cd" * 32, _totals(5, voters=7))
+    seen = releaser._ledger.coordinator_epsilon()
+    assert seen is not None and 0 < seen < releaser._ledger.epsilon()
 
 
 @pytest.mark.parametrize("terms", [MASKED, NOISY], ids=["exact", "noisy"])
-def test_a_void_batch_is_charged_as_asked_and_never_again(terms: Terms, open_desk: Open) -> None:
-    desk = open_desk(terms)
-    desk.void(DIGEST, np.arange(30))
-    assert (desk.asked, desk.answered, desk.labels_left) == (30, 0, 200)
-    [entry] = desk._ledger.entries()
+def test_a_void_batch_is_charged_as_asked_and_never_again(terms: Terms, make_releaser: Open) -> None:
+    releaser = make_releaser(terms)
+    releaser.void(DIGEST, np.arange(30))
+    assert (releaser.asked, releaser.answered, releaser.labels_left) == (30, 0, 200)
+    [entry] = releaser._ledger.entries()
     assert entry.epsilon > 0
     # The fewest voters there may be: no less noise is on its way, whoever falls silent.
     assert entry.event.coordinator == coordinator_view(terms, 8)
     with pytest.raises(IntegrityError, match="charged before"):
-        desk.release(DIGEST, np.arange(30), _totals(30), voters=10)
+        releaser.release(DIGEST, _totals(30, voters=10))

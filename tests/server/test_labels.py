@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,20 +27,17 @@ from pate_fed.protocol.label_terms import PublicClusters, PublicPool
 from pate_fed.report import make_progress
 from pate_fed.secure_sum import read_reply
 from pate_fed.secure_sum.messages import BatchShares, MaskedVector
+from server import federation
 from server.exchange import Stopped
-from server.kept_counts import KeptCounts
 from server.label_hospitals import HospitalLabels, SimulatedHospitals
 from server.labels import LabelCoordinator
 from server.masked import MaskedRounds
+from server.state import CoordinatorState
 
 RECORDS, CLASSES, HOSPITALS, CLUSTERS = 600, 4, 5, 6
 LABEL = np.random.default_rng(1).integers(0, CLASSES, RECORDS)
 CLUSTER = (LABEL + (np.arange(RECORDS) % 5 == 0)) % CLASSES
 PARTS = tuple(np.sort(part) for part in np.array_split(np.random.default_rng(2).permutation(RECORDS), 5))
-
-
-class Killed(BaseException):
-    """No handler of the program may take it for a fault that it can tell about."""
 
 
 class World:
@@ -74,46 +71,16 @@ class World:
         return folder
 
 
-@contextmanager
-def _dying(owner: type, name: str, when: Callable[[Any], bool], *, after: bool = True) -> Iterator[None]:
-    """Kill the coordinator before or after the first call of `owner.name` that `when` picks."""
-    whole = getattr(owner, name)
-
-    def dying(self: Any, *arguments: Any, **named: Any) -> Any:
-        if when(arguments) and not after:
-            raise Killed
-        result = whole(self, *arguments, **named)
-        if when(arguments):
-            raise Killed
-        return result
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(owner, name, dying)
-        yield
-
-
-def _of(kind: type) -> Callable[[Any], bool]:
-    return lambda arguments: isinstance(read_reply(arguments[1].reply.step), kind)
-
-
-def _always(arguments: Any) -> bool:
-    return True
-
-
 @pytest.mark.parametrize(
-    ("owner", "name", "when"),
-    [
-        (MaskedRounds, "admit", _always),
-        (MaskedRounds, "close", _always),
-        (MaskedRounds, "_take", _of(BatchShares)),
-    ],
+    ("name", "kind"),
+    [("admit", None), ("close", None), ("_take", BatchShares)],
     ids=["enrolled", "roster", "opened"],
 )
 def test_before_counts_were_asked_for_another_goes_on(
-    owner: type, name: str, when: Callable[[Any], bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, kind: type | None, dying: Any, takes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path, monkeypatch)
-    with _dying(owner, name, when):
+    with dying(MaskedRounds, name, *([takes(kind)] if kind else [])):
         world.run()
     assert sum(world.counted()) == 0
     found = world.run()
@@ -123,38 +90,39 @@ def test_before_counts_were_asked_for_another_goes_on(
 
 
 def test_a_sum_that_is_there_is_taken_again_and_nobody_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path, monkeypatch)
-    with _dying(KeptCounts, "keep", _always):
+    with dying(CoordinatorState, "keep_totals"):
         world.run()
     again = [world.run().label for _ in range(2)]
     assert "nobody was asked again" in world.hospitals.lines()[1] and world.hospitals.to_dict()["kept"]
     np.testing.assert_array_equal(*again)
     assert world.counted() == [1] * HOSPITALS and world.hospitals.answered == HOSPITALS
-    with np.load(world.own / "counts.npz") as held:
+    [path] = world.own.glob("totals-*")
+    with np.load(path) as held:
         exact = label_counts(CLUSTER, LABEL, CLUSTERS, CLASSES)
-        assert held["totals"].any() and (held["totals"] != exact).any()  # noisy: that is why it may lie here
+        assert held["value"].any() and (held["value"] != exact).any()  # noisy: that is why it may lie here
     assert {oct(path.stat().st_mode)[-3:] for path in world.own.iterdir()} == {"600"}
     assert oct(world.own.stat().st_mode)[-3:] == "700"
-    (world.own / "counts.npz").write_bytes(b"")
-    with pytest.raises(IntegrityError, match="kept counts are damaged"):
+    path.write_bytes(b"")
+    with pytest.raises(IntegrityError, match="kept totals are damaged"):
         world.run()
-    np.savez(world.own / "counts.npz", totals=np.zeros((2, 2), dtype=np.int64), hospitals=5)
+    np.savez(path, index=np.arange(2), value=np.zeros((2, 2), dtype=np.int64), voters=5)
     with pytest.raises(IntegrityError, match="of another study"):
         world.run()
 
 
 @pytest.mark.parametrize("after_vectors", [True, False])
 def test_counts_that_were_asked_for_and_lost_are_told_and_not_asked_for_again(
-    after_vectors: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    after_vectors: bool, dying: Any, takes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path, monkeypatch)
     if after_vectors:
-        with _dying(KeptCounts, "keep", _always, after=False):
+        with dying(CoordinatorState, "keep_totals", after=False):
             world.run()
     else:
-        with _dying(MaskedRounds, "_take", _of(MaskedVector)):
+        with dying(MaskedRounds, "_take", takes(MaskedVector)):
             world.run()
     before = world.counted()
     assert before == [1] * HOSPITALS
@@ -210,13 +178,11 @@ def test_hospitals_with_processes_were_waited_for_before(
 def test_a_sum_that_fails_says_what_it_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world, take = World(tmp_path, monkeypatch), MaskedRounds._take
 
-    def deaf(self: Any, batch: Any, answer: Any, member: Any) -> None:
-        if isinstance(read_reply(answer.reply.step), MaskedVector) and member.party in (
-            "hospital-1",
-            "hospital-2",
-        ):
+    def deaf(self: Any, batch: Any, answer: Any, sender: str) -> None:
+        vector = isinstance(read_reply(answer.reply.step), MaskedVector)
+        if vector and sender in ("hospital-1", "hospital-2"):
             raise IntegrityError("was not heard")
-        take(self, batch, answer, member)
+        take(self, batch, answer, sender)
 
     monkeypatch.setattr(MaskedRounds, "_take", deaf)
     made = _coordinator(world, counts=True)
@@ -227,14 +193,14 @@ def test_a_sum_that_fails_says_what_it_cost(tmp_path: Path, monkeypatch: pytest.
 
 def test_what_was_sent_and_not_heard_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped while hospitals answer: their labels are on the way."""
-    world, whole = World(tmp_path, monkeypatch), LabelCoordinator._exchange
+    world, whole = World(tmp_path, monkeypatch), federation.exchange
 
-    def stopped(*arguments: Any) -> Iterator[Any]:
-        list(whole(*arguments))
+    def stopped(*arguments: Any, **named: Any) -> Iterator[Any]:
+        list(whole(*arguments, **named))
         raise Stopped
         yield
 
-    monkeypatch.setattr(LabelCoordinator, "_exchange", stopped)
+    monkeypatch.setattr(federation, "exchange", stopped)
     made = _coordinator(world, counts=False)
     with pytest.raises(Stopped):
         made.run(lambda app: world.hospitals.place.run(app, made, threading.Event()))

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pate_fed.config.study import PROCESSES, Data, Engine, Study
+from pate_fed.config.study import Data, Study
 from pate_fed.data import GlyphSettings, load_dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.students.student import Student
 from pate_fed.report import Epoch, Samples, make_progress
 from pate_fed.report.curves import learning_curves
 from server.exchange import Stopped
-from server.learning import CHECKPOINTS, Learner
+from server.learning import Learner
+from server.state import CoordinatorState
 
 Ints = NDArray[np.int64]
 
@@ -41,12 +42,11 @@ class Log:
 
 
 def _learner(
-    folder: Path, student: StudentSettings, log: Log, stop: threading.Event, *, backend: str = PROCESSES
+    folder: Path, student: StudentSettings, log: Log, stop: threading.Event, *, simulated: bool = False
 ) -> tuple[Learner, Ints]:
     """A coordinator's learner with its run directory, and the true labels of its pool."""
     glyph = GlyphSettings(classes=3, private=60, public=120)
-    engine = Engine(backend=backend)
-    study = Study(data=Data(glyph=glyph), student=student, engine=engine).resolve()
+    study = Study(data=Data(glyph=glyph), student=student).resolve()
     dataset = load_dataset("glyph", glyph=glyph, cache_dir=folder.parent)
     folder.mkdir(exist_ok=True)
     learner = Learner(
@@ -56,6 +56,7 @@ def _learner(
         progress=make_progress(False, io.StringIO()),
         stop=stop,
         path=folder / "student.pt",
+        state=CoordinatorState(None if simulated else folder / "private"),
     )
     return learner, np.asarray(dataset.public_labels)
 
@@ -76,17 +77,17 @@ def test_a_coordinator_that_died_while_learning_goes_on_where_it_was(tmp_path: P
     assert [each.epoch for each in first.epochs + second.epochs] == [1, 2, 3, 4, 5, 6]
     assert isinstance(found, Student) and isinstance(expected, Student)
     assert found.history == expected.history
-    assert not list((tmp_path / "other" / CHECKPOINTS).iterdir())
+    assert not list((tmp_path / "other" / "private").iterdir())
     assert {each.values["noise_rate"] for each in second.epochs} == {0.2}
 
 
 def test_a_simulation_keeps_no_checkpoint(tmp_path: Path) -> None:
     log, stop = Log(), threading.Event()
     log.at = (1, stop)
-    learner, truth = _learner(tmp_path / "run", StudentSettings(epochs=1), log, stop, backend="inline")
+    learner, truth = _learner(tmp_path / "run", StudentSettings(epochs=1), log, stop, simulated=True)
     with pytest.raises(Stopped):
         learner.learn(np.arange(12), truth[:12])
-    assert not (tmp_path / "run" / CHECKPOINTS).exists()
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_the_noise_rate_is_at_least_what_the_noise_turns(tmp_path: Path) -> None:
@@ -116,6 +117,7 @@ def test_fewer_epochs_than_announced_are_explained(tmp_path: Path, patience: int
         progress=make_progress(False, screen),
         stop=threading.Event(),
         path=tmp_path / "student.pt",
+        state=CoordinatorState(None),
     )
     index = np.arange(60)
     learner.learn(index, np.asarray(dataset.public_labels[index]))

@@ -48,7 +48,7 @@ public = 200
 num_clients = 5
 teachers_per_client = 2
 [teacher]
-epochs = 1
+name = "hog-linear"
 [aggregation]
 threshold = 4
 [queries]
@@ -75,7 +75,6 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("secure")
     (folder / "study.toml").write_text(TINY, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATE_FED_CACHE", str(folder / "cache"))
         patch.setenv("PATE_FED_SITE", "")
         yield folder / "study.toml"
 
@@ -388,14 +387,14 @@ def test_a_new_run_makes_new_keys(study: Study, masked: tuple[int, Path, Seen]) 
     shutil.rmtree(again.folder)
 
 
-@pytest.mark.slow  # plain votes go over Ray by default (test_simulation), masked ones in one process
+@pytest.mark.slow  # plain votes go over Ray by default (test_app), masked ones in one process
 def test_on_ray_as_in_one_process(config: Path, masked: tuple[int, Path, Seen], tmp_path: Path) -> None:
     """Every message there meets a process that knows nothing but its party's disk."""
     command = [sys.executable, "-m", "pate_fed.simulation", "--config", str(config)]
     options = ["--run-dir", str(tmp_path / "run"), "--backend", "ray", "--device", "cpu", "--quiet"]
     done = subprocess.run(
         [*command, *options, "--secure-sum", "--seed", "7"],
-        cwd=Path(__file__).resolve().parent.parent,
+        cwd=Path(__file__).resolve().parents[2],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import random
@@ -19,10 +20,13 @@ import pytest
 from pate_fed.privacy import epsilon_of, total_cost, verify
 from pate_fed.privacy.ledger.rows import digest_of
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
+from pate_fed.protocol.messages import VoteRequest
 from pate_fed.report import read_result
 from pate_fed.simulation import main
+from server.federation import Federation
+from server.state import Totals
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 TINY = """
 [data.glyph]
@@ -42,16 +46,24 @@ epochs = 2
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("study") / "study.toml"
+def networks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study whose teachers are networks; one in one process and one on Ray are enough."""
+    path = tmp_path_factory.mktemp("networks") / "study.toml"
     path.write_text(TINY, encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    cache = tmp_path_factory.mktemp("cache")
-    return {**os.environ, "PATE_FED_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with teachers that learn at once."""
+    path = tmp_path_factory.mktemp("study") / "study.toml"
+    path.write_text(TINY.replace("epochs = 2", 'name = "hog-linear"', 1), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def environment(cache: Path) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def _command(config: Path, run_dir: Path, *options: str) -> list[str]:
@@ -68,14 +80,10 @@ def _run(
 
 @pytest.fixture(scope="module")
 def inline(
-    config: Path, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    networks: Path, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, subprocess.CompletedProcess[str]]:
     run_dir = tmp_path_factory.mktemp("inline") / "run"
-    return run_dir, _run(config, environment, run_dir, "--backend", "inline", "--seed", "7")
-
-
-def _schema(value: object) -> object:
-    return {key: _schema(inner) for key, inner in value.items()} if isinstance(value, dict) else None
+    return run_dir, _run(networks, environment, run_dir, "--backend", "inline", "--seed", "7")
 
 
 def test_an_inline_study_succeeds_and_leaves_everything(
@@ -163,17 +171,15 @@ def _spellings(totals: np.ndarray) -> list[bytes]:
 def test_no_private_vote_is_in_the_run_directory(
     here: Callable[..., int], config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import server.coordinator
-
     seen: list[np.ndarray] = []
 
-    def remember(*given: object, **named: object) -> tuple[np.ndarray, int]:
-        totals, voters = collect(*given, **named)
-        seen.append(totals)
-        return totals, voters
+    def remember(federation: Federation, question: VoteRequest, *, task: str) -> Totals:
+        totals = collect(federation, question, task=task)
+        seen.append(totals.value)
+        return totals
 
-    collect = server.coordinator.collect_votes
-    monkeypatch.setattr(server.coordinator, "collect_votes", remember)
+    collect = Federation.collect
+    monkeypatch.setattr(Federation, "collect", remember)
     run_dir = tmp_path / "run"
     assert here("--config", str(config), "--run-dir", str(run_dir), "--quiet") == 0
     np.save(run_dir / "leak.npy", seen[0])  # so that the search is seen to find one
@@ -200,12 +206,12 @@ def test_the_installed_package_has_all_it_needs(
 
 def test_ray_gives_the_same_labels_for_the_same_seed(
     inline: tuple[Path, subprocess.CompletedProcess[str]],
-    config: Path,
+    networks: Path,
     environment: dict[str, str],
     tmp_path: Path,
 ) -> None:
     run_dir, _ = inline
-    done = _run(config, environment, tmp_path / "run", "--backend", "ray", "--seed", "7", "--quiet")
+    done = _run(networks, environment, tmp_path / "run", "--backend", "ray", "--seed", "7", "--quiet")
     assert done.returncode == 0, done.stderr
     with np.load(run_dir / "labels.npz") as ours, np.load(tmp_path / "run" / "labels.npz") as theirs:
         for name in ("index", "answered", "label"):
@@ -221,9 +227,8 @@ def test_ray_gives_the_same_labels_for_the_same_seed(
 
 
 @pytest.fixture
-def here(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """The command inside this process, which has Flower and torch loaded already."""
-    monkeypatch.setenv("PATE_FED_CACHE", environment["PATE_FED_CACHE"])
     monkeypatch.setenv("PATE_FED_SITE", "")  # the command sets it; the fixture takes it away again
     return lambda *command: main([*command, "--device", "cpu", "--backend", "inline"])
 
@@ -527,8 +532,7 @@ def test_killed_at_any_moment_the_ledger_holds_every_label(
 ) -> None:
     """Small batches, so that many kills fall between a vote, its ledger row and its use."""
     small = config.read_text(encoding="utf-8").replace("batch_size = 50", "batch_size = 3")
-    light = small.replace("epochs = 2", 'name = "hog-linear"', 1)
-    (tmp_path / "study.toml").write_text(light, encoding="utf-8")
+    (tmp_path / "study.toml").write_text(small, encoding="utf-8")
     moments = random.Random(20)
     for attempt in range(3):
         run_dir = tmp_path / f"run{attempt}"
@@ -545,3 +549,52 @@ def test_killed_at_any_moment_the_ledger_holds_every_label(
         assert report.asked >= sum(line["asked"] for line in released)
         assert report.answered >= sum(line["answered"] for line in released)
         assert not (run_dir / "labels.npz").exists()  # it was killed before the end
+
+
+TABLE = """
+[parties]
+num_clients = 4
+[data]
+dataset = "table"
+pool = "pool.csv"
+private = ["a.csv", "b.csv", "c.csv", "d.csv"]
+num_queries = 30
+[data.table]
+label = "y"
+classes = ["no", "yes"]
+columns = { x = "number" }
+[teacher]
+name = "random-forest"
+trees = 3
+[aggregation]
+aggregator = "gnmax"
+sigma2 = 0.5
+[queries]
+labels = 30
+max_queries = 30
+batch_size = 8
+[student]
+name = "forest"
+"""
+
+
+def _write_table(path: Path, values: np.ndarray) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["x", "y"], *([x, "yes" if x > 10 else "no"] for x in values)])
+
+
+@pytest.mark.parametrize("options", [["--secure-sum"], []], ids=["masked", "plain"])
+def test_a_study_asks_about_each_input_once_and_ends(options: list[str], tmp_path: Path) -> None:
+    pool = np.tile(np.arange(20), 2)  # places 20 to 39 repeat 0 to 19; 30 to 39 only test
+    _write_table(tmp_path / "pool.csv", pool)
+    for name in "abcd":
+        _write_table(tmp_path / f"{name}.csv", np.arange(20))
+    (tmp_path / "study.toml").write_text(TABLE, encoding="utf-8")
+    run_dir = tmp_path / "run"
+    command = ["--config", str(tmp_path / "study.toml"), "--run-dir", str(run_dir), "--quiet"]
+    assert main([*command, "--backend", "inline", "--seed", "3", *options]) == 0
+    with np.load(run_dir / "labels.npz") as labels:
+        assert sorted(labels["index"].tolist()) == list(range(20))
+    metrics = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["queries_asked"] == metrics["queries_answered"] == 20
+    assert metrics["accuracy"]["ensemble"] is not None  # the repeated places are voted on to measure alone

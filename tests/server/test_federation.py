@@ -1,9 +1,10 @@
-"""The coordinator's rounds: what is wrong is left out by name, and the quorum decides."""
+"""The hospitals of a study: what is wrong is left out by name, and the quorum decides."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -20,13 +21,17 @@ from flwr.clientapp import ClientApp
 from pate_fed.errors import QuorumError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol.messages import Record, TeachReply, Terms, VoteRequest
-from server.exchange import Answer, Stopped, exchange, wait_for_nodes
-from server.rounds import Member, collect_votes, teach
+from pate_fed.protocol.messages import SUM, TEACH, Record, TeachReply, TeachRequest, Terms, VoteRequest
+from pate_fed.report import LeftOut
+from server.federation import Channel, Federation, Invitation
+from server.state import CoordinatorState
 
 PARTIES, CLASSES, QUERIES = 5, 3, 4
 TERMS = make_terms(
     num_classes=CLASSES, pool_size=10, num_clients=PARTIES, least_clients=4, labels=10, max_queries=10
+)
+QUESTION = VoteRequest(
+    terms_digest=TERMS.digest, batch=0, purpose="release", index=np.arange(QUERIES, dtype=np.int64)
 )
 Script = Callable[[int, Record], Record]
 
@@ -57,55 +62,56 @@ def _one_odd(change: Callable[[Record], Record]) -> Script:
 
 
 class _Run:
-    def __init__(self, script: Script) -> None:
-        self.grid, self.stop = _grid(script), threading.Event()
-        self.troubles: list[tuple[str, str]] = []
-        self.arrived = 0
+    """A federation of the scripted parties; it is its own progress, which counts."""
 
-    def _count(self) -> None:
+    def __init__(self, script: Script, terms: Terms = TERMS) -> None:
+        self.grid, self.left_out, self.arrived = _grid(script), list[LeftOut](), 0
+        channel = Channel(
+            grid=self.grid,
+            stop=threading.Event(),
+            progress=self,  # type: ignore[arg-type]
+            backend="inline",
+            answer_s=5,
+            window=2,
+        )
+        self.federation = Federation(
+            terms, channel, CoordinatorState(None), sum_type=SUM, keys=None, left_out=self.left_out.append
+        )
+
+    @contextmanager
+    def phase(self, name: str, total: int) -> Iterator[_Run]:
+        yield self
+
+    def advance(self) -> None:
         self.arrived += 1
 
-    def teach(self, terms: Terms = TERMS) -> dict[int, Member]:
-        return teach(
-            self.grid,
-            self.grid.get_node_ids(),
-            terms,
-            timeout_s=5,
-            window=2,
-            stop=self.stop,
-            arrived=self._count,
-            trouble=lambda who, why: self.troubles.append((who, why)),
+    def admit(self) -> list[str]:
+        self.federation.admit(
+            Invitation(
+                message_type=TEACH,
+                request=TeachRequest(terms="{}").to_record(),
+                reply=TeachReply,
+                answer_s=5,
+                phase="teach",
+                task="teaching",
+                done="trained their teachers",
+            )
         )
+        return sorted(self.federation.participants.values())
 
-    def vote(self, members: dict[int, Member] | None = None) -> np.ndarray:
-        nodes = self.grid.get_node_ids()
-        request = VoteRequest(
-            terms_digest=TERMS.digest, batch=0, purpose="release", index=np.arange(QUERIES, dtype=np.int64)
-        )
-
-        def ask(message_type: str, sent: Mapping[int, Record]) -> Iterator[Answer]:
-            for answer in exchange(
-                self.grid, sent, message_type=message_type, timeout_s=5, window=2, stop=self.stop
-            ):
-                self._count()
-                yield answer
-
-        totals, self.voters = collect_votes(
-            members or {node: Member(f"p{number}", 1) for number, node in enumerate(nodes)},
-            TERMS,
-            request,
-            ask=ask,
-            trouble=lambda who, why: self.troubles.append((who, why)),
-        )
-        return totals
+    def vote(self) -> np.ndarray:
+        nodes = enumerate(self.grid.get_node_ids())
+        self.federation.participants = {node: f"p{number}" for number, node in nodes}
+        totals = self.federation.collect(QUESTION, task="voting")
+        self.voters = totals.voters
+        return totals.value
 
 
 def test_honest_parties_are_all_counted() -> None:
     run = _Run(_honest)
-    members = run.teach()
-    assert sorted(member.party for member in members.values()) == [f"p{i}" for i in range(PARTIES)]
-    np.testing.assert_array_equal(run.vote(members), np.tile([2, 2, 1], (QUERIES, 1)))
-    assert run.troubles == []
+    assert run.admit() == [f"p{i}" for i in range(PARTIES)]
+    np.testing.assert_array_equal(run.vote(), np.tile([2, 2, 1], (QUERIES, 1)))
+    assert run.left_out == []
     assert run.arrived == 2 * PARTIES
     assert run.voters == PARTIES
 
@@ -134,9 +140,9 @@ def test_a_bad_vote_is_left_out_by_name(change: Callable[[Record], Record], word
     run = _Run(_one_odd(change))
     totals = run.vote()
     np.testing.assert_array_equal(totals.sum(axis=1), PARTIES - 1)
-    [(who, why)] = run.troubles
-    assert who == "p3"
-    assert word in why
+    [found] = run.left_out
+    assert (found.party, found.phase) == ("p3", "vote")
+    assert word in found.reason
 
 
 @pytest.mark.parametrize(
@@ -151,8 +157,8 @@ def test_a_bad_vote_is_left_out_by_name(change: Callable[[Record], Record], word
 )
 def test_a_bad_agreement_is_left_out(change: Callable[[Record], Record], word: str) -> None:
     run = _Run(_one_odd(change))
-    assert len(run.teach()) == PARTIES - 1
-    assert word in run.troubles[0][1]
+    assert len(run.admit()) == PARTIES - 1
+    assert run.left_out[0].phase == "teach" and word in run.left_out[0].reason
 
 
 def test_below_the_quorum_nothing_is_returned() -> None:
@@ -162,49 +168,13 @@ def test_below_the_quorum_nothing_is_returned() -> None:
         return _honest(number, record)
 
     with pytest.raises(QuorumError, match="3 of 5 parties"):
-        _Run(refuse).teach()
+        _Run(refuse).admit()
     with pytest.raises(QuorumError, match=r"quorum is 4, .* \(2 parties: refused by the hospital's"):
         _Run(refuse).vote()
 
 
 def test_a_party_too_many_is_left_out() -> None:
     few = replace(TERMS, num_clients=PARTIES - 1)
-    run = _Run(lambda number, record: {**_honest(number, record), "terms_digest": few.digest})
-    assert len(run.teach(few)) == PARTIES - 1
-    assert "has its 4 parties already" in run.troubles[0][1]
-
-
-class _DeafGrid(InlineGrid):
-    """Never delivers to the first two nodes."""
-
-    def pull_messages(self, message_ids: object) -> list[Message]:
-        deaf = set(self.get_node_ids()[:2])
-        ids = [i for i, message in self._waiting.items() if message.metadata.dst_node_id not in deaf]
-        return super().pull_messages(ids)
-
-
-def test_a_silent_party_is_late_and_a_stop_is_heard() -> None:
-    grid = _DeafGrid(_grid(_honest)._app, num_nodes=PARTIES)
-    request = VoteRequest(terms_digest=TERMS.digest, batch=0, purpose="release", index=np.arange(QUERIES))
-    sent = dict.fromkeys(grid.get_node_ids(), request.to_record())
-    answers = list(exchange(grid, sent, message_type="query.votes", timeout_s=1, stop=threading.Event()))
-    assert sorted(answer.reply is None for answer in answers) == [False] * 3 + [True] * 2
-    assert "no answer within 1 s" in answers[-1].trouble
-    stop = threading.Event()
-    stop.set()
-    with pytest.raises(Stopped):
-        list(exchange(grid, sent, message_type="query.votes", timeout_s=60, stop=stop))
-
-
-def test_nobody_connected_is_no_quorum() -> None:
-    with pytest.raises(QuorumError, match="no party connected"):
-        wait_for_nodes(InlineGrid(ClientApp(), num_nodes=0), count=3, timeout_s=0.1, stop=threading.Event())
-
-
-def test_a_stop_that_came_before_is_no_missing_quorum() -> None:
-    stop, grid = threading.Event(), InlineGrid(ClientApp(), num_nodes=0)
-    with pytest.raises(QuorumError, match="none of 3 hospitals"):
-        wait_for_nodes(grid, count=3, timeout_s=0.0, stop=stop)
-    stop.set()
-    with pytest.raises(Stopped):
-        wait_for_nodes(grid, count=3, timeout_s=0.0, stop=stop)
+    run = _Run(lambda number, record: {**_honest(number, record), "terms_digest": few.digest}, few)
+    assert len(run.admit()) == PARTIES - 1
+    assert "has its 4 parties already" in run.left_out[0].reason

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,19 +16,18 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
+from clients.app import app as app_of_hospitals
 from pate_fed.config.study import Aggregation, Data, Engine, Parties, Privacy, Queries, Study
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import GlyphSettings
-from pate_fed.errors import IntegrityError, PateFedError
+from pate_fed.errors import PateFedError
 from pate_fed.flower.inline import run_inline
 from pate_fed.learning import TeacherSettings
 from pate_fed.learning.settings import StudentSettings
 from pate_fed.privacy import Ledger, verify
 from pate_fed.secure_sum.messages import BatchShares, MaskedVector
 from server.app import Coordinator
-from server.kept import KeptTotals
 from server.masked import MaskedRounds
-from server.masked_state import MaskedState
 from server.release import LabelReleaser
 
 PARTIES, BATCH = 4, 10
@@ -45,10 +42,6 @@ PLAIN = Study(
     engine=Engine(backend="grpc", device="cpu"),
 ).resolve()
 MASKED = replace(PLAIN, secrecy=TrustModel(secure_sum=True)).resolve()
-
-
-class Killed(BaseException):
-    """No handler of the program may take it for a fault that it can tell about."""
 
 
 class World:
@@ -75,7 +68,7 @@ class World:
         def start(app: Any) -> None:
             if broken:
                 raise PateFedError("Flower's SuperLink did not start")
-            run_inline(app, importlib.import_module("clients.app").app, num_nodes=PARTIES)
+            run_inline(app, app_of_hospitals, num_nodes=PARTIES)
 
         coordinator.run(start)
         return coordinator.conclude(as_json=False)
@@ -93,45 +86,21 @@ class World:
         assert len(np.unique(index)) == len(index)
         assert self.events("refused") == []
         assert len(self.events("taught")) == 2 * PARTIES
-        assert not {"inflight", "totals", "secure_sum"} & {path.name for path in self.run_dir.iterdir()}
+        assert not (self.run_dir / "private").exists()
         return entries
 
 
-def _dies(
-    patch: pytest.MonkeyPatch, owner: type, name: str, when: Callable[[Any], bool], *, after: bool
-) -> None:
-    """Kill the coordinator before or after a call of `owner.name` that `when` picks by its result's place."""
-    whole = getattr(owner, name)
-
-    def dying(self: Any, *arguments: Any, **named: Any) -> Any:
-        if when(arguments) and not after:
-            raise Killed
-        result = whole(self, *arguments, **named)
-        if when(arguments):
-            raise Killed
-        return result
-
-    patch.setattr(owner, name, dying)
-
-
 def _second(arguments: Any) -> bool:
-    return len(arguments[1]) > 0 and arguments[1][0] == BATCH
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATE_FED_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+    """Of `LabelReleaser.release`, the call with the second batch."""
+    return bool(arguments[1].index[0] == BATCH)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before a release", "after a release"])
 def test_votes_and_totals_outlive_the_coordinator(
-    after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    after: bool, dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(PLAIN, tmp_path, monkeypatch)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        _dies(patch, LabelReleaser, "release", _second, after=after)
+    with dying(LabelReleaser, "release", _second, after=after):
         world.run(resume=False)
     assert world.run(resume=True) == 0
     entries = world.check()
@@ -147,11 +116,14 @@ def test_votes_and_totals_outlive_the_coordinator(
 
 @pytest.mark.parametrize("broken", ["engine", "ledger"])
 def test_what_an_earlier_process_released_is_not_told_as_nothing(
-    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    broken: str,
+    dying: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     world = World(PLAIN, tmp_path, monkeypatch)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        _dies(patch, LabelReleaser, "release", _second, after=True)
+    with dying(LabelReleaser, "release", _second):
         world.run(resume=False)
     path = world.run_dir / "ledger.sqlite"
     promised = verify(path).to_dict()["guaranteed"]["student"]
@@ -167,11 +139,10 @@ def test_what_an_earlier_process_released_is_not_told_as_nothing(
 
 @pytest.mark.parametrize("lost", ["gone", "an older copy"])
 def test_a_ledger_that_lost_what_the_log_tells_of_is_not_gone_on_with(
-    lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    lost: str, dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = World(PLAIN, tmp_path, monkeypatch)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        _dies(patch, LabelReleaser, "release", _second, after=True)
+    with dying(LabelReleaser, "release", _second):
         world.run(resume=False)
     path = world.run_dir / "ledger.sqlite"
     chain = verify(path).chain
@@ -187,31 +158,24 @@ def test_a_ledger_that_lost_what_the_log_tells_of_is_not_gone_on_with(
 
 
 def test_totals_that_are_lost_leave_only_the_bound_that_holds_anyway(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = World(PLAIN, tmp_path, monkeypatch)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        _dies(patch, LabelReleaser, "release", _second, after=True)
+    with dying(LabelReleaser, "release", _second):
         world.run(resume=False)
-    next((world.run_dir / "totals").iterdir()).unlink()
+    next((world.run_dir / "private").glob("totals-*")).unlink()
     assert world.run(resume=True) == 2
-    assert "not all there (folder totals of the run directory)" in capsys.readouterr().err
+    assert "not all there (folder private of the run directory)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("reply", "void"), [(BatchShares, False), (MaskedVector, True)], ids=["opened", "votes asked for"]
 )
 def test_a_batch_under_masks_that_was_cut_off_is_void_or_never_was(
-    reply: type, void: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reply: type, void: bool, dying: Any, takes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(replace(MASKED, privacy=Privacy()), tmp_path, monkeypatch)
-
-    def when(arguments: Any) -> bool:
-        step = importlib.import_module("pate_fed.secure_sum").read_reply(arguments[1].reply.step)
-        return isinstance(step, reply) and step.batch == 1
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        _dies(patch, MaskedRounds, "_take", when, after=True)
+    with dying(MaskedRounds, "_take", takes(reply, batch=1)):
         world.run(resume=False)
     assert world.run(resume=True) == 0
     entries = world.check()
@@ -222,11 +186,10 @@ def test_a_batch_under_masks_that_was_cut_off_is_void_or_never_was(
 
 
 def test_the_same_parties_with_other_keys_are_not_taken_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(replace(MASKED, privacy=Privacy()), tmp_path, monkeypatch)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        _dies(patch, LabelReleaser, "release", _second, after=True)
+    with dying(LabelReleaser, "release", _second):
         world.run(resume=False)
     [party] = list(world.parties.glob("*1/secure_sum"))
     for path in party.iterdir():
@@ -234,22 +197,3 @@ def test_the_same_parties_with_other_keys_are_not_taken_back(
     assert world.run(resume=True) == 4  # the terms want all four
     log = (world.run_dir / "log.jsonl").read_text(encoding="utf-8")
     assert "other keys than before the coordinator was started again" in log
-
-
-def test_damaged_notes_are_named_and_kept_totals_are_private(tmp_path: Path) -> None:
-    kept = KeptTotals(tmp_path / "totals")
-    totals = np.arange(6, dtype=np.int64).reshape(2, 3)
-    kept.keep("a" * 64, index=np.arange(2), totals=totals)
-    assert {oct(path.stat().st_mode)[-3:] for path in (tmp_path / "totals").iterdir()} == {"600"}
-    assert oct((tmp_path / "totals").stat().st_mode)[-3:] == "700"
-    [found] = kept.read(["a" * 64]) or []
-    np.testing.assert_array_equal(found["totals"], totals)
-    np.testing.assert_array_equal(found["index"], np.arange(2))
-    assert kept.read(["a" * 64, "b" * 64]) is None
-    state = MaskedState(tmp_path / "sum")
-    assert state.identity().public == MaskedState(tmp_path / "sum").identity().public
-    assert (state.roster, state.begun) == (None, None)
-    (tmp_path / "sum" / "batch.json").write_text("{", encoding="utf-8")
-    with pytest.raises(IntegrityError, match=r"batch\.json"):
-        _ = state.begun
-    assert issubclass(IntegrityError, PateFedError)

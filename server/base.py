@@ -1,0 +1,108 @@
+"""A coordinator of either kind of study, as its host needs it: terms, hospitals' keys, app, and outcome."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from pate_fed.errors import IntegrityError, PateFedError
+from pate_fed.protocol.messages import EndRequest
+from pate_fed.runtime.signals import INTERRUPTED
+from server.exchange import Stopped
+from server.federation import AdmittedKeys, Agreement
+from server.shutdown import send_shutdown_notice
+
+__all__ = ["BaseCoordinator", "explain_disk_error"]
+
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
+
+
+class BaseCoordinator(ABC):
+    """One study with these terms; the user may `stop` it."""
+
+    def __init__(self, terms: Agreement, stop: threading.Event) -> None:
+        self._agreement, self._stop = terms, stop
+        self._keys: AdmittedKeys | None = None
+        self._error: BaseException | None = None
+        self._served = False
+
+    @property
+    def terms_digest(self) -> str:
+        """Names the terms that hospitals are asked to agree to."""
+        return self._agreement.digest
+
+    def set_admitted(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
+        """Whose key each node has, and who signs secure sums with which; others are left out from then on."""
+        self._keys = AdmittedKeys(names, sum_identities)
+
+    def outcome_notice(self) -> EndRequest:
+        """How the study ended, for the hospitals: nothing that they could not read in the report."""
+        return EndRequest(status=self.status, exit_code=self.exit_code, summary=self._summary())
+
+    def notify_hospitals(self, grid: Grid, notice: EndRequest) -> None:
+        """Send the notice to every hospital that is connected."""
+        send_shutdown_notice(grid, notice)
+
+    @property
+    def status(self) -> str:
+        """How the study ended: success, failed or aborted."""
+        if self._error is None:
+            return "success"
+        return "aborted" if isinstance(self._error, Stopped) else "failed"
+
+    @property
+    def exit_code(self) -> int:
+        """The command's exit code."""
+        if self._error is None:
+            return 0
+        if isinstance(self._error, Stopped):
+            return INTERRUPTED
+        return self._error.exit_code if isinstance(self._error, PateFedError) else 1
+
+    @abstractmethod
+    def _summary(self) -> str:
+        """What the study cost and gave, in one line."""
+
+    @abstractmethod
+    def _serve(self, grid: Grid) -> None:
+        """Run the study; whatever is raised is how it ended."""
+
+    def _server_app(self) -> ServerApp:
+        """The app whose main runs the study. Errors are kept: Flower's thread would lose their meaning."""
+        app = ServerApp()
+
+        @app.main()
+        def main(grid: Grid, context: Context) -> None:
+            try:
+                self._serve(grid)
+            except Exception as error:
+                self._fail(error)
+            self._served = True
+
+        return app
+
+    def _fail(self, error: BaseException) -> None:
+        """Keep the first error."""
+        self._error = self._error or error
+
+    def _require_served(self) -> None:
+        if not self._served:
+            self._fail(RuntimeError("Flower's engine ended without running the study"))
+
+
+def explain_disk_error(error: BaseException, run_dir: Path) -> BaseException:
+    """Map an error of a disk that is full, gone or read-only to an IntegrityError that says what holds."""
+    if not isinstance(error, OSError) or error.errno not in _DISK:
+        return error
+    explained = IntegrityError(
+        f"{run_dir}: cannot be written ({error.strerror}); nothing was released that is not on the ledger, "
+        "and once there is room the same command goes on"
+    )
+    explained.__cause__ = error
+    return explained

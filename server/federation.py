@@ -1,0 +1,313 @@
+"""The hospitals of one study over one Grid: who takes part, what is asked of them, and what comes back.
+
+Studies with votes and studies of private labels both go through here. Whoever answers wrongly or late is left
+out by name; below the quorum nothing is released.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+import numpy as np
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from pate_fed.errors import IntegrityError, QuorumError
+from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.protocol.messages import (
+    VOTES,
+    LabelReply,
+    Record,
+    RefusalReply,
+    TeachReply,
+    Terms,
+    VoteReply,
+    VoteRequest,
+    check_votes,
+)
+from pate_fed.report import LeftOut, Phase, Progress
+from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
+from server.exchange import (
+    Answer,
+    exchange,
+    patience_for,
+    printable_name,
+    wait_for_nodes,
+    window_for,
+)
+from server.masked import ROUNDS, Ask, MaskedRounds
+from server.returning import Returning
+from server.state import CoordinatorState, Totals
+
+__all__ = ["AdmittedKeys", "Agreement", "Channel", "Federation", "Invitation"]
+
+Agreement = Terms | LabelTerms
+"""What hospitals agree to, in studies with votes and in studies of private labels."""
+
+E = TypeVar("E", TeachReply, LabelReply)
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedKeys:
+    """Whose key each node has, and who signs secure sums with which; both grow while hospitals connect."""
+
+    names: Mapping[int, str]
+    sum_identities: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """How messages go over a Grid of this backend, until the user says `stop`.
+
+    Each has `answer_s` seconds to be answered. `window` bounds those under way at once where the backend does
+    not; None: all.
+    """
+
+    grid: Grid
+    backend: str
+    stop: threading.Event
+    progress: Progress
+    answer_s: float
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invitation(Generic[E]):
+    """How hospitals are asked to take part in a study, and have `answer_s` seconds to say yes.
+
+    `accept` takes a reply's content, or raises IntegrityError where it is wrong. `again` gives the request
+    with which a hospital that refused is asked once more, or None. `phase` and `task` are what this is called
+    in the log and on the terminal, `done` what those did who are in.
+    """
+
+    message_type: str
+    request: Record
+    reply: type[E]
+    accept: Callable[[E], None] = lambda reply: None
+    again: Callable[[RefusalReply], Record | None] = lambda refusal: None
+    answer_s: float
+    phase: str
+    task: str
+    done: str
+
+
+class Federation:
+    """Admits the study's hospitals, asks them, and sums what they answer.
+
+    `sum_type` is the type of messages that ask for masked vectors. `left_out` is told who is not counted.
+    `participants` are names by the nodes that they were first.
+    """
+
+    def __init__(
+        self,
+        terms: Agreement,
+        channel: Channel,
+        state: CoordinatorState,
+        *,
+        sum_type: str,
+        keys: AdmittedKeys | None,
+        left_out: Callable[[LeftOut], None],
+    ) -> None:
+        self._terms, self._channel, self._state = terms, channel, state
+        self._keys, self._left_out = keys, left_out
+        self._masked: MaskedRounds | None = None
+        if terms.secure_sum:
+            expected = None if keys is None else keys.sum_identities
+            self._masked = MaskedRounds(terms, state, expected=expected, message_type=sum_type)
+        self._returning: Returning | None = None
+        self.participants: dict[int, str] = {}
+        self._asked: set[int] = set()
+        self._refusals = 0
+
+    @property
+    def enrol_request(self) -> bytes:
+        """What every hospital gets with the terms where its vectors will be masked; else empty."""
+        return b"" if self._masked is None else self._masked.enrol_request
+
+    @property
+    def spent(self) -> bool:
+        """Whether hospitals were asked for masked vectors whose sum did not come: the batch is void."""
+        return self._masked is not None and self._masked.spent
+
+    @property
+    def may_have_answered(self) -> bool:
+        """Whether anyone who was invited may have said anything but no, heard or not."""
+        return len(self._asked) > self._refusals
+
+    def admit(self, invitation: Invitation[E]) -> None:
+        """Invite all hospitals, and fix who takes part in the study.
+
+        Raises:
+            QuorumError: fewer than `terms.least_clients` are ready.
+            Stopped: the user asked to stop.
+        """
+        channel, count, reasons = self._channel, self._terms.num_clients, Counter[str]()
+        with channel.progress.phase(invitation.task, count) as bar:
+            wait_s = patience_for(channel.backend)
+            nodes = wait_for_nodes(channel.grid, count=count, timeout_s=wait_s, stop=channel.stop)
+            requests = dict.fromkeys(nodes, invitation.request)
+            while requests:
+                self._asked |= requests.keys()
+                repeated: dict[int, Record] = {}
+                reasons += self._ask(
+                    invitation.message_type,
+                    requests,
+                    partial(self._take_in, invitation, bar, requests, repeated),
+                    phase=invitation.phase,
+                    answer_s=invitation.answer_s,
+                )
+                # Without keys a hospital that was started again comes back as another node.
+                new = [node for node in channel.grid.get_node_ids() if node not in self._asked]
+                requests = repeated or dict.fromkeys(new, invitation.request)
+            self._require_quorum(len(self.participants), invitation.done, reasons)
+            if self._masked is not None:
+                self._masked.close()
+
+    def _take_in(
+        self,
+        invitation: Invitation[E],
+        bar: Phase,
+        requests: Mapping[int, Record],
+        repeated: dict[int, Record],
+        answer: Answer,
+    ) -> None:
+        """Take one reply to `requests`; a refusal that is asked once more goes on `repeated` instead."""
+        if isinstance(answer.reply, RefusalReply):
+            second = invitation.again(answer.reply)
+            if second is not None and requests[answer.node] is invitation.request:
+                repeated[answer.node] = second
+                return
+            self._refusals += 1
+        bar.advance()
+        reply = answer.require(invitation.reply)
+        self._check_sender(answer.node, reply)
+        invitation.accept(reply)
+        if self._masked is not None:
+            self._masked.admit(reply)
+        self.participants[answer.node] = reply.party
+
+    def _check_sender(self, node: int, reply: TeachReply | LabelReply) -> None:
+        """Refuse whoever is none of the study's hospitals.
+
+        Raises:
+            IntegrityError: an unprintable name, another's, one too many, other terms or teachers.
+        """
+        terms, present = self._terms, self.participants.values()
+        owner = reply.party if self._keys is None else self._keys.names.get(node, "nobody")
+        if not PARTY_NAME.fullmatch(reply.party):
+            raise IntegrityError(f"has a name that is not {PARTY_NAME_IS}")
+        if reply.party != owner:
+            raise IntegrityError(f"answered under the name of {reply.party}, but with the key of {owner}")
+        if reply.party in present:
+            raise IntegrityError(f"another party is already called {reply.party}")
+        if len(present) == terms.num_clients:
+            raise IntegrityError(f"the study has its {terms.num_clients} parties already")
+        if reply.terms_digest != terms.digest:
+            raise IntegrityError("agreed to other terms")
+        if isinstance(terms, Terms) and isinstance(reply, TeachReply):
+            if reply.num_teachers != terms.teachers_per_client:
+                raise IntegrityError(f"has {reply.num_teachers} teachers, not {terms.teachers_per_client}")
+
+    def follow_restarts(self, request: Record) -> None:
+        """From now on a hospital without a key may come back as another node, once it agrees to `request`."""
+        self._returning = Returning(self._channel.grid, self.participants, request)
+
+    def collect(self, question: VoteRequest, *, task: str) -> Totals:
+        """Ask all participants one question and sum their answers, under masks where the terms say so.
+
+        Raises:
+            QuorumError: too few answered; nothing may be released.
+            IntegrityError: what was revealed of a masked sum does not fit.
+            Stopped: the user asked to stop.
+        """
+        rounds = 1 if self._masked is None else ROUNDS
+        with self._channel.progress.phase(task, rounds * len(self.participants)) as bar:
+
+            def ask(
+                message_type: str, requests: Mapping[int, Record], take: Callable[[Answer], None]
+            ) -> Counter[str]:
+                def counted(answer: Answer) -> None:
+                    bar.advance()
+                    take(answer)
+
+                answer_s = self._channel.answer_s
+                return self._ask(message_type, requests, counted, phase="vote", answer_s=answer_s)
+
+            if self._masked is not None:
+                return self._masked.collect(self.participants, question, ask)
+            return self._collect_votes(question, ask)
+
+    def _collect_votes(self, question: VoteRequest, ask: Ask) -> Totals:
+        """Plain votes: kept until the batch is charged, so that nobody is asked for them a second time."""
+        total = np.zeros((len(question.index), self._terms.num_classes), dtype=np.int64)
+        self._state.begin_batch(question, asked=True)
+        voters = set[str]()
+        for party, votes in self._state.votes().items():
+            self._check_votes(votes, total.shape)
+            total += votes
+            voters.add(party)
+
+        def take(answer: Answer) -> None:
+            reply, party = answer.require(VoteReply), self.participants[answer.node]
+            if reply.party != party:
+                raise IntegrityError(f"answered under the name of {printable_name(reply.party)}")
+            if reply.batch_digest != question.digest:
+                raise IntegrityError("answered another batch")
+            self._check_votes(reply.votes, total.shape)
+            self._state.keep_votes(party, reply.votes)
+            np.add(total, reply.votes, out=total)
+            voters.add(party)
+
+        asked = [node for node, party in self.participants.items() if party not in voters]
+        reasons = ask(VOTES, dict.fromkeys(asked, question.to_record()), take)
+        self._require_quorum(len(voters), "answered the batch", reasons)
+        return Totals(question.index, total, len(voters))
+
+    def _check_votes(self, votes: NDArray[np.int64], shape: tuple[int, ...]) -> None:
+        if isinstance(self._terms, LabelTerms):
+            raise TypeError("labels come with the admission; nothing else is asked without masks")
+        each = self._terms.teachers_per_client
+        check_votes(votes, queries=shape[0], classes=shape[1], num_teachers=each)
+
+    def _ask(
+        self,
+        message_type: str,
+        requests: Mapping[int, Record],
+        take: Callable[[Answer], None],
+        *,
+        phase: str,
+        answer_s: float,
+    ) -> Counter[str]:
+        """Send, and take each answer; whose is missing or wrong is left out. The reasons, counted."""
+        channel, reasons = self._channel, Counter[str]()
+        for answer in exchange(
+            channel.grid,
+            requests,
+            message_type=message_type,
+            timeout_s=answer_s,
+            stop=channel.stop,
+            window=window_for(channel.backend) or channel.window,
+            returning=self._returning,
+        ):
+            try:
+                take(answer)
+            except IntegrityError as error:
+                reasons[str(error)] += 1
+                party = self.participants.get(answer.node, answer.sender)
+                self._left_out(LeftOut(party=party, phase=phase, reason=str(error)))
+        return reasons
+
+    def _require_quorum(self, count: int, what: str, reasons: Counter[str]) -> None:
+        """Go on only with as many hospitals as the terms say; `reasons` are why the others are out."""
+        terms = self._terms
+        if count < terms.least_clients:
+            common = "".join(f" ({number} parties: {reason})" for reason, number in reasons.most_common(1))
+            raise QuorumError(
+                f"{count} of {terms.num_clients} parties {what}; the quorum is {terms.least_clients}, so "
+                f"nothing more is released{common}"
+            )

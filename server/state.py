@@ -1,0 +1,237 @@
+"""All that another coordinator process resumes a study from, beside the ledger, and what of it is private.
+
+One folder (mode 0700, files 0600) holds what is private: the coordinator's key and the roster of secure
+summation, the note of the batch under way, votes that came for it, totals, the student's checkpoints. It is
+removed when the study has come to its end. Labels are on the ledger, and nowhere here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.disk import sync_folder, write_arrays, write_private
+from pate_fed.errors import IntegrityError
+from pate_fed.privacy.ledger.rows import digest_of
+from pate_fed.protocol.messages import VoteRequest
+from pate_fed.secure_sum import Identity
+
+__all__ = ["CoordinatorState", "OpenBatch", "StudentPredictions", "Totals"]
+
+Ints = NDArray[np.int64]
+
+_IDENTITY, _ROSTER, _BATCH = "identity.key", "roster", "batch.json"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Totals:
+    """The sum of what `voters` hospitals sent about a batch. Private where exact.
+
+    Shapes: `index` int64 (queries,), the batch's places in the public pool; `value` int64 (queries, classes).
+    """
+
+    index: Ints
+    value: Ints
+    voters: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenBatch:
+    """The batch that was begun last, released or not. `asked`: hospitals may have sent votes for it."""
+
+    number: int
+    digest: str
+    index: Ints
+    asked: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StudentPredictions:
+    """A student's probabilities of the public pool, float32 (pool, classes), and `scores` alike.
+
+    The next questions are chosen by the scores: the same probabilities, or binary experts'. Both follow from
+    released labels, so they are public.
+    """
+
+    probabilities: NDArray[np.float32]
+    scores: NDArray[np.float32]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 hex of both."""
+        return digest_of(self.probabilities, self.scores)
+
+
+class CoordinatorState:
+    """One study's state. Whatever a method keeps is on the disk, whole, when it returns.
+
+    `private` is the folder of all that is private; None for a simulation, which begins anew, so that nothing
+    private is written. Students' predictions, which are public, lie in `run_dir` beside it.
+    """
+
+    def __init__(self, private: Path | None, *, run_dir: Path | None = None) -> None:
+        self._private, self._run_dir = private, run_dir or Path()
+
+    # Secure summation: keys, roster.
+
+    def identity(self) -> Identity:
+        """The coordinator's key for this study, made when it is not there."""
+        path = self._existing(_IDENTITY)
+        if path is not None:
+            return Identity(path.read_bytes())
+        made = Identity.generate()
+        self._write(_IDENTITY, made.to_bytes())
+        return made
+
+    @property
+    def roster(self) -> bytes:
+        """The closed roster; empty before."""
+        path = self._existing(_ROSTER)
+        return b"" if path is None else path.read_bytes()
+
+    def keep_roster(self, roster: bytes) -> None:
+        """Keep the roster before any hospital sees it."""
+        self._write(_ROSTER, roster)
+
+    # The batch under way.
+
+    @property
+    def last_batch(self) -> OpenBatch | None:
+        """The batch that was begun last.
+
+        Raises:
+            IntegrityError: the note is damaged.
+        """
+        path = self._existing(_BATCH)
+        if path is None:
+            return None
+        try:
+            note = json.loads(path.read_text(encoding="utf-8"))
+            index = np.array(note["index"], dtype=np.int64)
+            return OpenBatch(int(note["batch"]), str(note["digest"]), index, bool(note["asked"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise IntegrityError(f"{path}: the note of the last batch is damaged") from error
+
+    def begin_batch(self, question: VoteRequest, *, asked: bool) -> None:
+        """Note a batch before its first message, and again before the first that asks for votes."""
+        last = self.last_batch
+        if last is not None and last.digest != question.digest:
+            self.forget_votes()  # before the note: they must never count as another batch's
+        note = {"batch": question.batch, "digest": question.digest, "index": question.index.tolist()}
+        self._write(_BATCH, json.dumps({**note, "asked": asked}).encode())
+
+    def votes(self) -> dict[str, Ints]:
+        """Votes that came for the last batch, int64 (queries, classes) by hospital.
+
+        Raises:
+            IntegrityError: a file is damaged.
+        """
+        damaged = "the kept votes are damaged; delete the file to leave the party out"
+        return {
+            path.stem.removeprefix("votes-"): _read_arrays(path, damaged, ("votes",))["votes"]
+            for path in self._votes_files()
+        }
+
+    def keep_votes(self, party: str, votes: Ints) -> None:
+        """Keep one hospital's votes of the last batch, so that nobody asks it again."""
+        self._write_arrays(f"votes-{party}.npz", votes=votes)
+
+    def forget_votes(self) -> None:
+        """Remove the last batch's votes; for once it is charged."""
+        for path in self._votes_files():
+            path.unlink()
+
+    # Totals: for figures after the fact, and sums of counts that no hospital gives twice.
+
+    def keep_totals(self, digest: str, totals: Totals) -> None:
+        """Keep the totals of a batch before it is released."""
+        arrays = {"index": totals.index, "value": totals.value, "voters": np.array(totals.voters)}
+        self._write_arrays(f"totals-{digest}.npz", **arrays)
+
+    def totals(self, digest: str) -> Totals | None:
+        """The totals of a batch; None where they are not here.
+
+        Raises:
+            IntegrityError: the file is damaged.
+        """
+        path = self._existing(f"totals-{digest}.npz")
+        if path is None:
+            return None
+        held = _read_arrays(path, "the kept totals are damaged", ("index", "value", "voters"))
+        return Totals(held["index"], held["value"], int(held["voters"]))
+
+    # Students.
+
+    def checkpoint(self, index: Ints, label: Ints) -> Path | None:
+        """Where the training of a student of these labels, int64 (m,) each, is kept; None in a simulation."""
+        if self._private is None:
+            return None
+        name = hashlib.sha256(index.tobytes() + label.tobytes()).hexdigest()[:16]
+        return self._made(self._private) / f"student-{name}.pt"
+
+    def predictions_path(self, number: int) -> Path:
+        """Where the predictions lie that round `number` rests on."""
+        return self._run_dir / f"round-{number}.npz"
+
+    def keep_predictions(self, number: int, predictions: StudentPredictions) -> None:
+        """Keep what round `number` rests on, before its first question."""
+        arrays = {"probabilities": predictions.probabilities, "scores": predictions.scores}
+        write_arrays(self.predictions_path(number), **arrays)
+
+    def predictions(self, number: int) -> StudentPredictions:
+        """What round `number` rests on.
+
+        Raises:
+            IntegrityError: the file is gone or damaged.
+        """
+        gone = "the predictions that a round rests on are gone or damaged, so it cannot go on"
+        held = _read_arrays(self.predictions_path(number), gone, ("probabilities", "scores"))
+        return StudentPredictions(held["probabilities"], held["scores"])
+
+    def remove_private(self) -> None:
+        """Remove all that is private, at the study's end.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        if self._private is not None and self._private.exists():
+            shutil.rmtree(self._private)
+
+    def _existing(self, name: str) -> Path | None:
+        path = None if self._private is None else self._private / name
+        return path if path is not None and path.exists() else None
+
+    def _votes_files(self) -> list[Path]:
+        return [] if self._private is None else sorted(self._private.glob("votes-*.npz"))
+
+    def _write(self, name: str, content: bytes) -> None:
+        if self._private is not None:
+            write_private(self._made(self._private) / name, content)
+
+    def _write_arrays(self, name: str, **arrays: Ints) -> None:
+        if self._private is not None:
+            write_arrays(self._made(self._private) / name, **arrays)
+
+    def _made(self, folder: Path) -> Path:
+        if not folder.exists():
+            self._made(folder.parent)
+            folder.mkdir(mode=0o700)
+            sync_folder(folder.parent)  # or a power cut takes the folder with all that is in it
+        return folder
+
+
+def _read_arrays(path: Path, damaged: str, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as held:
+            return {name: held[name] for name in names}
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise IntegrityError(f"{path}: {damaged}") from error

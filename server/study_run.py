@@ -1,0 +1,332 @@
+"""The road of a study with votes: admit and teach; then batch by batch ask, sum and release; then learn.
+
+`StudyRun.run` is all of it, in order. What an auditor should find: whether a batch fits the budget is decided
+before it is asked; who votes is fixed before anything is unmasked; a batch that was asked is charged, also
+where it comes to nothing; a label is on the ledger's disk before anyone uses or sees it.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from pate_fed.config.study import PROCESSES, Study
+from pate_fed.data import Dataset, repeated_inputs
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.protocol.cost import make_interactive
+from pate_fed.protocol.make_terms import encoder_file
+from pate_fed.protocol.messages import (
+    EVALUATION,
+    RELEASE,
+    SUM,
+    TEACH,
+    Record,
+    Refusal,
+    RefusalReply,
+    TeachReply,
+    TeachRequest,
+    Terms,
+    VoteRequest,
+)
+from pate_fed.report import Accuracy, Progress, ReleasedBatch, RunLog, Seconds, Taught, Voted
+from server.federation import AdmittedKeys, Channel, Federation, Invitation
+from server.figures import measure
+from server.learning import Learner
+from server.query_rounds import QueryRounds
+from server.release import LabelReleaser
+from server.state import CoordinatorState, StudentPredictions, Totals
+
+__all__ = ["StudyRun", "StudySetup"]
+
+Ints = NDArray[np.int64]
+
+_SMALL_POOL = 4 * 1024**2  # bytes that every hospital is sent at once, as a round trip takes seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudySetup:
+    """What is fixed before the first message: settings, public data, terms, and where the run is written."""
+
+    study: Study
+    dataset: Dataset
+    terms: Terms
+    run_dir: Path
+
+    @property
+    def apart(self) -> bool:
+        """Whether hospitals are processes of their own: only then is a study worth going on with."""
+        return self.study.engine.backend == PROCESSES
+
+    @property
+    def student_path(self) -> Path:
+        """The student's file."""
+        return self.run_dir / ("student.npz" if self.study.data.table else "student.pt")
+
+
+class StudyRun:
+    """One study, from the first message to the trained student.
+
+    `totals` are private, by their batches' digests. `keys` are the hospitals', where they have some.
+    """
+
+    def __init__(
+        self,
+        setup: StudySetup,
+        releaser: LabelReleaser,
+        state: CoordinatorState,
+        *,
+        keys: AdmittedKeys | None,
+        log: RunLog,
+        progress: Progress,
+        stop: threading.Event,
+    ) -> None:
+        self._study, self._dataset, self._terms = setup.study, setup.dataset, setup.terms
+        self._setup, self._releaser, self._state, self._keys = setup, releaser, state, keys
+        self._log, self._progress, self._stop = log, progress, stop
+        self._ledger = releaser.ledger
+        self._first_batch = self._void_cut_off()
+        pool = self._dataset.num_queries
+        self._repeated = repeated_inputs(self._dataset)[:pool]
+        self._learner = Learner(
+            self._study,
+            self._dataset,
+            log=log,
+            progress=progress,
+            stop=stop,
+            path=setup.student_path,
+            state=state,
+        )
+        self.rounds = QueryRounds(
+            self._study.queries,
+            self._ledger,
+            state,
+            pool=pool,
+            against=make_interactive(self._terms),
+            learn=self._learn_predictions,
+            repeated=self._repeated,
+            order=_asking_order(self._study, pool),
+        )
+        self.rounds.reinforced()  # a damaged file of an earlier round is found before anything is asked
+        self.totals = self._kept_totals()
+        self.accuracy, self.seconds = Accuracy(), Seconds()
+
+    def run(self, grid: Grid) -> None:
+        """Go through all phases.
+
+        Raises:
+            QuorumError: too few hospitals are left.
+            BudgetError: a batch would pass the budget (none is asked that could).
+            Stopped: the user asked to stop; what was released is on the ledger.
+        """
+        federation = self._teach(grid)  # who takes part is fixed before the first question
+        for question in self._questions():  # the budget holds what is asked, whatever the votes will be
+            totals = self._collect(federation, question)  # charged even where it fails, once votes may come
+            self._release(question, totals)  # on the ledger's disk before a label is used or shown
+        self._measure(self._evaluate(federation))
+        self._learn()
+
+    # Admit and teach.
+
+    def _teach(self, grid: Grid) -> Federation:
+        """Have every hospital agree to the terms and train; who is in then takes part to the end."""
+        engine, apart = self._study.engine, self._setup.apart
+        channel = Channel(
+            grid=grid,
+            stop=self._stop,
+            progress=self._progress,
+            backend=engine.backend,
+            answer_s=engine.vote_timeout_s,
+        )
+        federation = Federation(
+            self._terms, channel, self._state, sum_type=SUM, keys=self._keys, left_out=self._log.write
+        )
+        request = TeachRequest(
+            terms=self._terms.to_json(),
+            enrol=federation.enrol_request,
+            encoder=encoder_file(self._study, self._dataset),
+        )
+        with_pool = replace(request, pool=self._pool_file() if apart else b"")
+
+        def again(refusal: RefusalReply) -> Record | None:
+            return with_pool.to_record() if apart and refusal.refusal is Refusal.NO_POOL else None
+
+        with self._timed("teach"):
+            federation.admit(
+                Invitation(
+                    message_type=TEACH,
+                    request=(with_pool if len(with_pool.pool) <= _SMALL_POOL else request).to_record(),
+                    reply=TeachReply,
+                    again=again,
+                    answer_s=engine.teach_timeout_s,
+                    phase="teach",
+                    task="teaching",
+                    done="trained their teachers",
+                )
+            )
+        if apart and self._keys is None:
+            federation.follow_restarts(request.to_record())
+        ready = len(federation.participants)
+        self._log.write(Taught(clients=ready, seconds=self.seconds.teach or 0.0))
+        return federation
+
+    def _pool_file(self) -> bytes:
+        """The public inputs as a .npy file; no label of theirs is in it."""
+        buffer = io.BytesIO()
+        np.save(buffer, np.ascontiguousarray(self._dataset.public_images), allow_pickle=False)
+        return buffer.getvalue()
+
+    # Ask, sum, release.
+
+    def _questions(self) -> Iterator[VoteRequest]:
+        """One batch after another, until labels, queries or the budget are used up.
+
+        Each is chosen from the ledger alone. A batch's size is what the budget holds for certain, before it
+        is asked: a stop afterwards would tell something about the votes.
+        """
+        number = self._first_batch
+        while size := self.rounds.limit(self._releaser.room(self._batch_size())):
+            yield self._question(number, RELEASE, self.rounds.choose(size))
+            number += 1
+
+    def _batch_size(self) -> int:
+        left = self._dataset.num_queries - int(self._repeated.sum()) - self._releaser.asked
+        return min(self._study.queries.batch_size, left)
+
+    def _collect(self, federation: Federation, question: VoteRequest) -> Totals:
+        """The totals of one batch; one that fails while masked votes may be on their way is charged."""
+        try:
+            return self._sum(federation, question, task=f"voting, batch {question.batch + 1}")
+        except Exception:
+            if federation.spent:
+                self._void(question.batch, question.digest, question.index)
+            raise
+
+    def _release(self, question: VoteRequest, totals: Totals) -> None:
+        """Add noise and release one batch's labels, once they are on the ledger."""
+        if not self._terms.adds_noise:  # exact totals, for figures after the fact
+            self._state.keep_totals(question.digest, totals)
+        with self._timed("aggregate"):
+            # On return the row and its labels are on the disk; no label exists anywhere before.
+            released = self._releaser.release(
+                question.digest,
+                totals,
+                provenance=self.rounds.current().provenance,
+                predictions=self.rounds.predictions(question.index),
+            )
+        self._state.forget_votes()  # only now: until the charge a process that takes over needs them
+        self.totals[question.digest] = totals
+        self._log_release(question.batch, asked=released.asked, answered=int(released.answered.sum()))
+
+    def _void(self, number: int, digest: str, index: Ints) -> None:
+        self._releaser.void(digest, index)
+        self._log_release(number, asked=len(index), answered=0)
+
+    def _void_cut_off(self) -> int:
+        """The number of the first batch to ask; a batch under masks that a dead process left open is void."""
+        charged = self._charged()
+        last = self._state.last_batch if self._terms.secure_sum else None
+        if last is None:
+            return len(charged)
+        # Votes may be on their way: it is charged, and never opened again.
+        if last.asked and last.digest not in charged:
+            self._void(last.number, last.digest, last.index)
+        return last.number + 1
+
+    def _charged(self) -> list[str]:
+        return [entry.batch_digest for entry in self._ledger.entries()]
+
+    def _kept_totals(self) -> dict[str, Totals]:
+        """Totals of what an earlier process released; where they are damaged, figures do without."""
+        found: dict[str, Totals] = {}
+        for digest in self._charged():
+            with suppress(IntegrityError):
+                totals = self._state.totals(digest)
+                found |= {} if totals is None else {digest: totals}
+        return found
+
+    def _sum(self, federation: Federation, question: VoteRequest, *, task: str) -> Totals:
+        start = time.perf_counter()
+        with self._timed("vote"):
+            totals = federation.collect(question, task=task)
+        seconds, queries = time.perf_counter() - start, len(question.index)
+        self._log.write(Voted(batch=question.batch, clients=totals.voters, queries=queries, seconds=seconds))
+        return totals
+
+    def _question(self, number: int, purpose: str, index: Ints) -> VoteRequest:
+        return VoteRequest(terms_digest=self._terms.digest, batch=number, purpose=purpose, index=index)
+
+    def _log_release(self, batch: int, *, asked: int, answered: int) -> None:
+        epsilon = self._ledger.epsilon()
+        self._log.write(ReleasedBatch(batch=batch, asked=asked, answered=answered, epsilon=epsilon))
+
+    # Evaluate and learn.
+
+    def _evaluate(self, federation: Federation) -> Totals | None:
+        """Votes on the test inputs too, for two accuracy figures alone; nothing is released."""
+        pool, inputs = self._dataset.num_queries, len(self._dataset.public_labels)
+        # A vote under hospitals' noise costs whether or not anything is released.
+        if not self._study.queries.evaluate or self._terms.adds_noise or pool == inputs:
+            return None
+        index = np.arange(pool, inputs, dtype=np.int64)
+        question = self._question(len(self.totals), EVALUATION, index)
+        return self._sum(federation, question, task="voting, to evaluate")
+
+    def _measure(self, evaluated: Totals | None) -> None:
+        """Accuracy of teachers, ensemble and labels, where the public inputs' true labels are known."""
+        measured = measure(
+            self._ledger,
+            self.totals,
+            evaluated,
+            truth=self._dataset.public_labels,
+            num_teachers=self._study.parties.num_teachers,
+            exact=not self._terms.adds_noise,
+        )
+        if measured is not None:
+            self.accuracy, evaluation = measured
+            self._log.write(evaluation)
+
+    def _learn(self) -> None:
+        """Train the student on released labels and all public inputs; test it on inputs never asked about."""
+        _, answered, _ = self._ledger.released()
+        if not answered.any():
+            raise InputError(
+                f"none of {len(answered)} queries was answered, so nothing can be learnt: the "
+                f"threshold of {self._terms.aggregation.threshold:g} votes is out of these teachers' reach "
+                "(--threshold)"
+            )
+        with self._timed("student"):
+            student = self._learner.learn(*self.rounds.labels())
+        student.save(self._setup.student_path)
+        pool, truth = self._dataset.num_queries, self._dataset.public_labels
+        right = student.predict(self._dataset.public_images[pool:]) == truth[pool:]
+        known = bool((truth[pool:] >= 0).all()) and len(right) > 0
+        self.accuracy = replace(self.accuracy, student=float(right.mean()) if known else None)
+
+    def _learn_predictions(self, number: int, index: Ints, label: Ints) -> StudentPredictions:
+        with self._timed("student"):
+            return self._learner.of_pool(number, index, label)
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = getattr(self.seconds, phase) or 0.0
+            self.seconds = replace(self.seconds, **{phase: spent + time.perf_counter() - start})
+
+
+def _asking_order(study: Study, pool: int) -> Ints | None:
+    """A file of one's own may be sorted by anything, so it is asked about at random; fixed with the study."""
+    if not study.data.from_files:
+        return None
+    return np.random.default_rng(study.seed_for("queries")).permutation(pool)

@@ -1,0 +1,71 @@
+"""A coordinator that is killed at a chosen moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from pate_fed.secure_sum import read_reply
+
+
+class Killed(BaseException):
+    """No handler of the program may take it for a fault that it can tell about."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Images are drawn once for all tests here."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATE_FED_CACHE", str(folder))
+        yield folder
+
+
+Dying = Callable[..., AbstractContextManager[None]]
+
+
+@pytest.fixture(scope="session")
+def dying() -> Dying:
+    """Within the context a coordinator dies before or after a call of `owner.name` that `when` picks."""
+
+    @contextmanager
+    def kill(
+        owner: type, name: str, when: Callable[[Any], bool] = lambda arguments: True, *, after: bool = True
+    ) -> Iterator[None]:
+        whole = getattr(owner, name)
+
+        def call(self: Any, *arguments: Any, **named: Any) -> Any:
+            if when(arguments) and not after:
+                raise Killed
+            result = whole(self, *arguments, **named)
+            if when(arguments):
+                raise Killed
+            return result
+
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(owner, name, call)
+            yield
+
+    return kill
+
+
+@pytest.fixture(scope="session")
+def takes() -> Callable[..., Callable[[Any], bool]]:
+    """Picks the calls of `MaskedRounds._take` that take a message of one kind, of one batch or any."""
+
+    def of(kind: type, batch: int | None = None) -> Callable[[Any], bool]:
+        def when(arguments: Any) -> bool:
+            step = read_reply(arguments[1].reply.step)
+            return isinstance(step, kind) and batch in (None, step.batch)
+
+        return when
+
+    return of

@@ -1,0 +1,68 @@
+"""Messages out and replies in: who is late is left out, who stops is heard, and the last word gets there."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from flwr.app import Message
+from flwr.clientapp import ClientApp
+
+from pate_fed.errors import QuorumError
+from pate_fed.flower.inline import InlineGrid
+from pate_fed.flower.records import to_flower
+from pate_fed.protocol.messages import EndReply, EndRequest
+from server.exchange import Stopped, exchange, wait_for_nodes
+from server.shutdown import send_shutdown_notice
+
+
+class _DeafGrid(InlineGrid):
+    """Never delivers to the first two nodes."""
+
+    def pull_messages(self, message_ids: object) -> list[Message]:
+        deaf = set(self.get_node_ids()[:2])
+        ids = [i for i, message in self._waiting.items() if message.metadata.dst_node_id not in deaf]
+        return super().pull_messages(ids)
+
+
+def test_a_silent_party_is_late_and_a_stop_is_heard() -> None:
+    app = ClientApp()
+    heard = EndReply(party="p").to_record()
+    app.query("votes")(lambda message, context: Message(to_flower(heard), reply_to=message))
+    grid = _DeafGrid(app, num_nodes=5)
+    sent = dict.fromkeys(grid.get_node_ids(), EndRequest(status="", exit_code=0, summary="").to_record())
+    answers = list(exchange(grid, sent, message_type="query.votes", timeout_s=1, stop=threading.Event()))
+    assert sorted(answer.reply is None for answer in answers) == [False] * 3 + [True] * 2
+    assert "no answer within 1 s" in answers[-1].failure
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Stopped):
+        list(exchange(grid, sent, message_type="query.votes", timeout_s=60, stop=stop))
+
+
+def test_nobody_connected_is_no_quorum() -> None:
+    with pytest.raises(QuorumError, match="no party connected"):
+        wait_for_nodes(InlineGrid(ClientApp(), num_nodes=0), count=3, timeout_s=0.1, stop=threading.Event())
+
+
+def test_a_stop_that_came_before_is_no_missing_quorum() -> None:
+    stop, grid = threading.Event(), InlineGrid(ClientApp(), num_nodes=0)
+    with pytest.raises(QuorumError, match="none of 3 hospitals"):
+        wait_for_nodes(grid, count=3, timeout_s=0.0, stop=stop)
+    stop.set()
+    with pytest.raises(Stopped):
+        wait_for_nodes(grid, count=3, timeout_s=0.0, stop=stop)
+
+
+def test_a_shutdown_notice_counts_who_heard_it() -> None:
+    app = ClientApp()
+    heard = EndReply(party="p").to_record()
+    app.query("end")(lambda message, context: Message(to_flower(heard), reply_to=message))
+    notice = EndRequest(status="success", exit_code=0, summary="ε=1")
+    assert send_shutdown_notice(InlineGrid(app, num_nodes=3), notice) == 3
+    assert send_shutdown_notice(InlineGrid(ClientApp(), num_nodes=2), notice) == 0  # nobody knows the message

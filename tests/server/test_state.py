@@ -1,0 +1,151 @@
+"""What outlives a coordinator: kept before it is used, private, damage named, gone at the end."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pate_fed.errors import IntegrityError
+from pate_fed.protocol.messages import VoteRequest
+from server.state import CoordinatorState, StudentPredictions, Totals
+
+INDEX = np.arange(2, dtype=np.int64)
+VOTES = np.arange(6, dtype=np.int64).reshape(2, 3)
+TOTALS = Totals(INDEX, VOTES, 3)
+
+
+def _question(batch: int = 0) -> VoteRequest:
+    return VoteRequest(terms_digest="0" * 64, batch=batch, purpose="release", index=INDEX + 10 * batch)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "private"
+
+
+@pytest.fixture
+def state(folder: Path) -> CoordinatorState:
+    return CoordinatorState(folder, run_dir=folder.parent)
+
+
+def test_a_batch_goes_on_with_the_votes_that_are_there(state: CoordinatorState, folder: Path) -> None:
+    assert state.last_batch is None
+    state.begin_batch(_question(), asked=True)
+    state.keep_votes("north.1", VOTES)
+    again = CoordinatorState(folder)
+    again.begin_batch(_question(), asked=True)
+    assert list(again.votes()) == ["north.1"]
+    np.testing.assert_array_equal(again.votes()["north.1"], VOTES)
+    last = again.last_batch
+    assert last is not None and (last.number, last.digest, last.asked) == (0, _question().digest, True)
+    np.testing.assert_array_equal(last.index, INDEX)
+
+
+def test_another_batch_or_a_charge_forgets_the_votes(state: CoordinatorState) -> None:
+    state.begin_batch(_question(), asked=True)
+    state.keep_votes("north", VOTES)
+    state.begin_batch(_question(1), asked=False)
+    assert state.votes() == {} and state.last_batch is not None and not state.last_batch.asked
+    state.keep_votes("north", VOTES)
+    state.forget_votes()
+    assert state.votes() == {}
+
+
+def test_keys_and_roster_stay_the_same(state: CoordinatorState, folder: Path) -> None:
+    assert state.identity().public == CoordinatorState(folder).identity().public
+    assert state.roster == b""
+    state.keep_roster(b"roster")
+    assert CoordinatorState(folder).roster == b"roster"
+
+
+def test_totals_are_there_or_not(state: CoordinatorState, folder: Path) -> None:
+    state.keep_totals("a" * 64, TOTALS)
+    found = CoordinatorState(folder).totals("a" * 64)
+    assert found is not None and found.voters == 3 and state.totals("b" * 64) is None
+    np.testing.assert_array_equal(found.index, INDEX)
+    np.testing.assert_array_equal(found.value, VOTES)
+
+
+def test_a_simulation_leaves_nothing_private(tmp_path: Path) -> None:
+    state = CoordinatorState(None, run_dir=tmp_path)
+    state.begin_batch(_question(), asked=True)
+    state.keep_votes("north", VOTES)
+    state.keep_roster(b"roster")
+    state.keep_totals("a" * 64, TOTALS)
+    state.remove_private()
+    assert state.checkpoint(INDEX, INDEX) is None and state.identity().public
+    assert (state.last_batch, state.votes(), state.roster, state.totals("a" * 64)) == (None, {}, b"", None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def _predictions() -> StudentPredictions:
+    return StudentPredictions(VOTES.astype(np.float32), VOTES.astype(np.float32))
+
+
+WRITES: dict[str, Callable[[CoordinatorState], object]] = {
+    "identity": lambda state: state.identity(),
+    "roster": lambda state: state.keep_roster(b"roster"),
+    "note": lambda state: state.begin_batch(_question(), asked=True),
+    "votes": lambda state: state.keep_votes("north", VOTES),
+    "totals": lambda state: state.keep_totals("a" * 64, TOTALS),
+    "checkpoint": lambda state: state.checkpoint(INDEX, INDEX),
+    "predictions": lambda state: state.keep_predictions(2, _predictions()),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_what_is_kept_is_private_and_outlives_a_power_cut(
+    name: str, state: CoordinatorState, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until its folder is synced, a file that was renamed may be gone: asked twice, ε too small."""
+    synced: list[str] = []
+    sync = os.fsync
+
+    def watch(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        sync(handle)
+
+    monkeypatch.setattr("pate_fed.disk.os.fsync", watch)
+    WRITES[name](state)
+    files = [path for path in folder.parent.rglob("*") if path.is_file()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} <= {0o600}
+    if files:
+        assert synced[-2:] == [f"{files[0]}.part", str(files[0].parent)]
+    if name != "predictions":  # these are public
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert str(folder.parent) in synced  # where the folder itself is named
+        assert not files or files[0].parent == folder
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("batch.json", lambda state: state.last_batch),
+        ("votes-north.npz", lambda state: state.votes()),
+        (f"totals-{'a' * 64}.npz", lambda state: state.totals("a" * 64)),
+        ("../round-2.npz", lambda state: state.predictions(2)),
+    ],
+)
+def test_damage_is_named(
+    name: str, read: Callable[[CoordinatorState], object], state: CoordinatorState, folder: Path
+) -> None:
+    for write in WRITES.values():
+        write(state)
+    read(state)
+    (folder / name).write_bytes((folder / name).read_bytes()[:40])
+    with pytest.raises(IntegrityError, match=Path(name).name.replace(".", r"\.")):
+        read(state)
+
+
+def test_nothing_private_stays_at_the_end(state: CoordinatorState, folder: Path) -> None:
+    for write in WRITES.values():
+        write(state)
+    state.remove_private()
+    state.remove_private()
+    assert [path.name for path in folder.parent.iterdir()] == ["round-2.npz"]
+    np.testing.assert_array_equal(state.predictions(2).scores, _predictions().scores)
