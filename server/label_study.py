@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ from pate_fed.report import (
     read_result,
     write_report,
 )
-from pate_fed.report.log import read_log
+from pate_fed.report.log import Event, read_log
 from pate_fed.runtime.command import nothing_spent
 from pate_fed.runtime.run_dir import fresh_run_dir
 from server.label_hospitals import HospitalLabels
@@ -83,6 +84,19 @@ def _told(run_dir: Path) -> dict[str, Any]:
         return {}
 
 
+def _may_have_spent(events: list[Event]) -> bool:
+    """Whether anything about labels may have left a hospital for an earlier process that had a ledger.
+
+    Its outcome tells; one that was killed told none, and whatever it may have been sent counts.
+    """
+    ends = [event for event in events if isinstance(event, LabelStudyRecord | Outcome)]
+    died = not ends or any(
+        isinstance(event, LabelStudyRecord) and not isinstance(after, Outcome)
+        for event, after in zip_longest(ends, ends[1:])
+    )
+    return died or any(isinstance(event, Outcome) and event.privacy.coordinator != 0 for event in ends)
+
+
 class LabelStudy:
     """One study in its run directory, which is made with the first release.
 
@@ -104,6 +118,7 @@ class LabelStudy:
         self._test, self._started = test, started
         self._ledger: Ledger | None = None
         self._log: RunLog | None = None
+        self._spent_before = False
         self._how = ""
         self._extra: dict[str, Any] = {}
         self._lines: list[str] = []
@@ -170,6 +185,7 @@ class LabelStudy:
         told = [event for event in events if isinstance(event, ReleasedBatch)]
         if not path.exists() and told:
             raise IntegrityError(f"{path}: is gone, and {_LOG} tells of {len(told)} releases; put it back")
+        self._spent_before = path.exists() and _may_have_spent(events)
         ledger = Ledger.open(path, terms=terms) if path.exists() else Ledger.create(path, terms)
         if len(ledger.entries()) < len(told):
             ledger.close()
@@ -305,17 +321,17 @@ class LabelStudy:
         if ledger is None:
             raise RuntimeError("a study came to its end without a release")
         coordinator = ledger.guaranteed_coordinator()
-        if hospitals is not None and not hospitals.spent:
-            coordinator = 0.0
+        if hospitals is not None:
+            hospitals.spent = hospitals.spent or self._spent_before
+            coordinator = coordinator if hospitals.spent else 0.0
         privacy = PrivacyFigures(student=ledger.guaranteed(), spent=ledger.epsilon(), coordinator=coordinator)
         self._write_log(replace(outcome, privacy=privacy))
         result = read_result(self.run_dir)
         metrics = make_metrics(result)
         terms = ledger.terms
-        before = _told(self.run_dir).get("privacy", {}).get("epsilon", 0.0)
         metrics["accuracy"]["test"] = metrics["accuracy"]["student"]
         metrics["privacy"] |= {
-            "epsilon": max(before, ledger.guaranteed() or 0.0, coordinator or 0.0),
+            "epsilon": max(ledger.guaranteed() or 0.0, coordinator or 0.0),
             "mechanism": self._how or terms.mechanisms[0].name,
             "noise": terms.noise,
             "private": terms.private,
