@@ -207,8 +207,8 @@ class _Run:
 
         def gone() -> Ints:
             raise BudgetError(
-                f"the released {ROWS} are gone; ε={epsilon_text(self.epsilon)} is spent by the ledger, and they "
-                "are not drawn a second time"
+                f"the released {ROWS} are gone; ε={epsilon_text(self.epsilon)} is spent by the ledger, "
+                "and they are not drawn a second time"
             )
 
         released = here.release(mechanism, draw)
