@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from clients.base import BaseHospital, T
 from pate_fed.errors import InputError
-from pate_fed.privacy import NoiseSource, hospital_noise
+from pate_fed.privacy import NoiseSource
+from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.protocol.cost import noise_share
 from pate_fed.protocol.messages import Refusal, RefusalReply, SumReply, SumRequest, Terms, VoteRequest
 from pate_fed.secure_sum import (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 
-__all__ = ["check_file_path", "sync_folder", "write_arrays", "write_private", "write_result"]
+__all__ = ["check_file_path", "sync_folder", "try_lock", "write_arrays", "write_private", "write_result"]
 
 
 def write_private(path: Path, content: bytes, *, durable: bool = True) -> None:
@@ -96,3 +96,19 @@ def sync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def try_lock(handle: int) -> bool:
+    """Take the system's exclusive lock on an open file, gone with this process; whether it was free."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -25,7 +25,8 @@ from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.format import epsilon_text
-from pate_fed.privacy import Ledger, guaranteed_coordinator_epsilon, guaranteed_epsilon, noise_from_seed
+from pate_fed.privacy import Ledger, noise_from_seed
+from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.protocol.cost import make_interactive, make_ledger_terms, make_mechanism
 from pate_fed.protocol.make_terms import check_against_data, make_terms
 from pate_fed.report import (
@@ -289,11 +290,11 @@ class Coordinator(BaseCoordinator):
             inputs="rows" if study.data.table else "images",
             test_size=self._terms.pool_size - self._dataset.num_queries,
             guaranteed=guaranteed_epsilon(fixed),
-            protects=fixed.protection.words(),
+            protects=fixed.protection.text(),
             noise=self._noise.kind,
             noise_private=self._noise.private,
             coordinator=view.kind,
-            coordinator_sees=view.words(),
+            coordinator_sees=view.text(),
             versions=collect_versions(),
         )
 

@@ -17,15 +17,16 @@ from pate_fed.errors import InputError
 from pate_fed.privacy import (
     ConfidentGNMax,
     DistributedGNMax,
+    GNMax,
     InteractiveGNMax,
     Ledger,
     NoiseSource,
     Odometer,
     PrivacyEvent,
-    SanitisedEpsilon,
-    mechanism_epsilon_do_not_publish,
+    data_dependent_epsilon_do_not_publish,
     sanitised_epsilon,
 )
+from pate_fed.privacy.mechanisms.sanitise import SanitisedEpsilon
 from pate_fed.protocol.cost import Mechanism
 from pate_fed.report import Accuracy, Evaluation, Spending, count_confusion, count_top_votes
 from server.query_rounds import QueryRounds
@@ -106,7 +107,7 @@ def analysts_epsilon(
     if isinstance(mechanism, InteractiveGNMax):
         pairs = zip(ledger.entries(), known, strict=True)
         checked = np.concatenate([rounds.checked(entry, batch) for entry, batch in pairs])
-    return mechanism_epsilon_do_not_publish(
+    return data_dependent_epsilon_do_not_publish(
         mechanism,
         np.concatenate([batch.value for batch in known]),
         answered,
@@ -136,16 +137,13 @@ def publishable_epsilon(
             "all there (folder private of the run directory), so no sanitised ε can be drawn; the "
             "data-independent ε holds"
         )
-    confident = isinstance(mechanism, ConfidentGNMax)
-    parameters = mechanism.parameters()
+    if not isinstance(mechanism, (ConfidentGNMax, GNMax)):
+        raise InputError(f"{mechanism.name}: no data-dependent ε can be sanitised")
     return sanitised_epsilon(
+        mechanism,
         np.concatenate([batch.value for batch in known]),
         answered,
         settings=settings,
-        threshold=parameters["threshold"] if confident else None,
-        sigma1=parameters["sigma1"] if confident else None,
-        sigma2=parameters["sigma2" if confident else "sigma"],
-        num_teachers=mechanism.num_teachers,
         delta=ledger.terms.delta,
         noise=noise,
         protection=ledger.terms.protection,

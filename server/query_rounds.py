@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from pate_fed.config.study import Queries
 from pate_fed.errors import IntegrityError
 from pate_fed.learning import choose_order
-from pate_fed.privacy import Entry, InteractiveGNMax, Ledger, Provenance
+from pate_fed.privacy import InteractiveGNMax, Ledger
+from pate_fed.privacy.ledger.rows import Entry, Provenance
 from server.state import CoordinatorState, StudentPredictions, Totals
 
 __all__ = ["QueryRound", "QueryRounds"]
@@ -129,9 +130,9 @@ class QueryRounds:
 
     def _reference(self, entry: Entry, index: Ints) -> Floats | None:
         """The student's probabilities, float32 (queries, classes), where it was the batch's reference."""
-        if entry.basis is None or entry.event.mechanism != self._against:
+        if entry.provenance is None or entry.event.mechanism != self._against:
             return None
-        return self._read(entry.basis).probabilities[index]
+        return self._read(entry.provenance).probabilities[index]
 
     def labels(self) -> tuple[Ints, Ints]:
         """Everything that a student may learn from: index and label, int64 (m,) each."""
@@ -161,7 +162,7 @@ class QueryRounds:
         return sum(event.asked for event in events), sum(event.answered for event in events), spent
 
     def _begin(self, number: int) -> QueryRound:
-        earlier = [entry.basis for entry in self._ledger.entries()]
+        earlier = [entry.provenance for entry in self._ledger.entries()]
         provenance = next((each for each in earlier if each is not None and each.round == number), None)
         if provenance is not None:
             return QueryRound(number, provenance, self._read(provenance))

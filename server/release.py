@@ -11,7 +11,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.privacy import Ledger, NoiseSource, PrivacyEvent, Provenance, Release
+from pate_fed.privacy import Ledger, NoiseSource, PrivacyEvent, Release
+from pate_fed.privacy.ledger.rows import Provenance
 from pate_fed.protocol.cost import Mechanism, coordinator_view, make_interactive
 from pate_fed.protocol.messages import Terms
 from server.state import Totals
@@ -98,7 +99,7 @@ class LabelReleaser:
             index=totals.index[: release.asked],
             answered=release.answered,
             label=release.label,
-            basis=provenance,
+            provenance=provenance,
         )
         return release
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from pate_fed.disk import sync_folder, write_arrays, write_private
 from pate_fed.errors import IntegrityError
-from pate_fed.privacy import digest_of
+from pate_fed.privacy.ledger.rows import digest_of
 from pate_fed.protocol.messages import VoteRequest
 from pate_fed.secure_sum import Identity
 

@@ -5,53 +5,96 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = [path for room in ("pate_fed", "clients", "server") for path in sorted((ROOT / room).rglob("*.py"))]
+ROOMS = ("pate_fed", "clients", "server")
+SOURCES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCES
+}
 
-ENTRY_POINTS = ("pate_fed/simulation.py", "pate_fed/server.py", "pate_fed/client.py")
+# The entry points, thin, and the commands; everything else in pate_fed is below both parties.
+ABOVE_BOTH = ("pate_fed/cli/", "pate_fed/simulation.py", "pate_fed/server.py", "pate_fed/client.py")
+# What neither the privacy room nor secure summation may know: learning, the wire, the parties' affairs.
+_OUTSIDE = (
+    "torch",
+    "torchvision",
+    "sklearn",
+    *(f"pate_fed.{room}" for room in ("cli", "data", "flower", "identity", "label_dp", "learning")),
+    *(f"pate_fed.{room}" for room in ("protocol", "report", "reproduce", "runtime")),
+)
+_ABOVE_MECHANISMS = tuple(
+    f"pate_fed.privacy.{name}" for name in ("accountant", "filter", "ledger", "planning")
+)
+# What lies below a path must not know what stands above it.
+FORBIDDEN = {
+    "pate_fed/privacy/": (*_OUTSIDE, "pate_fed.secure_sum"),
+    "pate_fed/privacy/bounds/": (*_ABOVE_MECHANISMS, "pate_fed.privacy.mechanisms"),
+    "pate_fed/privacy/protection.py": (
+        *_ABOVE_MECHANISMS,
+        "pate_fed.privacy.mechanisms",
+        "pate_fed.privacy.bounds",
+    ),
+    "pate_fed/privacy/mechanisms/": _ABOVE_MECHANISMS,
+    "pate_fed/privacy/accountant.py": ("pate_fed.privacy.ledger", "pate_fed.privacy.planning"),
+    "pate_fed/privacy/filter.py": ("pate_fed.privacy.ledger", "pate_fed.privacy.planning"),
+    "pate_fed/privacy/ledger/": ("pate_fed.privacy.planning",),
+    "pate_fed/privacy/planning/": ("pate_fed.privacy.ledger",),
+    "pate_fed/secure_sum/": (*_OUTSIDE, "pate_fed.privacy", "pate_fed.config"),
+    "pate_fed/learning/": ("pate_fed.privacy",),
+    "clients/": ("server",),
+    "server/": ("clients",),
+}
 
 
-def _imports(path: Path) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def _imports(tree: ast.AST) -> Iterator[str]:
+    """Every import, also inside functions; those for the type checker alone are left aside."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-    return found
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in MODULES else node.module
+        else:
+            yield from _imports(node)
+
+
+def _parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def _forbidden(path: Path) -> tuple[str, ...]:
     relative = path.relative_to(ROOT).as_posix()
-    room = relative.split("/")[0]
-    rules = {"pate_fed": ("clients", "server"), "clients": ("server",), "server": ("clients",)}[room]
-    if relative.startswith("pate_fed/cli/") or relative in ENTRY_POINTS:
-        rules = ()  # these bring both sides together
-    if room == "pate_fed" and not relative.startswith("pate_fed/flower/"):
-        rules += ("flwr", "ray")
-    if relative.startswith(("pate_fed/privacy/", "pate_fed/secure_sum/")):
-        rules += ("torch", "torchvision", "pate_fed.learning")
-    if relative.startswith("pate_fed/learning/"):
-        rules += ("pate_fed.privacy",)
+    rules = tuple(name for above, names in FORBIDDEN.items() if relative.startswith(above) for name in names)
+    if relative.startswith("pate_fed/"):
+        if not relative.startswith(ABOVE_BOTH):
+            rules += ("clients", "server")
+        if not relative.startswith("pate_fed/flower/"):
+            rules += ("flwr", "ray")
     return rules
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_imports_follow_the_arrows(path: Path) -> None:
     rules = _forbidden(path)
-    broken = {name for name in _imports(path) if any(name == r or name.startswith(r + ".") for r in rules)}
+    found = set(_imports(_parse(path)))
+    broken = {name for name in found if any(name == rule or name.startswith(rule + ".") for rule in rules)}
     assert not broken
 
 
-def test_the_rule_catches_a_broken_arrow(tmp_path: Path) -> None:
-    bad = tmp_path / "bad.py"
-    bad.write_text("def f():\n    from clients.app import app\n", encoding="utf-8")
-    assert "clients.app" in _imports(bad)
+def test_the_rule_catches_a_broken_arrow() -> None:
+    bad = "def f():\n    from clients.app import app\n    from pate_fed.privacy import filter\n"
+    assert list(_imports(ast.parse(bad))) == ["clients.app", "pate_fed.privacy.filter"]
     assert "clients" in _forbidden(ROOT / "pate_fed" / "study.py")
+    assert "clients" not in _forbidden(ROOT / "pate_fed" / "simulation.py")
+    assert "pate_fed.privacy.filter" in _forbidden(ROOT / "pate_fed" / "privacy" / "bounds" / "new.py")
 
 
 @pytest.mark.parametrize("room", ["privacy", "learning"])
@@ -65,6 +108,17 @@ def test_rooms_import_without_their_optional_neighbours(room: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+@pytest.mark.parametrize("room", ["privacy", "secure_sum"])
+def test_accounting_and_summation_load_nothing_of_learning_or_the_wire(room: str) -> None:
+    code = (
+        "import sys\n"
+        f"import pate_fed.{room}\n"
+        "heavy = {'torch', 'sklearn', 'flwr', 'ray', 'opendp', 'dp_accounting'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
 def test_help_needs_nothing_heavy() -> None:
     code = (
         "import sys\n"
@@ -74,3 +128,71 @@ def test_help_needs_nothing_heavy() -> None:
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_the_house_has_at_most_22_rooms_at_the_top() -> None:
+    inside = [
+        path for path in (ROOT / "pate_fed").iterdir() if path.suffix == ".py" or list(path.glob("*.py"))
+    ]
+    rooms = [path.name for path in inside if path.name != "__init__.py"] + ["clients", "server"]
+    assert len(rooms) <= 22, sorted(rooms)
+
+
+def test_no_module_of_ours_is_imported_by_string() -> None:
+    """The type checker sees no import through a string."""
+    found = []
+    for path in SOURCES:
+        for node in ast.walk(_parse(path)):
+            if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
+                continue
+            called, name = ast.unparse(node.func), str(node.args[0].value)
+            if called.endswith(("import_module", "__import__")) and name.split(".")[0] in ROOMS:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")
+    assert not found, "\n".join(found)
+
+
+def test_there_is_no_circle_of_imports() -> None:
+    """Not inside functions either: no module needs, by whatever way, one that needs it."""
+    needs = {
+        name: {used for used in _imports(_parse(path)) if used in MODULES} for name, path in MODULES.items()
+    }
+    circles = [circle for circle in _strongly_connected(needs) if len(circle) > 1]
+    assert not circles, "\n".join(" <-> ".join(sorted(circle)) for circle in circles)
+
+
+def test_the_search_finds_a_circle() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"a"}}
+    assert {frozenset(part) for part in _strongly_connected(graph)} == {
+        frozenset("abc"),
+        frozenset("d"),
+        frozenset("e"),
+    }
+
+
+def _strongly_connected(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Components of which every node reaches every other (Kosaraju): by finishing time, then backwards."""
+    back: dict[str, set[str]] = {name: set() for name in graph}
+    for name, used in graph.items():
+        for each in used:
+            back[each].add(name)
+    finished: list[str] = []
+    seen: set[str] = set()
+    for name in graph:
+        _visit(name, graph, seen, finished)
+    parts: list[set[str]] = []
+    seen = set()
+    for name in reversed(finished):
+        part: list[str] = []
+        _visit(name, back, seen, part)
+        if part:
+            parts.append(set(part))
+    return parts
+
+
+def _visit(name: str, graph: dict[str, set[str]], seen: set[str], finished: list[str]) -> None:
+    if name in seen:
+        return
+    seen.add(name)
+    for each in graph[name]:
+        _visit(each, graph, seen, finished)
+    finished.append(name)

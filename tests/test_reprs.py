@@ -11,7 +11,7 @@ prepare_environment()
 
 from pate_fed.data import Rows
 from pate_fed.learning.teachers.forests import Forest
-from pate_fed.privacy import past_votes
+from pate_fed.privacy.planning.vote_model import past_votes
 from server.state import Totals
 
 SECRET = 7531

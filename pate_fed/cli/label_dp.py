@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.parser import Parser, as_typed
 from pate_fed.config.trust import QUORUM
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.runtime.command import nothing_spent
 from pate_fed.runtime.host import add_address_options
+from pate_fed.runtime.signals import INTERRUPTED
 
 if TYPE_CHECKING:
-    from pate_fed.label_dp.hospitals import Hospitals, Place
-    from pate_fed.label_dp.methods import LabelDpResult
+    from pate_fed.cli.label_records import Records
+    from pate_fed.label_dp.methods import LabelDpResult, MethodSettings
     from pate_fed.label_dp.public import PublicInputs
-    from pate_fed.label_dp.records import Records
-    from pate_fed.protocol.label_terms import LabelTerms
+    from server.label_hospitals import HospitalLabels, Place
+    from server.label_study import LabelStudy
 
 __all__ = ["add_label_dp_command"]
 
@@ -73,7 +72,12 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_address_options(apart)
     made.add_argument("--device", metavar="NAME", help="cpu (default), cuda or auto")
     made.add_argument("--seed", type=int, help="seeded noise, which protects nobody: for simulation")
-    made.add_argument("--out", metavar="DIR", help="metrics.json, labels.npz and student.ts go there")
+    made.add_argument(
+        "--run-dir",
+        "--out",
+        metavar="DIR",
+        help="where the run's files go (default runs/NAME-TIME); one that was cut off goes on",
+    )
     made.add_argument(
         "--format", choices=("text", "json"), default="text", help="of the outcome line (default text)"
     )
@@ -81,16 +85,12 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _label_dp(arguments: argparse.Namespace) -> int:
-    from pate_fed.label_dp.options import settle_options
+    from pate_fed.label_dp.options import fill_defaults
 
-    try:
-        settle_options(arguments)
-        return _advise(arguments) if arguments.advise else _learn(arguments)
-    except InputError as error:
-        name, _, rest = str(error).partition("=")
-        options = {"epsilon": "--epsilon", "delta": "--delta", "num_classes": "--classes"}
-        options |= {"records": "--records", "num_teachers": "--teachers", "hospitals": "--hospitals"}
-        raise (InputError(f"{options[name]} {rest}") if name in options else error) from error
+    if not (arguments.advise or arguments.init):
+        return _run(arguments)
+    fill_defaults(arguments)
+    return _advise(arguments) if arguments.advise else _init(arguments)
 
 
 def _advise(arguments: argparse.Namespace) -> int:
@@ -108,106 +108,132 @@ def _advise(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _learn(arguments: argparse.Namespace) -> int:
-    from pate_fed.label_dp import RandRes
-    from pate_fed.label_dp.clusters import find_clusterer
-    from pate_fed.label_dp.learners import LearnSettings
-    from pate_fed.label_dp.methods import MethodSettings, check_method, run_method
-    from pate_fed.label_dp.public import PublicInputs
-    from pate_fed.label_dp.records import load_records
-    from pate_fed.label_dp.teachers import TeachSettings
-    from pate_fed.privacy import noise_from_seed
+def _run(arguments: argparse.Namespace) -> int:
+    """A whole study; every end has its outcome line."""
+    as_json, study = arguments.format == "json", None
+    try:
+        study, learn = _make_study(arguments, time.perf_counter())
+        study.run(learn, as_json=as_json)
+        return 0
+    except (PateFedError, KeyboardInterrupt) as error:
+        if isinstance(error, InputError):
+            error = InputError(as_typed(str(error), arguments))
+        if study is not None:
+            study.abort(error, as_json=as_json)
+        elif isinstance(error, PateFedError):
+            print(f"error: {error}", file=sys.stderr)
+            print(nothing_spent("failed", str(error), as_json=as_json))
+        else:
+            print(nothing_spent("aborted", "interrupted; nothing was asked", as_json=as_json))
+        return error.exit_code if isinstance(error, PateFedError) else INTERRUPTED
+    finally:
+        if study is not None:
+            study.close()
 
-    check_method(arguments.method, at_hospitals=arguments.hospitals is not None)
-    clusterer = find_clusterer(arguments.clusterer)
-    records = load_records(arguments, apart=_are_apart(arguments))
+
+def _make_study(
+    arguments: argparse.Namespace, started: float
+) -> tuple[LabelStudy, Callable[[], LabelDpResult]]:
+    """The study and its method, after every check that needs no noise."""
+    from pate_fed.cli.label_records import are_apart, load_records
+    from pate_fed.data import pool_digest
+    from pate_fed.label_dp.methods import run_method
+    from pate_fed.label_dp.options import LabelOptions, fill_defaults
+    from pate_fed.label_dp.source import LabelsInOnePlace, LabelSource
+    from pate_fed.privacy import noise_from_seed
+    from server.label_study import LabelStudy, choose_run_dir
+
+    fill_defaults(arguments)
+    settings, records = _settings(arguments), load_records(arguments, apart=are_apart(arguments))
     if records.doubt is not None:
         print(f"warning: {records.doubt}", file=sys.stderr)
-    RandRes(num_classes=records.num_classes, epsilon=arguments.epsilon)  # ε is refused before the work
-    out = None if arguments.out is None else _folder(Path(arguments.out))
-    noise, seed = noise_from_seed(arguments.seed), arguments.seed or 0
-    hospitals = _hospitals(arguments, records, out)
-    started = time.monotonic()
-    public = PublicInputs(
+    options = LabelOptions.of(
+        arguments,
+        records=len(records.images),
+        num_classes=records.num_classes,
+        pool_digest=pool_digest(records.images),
+    )
+    run_dir = choose_run_dir(arguments.run_dir, options)
+    hospitals = _hospitals(arguments, records, run_dir)
+    public, test = _public_inputs(arguments, records), None
+    if records.test_images is not None and records.test_labels is not None:
+        test = records.test_images, records.test_labels
+    study = LabelStudy(options, run_dir=run_dir, hospitals=hospitals, test=test, started=started)
+    source: LabelSource
+    if hospitals is not None:
+        hospitals.record, source = study, hospitals
+    elif records.labels is not None:
+        noise, classes = noise_from_seed(arguments.seed), records.num_classes
+        source = LabelsInOnePlace(
+            truth=records.labels,
+            num_classes=classes,
+            noise=noise,
+            record=study,
+            study_digest=options.digest,
+        )
+
+    def learn() -> LabelDpResult:
+        return run_method(
+            arguments.method,
+            public,
+            source,
+            epsilon=arguments.epsilon,
+            settings=settings,
+            seed=arguments.seed or 0,
+        )
+
+    return study, learn
+
+
+def _settings(arguments: argparse.Namespace) -> MethodSettings:
+    """What the method is given, and a refusal of a method, a clusterer or an ε that there is not."""
+    from pate_fed.label_dp.exact import check_pure_epsilon
+    from pate_fed.label_dp.learners import LearnSettings
+    from pate_fed.label_dp.methods import MethodSettings, find_clusterer
+    from pate_fed.label_dp.options import check_method
+    from pate_fed.label_dp.teachers import TeachSettings
+
+    check_method(arguments.method, at_hospitals=arguments.hospitals is not None)
+    check_pure_epsilon(arguments.epsilon)
+    return MethodSettings(
+        delta=arguments.delta,
+        learn=LearnSettings(epochs=arguments.epochs),
+        clusterer=find_clusterer(arguments.clusterer),
+        num_clusters=arguments.clusters,
+        teach=TeachSettings(num_teachers=arguments.teachers),
+    )
+
+
+def _public_inputs(arguments: argparse.Namespace, records: Records) -> PublicInputs:
+    from pate_fed.label_dp.public import PublicInputs
+
+    return PublicInputs(
         records.images,
         num_classes=records.num_classes,
         network=arguments.network,
         device=arguments.device,
-        seed=seed,
+        seed=arguments.seed or 0,
         flip=arguments.dataset.startswith("ci"),
         say=lambda line: print(line, file=sys.stderr),
     )
-    settings = MethodSettings(
-        delta=arguments.delta,
-        learn=LearnSettings(epochs=arguments.epochs),
-        clusterer=clusterer,
-        num_clusters=arguments.clusters,
-        teach=TeachSettings(num_teachers=arguments.teachers),
-        hospitals=hospitals,
-    )
-    if arguments.init is not None and hospitals is not None:
-        return _init(arguments, hospitals.terms_of(arguments.method, public, settings, arguments.epsilon))
-    with _told(arguments, hospitals, out):
-        outcome = run_method(
-            arguments.method,
-            public,
-            records.labels,
-            epsilon=arguments.epsilon,
-            noise=noise,
-            settings=settings,
-            seed=seed,
-        )
-    figures = _figures(arguments, outcome, time.monotonic() - started)
-    if hospitals is not None:
-        figures["hospitals"] = hospitals.to_dict()
-    if out is not None:
-        _write(out, public, outcome, figures)  # ε is spent: nothing that comes after may lose what it bought
-    right = _test_accuracy(outcome, records)
-    figures["accuracy"] = {"test": right}
-    if out is not None:
-        _write_figures(out, figures)
-    lines = _lines(outcome, right, out, [] if hospitals is None else hospitals.lines())
-    print(json.dumps(figures) if arguments.format == "json" else "\n".join(lines))
-    return 0
 
 
-@contextmanager
-def _told(arguments: argparse.Namespace, hospitals: Hospitals | None, out: Path | None) -> Iterator[None]:
-    """Where asking hospitals fails: who was left out, and what they may have spent, in metrics.json too."""
-    try:
-        yield
-    except (PateFedError, KeyboardInterrupt) as error:
-        if hospitals is None or hospitals.terms is None:
-            raise
-        for who, why in hospitals.left_out:
-            print(f"left out: {who} ({why})", file=sys.stderr)
-        facts, failed = hospitals.to_dict(), isinstance(error, PateFedError)
-        if out is not None and _cost_before(out) <= facts["coordinator"]["epsilon"]:
-            cost = {**facts["coordinator"], "unit": "label", "adjacency": "replace-one"}
-            status = {"status": "failed" if failed else "aborted", "error": str(error) or "interrupted"}
-            _write_figures(out, {**status, "method": arguments.method, "privacy": cost, "hospitals": facts})
-        raise
-
-
-def _cost_before(out: Path) -> float:
-    """What the directory accounts for already: ε of a run that failed, all of one that released labels."""
-    try:
-        before = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
-        return math.inf if before["status"] == "success" else float(before["privacy"]["epsilon"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0.0
-
-
-def _test_accuracy(outcome: LabelDpResult, records: Records) -> float | None:
-    if records.test_images is None or records.test_labels is None:
-        return None
-    return float((outcome.classify(records.test_images) == records.test_labels).mean())
-
-
-def _init(arguments: argparse.Namespace, terms: LabelTerms) -> int:
+def _init(arguments: argparse.Namespace) -> int:
     """Keys for the study of these terms; hospitals are admitted with `pate-fed study admit`."""
+    from pate_fed.cli.label_records import are_apart, load_records
     from pate_fed.identity import Authority
+    from pate_fed.label_dp.methods import clusters_to_name
+    from pate_fed.protocol.label_terms import PublicClusters
 
+    settings, records = _settings(arguments), load_records(arguments, apart=are_apart(arguments))
+    hospitals, clusters = _hospitals(arguments, records, Path()), None
+    if hospitals is None:
+        raise InputError(f"--init {arguments.init}: goes with --hospitals")
+    if arguments.method == "noise-cluster":
+        public = _public_inputs(arguments, records)
+        place, count = clusters_to_name(public, settings, hospitals, arguments.epsilon)
+        clusters = PublicClusters(place=place, count=count, delta=settings.delta)
+    terms = hospitals.make_terms(epsilon=arguments.epsilon, clusters=clusters)
     made = Authority.init(
         Path(arguments.init), address=arguments.address, terms=terms.to_json(), days=_KEY_DAYS
     )
@@ -217,7 +243,7 @@ def _init(arguments: argparse.Namespace, terms: LabelTerms) -> int:
     return 0
 
 
-def _hospitals(arguments: argparse.Namespace, records: Records, out: Path | None) -> Hospitals | None:
+def _hospitals(arguments: argparse.Namespace, records: Records, run_dir: Path) -> HospitalLabels | None:
     """Those that have the labels; None where one place has all."""
     if arguments.hospitals is None:
         for name in ("quorum", "backend", "policy"):
@@ -225,16 +251,17 @@ def _hospitals(arguments: argparse.Namespace, records: Records, out: Path | None
                 raise InputError(f"--{name} {value}: goes with --hospitals")
         return None
     from pate_fed.data import pool_digest
-    from pate_fed.label_dp.hospitals import Hospitals
+    from pate_fed.protocol.label_terms import PublicPool
     from pate_fed.report import make_progress
+    from server.label_hospitals import HospitalLabels
 
-    if not 1 <= arguments.hospitals <= len(records.images):
-        raise InputError(f"--hospitals {arguments.hospitals}: 1 to {len(records.images)} (records) is meant")
-    found = Hospitals(
-        place=_place(arguments, records.labels, out),
-        pool_size=len(records.images),
-        pool_digest=pool_digest(records.images),
-        num_classes=records.num_classes,
+    count = len(records.images)
+    if not 1 <= arguments.hospitals <= count:
+        raise InputError(f"--hospitals {arguments.hospitals}: 1 to {count} (records) is meant")
+    pool = PublicPool(size=count, digest=pool_digest(records.images), num_classes=records.num_classes)
+    found = HospitalLabels(
+        place=_place(arguments, records, run_dir),
+        pool=pool,
         quorum=QUORUM if arguments.quorum is None else arguments.quorum,
         seed=arguments.seed,
         progress=make_progress(quiet=False),
@@ -243,122 +270,32 @@ def _hospitals(arguments: argparse.Namespace, records: Records, out: Path | None
     return found
 
 
-def _place(arguments: argparse.Namespace, labels: Any, out: Path | None) -> Place:
+def _place(arguments: argparse.Namespace, records: Records, run_dir: Path) -> Place:
     """Processes of their own or, where labels are here, hospitals with an equal part each, at random."""
     import numpy as np
 
-    from pate_fed.label_dp.hospitals import Separate, Simulated
+    from server.label_hospitals import SeparateHospitals, SimulatedHospitals
 
-    if labels is None:
+    if records.labels is None:
         from pate_fed.runtime.host import open_host
 
         host = None if arguments.init is not None else open_host(arguments, quiet=False)
-        return Separate(count=arguments.hospitals, host=host, folder=(out or Path()) / "flower")
-    order = np.random.default_rng([3, arguments.seed or 0]).permutation(len(labels))
-    return Simulated(
+        return SeparateHospitals(count=arguments.hospitals, host=host, run_dir=run_dir)
+    from clients.policy import Policy
+
+    policy = None if arguments.policy is None else Path(arguments.policy)
+    Policy.load(policy)  # one that is none is refused here
+    order = np.random.default_rng([3, arguments.seed or 0]).permutation(len(records.labels))
+    return SimulatedHospitals(
         parts=tuple(np.array_split(order, arguments.hospitals)),
-        labels=labels,
+        labels=records.labels,
+        client_app=_client_app,
         backend=arguments.backend or "inline",
-        policy=None if arguments.policy is None else Path(arguments.policy),
+        policy=policy,
     )
 
 
-def _are_apart(arguments: argparse.Namespace) -> bool:
-    """Whether hospitals have processes of their own; what does not go with that is refused."""
-    names = ("init", "address", "tls_dir", "insecure", "insecure_anywhere")
-    given = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name)]
-    if not given:
-        return False
-    if arguments.hospitals is None:
-        raise InputError(f"{given[0]}: give --hospitals N too, how many will connect")
-    for name in ("seed", "backend", "policy", "labels"):
-        if (value := getattr(arguments, name)) is not None:
-            raise InputError(f"--{name} {value} with {given[0]}: hospitals that connect have their own")
-    if arguments.init is not None:
-        from pate_fed.flower.processes import split_address
+def _client_app() -> Any:
+    from clients.app import app
 
-        address = arguments.address
-        if address is None or split_address(address, option="--address")[1] is None:
-            raise InputError(
-                f"--init {arguments.init}: give --address HOST:PORT too, where hospitals connect"
-            )
-    elif arguments.out is None:
-        raise InputError(f"{given[0]}: give --out DIR too; the connection's files go there")
-    return True
-
-
-def _folder(out: Path) -> Path:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out {out}: cannot be made ({error.strerror})") from error
-    if not os.access(out, os.W_OK):
-        raise InputError(f"--out {out}: nothing can be written there")
-    return out
-
-
-def _figures(arguments: argparse.Namespace, outcome: LabelDpResult, seconds: float) -> dict[str, Any]:
-    labels = outcome.labels
-    return {
-        "status": "success",
-        "method": outcome.method,
-        "dataset": arguments.dataset,
-        "records": len(labels.label),
-        "num_classes": labels.num_classes,
-        "seed": arguments.seed,
-        "accuracy": {"test": None},
-        "privacy": {
-            "epsilon": labels.epsilon,
-            "delta": labels.delta,
-            "unit": "label",
-            "adjacency": "replace-one",
-            "mechanism": labels.how,
-            "noise": labels.noise,
-            "private": labels.private,
-        },
-        "figures": {name: value for name, value in outcome.facts.items() if not name.endswith("_measured")},
-        "from_true_labels_do_not_publish": {
-            name: value for name, value in outcome.facts.items() if name.endswith("_measured")
-        },
-        "seconds": round(seconds, 1),
-    }
-
-
-def _write(out: Path, public: PublicInputs, outcome: LabelDpResult, figures: dict[str, Any]) -> None:
-    from pate_fed.disk import write_arrays
-
-    write_arrays(out / "labels.npz", label=outcome.labels.label)
-    _write_figures(out, figures)
-    from pate_fed.learning.students.export import write_torchscript
-
-    write_torchscript(outcome.networks, public.shape, out / "student.ts")
-
-
-def _write_figures(out: Path, figures: dict[str, Any]) -> None:
-    from pate_fed.disk import write_result
-
-    write_result(out / "metrics.json", (json.dumps(figures, indent=1) + "\n").encode())
-
-
-def _lines(outcome: LabelDpResult, right: float | None, out: Path | None, more: list[str]) -> list[str]:
-    from pate_fed.format import epsilon_text
-
-    def shown(value: float | int | None) -> str:
-        return "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-    def named(name: str) -> str:
-        return name.removesuffix("_measured").replace("_", " ").replace("equation8", "(Equation 8)")
-
-    labels = outcome.labels
-    public = [f"{named(k)} {shown(v)}" for k, v in outcome.facts.items() if not k.endswith("_measured")]
-    private = [f"{named(k)} {shown(v)}" for k, v in outcome.facts.items() if k.endswith("_measured")]
-    lines = [f"{outcome.method}: {labels.words()}", *more]
-    lines += ["; ".join(public)] if public else []
-    lines += [f"from the true labels, not to be published: {'; '.join(private)}"] if private else []
-    tail = f" report={out / 'metrics.json'}" if out is not None else ""
-    accuracy = "null" if right is None else f"{right:.4f}"
-    lines.append(
-        f"SUCCESS  ε={epsilon_text(labels.epsilon)} δ={labels.delta:g} unit=label "
-        f"labels={int((labels.label >= 0).sum())} accuracy={accuracy}{tail}"
-    )
-    return lines
+    return app

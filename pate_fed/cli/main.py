@@ -13,7 +13,7 @@ from pate_fed.cli.demo import add_demo_command
 from pate_fed.cli.doctor.command import add_doctor_command
 from pate_fed.cli.hospital import add_hospital_command
 from pate_fed.cli.label_dp import add_label_dp_command
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.parser import Parser, as_typed
 from pate_fed.cli.plan import add_audit_command, add_plan_command
 from pate_fed.cli.predict import add_predict_command
 from pate_fed.cli.reproduce import add_reproduce_command
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with terminating(threading.Event()):
             return run(arguments)
     except PateFedError as error:
-        print(f"error: {_as_typed(str(error), arguments)}", file=sys.stderr)
+        print(f"error: {as_typed(str(error), arguments)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -49,13 +49,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader left, as `| head` does
         return 0
-
-
-def _as_typed(message: str, arguments: argparse.Namespace) -> str:
-    """A message that begins with a function's PARAMETER=, about the option that it was given with."""
-    parameter, equals, rest = message.partition("=")
-    name = parameter.removeprefix("num_")
-    return f"--{name.replace('_', '-')} {rest}" if equals and hasattr(arguments, name) else message
 
 
 def make_parser() -> Parser:

@@ -13,7 +13,7 @@ from pate_fed.cli.help import HelpFormatter
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
-__all__ = ["Parser", "print_lines"]
+__all__ = ["Parser", "as_typed", "print_lines"]
 
 
 def print_lines(lines: Iterable[str], *, indent: int = 2) -> None:
@@ -55,3 +55,10 @@ class Parser(argparse.ArgumentParser):
             hint = nearest(given, flags) or f" ({self.prog} --help lists what there is)"
             raise InputError(f"{unknown[0]}: no such option{hint}")
         return arguments, unknown
+
+
+def as_typed(message: str, arguments: argparse.Namespace) -> str:
+    """A message that begins with a function's PARAMETER=, about the option that it was given with."""
+    parameter, equals, rest = message.partition("=")
+    name = parameter.removeprefix("num_")
+    return f"--{name.replace('_', '-')} {rest}" if equals and hasattr(arguments, name) else message

@@ -72,7 +72,8 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _make_plan(arguments: argparse.Namespace) -> Plan:
-    from pate_fed.privacy import Protection, past_votes_from_file, plan
+    from pate_fed.privacy import Protection, plan
+    from pate_fed.privacy.planning.vote_model import past_votes_from_file
 
     votes, moved = _agreement(arguments.agreement), arguments.votes_moved
     if moved is None:

@@ -5,15 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pate_fed.cli.help import add_command, add_format_option, add_option
 from pate_fed.cli.parser import Parser, print_lines
 from pate_fed.errors import InputError
-
-if TYPE_CHECKING:
-    from pate_fed.privacy import LedgerReport
-    from pate_fed.protocol.label_verify import LabelReport
 
 __all__ = ["add_ledger_command", "add_report_command"]
 
@@ -45,28 +40,16 @@ def add_report_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _ledger_show(arguments: argparse.Namespace) -> int:
-    from pate_fed.privacy import describe
-    from pate_fed.protocol.label_verify import is_label_run, verify_labels
+    from pate_fed.privacy.ledger.report import describe
 
-    run_dir = Path(arguments.run_dir)
-    labels = is_label_run(run_dir)
-    print_lines(verify_labels(run_dir).lines() if labels else describe(_ledger_path(arguments.run_dir)))
+    print_lines(describe(_ledger_path(arguments.run_dir)))
     return 0
 
 
 def _ledger_verify(arguments: argparse.Namespace) -> int:
-    from pate_fed.privacy.ledger.run import verify_run
-    from pate_fed.protocol.label_verify import is_label_run, verify_labels
+    from pate_fed.privacy.ledger.report import verify_run
 
-    report: LabelReport | LedgerReport
-    if is_label_run(Path(arguments.run_dir)):
-        for name in ("public_key", "head"):
-            if (value := getattr(arguments, name)) is not None:
-                raise InputError(f"--{name.replace('_', '-')} {value}: goes with a ledger; labels have terms")
-        report = verify_labels(Path(arguments.run_dir))
-    else:
-        key, head = arguments.public_key, arguments.head
-        report = verify_run(Path(arguments.run_dir), public_key=key, head=head)
+    report = verify_run(Path(arguments.run_dir), public_key=arguments.public_key, head=arguments.head)
     if arguments.format == "json":
         print(json.dumps(report.to_dict()))
     else:

@@ -1,4 +1,4 @@
-"""Learning from private labels where features are public: mechanisms, clusters, learning, and the federation.
+"""Learning from private labels where features are public: mechanisms, clusters and learning.
 
 Tang, Nasr, Mahloujifar, Shejwalkar, Song, Houmansadr and Mittal, "Machine learning with differentially
 private labels" (PoPETs 2022), cited as LDP. Mechanisms and their accounting need NumPy and SciPy only;
@@ -8,7 +8,7 @@ whatever needs torch is loaded when it is first asked for.
 from __future__ import annotations
 
 from pate_fed.label_dp.alibi import Alibi
-from pate_fed.label_dp.noise_cluster import NoiseCluster, discrete_delta, equation5_sigma, label_counts
+from pate_fed.label_dp.noise_cluster import NoiseCluster, label_counts
 from pate_fed.label_dp.randres import PriorRes, RandRes
 from pate_fed.label_dp.release import PrivateLabels, label_accuracy
 
@@ -18,8 +18,6 @@ __all__ = [
     "PriorRes",
     "PrivateLabels",
     "RandRes",
-    "discrete_delta",
-    "equation5_sigma",
     "label_accuracy",
     "label_counts",
 ]

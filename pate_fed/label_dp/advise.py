@@ -40,7 +40,7 @@ class Advice:
         }
 
     def lines(self) -> list[str]:
-        """In words."""
+        """The advice as text, a line each."""
         a_class = self.records // self.num_classes
         return [
             f"ε={self.epsilon:g} δ={self.delta:g}, {self.num_classes} classes, {self.records} records, one "

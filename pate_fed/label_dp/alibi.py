@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pate_fed.label_dp.exact import check_pure_epsilon
+from pate_fed.label_dp.exact import PureMechanism
 from pate_fed.label_dp.release import PrivateLabels, check_labels
-from pate_fed.privacy.checks import check_count, check_scale
+from pate_fed.privacy.checks import check_scale
+from pate_fed.privacy.label_dp import LabelResponse, LaplaceResponse
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 
 __all__ = ["Alibi"]
@@ -28,19 +30,13 @@ GRID = 1024  # steps of the grid in one label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alibi:
-    """One-hot rows plus discrete Laplace noise of scale at least 2/ε, in labels.
+class Alibi(PureMechanism):
+    """One-hot rows plus discrete Laplace noise of scale at least 2/ε, in labels."""
 
-    Raises:
-        InputError: fewer than two classes, or ε out of range.
-    """
-
-    num_classes: int
-    epsilon: float
+    row: ClassVar[type[LabelResponse]] = LaplaceResponse
 
     def __post_init__(self) -> None:
-        check_count("num_classes", self.num_classes, least=2)
-        check_pure_epsilon(self.epsilon)
+        PureMechanism.__post_init__(self)
         check_scale("scale", self.scale)
 
     @property
@@ -50,6 +46,11 @@ class Alibi:
         while Fraction(2 * GRID) > Fraction(found) * Fraction(self.epsilon):
             found = math.nextafter(found, math.inf)
         return found
+
+    @property
+    def how(self) -> str:
+        """The mechanism as text."""
+        return f"Laplace noise of scale {self.scale / GRID:.4g} on one-hot labels"
 
     def noisy_rows(self, labels: ArrayLike, noise: NoiseSource) -> Ints:
         """The released rows in steps of the grid, int64 (n, K).
@@ -76,16 +77,7 @@ class Alibi:
     def private_labels(self, rows: Ints, noise: NoiseSource, prior: Floats | None = None) -> PrivateLabels:
         """The likeliest class of each released row and its posterior; a `prior` must be public."""
         posterior = self.posterior(rows, prior)
-        return PrivateLabels(
-            label=posterior.argmax(axis=1).astype(np.int64),
-            num_classes=self.num_classes,
-            epsilon=self.epsilon,
-            delta=0.0,
-            how=f"Laplace noise of scale {self.scale / GRID:.4g} on one-hot labels",
-            noise=noise.kind,
-            private=noise.private,
-            posterior=posterior,
-        )
+        return PrivateLabels.by(self, posterior.argmax(axis=1).astype(np.int64), noise, posterior)
 
     def release(self, labels: ArrayLike, noise: NoiseSource) -> PrivateLabels:
         """The likeliest class of each record, and the posterior under a uniform prior.

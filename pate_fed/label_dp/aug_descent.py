@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.label_dp.learners import LearnSettings, train
+from pate_fed.label_dp.learners import LABELS_ALONE, LearnSettings, train
 from pate_fed.label_dp.public import PublicInputs
 from pate_fed.label_dp.release import NO_LABEL
 from pate_fed.learning.device import seeded
@@ -71,11 +72,20 @@ def aug_descent(
         sgd=learn.sgd,
     )
     pair = [
-        train(public, there, label[there], warm, seed=2 * seed + number, unlabelled_weight=0.0)
+        train(public, there, label[there], warm, seed=2 * seed + number, supervision=LABELS_ALONE)
         for number in (0, 1)
     ]
     with seeded(seed, public.device):
         return _Descent(public, pair, there, label[there], settings).run()
+
+
+class _Batch(NamedTuple):
+    """Inputs of one step: `labelled` and `unlabelled` (b,), `targets` (b, K), and their `weight` (b, 1)."""
+
+    labelled: Tensor
+    targets: Tensor
+    weight: Tensor
+    unlabelled: Tensor
 
 
 class _Descent:
@@ -158,20 +168,19 @@ class _Descent:
             pick = labelled[torch.randint(len(labelled), (size,), device=self.device)]
             rows = unlabelled[torch.randint(len(unlabelled), (size,), device=self.device)]
             targets = F.one_hot(self.label[pick], self.classes).float()
-            self._step(learner, other, number, self.there[pick], targets, weight[pick][:, None], rows, ramp)
+            batch = _Batch(self.there[pick], targets, weight[pick][:, None], rows)
+            self._step(learner, other, self.optimisers[number], batch, ramp)
 
     def _step(
         self,
         learner: Classifier,
         other: Classifier,
-        number: int,
-        labelled: Tensor,
-        targets: Tensor,
-        weight: Tensor,
-        unlabelled: Tensor,
+        optimiser: torch.optim.Optimizer,
+        batch: _Batch,
         ramp: float,
     ) -> None:
-        """Refine, guess, mix, learn. Shapes: labelled and unlabelled (b,), targets (b, K), weight (b, 1)."""
+        """Refine, guess, mix, learn."""
+        labelled, targets, weight, unlabelled = batch
         with torch.no_grad():
             own = torch.stack([self._shares(learner, labelled) for _ in range(2)]).mean(dim=0)
             refined = _sharpened(weight * targets + (1 - weight) * own)
@@ -191,7 +200,6 @@ class _Descent:
         mean = logits.softmax(dim=1).mean(dim=0).clamp(min=1e-8)
         # Against all guesses falling into one class (DivideMix, Equation 11, with a uniform prior).
         spread = -(mean * self.classes).log().mean()
-        optimiser = self.optimisers[number]
         optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward([supervised + ramp * unsupervised + spread])
         optimiser.step()

@@ -7,25 +7,19 @@ less sure: `noise_clusters` says how many NoiseCluster can name.
 
 from __future__ import annotations
 
-import inspect
 import math
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import InputError
-from pate_fed.label_dp.noise_cluster import equation5_sigma
-
-if TYPE_CHECKING:
-    from pate_fed.label_dp.public import PublicInputs
+from pate_fed.privacy.label_dp import equation5_sigma
 
 __all__ = [
-    "CLUSTERERS",
+    "ClusterInputs",
     "Clusterer",
     "cluster_means",
     "encoder_clusters",
-    "find_clusterer",
     "fine_clusters",
     "noise_clusters",
     "pixel_clusters",
@@ -34,25 +28,37 @@ __all__ = [
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-CLUSTERERS = ("light", "pca", "scan")
 MOST = 1200  # more small clusters cost time, and smoothing joins them again
 COMPONENTS = 50
 _LARGE = 7.0  # records a cluster in units of σ, so that a majority stands out
 
 
+class ClusterInputs(Protocol):
+    """What a clusterer is shown of the public inputs."""
+
+    images: NDArray[np.uint8]  # (n, H, W, C)
+    shape: tuple[int, int, int]  # of one image
+    device: str
+    flip: bool  # whether a mirrored image shows the same
+
+    @property
+    def features(self) -> Floats:
+        """The encoder's features, float32 (n, d)."""
+
+
 class Clusterer(Protocol):
     """A function of public inputs: of `images`, uint8 (n, H, W, C), or of `features`, float32 (n, d)."""
 
-    def __call__(self, inputs: PublicInputs, num_clusters: int, *, seed: int) -> Ints:
+    def __call__(self, inputs: ClusterInputs, num_clusters: int, *, seed: int) -> Ints:
         """The cluster of each input, int64 (n,), 0 .. `num_clusters` - 1."""
 
 
-def encoder_clusters(inputs: PublicInputs, num_clusters: int, *, seed: int) -> Ints:
+def encoder_clusters(inputs: ClusterInputs, num_clusters: int, *, seed: int) -> Ints:
     """K-means on the features of the encoder that was fitted to these inputs."""
     return _kmeans(inputs.features, num_clusters, seed)
 
 
-def pixel_clusters(inputs: PublicInputs, num_clusters: int, *, seed: int) -> Ints:
+def pixel_clusters(inputs: ClusterInputs, num_clusters: int, *, seed: int) -> Ints:
     """K-means on the principal components of the pixels."""
     from sklearn.decomposition import PCA
 
@@ -60,49 +66,6 @@ def pixel_clusters(inputs: PublicInputs, num_clusters: int, *, seed: int) -> Int
     most = min(COMPONENTS, *pixels.shape)
     found = PCA(most, svd_solver="randomized", random_state=seed).fit_transform(pixels)
     return _kmeans(found.astype(np.float32), num_clusters, seed)
-
-
-def find_clusterer(name: str) -> Clusterer:
-    """One of `CLUSTERERS`, or a user's own as MODULE:FUNCTION.
-
-    Raises:
-        InputError: there is no such one, or it cannot be called as one.
-    """
-    if name == "light":
-        return encoder_clusters
-    if name == "pca":
-        return pixel_clusters
-    if name == "scan":
-        from pate_fed.label_dp.scan import scan_clusters
-
-        return scan_clusters
-    return _of_a_user(name)
-
-
-def _of_a_user(name: str) -> Clusterer:
-    """MODULE:FUNCTION, which must be callable as a `Clusterer` is."""
-    from importlib import import_module
-
-    module, _, function = name.partition(":")
-    try:
-        found: Clusterer = getattr(import_module(module), function)
-    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
-        raise InputError(
-            f"--clusterer {name}: one of {', '.join(CLUSTERERS)} or MODULE:FUNCTION is meant ({error})"
-        ) from error
-    if not callable(found):
-        raise InputError(f"--clusterer {name}: a {type(found).__name__}; a function is meant")
-    try:
-        signature = inspect.signature(found)
-    except ValueError:  # some that are written in C tell nothing about themselves
-        return found
-    try:
-        signature.bind(None, 2, seed=0)
-    except TypeError as error:
-        raise InputError(
-            f"--clusterer {name}: a function (inputs, num_clusters, *, seed) is meant ({error})"
-        ) from error
-    return found
 
 
 def fine_clusters(records: int, num_classes: int) -> int:

@@ -6,17 +6,20 @@ of 2^-62, rounded to the side that protects more.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.checks import check_count, check_epsilon
+from pate_fed.privacy.label_dp import LabelResponse
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 
-__all__ = ["WORDS", "check_pure_epsilon", "keep_words", "uniform_below"]
+__all__ = ["WORDS", "PureMechanism", "check_pure_epsilon", "keep_words", "uniform_below"]
 
 Ints = NDArray[np.int64]
 
@@ -24,6 +27,29 @@ WORDS = 2**62
 LEAST_EPSILON = 1e-9  # below, a share of 2^-62 is no longer small beside what ε changes
 _MOST_USEFUL = 120  # e^120 is far beyond 2^62 for any number of classes
 _DIGITS = Context(prec=60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PureMechanism:
+    """A mechanism that answers about every label by itself, `epsilon`-DP with δ = 0.
+
+    Raises:
+        InputError: fewer than two classes, or ε below 1e-9.
+    """
+
+    delta: ClassVar[float] = 0.0
+    row: ClassVar[type[LabelResponse]]
+    num_classes: int
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check_count("num_classes", self.num_classes, least=2)
+        check_pure_epsilon(self.epsilon)
+
+    @property
+    def on_ledger(self) -> LabelResponse:
+        """The release as a row of the ledger states it."""
+        return self.row(num_classes=self.num_classes, epsilon=self.epsilon)
 
 
 def check_pure_epsilon(epsilon: float) -> float:

@@ -6,8 +6,8 @@ of all and of no hospital its own. One label moves one count of one cluster, so 
 the noise is paid for once, whatever the number of clusters.
 
 The shares are discrete Gaussians, whose sum is close to one but is none: the cost is that of
-`pate_fed.privacy.CoordinatorView`, ρ = 1/σ² and its slack on the two counts that differ (arXiv 2102.06387,
-Proposition 14), which no others can add to, as their laws are the same for both neighbours.
+`pate_fed.privacy.label_dp.SharedClusterCounts`, ρ = 1/σ² and its slack on the two counts that differ (arXiv
+2102.06387, Proposition 14), which no others can add to, as their laws are the same for both neighbours.
 """
 
 from __future__ import annotations
@@ -19,30 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.label_dp.noise_cluster import NoiseCluster, name_clusters
+from pate_fed.label_dp.noise_cluster import NoiseCluster, cluster_majority
 from pate_fed.label_dp.release import PrivateLabels
+from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
-from pate_fed.privacy.filter import epsilon_of
-from pate_fed.privacy.mechanisms.events import RECORD, Cost, hospital_noise
+from pate_fed.privacy.label_dp import SharedClusterCounts
 from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.protection import LABEL
 
-__all__ = ["FederatedClusters", "shared_epsilon"]
+__all__ = ["FederatedClusters"]
 
 Ints = NDArray[np.int64]
 
-_MOVED = 2  # counts that differ where one label is replaced
 _LEAST_SHARE = math.sqrt(2)  # of noise at one hospital: below, sums of discrete Gaussians are far from one
-
-
-def shared_epsilon(sigma_party: float, *, honest: int, delta: float) -> float:
-    """ε at δ of counts that hold the noise of `honest` hospitals, of `sigma_party` labels each.
-
-    Raises:
-        InputError: shares that are too small for a bound.
-    """
-    seen = hospital_noise(sigma_party=sigma_party, survivors=honest)
-    cost = seen.cost(1, RECORD, num_classes=_MOVED)
-    return epsilon_of(cost or Cost(), delta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,20 +76,48 @@ class FederatedClusters:
     def sigma_party(self) -> float:
         """The noise of one hospital on each count, in labels: the least, to one part in 10,000."""
         low, high = _LEAST_SHARE, 1e9
-        if self._epsilon_at(low) <= self.epsilon:
+        if self.spent_with(low) <= self.epsilon:
             return low
         while high / low > 1.0001:
             middle = math.sqrt(low * high)
-            low, high = (low, middle) if self._epsilon_at(middle) <= self.epsilon else (middle, high)
+            low, high = (low, middle) if self.spent_with(middle) <= self.epsilon else (middle, high)
         return high
+
+    def with_shares(self, sigma_party: float) -> SharedClusterCounts:
+        """The sum as a row of the ledger states it, where each hospital's noise is of `sigma_party` labels.
+
+        Raises:
+            InputError: shares that are too small for a bound.
+        """
+        return SharedClusterCounts(
+            num_clusters=self.num_clusters,
+            num_classes=self.num_classes,
+            sigma_party=sigma_party,
+            survivors=self.hospitals - self.dropouts,
+            colluders=self.colluders,
+        )
+
+    @property
+    def on_ledger(self) -> SharedClusterCounts:
+        """The release as a row of the ledger states it."""
+        return self.with_shares(self.sigma_party)
+
+    @property
+    def how(self) -> str:
+        """The mechanism as text."""
+        return (
+            f"noisy majority of {self.num_clusters} clusters, noise of at least {self.honest} hospitals, "
+            f"σ={self.sigma_party:.4g} labels each, summed under masks"
+        )
 
     @property
     def spent(self) -> float:
         """ε at δ of the noisy counts, against the coordinator and all others alike."""
-        return self._epsilon_at(self.sigma_party)
+        return self.spent_with(self.sigma_party)
 
-    def _epsilon_at(self, sigma_party: float) -> float:
-        return shared_epsilon(sigma_party, honest=self.honest, delta=self.delta)
+    def spent_with(self, sigma_party: float) -> float:
+        """ε at δ where each hospital's noise is of `sigma_party` labels."""
+        return epsilon_of(self.with_shares(sigma_party).cost_asked(LABEL), self.delta)
 
     def release(self, total: Ints, clusters: Ints, noise: NoiseSource, *, survivors: int) -> PrivateLabels:
         """Labels of all records from the unmasked sum, int64 (clusters, classes).
@@ -119,8 +136,4 @@ class FederatedClusters:
             raise InputError(
                 f"the sum has the shape {total.shape}: ({self.num_clusters}, {self.num_classes}) is meant"
             )
-        how = (
-            f"noise of at least {self.honest} hospitals, σ={self.sigma_party:.4g} labels each, summed under "
-            "masks"
-        )
-        return name_clusters(clusters, total, noise, epsilon=self.spent, delta=self.delta, how=how)
+        return PrivateLabels.by(self, cluster_majority(clusters, total, noise), noise)

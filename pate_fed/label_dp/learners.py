@@ -6,7 +6,7 @@ privacy (Propositions 2 to 4). There is one loop for all, that of `pate_fed.lear
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from pate_fed.learning.settings import StudentSettings
 from pate_fed.learning.students.data import TrainingSets
 from pate_fed.learning.students.fixmatch import FixMatch
 
-__all__ = ["LearnSettings", "ldp_normal", "ldp_ssl", "train"]
+__all__ = ["LABELS_ALONE", "LearnSettings", "Supervision", "ldp_normal", "ldp_ssl", "train"]
 
 Ints = NDArray[np.int64]
 
@@ -57,6 +57,22 @@ class LearnSettings:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervision:
+    """What a network learns beside the labels' plain loss; see `FixMatch`.
+
+    `unlabelled_weight` is the weight of inputs without a label, `kept` the probability with which randomised
+    response left a label as it was.
+    """
+
+    unlabelled_weight: float = 1.0
+    mixup: float = 0.0
+    kept: float = 1.0
+
+
+LABELS_ALONE = Supervision(unlabelled_weight=0.0)
+
+
 def train(
     public: PublicInputs,
     index: Ints,
@@ -65,11 +81,9 @@ def train(
     *,
     seed: int,
     unlabelled: Ints | None = None,
-    unlabelled_weight: float = 1.0,
-    mixup: float = 0.0,
-    kept: float = 1.0,
+    supervision: Supervision = Supervision(),
 ) -> Classifier:
-    """One network, with averaged weights, from labels of some public inputs; for `kept` see `FixMatch`.
+    """One network, with averaged weights, from labels of some public inputs.
 
     Shapes: `index` int64 (m,) into the inputs, `targets` int64 (m,), or probabilities float (m, K);
     `unlabelled` int64 (u,), all inputs where it is None.
@@ -88,10 +102,10 @@ def train(
             settings.student(),
             public.network(),
             views,
-            unlabelled_weight=unlabelled_weight,
-            mixup=mixup,
+            unlabelled_weight=supervision.unlabelled_weight,
+            mixup=supervision.mixup,
             sgd=settings.sgd,
-            keep_probability=kept,
+            keep_probability=supervision.kept,
         )
         every = np.arange(len(public)) if unlabelled is None else unlabelled
         sets = TrainingSets(
@@ -115,7 +129,7 @@ def ldp_normal(
     """
     index = np.flatnonzero(labels.label != NO_LABEL)
     targets = labels.label[index] if labels.posterior is None else labels.posterior[index]
-    return train(public, index, targets, settings, seed=seed, unlabelled_weight=0.0, mixup=mixup)
+    return train(public, index, targets, settings, seed=seed, supervision=replace(LABELS_ALONE, mixup=mixup))
 
 
 def ldp_ssl(
@@ -127,4 +141,4 @@ def ldp_ssl(
     paper learns the responses as they are, and a network that does is never sure of any class.
     """
     index = np.flatnonzero(label != NO_LABEL)
-    return train(public, index, label[index], settings, seed=seed, kept=kept)
+    return train(public, index, label[index], settings, seed=seed, supervision=Supervision(kept=kept))

@@ -1,53 +1,67 @@
 """Whole methods by name: how labels are made private, and how they are learnt from.
 
 LDP, figure 1: NoiseCluster alone (pipeline 1), private labels and a learner (pipeline 2), PATE-FM (pipeline
-3); LP-1ST, LP-2ST and ALIBI are what Table 6 compares with.
+3); LP-1ST, LP-2ST and ALIBI are what Table 6 compares with. Whatever depends on labels comes from a
+`LabelSource`, which has it on record before it is learnt from.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import InputError
+from pate_fed.errors import BudgetError, InputError, IntegrityError
 from pate_fed.label_dp.alibi import Alibi
 from pate_fed.label_dp.aug_descent import DescentSettings, aug_descent
-from pate_fed.label_dp.clusters import Clusterer, encoder_clusters, fine_clusters, noise_clusters
+from pate_fed.label_dp.clusters import (
+    Clusterer,
+    encoder_clusters,
+    fine_clusters,
+    noise_clusters,
+    pixel_clusters,
+)
 from pate_fed.label_dp.denoise import denoise, equation8, estimated_accuracy
-from pate_fed.label_dp.hospitals import Hospitals
 from pate_fed.label_dp.learners import LearnSettings, ldp_normal, ldp_ssl
-from pate_fed.label_dp.names import METHODS
 from pate_fed.label_dp.networks import nearest_centre
-from pate_fed.label_dp.noise_cluster import NoiseCluster
+from pate_fed.label_dp.options import check_method
 from pate_fed.label_dp.pate_fm import plan_pate_fm
 from pate_fed.label_dp.public import PublicInputs
 from pate_fed.label_dp.randres import PriorRes, RandRes
 from pate_fed.label_dp.release import NO_LABEL, PrivateLabels, label_accuracy
+from pate_fed.label_dp.scan import scan_clusters
+from pate_fed.label_dp.source import LabelsInOnePlace, LabelSource, Released
 from pate_fed.label_dp.teachers import TeachSettings, queries_of, teach
-from pate_fed.learning.networks.classifiers import Classifier
-from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.learning.networks.classifiers import Classifier, Shape
 
-__all__ = ["LabelDpResult", "MethodSettings", "Students", "check_method", "clusters_to_name", "run_method"]
+__all__ = [
+    "LabelDpResult",
+    "MethodSettings",
+    "PateFmCache",
+    "clusters_to_name",
+    "find_clusterer",
+    "run_method",
+]
 
 Ints = NDArray[np.int64]
 Facts = dict[str, float | int | None]
-Students = dict[tuple[float, int], tuple[PrivateLabels, Classifier, Facts]]
 
+CLUSTERERS: dict[str, Clusterer] = {
+    "light": encoder_clusters,
+    "pca": pixel_clusters,
+    "scan": scan_clusters,
+}
+ROWS = "noisy rows"  # ALIBI's, of which the labels are made
 MIXUP = 1.0
 LIGHT_WEIGHT = 1.0  # λ_u of the light network in AugDescent; held-out records: 80.7 % against 79.1 % with 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodSettings:
-    """What all methods are given alike; `num_clusters` None takes a number that suits the method.
-
-    `hospitals` have the labels where these are not in one place; then randomised response runs at each of
-    them, and NoiseCluster's counts are summed under masks.
-    """
+    """What all methods are given alike; `num_clusters` None takes a number that suits the method."""
 
     delta: float = 1e-5
     learn: LearnSettings = field(default_factory=LearnSettings)
@@ -56,66 +70,70 @@ class MethodSettings:
     num_clusters: int | None = None
     teach: TeachSettings = field(default_factory=TeachSettings)
     student_labels: int | None = None
-    hospitals: Hospitals | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LabelDpResult:
     """What a method gave: `classify` gives classes of images, `networks` what can be exported.
 
-    `facts` are figures about the method for people; those whose name ends with "_measured" were taken with
-    the true labels at hand, and are not to be published.
+    `labels` are of all records, images of `shape`; `released` those among them that left a mechanism, int64
+    (n,) with -1 where none did: PATE-FM's student labels all others. `facts` are figures about the method for
+    people; those whose name ends with "_measured" were taken with the true labels at hand, and are not to be
+    published.
     """
 
-    method: str
     labels: PrivateLabels
+    released: Ints
+    shape: Shape
     classify: Callable[[NDArray[np.uint8]], Ints]
     networks: list[Classifier] = field(default_factory=list)
     facts: Facts = field(default_factory=dict)
 
 
-class _Run:
-    """One method on one set of records; `given` are the private labels, None where hospitals have them."""
+@dataclass(slots=True, kw_only=True, eq=False)
+class PateFmCache:
+    """What further PATE-FM methods on the same noise, settings and inputs need not compute again, at no cost.
 
-    def __init__(
-        self,
-        public: PublicInputs,
-        given: Ints | None,
-        epsilon: float,
-        noise: NoiseSource,
-        settings: MethodSettings,
-        seed: int,
-        totals: Ints | None,
-        students: Students,
-    ) -> None:
-        self.students = students
-        self.public, self.given, self.epsilon, self.noise = public, given, epsilon, noise
-        self.settings, self.seed, self.totals = settings, seed, totals
-        self.facts: Facts = {}
+    `totals` are ready totals of the teachers, int64 (queries, classes), on `queries_of(records, asked,
+    seed=public.seed)`; `students` keeps what was learnt, by ε and seed.
+    """
+
+    totals: Ints | None = None
+    students: dict[tuple[float, int], tuple[PrivateLabels, Ints, Classifier, Facts]] = field(
+        default_factory=dict
+    )
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Run:
+    """One method on one set of records."""
+
+    public: PublicInputs
+    source: LabelSource
+    epsilon: float
+    settings: MethodSettings
+    seed: int
+    cache: PateFmCache
+    facts: Facts = field(default_factory=dict)
 
     @property
-    def truth(self) -> Ints:
-        """The private labels, where they are here."""
-        if self.given is None:
+    def here(self) -> LabelsInOnePlace:
+        """The source, where all labels are in one place.
+
+        Raises:
+            InputError: they are not.
+        """
+        if not isinstance(self.source, LabelsInOnePlace):
             raise InputError("the labels are at hospitals: a method that asks them is meant")
-        return self.given
+        return self.source
 
-    # How labels become private.
-
-    def randres(self) -> PrivateLabels:
-        """At one place or, in the local model, at each hospital by itself: the law is the same."""
-        if self.settings.hospitals is not None:
-            return self.settings.hospitals.respond(self.epsilon)
-        mechanism = RandRes(num_classes=self.public.num_classes, epsilon=self.epsilon)
-        return mechanism.release(self.truth, self.noise)
-
-    def pate_fm(self) -> tuple[PrivateLabels, list[Classifier]]:
-        """Labels of all records by the student, and the student."""
-        key = (self.epsilon, self.seed)
-        if key in self.students:
-            labels, student, facts = self.students[key]
+    def pate_fm(self) -> tuple[PrivateLabels, Ints, Classifier]:
+        """Labels of all records by the student, those that the teachers gave, and the student."""
+        key, here = (self.epsilon, self.seed), self.here
+        if key in self.cache.students:
+            labels, released, student, facts = self.cache.students[key]
             self.facts |= facts
-            return labels, [student]
+            return labels, released, student
         settings, records = self.settings, len(self.public)
         plan = plan_pate_fm(
             num_teachers=settings.teach.num_teachers,
@@ -125,76 +143,81 @@ class _Run:
             labels=settings.student_labels,
         )
         queries = queries_of(records, plan.asked, seed=self.public.seed)
-        totals = self.totals
-        if totals is None:
-            totals = teach(self.public, self.truth, queries, settings.teach, seed=self.public.seed)
-        answered = plan.release(totals[: len(queries)], queries, records, self.noise)
-        self.facts["answers"] = int((answered.label != NO_LABEL).sum())
-        self.facts["answers_right_measured"] = label_accuracy(answered.label, self.truth)
-        student = ldp_ssl(self.public, answered.label, settings.learn, seed=self.seed)
+
+        def draw() -> Released:
+            totals = self.cache.totals
+            if totals is None:
+                totals = teach(self.public, here.truth, queries, settings.teach, seed=self.public.seed)
+            release = plan.release(totals[: len(queries)], here.noise)
+            return Released(index=queries[: release.asked], label=release.label)
+
+        terms = here.terms(plan.mechanism, delta=plan.delta, asked=plan.asked, answered=plan.answered)
+        released = here.record.release(terms, draw).everywhere(records)
+        self.facts["answers"] = int((released != NO_LABEL).sum())
+        self.facts["answers_right_measured"] = label_accuracy(released, here.truth)
+        student = ldp_ssl(self.public, released, settings.learn, seed=self.seed)
         everywhere = self.public.probabilities([student]).argmax(axis=1)
-        labels = PrivateLabels(
-            label=np.asarray(everywhere, dtype=np.int64),
-            num_classes=answered.num_classes,
-            epsilon=answered.epsilon,
-            delta=answered.delta,
-            how=answered.how,
-            noise=answered.noise,
-            private=answered.private,
-        )
-        self.students[key] = labels, student, dict(self.facts)
-        return labels, [student]
+        labels = plan.labelled(np.asarray(everywhere, dtype=np.int64), here.noise)
+        self.cache.students[key] = labels, released, student, dict(self.facts)
+        return labels, released, student
 
     # Whole methods.
 
     def noise_cluster(self) -> LabelDpResult:
         public, settings = self.public, self.settings
-        clusters, count = clusters_to_name(public, settings, self.epsilon)
-        if settings.hospitals is not None:
-            labels = settings.hospitals.count(clusters, count, epsilon=self.epsilon, delta=settings.delta)
-            self.facts["sigma"] = settings.hospitals.sigma
-        else:
-            mechanism = NoiseCluster(
-                num_clusters=count,
-                num_classes=public.num_classes,
-                epsilon=self.epsilon,
-                delta=settings.delta,
-            )
-            labels = mechanism.release(clusters, self.truth, self.noise)
-            self.facts["sigma"] = mechanism.sigma
-        self.facts["clusters"] = count
+        clusters, count = clusters_to_name(public, settings, self.source, self.epsilon)
+        labels = self.source.count(clusters, count, epsilon=self.epsilon, delta=settings.delta)
+        self.facts |= {"sigma": self.source.sigma, "clusters": count}
         return self._learnt(labels, [named_centres(public, clusters, labels, count)])
 
     def lp_2st(self) -> LabelDpResult:
         """Half of the labels teach a prior for the response on the other half; each is answered once."""
-        public, learn = self.public, self.settings.learn
+        public, learn, here = self.public, self.settings.learn, self.here
         first = RandRes(num_classes=public.num_classes, epsilon=self.epsilon)
         second = PriorRes(num_classes=public.num_classes, epsilon=self.epsilon)
+        terms = here.terms(first.on_ledger, second.on_ledger, delta=0.0)
         half = np.random.default_rng([2, self.seed]).random(len(public)) < 0.5
-        label = np.full(len(public), NO_LABEL, dtype=np.int64)
-        label[half] = first.release(self.truth[half], self.noise).label
-        staged = PrivateLabels(
-            label=label,
-            num_classes=public.num_classes,
-            epsilon=self.epsilon,
-            delta=0.0,
-            how="randomised response in two stages",
-            noise=self.noise.kind,
-            private=self.noise.private,
+        index, rest = np.flatnonzero(half), np.flatnonzero(~half)
+        answers = here.record.release(
+            terms,
+            lambda: Released(index=index, label=first.release(here.truth[index], here.noise).label),
         )
+        staged = PrivateLabels.by(first, answers.everywhere(len(public)), here.noise)
         network = ldp_normal(public, staged, learn, seed=self.seed, mixup=MIXUP)
-        prior = public.probabilities([network])[~half]
-        label[~half] = second.release(self.truth[~half], prior, self.noise).label
+
+        def respond() -> Released:
+            prior = public.probabilities([network])[rest]
+            return Released(index=rest, label=second.release(here.truth[rest], prior, here.noise).label)
+
+        staged.label[rest] = here.record.release(terms, respond, stage=1).label
+        staged = replace(staged, how="randomised response in two stages")
         return self._learnt(staged, [ldp_normal(public, staged, learn, seed=self.seed + 1, mixup=MIXUP)])
 
     def alibi(self) -> LabelDpResult:
         """Twice: under a uniform prior, then under the first network's predictions."""
-        public, learn = self.public, self.settings.learn
+        public, learn, here = self.public, self.settings.learn, self.here
         mechanism = Alibi(num_classes=public.num_classes, epsilon=self.epsilon)
-        rows = mechanism.noisy_rows(self.truth, self.noise)
-        labels = mechanism.private_labels(rows, self.noise)
+        rows: Ints | None = None
+
+        def draw() -> PrivateLabels:
+            nonlocal rows
+            rows = here.record.keep(ROWS, lambda: mechanism.noisy_rows(here.truth, here.noise))
+            return mechanism.private_labels(rows, here.noise)
+
+        def gone() -> Ints:
+            raise BudgetError(
+                f"the released {ROWS} are gone; ε={self.epsilon:g} is spent by the ledger, and they "
+                "are not drawn a second time"
+            )
+
+        released = here.release(mechanism, draw)
+        if rows is None:  # by an earlier process
+            rows = here.record.keep(ROWS, gone)
+        labels = mechanism.private_labels(rows, here.noise)
+        if not np.array_equal(released.label, labels.label):
+            raise IntegrityError(f"the kept {ROWS} are not those that the labels on the ledger came from")
         first = ldp_normal(public, labels, learn, seed=self.seed)
-        again = mechanism.private_labels(rows, self.noise, public.probabilities([first]))
+        again = mechanism.private_labels(rows, here.noise, public.probabilities([first]))
         return self._learnt(labels, [ldp_normal(public, again, learn, seed=self.seed + 1)])
 
     def learn(self, labels: PrivateLabels, learner: str) -> LabelDpResult:
@@ -221,10 +244,15 @@ class _Run:
             return self._learnt(labels, aug_descent(public, labels.label, descent, seed=self.seed))
         return self._denoise(labels)
 
-    def _denoise(self, labels: PrivateLabels) -> LabelDpResult:
+    def fine_clusters(self) -> tuple[Ints, int]:
+        """DenoiseSSL's clusters of the inputs, int64 (n,), and their number."""
         public, settings = self.public, self.settings
         count = settings.num_clusters or fine_clusters(len(public), public.num_classes)
-        clusters = public.clusters(settings.clusterer, count)
+        return public.clusters(settings.clusterer, count), count
+
+    def _denoise(self, labels: PrivateLabels) -> LabelDpResult:
+        public, settings = self.public, self.settings
+        clusters, count = self.fine_clusters()
         found = denoise(
             labels.label,
             clusters,
@@ -234,11 +262,10 @@ class _Run:
             seed=self.seed,
         )
         self.facts |= {"clusters": count, "spread": found.alpha, "kept": int(found.kept.sum())}
-        right = None
-        if self.given is not None:
-            right = float((found.pseudo == self.given).mean())
-            kept = np.where(found.kept, labels.label, NO_LABEL)
-            self.facts["kept_right_measured"] = label_accuracy(kept, self.given)
+        kept, truth, right = np.where(found.kept, labels.label, NO_LABEL), self.source.truth, None
+        if truth is not None:
+            right = float((found.pseudo == truth).mean())
+            self.facts["kept_right_measured"] = label_accuracy(kept, truth)
             self.facts["pseudo_right_measured"] = right
         if labels.delta == 0.0:
             response = RandRes(num_classes=public.num_classes, epsilon=self.epsilon)
@@ -249,23 +276,30 @@ class _Run:
             }
             if right is not None:
                 self.facts["kept_right_equation8_measured"] = equation8(right, self.epsilon)
-        kept = np.where(found.kept, labels.label, NO_LABEL)
         return self._learnt(labels, [ldp_ssl(public, kept, settings.learn, seed=self.seed)])
 
     def _learnt(self, labels: PrivateLabels, networks: list[Classifier]) -> LabelDpResult:
         def classify(images: NDArray[np.uint8]) -> Ints:
             return np.asarray(self.public.probabilities(networks, images).argmax(axis=1), dtype=np.int64)
 
-        return LabelDpResult(method="", labels=labels, classify=classify, networks=networks, facts=self.facts)
+        return LabelDpResult(
+            labels=labels,
+            released=labels.label,
+            shape=self.public.shape,
+            classify=classify,
+            networks=networks,
+            facts=self.facts,
+        )
 
 
-def clusters_to_name(public: PublicInputs, settings: MethodSettings, epsilon: float) -> tuple[Ints, int]:
+def clusters_to_name(
+    public: PublicInputs, settings: MethodSettings, source: LabelSource, epsilon: float
+) -> tuple[Ints, int]:
     """NoiseCluster's clusters of the inputs, int64 (n,), and their number; no label has a part in them."""
     count = settings.num_clusters
     if count is None:
-        if settings.hospitals is not None:
-            epsilon = settings.hospitals.spendable(epsilon, settings.delta)
-        count = noise_clusters(len(public), public.num_classes, epsilon=epsilon, delta=settings.delta)
+        spent = source.spendable(epsilon, settings.delta)
+        count = noise_clusters(len(public), public.num_classes, epsilon=spent, delta=settings.delta)
     return public.clusters(settings.clusterer, count), count
 
 
@@ -279,63 +313,77 @@ def named_centres(
     return nearest_centre(front, centres, labels.label[first], public.num_classes).to(public.device)
 
 
-def check_method(name: str, *, at_hospitals: bool) -> None:
-    """Refuse a method that there is not, or that does not go with labels at hospitals.
-
-    Raises:
-        InputError: so it is.
-    """
-    if name not in METHODS:
-        near = get_close_matches(name, METHODS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise InputError(f"--method {name}: one of {', '.join(METHODS)} is meant{hint}")
-    if at_hospitals and not name.startswith(("randres", "lp-1st", "noise-cluster")):
-        raise InputError(
-            f"--hospitals with --method {name}: only randres, lp-1st and noise-cluster work where labels are "
-            "at hospitals"
-        )
-
-
 def run_method(
     name: str,
     public: PublicInputs,
-    labels: Ints | None,
+    source: LabelSource,
     *,
     epsilon: float,
-    noise: NoiseSource,
     settings: MethodSettings,
     seed: int,
-    totals: Ints | None = None,
-    students: Students | None = None,
+    cache: PateFmCache | None = None,
 ) -> LabelDpResult:
-    """One of `METHODS` from the private `labels`, int64 (n,), of the public inputs.
-
-    `labels` are None where `settings.hospitals` have them and nothing is to be measured with them.
-
-    `totals` are ready totals of PATE-FM's teachers on `queries_of(records, asked, seed=public.seed)`;
-    `students` keeps PATE-FM's student and labels by ε and seed for further methods on them, at no further
-    cost, where noise, settings and inputs are the same.
+    """One of `METHODS` from the private labels of the public inputs.
 
     Raises:
         InputError: no such method, or settings that do not go with it.
     """
-    check_method(name, at_hospitals=settings.hospitals is not None)
-    kept = {} if students is None else students
-    run = _Run(public, labels, epsilon, noise, settings, seed, totals, kept)
-    if name == "noise-cluster":
-        outcome = run.noise_cluster()
-    elif name == "alibi":
-        outcome = run.alibi()
-    elif name == "lp-2st":
-        outcome = run.lp_2st()
+    check_method(name, at_hospitals=not isinstance(source, LabelsInOnePlace))
+    run = _Run(
+        public=public,
+        source=source,
+        epsilon=epsilon,
+        settings=settings,
+        seed=seed,
+        cache=PateFmCache() if cache is None else cache,
+    )
+    mechanism, _, learner = {"lp-1st": "randres+mixup"}.get(name, name).partition("+")
+    if learner == "denoise-ssl":
+        run.fine_clusters()  # what is wrong with them is said before ε is spent
+    if mechanism == "randres":
+        outcome = run.learn(source.respond(epsilon), learner)
+    elif mechanism == "pate-fm":
+        labels, released, student = run.pate_fm()
+        outcome = run.learn(labels, learner) if learner else run._learnt(labels, [student])
+        outcome.released = released
     else:
-        mechanism, _, learner = {"lp-1st": "randres+mixup"}.get(name, name).partition("+")
-        if mechanism == "randres":
-            outcome = run.learn(run.randres(), learner)
-        else:
-            made, student = run.pate_fm()
-            outcome = run.learn(made, learner) if learner else run._learnt(made, student)
-    outcome.method = name
-    if labels is not None:
-        outcome.facts["labels_right_measured"] = label_accuracy(outcome.labels.label, labels)
+        whole = {"noise-cluster": run.noise_cluster, "alibi": run.alibi, "lp-2st": run.lp_2st}
+        outcome = whole[name]()
+    if source.truth is not None:
+        outcome.facts["labels_right_measured"] = label_accuracy(outcome.labels.label, source.truth)
     return outcome
+
+
+def find_clusterer(name: str) -> Clusterer:
+    """One of `CLUSTERERS`, or a user's own as MODULE:FUNCTION.
+
+    Raises:
+        InputError: there is no such one, or it cannot be called as one.
+    """
+    return CLUSTERERS.get(name) or _of_a_user(name)
+
+
+def _of_a_user(name: str) -> Clusterer:
+    """MODULE:FUNCTION, which must be callable as a `Clusterer` is."""
+    from importlib import import_module
+
+    module, _, function = name.partition(":")
+    try:
+        found: Clusterer = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
+        raise InputError(
+            f"--clusterer {name}: one of {', '.join(CLUSTERERS)} or MODULE:FUNCTION is meant ({error})"
+        ) from error
+    if not callable(found):
+        raise InputError(f"--clusterer {name}: a {type(found).__name__}; a function is meant")
+    try:
+        signature = inspect.signature(found)
+    except ValueError:  # some that are written in C tell nothing about themselves
+        return found
+    try:
+        signature.bind(None, 2, seed=0)
+    except TypeError as error:
+        raise InputError(
+            f"--clusterer {name}: a function (inputs, num_clusters, *, seed) is meant ({error})"
+        ) from error
+    return found

@@ -3,12 +3,11 @@
 Tang et al., PoPETs 2022, Algorithms 1 and 2, Theorem 1: a replaced label moves one count from one class to
 another within one cluster, so the L2 sensitivity of all counts is √2 and clusters do not compose. Equation 5
 is for continuous Gaussian noise. What runs is the discrete Gaussian, which can need a little more: its own δ
-is computed here exactly, and both must hold.
+is computed exactly (`pate_fed.privacy.label_dp`), and both must hold.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,56 +15,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.label_dp.release import PrivateLabels, check_labels
-from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
-from pate_fed.privacy.bounds.gaussian import gaussian_delta
-from pate_fed.privacy.checks import check_count, check_delta, check_epsilon, check_scale
+from pate_fed.privacy.checks import check_count
+from pate_fed.privacy.label_dp import ClusterCounts, discrete_delta, equation5_sigma
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.totals import noisy_argmax
 
-__all__ = ["NoiseCluster", "discrete_delta", "equation5_sigma", "label_counts", "name_clusters"]
+__all__ = ["NoiseCluster", "cluster_majority", "label_counts"]
 
 Ints = NDArray[np.int64]
 
-MOST_SIGMA = 1e6
 _SLACK = 1e-9  # of δ: more than the logarithms of two tails can be off
 _STEP = 1e-4  # of σ, by which noise grows until the discrete Gaussian's own δ is small enough
-
-
-def equation5_sigma(epsilon: float, delta: float) -> float:
-    """The least σ with Φ(√2/(2σ) - εσ/√2) - e^ε Φ(-√2/(2σ) - εσ/√2) ≤ δ (LDP, Theorem 1), in labels.
-
-    Raises:
-        InputError: ε or δ out of range, or so small that σ would pass 10^6.
-    """
-    epsilon, delta = check_epsilon(epsilon), check_delta(delta)
-
-    def holds(sigma: float) -> bool:
-        return gaussian_delta(math.sqrt(2) / sigma, epsilon) <= delta
-
-    low, high = 1e-3, MOST_SIGMA
-    if not holds(high):
-        raise InputError(
-            f"epsilon={epsilon:g}, delta={delta:g}: noise of more than {MOST_SIGMA:g} labels would be "
-            "needed; larger ones are meant"
-        )
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
-
-
-def discrete_delta(sigma: float, epsilon: float) -> float:
-    """The exact δ at ε of discrete Gaussian noise of `sigma` on counts of which one moves.
-
-    The privacy loss at the noise (x, x') of the two counts is (1 - (x - x'))/σ², so with D the difference of
-    two draws δ = Pr[D > εσ² - 1] - e^ε Pr[D > εσ² + 1].
-
-    Raises:
-        InputError: σ or ε out of range.
-    """
-    sigma, epsilon = check_scale("sigma", sigma), check_epsilon(epsilon)
-    gap = math.floor(epsilon * sigma**2 - 1) + 1
-    first, second = log_tail_gaussian_difference(np.array([gap, gap + 2]), sigma).tolist()
-    return 0.0 if epsilon + second >= first else -math.exp(first) * math.expm1(epsilon + second - first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +59,22 @@ class NoiseCluster:
             found *= 1 + _STEP
         return found
 
+    @property
+    def how(self) -> str:
+        """The mechanism as text."""
+        return f"noisy majority of {self.num_clusters} clusters, σ={self.sigma:.4g} labels"
+
+    @property
+    def on_ledger(self) -> ClusterCounts:
+        """The release as a row of the ledger states it."""
+        return ClusterCounts(
+            num_clusters=self.num_clusters,
+            num_classes=self.num_classes,
+            sigma=self.sigma,
+            epsilon=float(self.epsilon),
+            delta=float(self.delta),
+        )
+
     def noisy_counts(self, counts: ArrayLike, noise: NoiseSource) -> Ints:
         """Counts with noise, int64 (clusters, classes).
 
@@ -120,34 +96,16 @@ class NoiseCluster:
             InputError: clusters or labels that are none, or outside their range.
         """
         counts = label_counts(clusters, labels, self.num_clusters, self.num_classes)
-        return name_clusters(
-            np.asarray(clusters),
-            self.noisy_counts(counts, noise),
-            noise,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            how=f"σ={self.sigma:.4g} labels",
-        )
+        noisy = self.noisy_counts(counts, noise)
+        return PrivateLabels.by(self, cluster_majority(np.asarray(clusters), noisy, noise), noise)
 
 
-def name_clusters(
-    clusters: Ints, noisy: Ints, noise: NoiseSource, *, epsilon: float, delta: float, how: str
-) -> PrivateLabels:
-    """Labels from noisy counts, wherever these were added up; ties fall to any class alike.
+def cluster_majority(clusters: Ints, noisy: Ints, noise: NoiseSource) -> Ints:
+    """Each record's label by its cluster's largest noisy count, int64 (n,); ties fall to any class alike.
 
-    Shapes: `clusters` int64 (n,), `noisy` int64 (clusters, classes); `how` says what noise is in them, which
-    costs `epsilon` at `delta`.
+    Shapes: `clusters` int64 (n,), `noisy` int64 (clusters, classes), wherever these were added up.
     """
-    winner = noisy_argmax(noisy, np.zeros_like(noisy), noise)
-    return PrivateLabels(
-        label=winner[clusters],
-        num_classes=noisy.shape[1],
-        epsilon=epsilon,
-        delta=delta,
-        how=f"noisy majority of {len(noisy)} clusters, {how}",
-        noise=noise.kind,
-        private=noise.private,
-    )
+    return noisy_argmax(noisy, np.zeros_like(noisy), noise)[clusters]
 
 
 def label_counts(clusters: ArrayLike, labels: ArrayLike, num_clusters: int, num_classes: int) -> Ints:

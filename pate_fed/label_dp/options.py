@@ -1,15 +1,37 @@
-"""Which options of `pate-fed label-dp` go together: one that would have no effect is refused, not ignored."""
+"""Options of `pate-fed label-dp`: the methods' names, and which go together. Loads no torch.
+
+An option that would have no effect is refused, not ignored.
+"""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
+from typing import Any
 
 from pate_fed.errors import InputError
-from pate_fed.label_dp.names import METHODS
 
-__all__ = ["FILES", "settle_options"]
+__all__ = ["FILES", "METHODS", "LabelOptions", "check_method", "fill_defaults"]
 
+METHODS = (
+    "noise-cluster",
+    "randres+normal",
+    "randres+ssl",
+    "randres+denoise-ssl",
+    "randres+aug-descent",
+    "pate-fm",
+    "pate-fm+normal",
+    "pate-fm+ssl",
+    "pate-fm+denoise-ssl",
+    "pate-fm+aug-descent",
+    "alibi",
+    "lp-1st",
+    "lp-2st",
+)
 FILES = "files"  # the data set that a user has
 _DEFAULTS = {
     "method": "randres+denoise-ssl",
@@ -25,12 +47,76 @@ _OF_LEARNING = (
     *_DEFAULTS,
     *_OF_FILES,
     *("data_dir", "download", "clusters", "hospitals", "quorum", "backend", "policy", "init", "address"),
-    *("tls_dir", "insecure", "insecure_anywhere", "seed", "out"),
+    *("tls_dir", "insecure", "insecure_anywhere", "seed", "run_dir"),
 )
 
 
-def settle_options(arguments: argparse.Namespace) -> None:
-    """Refuse options that would have no effect beside the others, and fill in what was left out.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelOptions:
+    """The resolved options of one study, and what its records say in public: `study.toml` of a run directory.
+
+    None is an option that the method has no use for, or that was left to it.
+    """
+
+    method: str
+    epsilon: float
+    delta: float
+    dataset: str
+    records: int
+    num_classes: int
+    pool_digest: str
+    network: str
+    clusterer: str
+    clusters: int | None
+    teachers: int
+    epochs: int
+    hospitals: int | None
+    quorum: float | None
+    device: str
+    seed: int | None
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace, **known: Any) -> LabelOptions:
+        """From the options with their defaults, and what is `known` of the records."""
+        given = {entry.name: getattr(arguments, entry.name, None) for entry in fields(cls)}
+        return cls(**{**given, **known})
+
+    @property
+    def name(self) -> str:
+        """The study's name, by which a run directory is called."""
+        return f"label-dp-{self.method}"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 hex of `study.toml`."""
+        return hashlib.sha256(self.to_toml().encode()).hexdigest()
+
+    def to_toml(self) -> str:
+        """The text of `study.toml`: equal options give equal text."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in given.items())
+        return "\n".join(("[label-dp]", *lines, ""))
+
+
+def check_method(name: str, *, at_hospitals: bool) -> None:
+    """Refuse a method that there is not, or that does not go with labels at hospitals.
+
+    Raises:
+        InputError: so it is.
+    """
+    if name not in METHODS:
+        near = get_close_matches(name, METHODS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InputError(f"--method {name}: one of {', '.join(METHODS)} is meant{hint}")
+    if at_hospitals and not name.startswith(("randres", "lp-1st", "noise-cluster")):
+        raise InputError(
+            f"--hospitals with --method {name}: only randres, lp-1st and noise-cluster work where labels are "
+            "at hospitals"
+        )
+
+
+def fill_defaults(arguments: argparse.Namespace) -> None:
+    """Fill in the options that were left out, and refuse those that would have no effect beside the others.
 
     Raises:
         InputError: there is one; the message names it, and what it goes with.

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.label_dp.release import NO_LABEL, PrivateLabels
+from pate_fed.label_dp.release import PrivateLabels
+from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
-from pate_fed.privacy.filter import epsilon_of
-from pate_fed.privacy.mechanisms.events import RECORD, PrivacyEvent
-from pate_fed.privacy.mechanisms.gnmax import ConfidentGNMax
 from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, Release
+from pate_fed.privacy.protection import LABEL
 
 __all__ = ["PateFM", "plan_pate_fm", "shares_of_labels", "vote"]
 
@@ -46,30 +46,20 @@ class PateFM:
     epsilon: float
     delta: float
 
-    def event(self, noise: NoiseSource) -> PrivacyEvent:
-        """The release with both caps reached."""
-        return PrivacyEvent(
-            mechanism=self.mechanism,
-            asked=self.asked,
-            answered=self.answered,
-            protection=RECORD,
-            noise=noise.kind,
-            private=noise.private,
-        )
+    def release(self, totals: ArrayLike, noise: NoiseSource) -> Release:
+        """Answers to the queries, in order.
 
-    def release(self, totals: ArrayLike, queries: Ints, records: int, noise: NoiseSource) -> PrivateLabels:
-        """Labels of the queries that were answered, -1 for all other records.
-
-        Shapes: `totals` int (asked, classes), `queries` int64 (asked,) positions among the `records`.
+        Shapes: `totals` int (asked, classes).
 
         Raises:
             InputError: totals that are none, or more queries than the plan has.
         """
-        if len(queries) > self.asked:
-            raise InputError(f"{len(queries)} queries: the plan pays for {self.asked} at most")
-        release = self.mechanism.release(totals, noise, max_answers=self.answered)
-        label = np.full(records, NO_LABEL, dtype=np.int64)
-        label[queries[: release.asked][release.answered]] = release.label[release.answered]
+        if len(np.asarray(totals)) > self.asked:
+            raise InputError(f"{len(np.asarray(totals))} queries: the plan pays for {self.asked} at most")
+        return self.mechanism.release(totals, noise, max_answers=self.answered, protection=LABEL)
+
+    def labelled(self, label: Ints, noise: NoiseSource) -> PrivateLabels:
+        """Labels int64 (n,) that follow from the answers alone, at the ε of the plan."""
         return PrivateLabels(
             label=label,
             num_classes=self.mechanism.num_classes,
@@ -111,14 +101,8 @@ def _plan(answered: int, sigma2: float, num_teachers: int, num_classes: int, del
         sigma2=sigma2,
     )
     asked = QUERIES * answered
-    cost = mechanism.cost_asked(RECORD) * asked + mechanism.cost_answered(RECORD) * answered
-    return PateFM(
-        mechanism=mechanism,
-        asked=asked,
-        answered=answered,
-        epsilon=epsilon_of(cost, delta),
-        delta=delta,
-    )
+    epsilon = epsilon_of(mechanism.cost(asked, answered, LABEL), delta)
+    return PateFM(mechanism=mechanism, asked=asked, answered=answered, epsilon=epsilon, delta=delta)
 
 
 def _sigma(answered: int, num_teachers: int, num_classes: int, epsilon: float, delta: float) -> float:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.label_dp.exact import WORDS, check_pure_epsilon, keep_words, uniform_below
+from pate_fed.label_dp.exact import WORDS, PureMechanism, keep_words, uniform_below
 from pate_fed.label_dp.release import PrivateLabels, check_labels
-from pate_fed.privacy.checks import check_count
+from pate_fed.privacy.label_dp import LabelResponse, PriorResponse, RandomisedResponse
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 
 __all__ = ["PriorRes", "RandRes"]
@@ -26,26 +27,23 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RandRes:
+class RandRes(PureMechanism):
     """Keep a label with probability p = e^ε/(e^ε + K - 1), else give one of the K - 1 others, all alike.
 
     p is rounded down to a whole number of 2^-62, so the odds p (K - 1)/(1 - p) never pass e^ε.
-
-    Raises:
-        InputError: fewer than two classes, or ε below 1e-9.
     """
 
-    num_classes: int
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        check_count("num_classes", self.num_classes, least=2)
-        check_pure_epsilon(self.epsilon)
+    row: ClassVar[type[LabelResponse]] = RandomisedResponse
 
     @property
     def words(self) -> int:
         """How many of 2^62 draws keep the label."""
         return keep_words(self.epsilon, self.num_classes)
+
+    @property
+    def how(self) -> str:
+        """The mechanism as text."""
+        return f"randomised response, p={self.probability:.4f}"
 
     @property
     def probability(self) -> float:
@@ -73,15 +71,7 @@ class RandRes:
         true = check_labels(labels, self.num_classes)
         kept = uniform_below(WORDS, len(true), noise) < self.words
         away = 1 + uniform_below(self.num_classes - 1, len(true), noise)
-        return PrivateLabels(
-            label=np.where(kept, true, (true + away) % self.num_classes),
-            num_classes=self.num_classes,
-            epsilon=self.epsilon,
-            delta=0.0,
-            how=f"randomised response, p={self.probability:.4f}",
-            noise=noise.kind,
-            private=noise.private,
-        )
+        return PrivateLabels.by(self, np.where(kept, true, (true + away) % self.num_classes), noise)
 
     def posterior(self, labels: Ints, prior: Floats | None = None) -> Floats:
         """Probabilities of the true class given the released one, float64 (n, K); `prior` uniform if None."""
@@ -92,23 +82,16 @@ class RandRes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PriorRes:
+class PriorRes(PureMechanism):
     """Randomised response among the classes that a public prior makes likely (LP-2ST's second stage).
 
     Of the prior's k likeliest classes, k chosen to keep the truth most often: a label among them is kept with
     probability e^ε/(e^ε + k - 1), else another of them is given; a label outside gives any of the k alike.
     The prior may come from released labels and public features only.
-
-    Raises:
-        InputError: fewer than two classes, or ε below 1e-9.
     """
 
-    num_classes: int
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        check_count("num_classes", self.num_classes, least=2)
-        check_pure_epsilon(self.epsilon)
+    row: ClassVar[type[LabelResponse]] = PriorResponse
+    how: ClassVar[str] = "randomised response with a prior"
 
     def choices(self, prior: Floats) -> Ints:
         """Each record's k, int64 (n,): the one with the largest e^ε/(e^ε + k - 1) times the prior's top k."""
@@ -137,15 +120,7 @@ class PriorRes:
         for k in np.unique(chosen).tolist():
             rows = np.flatnonzero(chosen == k)
             found[rows] = order[rows, self._answer(rank[rows], k, noise)]
-        return PrivateLabels(
-            label=found,
-            num_classes=self.num_classes,
-            epsilon=self.epsilon,
-            delta=0.0,
-            how="randomised response with a prior",
-            noise=noise.kind,
-            private=noise.private,
-        )
+        return PrivateLabels.by(self, found, noise)
 
     def _answer(self, rank: Ints, k: int, noise: NoiseSource) -> Ints:
         """Ranks below `k` in place of the true ones."""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.format import epsilon_text
+from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.checks import check_count
+from pate_fed.privacy.label_dp import LabelRelease
+from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.protection import LABEL
 
 __all__ = [
     "NO_LABEL",
+    "LabelMechanism",
     "PrivateLabels",
     "check_labels",
     "label_accuracy",
@@ -25,12 +31,32 @@ Floats = NDArray[np.float64]
 NO_LABEL = -1
 
 
+class LabelMechanism(Protocol):
+    """A mechanism that makes labels private: δ, its description, and what the ledger says of its release."""
+
+    @property
+    def num_classes(self) -> int:
+        """Classes that a label can have."""
+
+    @property
+    def delta(self) -> float:
+        """δ of the release; 0 for responses label by label."""
+
+    @property
+    def how(self) -> str:
+        """The mechanism as text."""
+
+    @property
+    def on_ledger(self) -> LabelRelease:
+        """The release as a row of the ledger states it; ε follows from it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrivateLabels:
     """Labels that anyone may see, (ε, δ)-label-DP: features are public, one record's label is replaced.
 
     Shapes: `label` int64 (n,), -1 where there is none; `posterior` float64 (n, classes), or None where the
-    mechanism gives no more than classes. `how` is the mechanism in words, `noise` its source; `private` is
+    mechanism gives no more than classes. `how` is the mechanism as text, `noise` its source; `private` is
     false where the noise is seeded and protects nobody.
     """
 
@@ -43,7 +69,23 @@ class PrivateLabels:
     private: bool
     posterior: Floats | None = None
 
-    def words(self) -> str:
+    @classmethod
+    def by(
+        cls, mechanism: LabelMechanism, label: Ints, noise: NoiseSource, posterior: Floats | None = None
+    ) -> PrivateLabels:
+        """What a mechanism has released, at the ε that its row on the ledger states."""
+        return cls(
+            label=label,
+            num_classes=mechanism.num_classes,
+            epsilon=epsilon_of(mechanism.on_ledger.cost_asked(LABEL), mechanism.delta),
+            delta=mechanism.delta,
+            how=mechanism.how,
+            noise=noise.kind,
+            private=noise.private,
+            posterior=posterior,
+        )
+
+    def text(self) -> str:
         """ε, δ, the unit and the adjacency in one sentence."""
         kind = "" if self.private else f"; {self.noise}"
         cost = f"ε={epsilon_text(self.epsilon)} δ={self.delta:g}"

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.label_dp.clusters import ClusterInputs
 from pate_fed.label_dp.networks import build_network
-from pate_fed.label_dp.public import PublicInputs
 from pate_fed.learning.device import seeded
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.students.fixmatch import ImageViews
@@ -62,13 +62,13 @@ class Scan:
         if self.network == "light":
             raise InputError("SCAN learns features of its own: a network on images is meant, not light")
 
-    def __call__(self, inputs: PublicInputs, num_clusters: int, *, seed: int) -> Ints:
+    def __call__(self, inputs: ClusterInputs, num_clusters: int, *, seed: int) -> Ints:
         """The cluster of each input, int64 (n,)."""
         with seeded(seed, inputs.device):
             return _Scan(self, inputs, num_clusters).run()
 
 
-def scan_clusters(inputs: PublicInputs, num_clusters: int, *, seed: int) -> Ints:
+def scan_clusters(inputs: ClusterInputs, num_clusters: int, *, seed: int) -> Ints:
     """SCAN as published."""
     return Scan()(inputs, num_clusters, seed=seed)
 
@@ -76,7 +76,7 @@ def scan_clusters(inputs: PublicInputs, num_clusters: int, *, seed: int) -> Ints
 class _Scan:
     """The network, its head for clusters, and the three stages."""
 
-    def __init__(self, settings: Scan, inputs: PublicInputs, num_clusters: int) -> None:
+    def __init__(self, settings: Scan, inputs: ClusterInputs, num_clusters: int) -> None:
         self.settings, self.device = settings, torch.device(inputs.device)
         self.pixels = to_tensor(inputs.images, inputs.device)
         network = build_network(settings.network, inputs.shape, num_clusters)

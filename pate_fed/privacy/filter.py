@@ -1,14 +1,12 @@
-"""The budget: fixed before the first query, asked before a batch, never passed; an odometer for display.
+"""The privacy filter: a budget fixed before the first query, asked before each batch, never passed.
 
-Costs add up as exact fractions and every logarithm is rounded against the user, so no rounding can hide a
-spend. The filter works at one Rényi order that follows from ε and δ alone (Rényi filter: Feldman and Zrnic
-2021, Theorem 4.3; Lécuyer 2021): queries may be chosen from past outputs, and the stop is a function of the
-public answered bits.
+It works at one Rényi order that follows from ε and δ alone (Rényi filter: Feldman and Zrnic 2021, Theorem
+4.3; Lécuyer 2021): queries may be chosen from past outputs, and the stop is a function of the public answered
+bits.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,41 +14,20 @@ from fractions import Fraction
 import numpy as np
 
 from pate_fed.errors import BudgetError, InputError
+from pate_fed.format import epsilon_text
+from pate_fed.privacy.accountant import total_cost
 from pate_fed.privacy.bounds.conversion import overhead
+from pate_fed.privacy.bounds.cost import NOTHING, SEARCHED_ORDERS, Cost, overhead_up
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
-from pate_fed.privacy.mechanisms.events import NOTHING, RECORD, Cost, Mechanism, PrivacyEvent, Protection
+from pate_fed.privacy.mechanisms.events import Mechanism, PrivacyEvent
+from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["BudgetFilter", "Odometer", "epsilon_of", "total_cost"]
-
-# α - 1 of the orders that are searched. Any order gives a valid ε; the best lies near 1 + sqrt(ln(1/δ)/ρ).
-_ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 801)
-
-
-def total_cost(events: Iterable[PrivacyEvent]) -> Cost:
-    """What the student, and so the public, learns from all events; their order does not matter."""
-    return sum((event.cost() for event in events), Cost())
-
-
-def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> float:
-    """ε of the (ε, δ)-DP that follows from the cost, rounded up: improved conversion at the best order.
-
-    ε = rdp(α) + ln(1 - 1/α) - ln(δ α)/(α - 1), at least 0 (arXiv 2004.00010, Proposition 12). `orders` are
-    tried besides the ones that the search finds.
-
-    Raises:
-        InputError: δ outside (0, 1).
-    """
-    delta = check_delta(delta)
-    if cost == Cost():
-        return 0.0
-    limit = math.inf if cost.most_order is None else cost.most_order
-    candidates = {_best_order(cost, delta), *(order for order in orders if order <= limit)}
-    return max(0.0, min(_epsilon_at(cost, delta, order) for order in candidates))
+__all__ = ["BudgetFilter"]
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetFilter:
-    """Says how many more queries fit, in the worst case, before ε at δ would pass the budget.
+    """Rényi filter of a budget (ε, δ): how many more queries fit, whatever the votes.
 
     It knows parameters and public counts only, never votes, so that a stop reveals nothing. `reserved` is
     paid before the first query, for what a study releases besides its labels.
@@ -71,14 +48,15 @@ class BudgetFilter:
 
     @property
     def order(self) -> float:
-        """The one Rényi order that the budget is kept at: the one where a Gaussian spend goes furthest."""
-        room = (self.epsilon - overhead(_ORDERS, self.delta)) / _ORDERS
-        return float(_ORDERS[int(np.argmax(room))])
+        """Rényi order that the budget is kept at: the one where a Gaussian spend goes furthest."""
+        # ε = α ρ + overhead(α): the order at which the budget affords the largest ρ.
+        room = (self.epsilon - overhead(SEARCHED_ORDERS, self.delta)) / SEARCHED_ORDERS
+        return float(SEARCHED_ORDERS[int(np.argmax(room))])
 
     @property
     def room(self) -> Fraction:
-        """RDP at `order` that the whole budget allows, in nats; 0 where it allows nothing."""
-        return max(Fraction(0), Fraction(self.epsilon) - _overhead_up(self.order, self.delta))
+        """RDP at `order` that the whole budget allows, in nats, rounded down; 0 where it allows nothing."""
+        return max(Fraction(0), Fraction(self.epsilon) - overhead_up(self.order, self.delta))
 
     def affordable(
         self,
@@ -88,7 +66,7 @@ class BudgetFilter:
         queries: int,
         max_answers: int | None = None,
     ) -> int:
-        """How many of the next `queries` may be put to the mechanism: in the worst case, all are answered.
+        """Number of the next `queries` that the mechanism may look at, if all of them are answered.
 
         `events` are all releases so far, `max_answers` the cap that the mechanism will be given.
 
@@ -109,6 +87,7 @@ class BudgetFilter:
             raise InputError(
                 f"mechanism={mechanism.name!r} states a cost of {float(both)} a query: above 0 is meant"
             )
+        # In the worst case queries are answered until the cap is reached, so both steps are reserved first.
         if left < cap * both:
             return max(0, left // both)
         # Beyond the cap only the check is paid; where there is none the mechanism stops with its last answer.
@@ -116,7 +95,7 @@ class BudgetFilter:
         return min(most, cap + further)
 
     def share_spent(self, events: Iterable[PrivacyEvent]) -> float:
-        """The part of the budget for labels that is spent, 0 to 1; 1 where it allows nothing.
+        """Part of the budget for labels that is spent, 0 to 1; 1 where it allows nothing.
 
         Raises:
             InputError: an event with another protection than the budget's.
@@ -138,7 +117,7 @@ class BudgetFilter:
         """
         if not self.holds(cost):
             raise BudgetError(
-                f"the privacy budget ε={self.epsilon:g} at δ={self.delta:g} would be passed; "
+                f"the privacy budget ε={epsilon_text(self.epsilon)} at δ={self.delta:g} would be passed; "
                 "nothing was released"
             )
 
@@ -147,68 +126,3 @@ class BudgetFilter:
         if any(event.protection != self.protection for event in known):
             raise InputError("an event protects another unit, adjacency or number of votes than the budget")
         return (self.reserved + total_cost(known)).rdp(order)
-
-
-@dataclass(frozen=True, slots=True)
-class Odometer:
-    """ε so far, event by event, for display; it stops nothing and never decreases.
-
-    `reserved` is what was paid before the first event.
-
-    Raises:
-        InputError: δ outside (0, 1).
-    """
-
-    delta: float
-    reserved: Cost = NOTHING
-
-    def __post_init__(self) -> None:
-        check_delta(self.delta)
-
-    def readings(self, events: Iterable[PrivacyEvent]) -> list[float]:
-        """ε at δ after each event."""
-        cost, shown = self.reserved, [0.0]
-        for event in events:
-            cost += event.cost()
-            # Each search may end a hair beside the best order, which must not look like a refund.
-            shown.append(max(shown[-1], epsilon_of(cost, self.delta)))
-        return shown[1:]
-
-
-def _overhead_up(order: float, delta: float) -> Fraction:
-    """The overhead at one order, and a little more: an upper bound in spite of rounding."""
-    # The one of two equal forms that loses no digits.
-    first = math.log((order - 1) / order) if order < 2 else math.log1p(-1 / order)
-    parts = first, -math.log(delta) / (order - 1), -math.log(order) / (order - 1)
-    # Each part is right to a few units in its last place (2^-53 of it).
-    return sum(map(Fraction, parts), Fraction(0)) + Fraction(math.fsum(map(abs, parts))) / 2**48
-
-
-def _epsilon_at(cost: Cost, delta: float, order: float) -> float:
-    exact = cost.rdp(Fraction(order)) + _overhead_up(order, delta)
-    nearest = _float(exact)
-    return math.nextafter(nearest, math.inf) if nearest < exact else nearest
-
-
-def _float(exact: Fraction) -> float:
-    """The nearest float, infinity where it is too large for one."""
-    try:
-        return float(exact)
-    except OverflowError:
-        return math.inf
-
-
-def _best_order(cost: Cost, delta: float) -> float:
-    """The order with the least ε: a coarse look over all, then two closer ones around the best."""
-    orders = _ORDERS
-    for _ in range(3):
-        curve = orders * _float(cost.rho) + _float(cost.flat) + overhead(orders, delta)
-        if cost.most_order is not None:
-            curve = np.where(orders > float(cost.most_order), math.inf, curve)
-        for pure, count in cost.pure:
-            curve += count * np.minimum(_float(pure), _float(pure) * (_float(pure) * orders / 2))
-        best = int(np.argmin(curve))
-        low, high = orders[max(best - 1, 0)], orders[min(best + 1, len(orders) - 1)]
-        found = float(orders[best])
-        orders = 1.0 + np.geomspace(low - 1, high - 1, 201)
-    return found

@@ -1,20 +1,47 @@
-"""Two label-DP baselines in closed form: features are public, one label changes.
+"""Label differential privacy: features are public, one record's label is replaced. Closed forms and ledger.
 
-LDP is Tang et al., PoPETs 2022. Each spends its ε once a label; anything computed from the privatised labels
-is post-processing.
+LDP is Tang et al., PoPETs 2022. Anything computed from released labels is post-processing. The mechanisms
+here are what a ledger's row says of a release, with its cost; those that draw are in `pate_fed.label_dp`. A
+release costs the same however many records are in it: a replaced label moves one response, or one count.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import round_up
-from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
+from pate_fed.privacy.bounds.cost import Cost
+from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
+from pate_fed.privacy.bounds.gaussian import gaussian_delta, gaussian_dp_epsilon
 from pate_fed.privacy.bounds.orders import check_sigma
-from pate_fed.privacy.checks import check_count, check_epsilon, is_number
+from pate_fed.privacy.checks import check_count, check_delta, check_epsilon, check_scale, is_number
+from pate_fed.privacy.mechanisms.events import hospital_noise
+from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["noise_cluster_epsilon", "randomized_response_epsilon", "randomized_response_probability"]
+__all__ = [
+    "LABEL_MECHANISMS",
+    "ClusterCounts",
+    "LabelRelease",
+    "LabelResponse",
+    "LaplaceResponse",
+    "PriorResponse",
+    "RandomisedResponse",
+    "SharedClusterCounts",
+    "discrete_delta",
+    "equation5_sigma",
+    "noise_cluster_epsilon",
+    "randomized_response_epsilon",
+    "randomized_response_probability",
+]
+
+MOST_SIGMA = 1e6
+_MOVED = 2  # counts that differ where one label is replaced
 
 
 def randomized_response_epsilon(num_classes: int, probability: float) -> float:
@@ -49,9 +76,178 @@ def noise_cluster_epsilon(sigma: float, delta: float) -> float:
 
     One label moves within one cluster, so L2 sensitivity √2; clusters are disjoint and do not compose. This
     is the published figure, of continuous noise: integer noise of the same σ can cost more, so
-    `pate_fed.label_dp.NoiseCluster`, which draws that, holds its σ to `discrete_delta` too.
+    `ClusterCounts` is held to `discrete_delta`.
 
     Raises:
         InputError: σ or δ out of range.
     """
     return gaussian_dp_epsilon(math.sqrt(2) / check_sigma("sigma", sigma), delta)
+
+
+def equation5_sigma(epsilon: float, delta: float) -> float:
+    """The least σ with Φ(√2/(2σ) - εσ/√2) - e^ε Φ(-√2/(2σ) - εσ/√2) ≤ δ (LDP, Theorem 1), in labels.
+
+    Raises:
+        InputError: ε or δ out of range, or so small that σ would pass 10^6.
+    """
+    epsilon, delta = check_epsilon(epsilon), check_delta(delta)
+
+    def holds(sigma: float) -> bool:
+        return gaussian_delta(math.sqrt(2) / sigma, epsilon) <= delta
+
+    low, high = 1e-3, MOST_SIGMA
+    if not holds(high):
+        raise InputError(
+            f"epsilon={epsilon:g}, delta={delta:g}: noise of more than {MOST_SIGMA:g} labels would be "
+            "needed; larger ones are meant"
+        )
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def discrete_delta(sigma: float, epsilon: float) -> float:
+    """The exact δ at ε of discrete Gaussian noise of `sigma` on counts of which one moves.
+
+    The privacy loss at the noise (x, x') of the two counts is (1 - (x - x'))/σ², so with D the difference of
+    two draws δ = Pr[D > εσ² - 1] - e^ε Pr[D > εσ² + 1].
+
+    Raises:
+        InputError: σ or ε out of range.
+    """
+    sigma, epsilon = check_scale("sigma", sigma), check_epsilon(epsilon)
+    gap = math.floor(epsilon * sigma**2 - 1) + 1
+    first, second = log_tail_gaussian_difference(np.array([gap, gap + 2]), sigma).tolist()
+    return 0.0 if epsilon + second >= first else -math.exp(first) * math.expm1(epsilon + second - first)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelRelease:
+    """A release of private labels as a ledger's row states it.
+
+    Raises:
+        InputError: a parameter out of range.
+    """
+
+    name: ClassVar[str]
+    num_teachers: ClassVar[int] = 0
+    answers_all: ClassVar[bool] = True
+    num_classes: int
+
+    def __post_init__(self) -> None:
+        check_count("num_classes", self.num_classes, least=2)
+
+    def parameters(self) -> dict[str, Any]:
+        """All parameters, as plain numbers by name."""
+        return asdict(self)
+
+    def cost(self, asked: int, answered: int, protection: Protection) -> Cost:
+        """What the whole release costs, about however many records it is."""
+        return self.cost_asked(protection)
+
+    def cost_asked(self, protection: Protection) -> Cost:
+        """What the release costs, about however many records it is."""
+        raise TypeError(f"{type(self).__name__} states no cost")
+
+    def cost_answered(self, protection: Protection) -> Cost:
+        """Nothing besides."""
+        return Cost()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelResponse(LabelRelease):
+    """Every record's label is answered about by itself, `epsilon`-DP with δ = 0.
+
+    Responses of different records compose in parallel: no label is in two of them.
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        LabelRelease.__post_init__(self)
+        object.__setattr__(self, "epsilon", check_epsilon(self.epsilon))
+
+    def cost_asked(self, protection: Protection) -> Cost:
+        """Pure ε, once."""
+        return Cost(epsilon=Fraction(self.epsilon))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomisedResponse(LabelResponse):
+    """The label with probability e^ε/(e^ε + K - 1), else another class (LDP, Theorem 2)."""
+
+    name: ClassVar[str] = "randomised-response"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorResponse(LabelResponse):
+    """Randomised response among the classes that a public prior makes likely (LP-2ST's second stage)."""
+
+    name: ClassVar[str] = "prior-response"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaplaceResponse(LabelResponse):
+    """Discrete Laplace noise of scale at least 2/ε on the one-hot label (ALIBI)."""
+
+    name: ClassVar[str] = "laplace-response"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterCounts(LabelRelease):
+    """NoiseCluster: discrete Gaussian noise of `sigma` labels on the class counts of public clusters.
+
+    (`epsilon`, `delta`)-DP by the noise's own privacy profile (`discrete_delta`).
+
+    Raises:
+        InputError: `sigma` is too small for that.
+    """
+
+    name: ClassVar[str] = "noise-cluster"
+    num_clusters: int
+    sigma: float
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        LabelRelease.__post_init__(self)
+        check_count("num_clusters", self.num_clusters, least=1)
+        if not discrete_delta(self.sigma, self.epsilon) <= check_delta(self.delta):
+            raise InputError(f"sigma={self.sigma!r}: too small for ε={self.epsilon!r} at δ={self.delta!r}")
+
+    def cost_asked(self, protection: Protection) -> Cost:
+        """(ε, δ), once: clusters are disjoint and do not compose (LDP, Theorem 1)."""
+        return Cost(epsilon=Fraction(self.epsilon), delta=Fraction(self.delta))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedClusterCounts(LabelRelease):
+    """NoiseCluster over hospitals: each adds discrete Gaussian noise of `sigma_party` labels to its counts.
+
+    At least `survivors` hospitals are in the sum, and at most `colluders` of them tell their noise. Sums of
+    discrete Gaussians are close to one, and the slack is on the two counts that differ.
+    """
+
+    name: ClassVar[str] = "noise-cluster-shares"
+    num_clusters: int
+    sigma_party: float
+    survivors: int
+    colluders: int
+
+    def __post_init__(self) -> None:
+        LabelRelease.__post_init__(self)
+        check_count("num_clusters", self.num_clusters, least=1)
+        self.cost_asked(RECORD)
+
+    def cost_asked(self, protection: Protection) -> Cost:
+        """ρ = 1/σ² of the noise that nobody knows, and the slack (arXiv 2102.06387, Proposition 14)."""
+        seen = hospital_noise(
+            sigma_party=self.sigma_party, survivors=self.survivors, colluders=self.colluders
+        )
+        return seen.cost(1, RECORD, num_classes=_MOVED) or Cost()
+
+
+LABEL_MECHANISMS: dict[str, type[LabelRelease]] = {
+    kind.name: kind
+    for kind in (RandomisedResponse, PriorResponse, LaplaceResponse, ClusterCounts, SharedClusterCounts)
+}

@@ -11,8 +11,6 @@ from pate_fed.config.sections import INTERACTIVE, Aggregation
 from pate_fed.config.trust import TrustModel
 from pate_fed.errors import InputError
 from pate_fed.privacy import (
-    PLAIN,
-    SECURE_SUM,
     BudgetFilter,
     ConfidentGNMax,
     CoordinatorView,
@@ -23,12 +21,11 @@ from pate_fed.privacy import (
     LNMax,
     Protection,
     SanitiseSettings,
-    check_sanitisable,
-    guaranteed_coordinator_epsilon,
-    guaranteed_epsilon,
-    hospital_noise,
-    party_sigma,
 )
+from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
+from pate_fed.privacy.mechanisms.distributed import party_sigma
+from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM, hospital_noise
+from pate_fed.privacy.mechanisms.sanitise import check_sanitisable
 from pate_fed.protocol.messages import Terms
 
 __all__ = [
@@ -185,7 +182,7 @@ def _fix_sanitising(terms: Terms, protection: Protection) -> SanitiseSettings:
             sigma2=sigma2,
             num_classes=terms.num_classes,
             delta=privacy.delta,
-            budget=budget,
+            order=None if budget is None else budget.order,
         )
         check_sanitisable(settings, sigma2=sigma2, num_classes=terms.num_classes, protection=protection)
     except InputError as error:

@@ -6,7 +6,7 @@ Both sides use it: the coordinator to ask and to release, a hospital to hold the
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,19 +14,42 @@ from numpy.typing import NDArray
 
 from pate_fed.config.trust import AT_HOSPITALS, LEAST_PARTIES, TrustModel
 from pate_fed.errors import InputError
-from pate_fed.label_dp.federation import FederatedClusters, shared_epsilon
+from pate_fed.label_dp.federation import FederatedClusters
 from pate_fed.label_dp.randres import RandRes
 from pate_fed.privacy.checks import check_count, check_delta, is_number
+from pate_fed.privacy.label_dp import LabelRelease
+from pate_fed.privacy.ledger.terms import is_digest
+from pate_fed.privacy.mechanisms.events import NOISY_COUNTS, NOISY_LABELS, CoordinatorView
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
 from pate_fed.protocol.agreed import Agreed
+from pate_fed.structure import check
 
-__all__ = ["COUNTS_UNDER_MASKS", "RANDRES", "LabelTerms", "clusters_digest", "few_hospitals", "label_terms"]
+__all__ = [
+    "COUNTS_UNDER_MASKS",
+    "RANDRES",
+    "LabelTerms",
+    "PublicClusters",
+    "PublicPool",
+    "clusters_digest",
+    "few_hospitals",
+    "label_terms",
+]
 
 Ints = NDArray[np.int64]
 
 RANDRES = "randres"
 COUNTS_UNDER_MASKS = "cluster-counts"
 _MECHANISMS = (RANDRES, COUNTS_UNDER_MASKS)
+_LEAST_AND_MOST = {
+    "num_classes": (2, 10_000),
+    "pool_size": (1, 10**9),
+    "num_clients": (1, 10**6),
+    "least_clients": (1, 10**6),
+    "num_clusters": (0, 10**6),
+    "colluders": (0, 10**6),
+}
+_MOST_COUNTS = 10**8  # in one message
+_MOST_EPSILON, _MOST_SIGMA, _MOST_SEED = 1e6, 1e9, 2**64
 
 
 def clusters_digest(clusters: Ints) -> str:
@@ -64,36 +87,51 @@ class LabelTerms(Agreed):
     classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        texts = (self.study, self.mechanism, self.pool_digest, self.clusters_digest, *self.classes)
-        if not all(isinstance(text, str) and len(text) <= 100 for text in texts):
-            raise InputError("texts of at most 100 characters are meant")
+        check(self)
+        self._check_kinds()
         if self.mechanism not in _MECHANISMS:
             raise InputError(f"mechanism={self.mechanism!r}: one of {', '.join(_MECHANISMS)} is meant")
-        check_count("pool_size", self.pool_size, least=1), check_count("colluders", self.colluders)
-        check_count("num_clients", self.num_clients, least=1)
-        check_count("least_clients", self.least_clients, least=1)
         if self.least_clients > self.num_clients:
             raise InputError(f"least_clients={self.least_clients}: there are {self.num_clients} hospitals")
-        if self.seed is not None:
-            check_count("seed", self.seed)
         if self.secure_sum:
             self._check_counts()
         else:
             self._check_response()
 
+    def _check_kinds(self) -> None:
+        """Types and sizes, before anything is computed with them."""
+        texts = (self.study, self.mechanism, self.pool_digest, self.clusters_digest, *self.classes)
+        if not all(isinstance(text, str) and len(text) <= 100 for text in texts):
+            raise InputError("texts of at most 100 characters are meant")
+        if not is_digest(self.pool_digest):
+            raise InputError(f"pool_digest={self.pool_digest!r}: must be a SHA-256 digest in lower-case hex")
+        for name, (least, most) in _LEAST_AND_MOST.items():
+            if check_count(name, getattr(self, name), least=least) > most:
+                raise InputError(f"{name}={getattr(self, name)}: at most {most} is meant")
+        if self.num_clusters * self.num_classes > _MOST_COUNTS:
+            raise InputError(f"num_clusters={self.num_clusters}: at most {_MOST_COUNTS} counts are summed")
+        if self.seed is not None and check_count("seed", self.seed) >= _MOST_SEED:
+            raise InputError("seed: below 2^64 is meant")
+        for name, limit in (("epsilon", _MOST_EPSILON), ("delta", 1.0), ("sigma_party", _MOST_SIGMA)):
+            value = getattr(self, name)
+            if value is not None and not (is_number(value) and 0 <= value <= limit):
+                raise InputError(f"{name}={value!r}: must be a number from 0 to {limit:g}")
+
     def _check_response(self) -> None:
         RandRes(num_classes=self.num_classes, epsilon=self.epsilon)
         summed = (self.num_clusters, self.clusters_digest, self.sigma_party, self.colluders)
-        if summed != (0, "", None, 0) or not is_number(self.delta) or self.delta != 0:
+        if summed != (0, "", None, 0) or self.delta != 0:
             raise InputError("randomised response has δ = 0, and neither clusters nor shares of noise")
 
     def _check_counts(self) -> None:
-        check_delta(self.delta), check_count("num_clusters", self.num_clusters)
-        if not is_number(self.sigma_party) or not self.spent <= self.epsilon:
+        check_delta(self.delta)
+        if not is_digest(self.clusters_digest):
+            raise InputError(f"clusters_digest={self.clusters_digest!r}: must be a SHA-256 digest")
+        if self.sigma_party is None or not self.spent <= self.epsilon:
             raise InputError(f"sigma_party={self.sigma_party!r}: more noise is meant, or ε is passed")
 
     @property
-    def clusters(self) -> FederatedClusters:
+    def counts(self) -> FederatedClusters:
         """NoiseCluster over these hospitals.
 
         Raises:
@@ -110,11 +148,21 @@ class LabelTerms(Agreed):
         )
 
     @property
+    def on_ledger(self) -> LabelRelease:
+        """What leaves all hospitals, as a row of the ledger states it."""
+        if self.sigma_party is None:
+            return RandRes(num_classes=self.num_classes, epsilon=self.epsilon).on_ledger
+        return self.counts.with_shares(self.sigma_party)
+
+    @property
+    def seen(self) -> CoordinatorView:
+        """What the coordinator sees of the labels."""
+        return NOISY_COUNTS if self.secure_sum else NOISY_LABELS
+
+    @property
     def spent(self) -> float:
         """ε at δ of what leaves all hospitals, against the coordinator and everyone else alike."""
-        if not self.secure_sum or self.sigma_party is None:
-            return self.epsilon
-        return shared_epsilon(self.sigma_party, honest=self.clusters.honest, delta=self.delta)
+        return self.epsilon if self.sigma_party is None else self.counts.spent_with(self.sigma_party)
 
     @property
     def secure_sum(self) -> bool:
@@ -158,21 +206,35 @@ def few_hospitals(count: int) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicPool:
+    """The public inputs whose labels are private: how many, their SHA-256 hex, and how many classes."""
+
+    size: int
+    digest: str
+    num_classes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PublicClusters:
+    """The cluster of each public input, int64 (n,), of `count`, and the δ of noisy counts in them."""
+
+    place: Ints = field(repr=False)
+    count: int
+    delta: float
+
+
 def label_terms(
+    pool: PublicPool,
     *,
-    study: str,
-    num_classes: int,
-    pool_size: int,
-    pool_digest: str,
     num_clients: int,
     quorum: float,
     epsilon: float,
-    delta: float,
     seed: int | None,
-    clusters: Ints | None = None,
-    num_clusters: int = 0,
+    clusters: PublicClusters | None = None,
+    study: str = "label-dp",
 ) -> LabelTerms:
-    """Terms of randomised response or, with `clusters` int64 (pool_size,), of counts under masks.
+    """Terms of randomised response or, with `clusters`, of counts under masks.
 
     At least the share `quorum` of the hospitals must answer; under masks two thirds at least, and one in ten
     may tell the coordinator its own noise, as in a study with votes.
@@ -182,9 +244,9 @@ def label_terms(
     """
     common: dict[str, Any] = {
         "study": study,
-        "num_classes": num_classes,
-        "pool_size": pool_size,
-        "pool_digest": pool_digest,
+        "num_classes": pool.num_classes,
+        "pool_size": pool.size,
+        "pool_digest": pool.digest,
         "num_clients": num_clients,
         "epsilon": float(epsilon),
         "seed": seed,
@@ -194,14 +256,14 @@ def label_terms(
         return LabelTerms(mechanism=RANDRES, least_clients=least, delta=0.0, **common)
     if num_clients < LEAST_PARTIES:
         raise InputError(few_hospitals(num_clients))
-    secrecy = TrustModel(secure_sum=True, noise_at=AT_HOSPITALS)
-    least = secrecy.least_voters(num_clients, quorum)
-    colluders = secrecy.shares(num_clients, least).colluders
+    trust = TrustModel(secure_sum=True, noise_at=AT_HOSPITALS)
+    least = trust.least_voters(num_clients, quorum)
+    colluders = trust.shares(num_clients, least).colluders
     shared = FederatedClusters(
-        num_clusters=num_clusters,
-        num_classes=num_classes,
+        num_clusters=clusters.count,
+        num_classes=pool.num_classes,
         epsilon=epsilon,
-        delta=delta,
+        delta=clusters.delta,
         hospitals=num_clients,
         dropouts=num_clients - least,
         colluders=colluders,
@@ -209,9 +271,9 @@ def label_terms(
     return LabelTerms(
         mechanism=COUNTS_UNDER_MASKS,
         least_clients=least,
-        delta=float(delta),
-        num_clusters=num_clusters,
-        clusters_digest=clusters_digest(clusters),
+        delta=float(clusters.delta),
+        num_clusters=clusters.count,
+        clusters_digest=clusters_digest(clusters.place),
         sigma_party=shared.sigma_party,
         colluders=colluders,
         **common,

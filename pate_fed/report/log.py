@@ -21,6 +21,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.report.result import (
     Epoch,
     Evaluation,
+    LabelStudyRecord,
     LeftOut,
     Outcome,
     PrivacyFigures,
@@ -68,6 +69,7 @@ class PartyWork:
 
 Event = (
     StudyRecord
+    | LabelStudyRecord
     | Taught
     | Voted
     | PartyWork
@@ -82,6 +84,7 @@ Event = (
 
 EVENTS: dict[str, type[Any]] = {
     "study": StudyRecord,
+    "label_study": LabelStudyRecord,
     "teach": Taught,
     "vote": Voted,
     "party_work": PartyWork,
@@ -205,11 +208,12 @@ def read_result(run_dir: Path) -> RunResult:
         else:
             found[type(event)].append(event)
             times.append(time)
-    if not found[StudyRecord]:
+    studies = found[StudyRecord] + found[LabelStudyRecord]
+    if not studies:
         raise InputError(f"{path}: holds no study, so there is nothing to report")
     return RunResult(
-        study=found[StudyRecord][-1],
-        outcome=_last(found[Outcome]) or _cut_off(found[StudyRecord][-1]),
+        study=studies[-1],
+        outcome=_last(found[Outcome]) or _cut_off(studies[-1]),
         releases=tuple(found[ReleasedBatch]),
         epochs=tuple(found[Epoch]),
         evaluation=_last(found[Evaluation]) or Evaluation(),
@@ -227,7 +231,7 @@ def _last(values: list[Any]) -> Any:
     return values[-1] if values else None
 
 
-def _cut_off(study: StudyRecord) -> Outcome:
+def _cut_off(study: StudyRecord | LabelStudyRecord) -> Outcome:
     # The ledger is written before the log, so after a kill it may hold more than the log knows.
     reason = "the run was cut off before its end; the ledger says what was spent (pate-fed ledger show)"
     privacy = PrivacyFigures(student=study.guaranteed, student_reason=reason)

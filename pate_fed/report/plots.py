@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.report.result import RunResult, StudyRecord
+from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
 from pate_fed.report.svg import WIDTH, Canvas, Chart, Scale, compact, nice_ticks
 
 __all__ = [
@@ -164,7 +164,7 @@ def top_vote_histogram(result: RunResult) -> Figure | None:
     )
 
 
-def _how_asked(study: StudyRecord) -> str:
+def _how_asked(study: StudyRecord | LabelStudyRecord) -> str:
     if study.coordinator == "hospital-noise":
         # All that anyone has are noisy totals, so nothing is drawn again for the threshold.
         text = "With the hospitals' noise in them; the last bar counts all above it too."

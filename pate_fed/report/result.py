@@ -25,6 +25,7 @@ __all__ = [
     "Accuracy",
     "Epoch",
     "Evaluation",
+    "LabelStudyRecord",
     "LeftOut",
     "Outcome",
     "PrivacyFigures",
@@ -71,6 +72,11 @@ class StudyRecord:
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
+    def mechanism(self) -> str:
+        """The aggregation's name."""
+        return self.terms.aggregation.aggregator
+
+    @property
     def threshold(self) -> float | None:
         """Votes that a winner must reach; None where every query is answered."""
         aggregation = self.terms.aggregation
@@ -80,6 +86,67 @@ class StudyRecord:
         """The class's name, or its number where it has none."""
         names = self.terms.classes
         return names[number] if number < len(names) else str(number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelStudyRecord:
+    """What was run in a study of private labels, known before the first release: its own terms.
+
+    `mechanism` is the method's name, `epsilon` its budget; `max_queries` and `labels` are the ledger's caps.
+    The other fields are as in `StudyRecord`.
+    """
+
+    study: str
+    mechanism: str
+    dataset: str
+    num_clients: int
+    least_clients: int
+    teachers_per_client: int
+    num_classes: int
+    pool_size: int
+    pool_digest: str
+    max_queries: int
+    labels: int
+    epsilon: float
+    delta: float
+    unit: str
+    adjacency: str
+    seed: int | None = None
+    classes: tuple[str, ...] = ()
+    backend: str = ""
+    inputs: str = "images"
+    test_size: int | None = None
+    guaranteed: float | None = None
+    protects: str
+    noise: str
+    noise_private: bool
+    coordinator: str
+    coordinator_sees: str
+    student: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def terms(self) -> LabelStudyRecord:
+        """These: such a study has no others."""
+        return self
+
+    @property
+    def privacy(self) -> LabelStudyRecord:
+        """What is protected, by the names that terms of votes have for it."""
+        return self
+
+    @property
+    def threshold(self) -> None:
+        """None: no votes are released."""
+
+    @property
+    def num_teachers(self) -> int:
+        """Teachers in all; 0 where a method has none."""
+        return self.num_clients * self.teachers_per_client
+
+    def class_name(self, number: int) -> str:
+        """The class's number."""
+        return str(number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +312,7 @@ class RunResult:
     `engine_seconds` is what Flower, Ray and messages took; None where it is not known.
     """
 
-    study: StudyRecord
+    study: StudyRecord | LabelStudyRecord
     outcome: Outcome
     releases: tuple[ReleasedBatch, ...] = ()
     epochs: tuple[Epoch, ...] = ()

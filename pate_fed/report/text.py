@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.protocol.messages import Terms
-from pate_fed.report.result import Outcome, RunResult, StudyRecord
+from pate_fed.report.result import LabelStudyRecord, Outcome, RunResult, StudyRecord
 
 __all__ = [
     "EPSILON_ALARM",
@@ -22,6 +22,8 @@ __all__ = [
     "unpublishable",
 ]
 
+# What the coordinator sees of private labels: all of them, or only a masked sum.
+IN_ONE_PLACE, SUMMED = "labels", "noisy-counts"
 EPSILON_ALARM = 10.0
 """Above it a report says that ε promises almost nothing."""
 
@@ -81,7 +83,7 @@ def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
         found.append(Banner("danger", title, _why_large(result)))
     if result.left_out:
         found.append(_left_out_banner(result, publishable=publishable))
-    if not publishable:
+    if not publishable and isinstance(study, StudyRecord):
         found.append(Banner("note", "For the analyst", _ANALYST))
     return found
 
@@ -98,8 +100,11 @@ _ANALYST = (
 
 
 def _why_large(result: RunResult) -> str:
-    terms, epsilon = result.study.terms, result.outcome.privacy.student or 0.0
+    study, epsilon = result.study, result.outcome.privacy.student or 0.0
     why = f"It allows the chance of an outcome to change by a factor of {_factor(epsilon)}. "
+    if isinstance(study, LabelStudyRecord):
+        return why + "A smaller --epsilon brings it down; pate-fed label-dp --advise says which method suits."
+    terms = study.terms
     noise = f"noise of σ₂ = {terms.aggregation.fixed()[2]:,.4g} votes"
     if terms.num_teachers < 100:
         why += (
@@ -180,15 +185,17 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
         ),
         KeyFigure("student's accuracy", "-" if student is None else f"{student:.1%}", (_tested_on(study),)),
         KeyFigure("labels released", f"{answered:,}", (share,)),
-        KeyFigure(
-            "hospitals",
-            f"{terms.num_clients:,}",
-            (_plural(terms.num_teachers, "teacher"), f"quorum {terms.least_clients:,}"),
-        ),
+        KeyFigure("hospitals", f"{terms.num_clients:,}", _hospitals(study)),
     ]
 
 
-def _tested_on(study: StudyRecord) -> str:
+def _hospitals(study: StudyRecord | LabelStudyRecord) -> tuple[str, ...]:
+    teachers, quorum = study.terms.num_teachers, f"quorum {study.terms.least_clients:,}"
+    told = (_plural(teachers, "teacher"),) if teachers else ()
+    return (*told, "labels in one place" if study.coordinator == IN_ONE_PLACE else quorum)
+
+
+def _tested_on(study: StudyRecord | LabelStudyRecord) -> str:
     if study.test_size is None:
         return f"on public test {study.inputs}"
     if not study.test_size:
@@ -198,15 +205,37 @@ def _tested_on(study: StudyRecord) -> str:
 
 def guarantees(result: RunResult) -> list[Guarantee]:
     """One row for each who could try to learn about a patient."""
-    return [_public(result), _coordinator(result), _other_hospitals(result)]
+    study, outcome = result.study, result.outcome
+    if isinstance(study, LabelStudyRecord):
+        return _of_labels(study, outcome)
+    return [_public(study, outcome), _coordinator(study, outcome), _other_hospitals(study, outcome)]
+
+
+def _of_labels(study: LabelStudyRecord, outcome: Outcome) -> list[Guarantee]:
+    """Features are public, and one private label of a record is protected."""
+    bound, kind = _public_bound(study, outcome)
+    by = f"{study.noise}; fixed before the first label was asked about, by {study.mechanism}"
+    who = "Anyone who gets the student or the released labels"
+    public = Guarantee(who, "Features and released labels", "The records' own labels", bound, by, kind)
+    sees = study.coordinator_sees[:1].upper() + study.coordinator_sees[1:]
+    if study.coordinator == IN_ONE_PLACE:
+        trust = "trust alone: whoever runs this study has the labels"
+        return [public, Guarantee("Whoever ran it", sees, "Nothing", "Unbounded: no promise", trust, "none")]
+    masks = ", and masks" if study.coordinator == SUMMED else ""
+    at_home, own = f"noise that every hospital adds at home{masks}", "Every hospital's own labels"
+    return [
+        public,
+        Guarantee("The coordinator", sees, own, bound, at_home, kind),
+        Guarantee("The other hospitals", "The same as the public", own, bound, at_home, kind),
+    ]
 
 
 _AT_HOME = "Records, teachers and their weights, gradients, scores"
 
 
-def _public(result: RunResult) -> Guarantee:
-    study, privacy = result.study, result.outcome.privacy
-    bound, kind = _public_bound(study, result.outcome)
+def _public(study: StudyRecord, outcome: Outcome) -> Guarantee:
+    privacy = outcome.privacy
+    bound, kind = _public_bound(study, outcome)
     by = f"noise on every vote: {study.noise}; fixed before the first query by {_fixed_by(study)}"
     if not study.noise_private and privacy.student is not None:
         by = f"{study.noise}; with private noise it would be ε = {epsilon_text(privacy.student)}"
@@ -228,7 +257,7 @@ def _fixed_by(study: StudyRecord) -> str:
     return caps if terms.privacy.epsilon is None else f"the budget and {caps}"
 
 
-def _public_bound(study: StudyRecord, outcome: Outcome) -> tuple[str, str]:
+def _public_bound(study: StudyRecord | LabelStudyRecord, outcome: Outcome) -> tuple[str, str]:
     epsilon = outcome.privacy.student
     if epsilon is None:
         return "No bound", "none"
@@ -238,8 +267,8 @@ def _public_bound(study: StudyRecord, outcome: Outcome) -> tuple[str, str]:
     return f"ε = {epsilon_text(epsilon)}, δ = {delta_text(study.terms.delta)}", kind
 
 
-def _coordinator(result: RunResult) -> Guarantee:
-    study, epsilon = result.study, result.outcome.privacy.coordinator
+def _coordinator(study: StudyRecord, outcome: Outcome) -> Guarantee:
+    epsilon = outcome.privacy.coordinator
     hidden, by = {
         "plain": (_AT_HOME, "trust alone: no noise is added before it sees the votes"),
         "secure-sum": (
@@ -273,9 +302,8 @@ def _masks_hold(study: StudyRecord) -> str:
     )
 
 
-def _other_hospitals(result: RunResult) -> Guarantee:
-    study = result.study
-    bound, kind = _public_bound(study, result.outcome)
+def _other_hospitals(study: StudyRecord, outcome: Outcome) -> Guarantee:
+    bound, kind = _public_bound(study, outcome)
     by = "the same noise, as long as they do not share in what the coordinator sees"
     if study.coordinator == "hospital-noise":
         if not study.terms.colluders:
@@ -296,7 +324,10 @@ def _other_hospitals(result: RunResult) -> Guarantee:
 
 def describe_terms(result: RunResult) -> list[tuple[str, str]]:
     """The study's terms as names and values, in reading order; what does not apply is left out."""
-    study, terms = result.study, result.study.terms
+    study = result.study
+    if isinstance(study, LabelStudyRecord):
+        return _label_terms(study)
+    terms = study.terms
     _, sigma1, sigma2 = terms.aggregation.fixed()
     budget = terms.privacy.epsilon
     checked = study.threshold is not None and not terms.adds_noise
@@ -319,6 +350,22 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
         ("Student", _student(result)),
         ("Ran on", _ENGINES.get(study.backend, study.backend)),
         ("Seed", "none" if terms.seed is None else f"{terms.seed} (repeatable, not private)"),
+    ]
+    return [(name, value) for name, value in shown if value]
+
+
+def _label_terms(study: LabelStudyRecord) -> list[tuple[str, str]]:
+    hospitals = f"{study.num_clients:,}, at least {study.least_clients:,} must answer"
+    shown = [
+        ("Data set", f"{study.dataset}, {study.num_classes} classes"),
+        ("Public pool", f"{study.pool_size:,} {study.inputs}, SHA-256 {study.pool_digest[:12]}…"),
+        ("Hospitals", "" if study.coordinator == IN_ONE_PLACE else hospitals),
+        ("Method", study.mechanism),
+        ("Noise from", study.noise),
+        ("Protected", study.protects),
+        ("Budget", f"ε = {study.epsilon:,.6g}"),
+        ("Ran on", _ENGINES.get(study.backend, study.backend)),
+        ("Seed", "none" if study.seed is None else f"{study.seed} (repeatable, not private)"),
     ]
     return [(name, value) for name, value in shown if value]
 

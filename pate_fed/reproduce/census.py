@@ -32,8 +32,8 @@ from pate_fed.privacy import (
     RECORD,
     LNMax,
     SeededNoise,
+    data_dependent_epsilon_do_not_publish,
     epsilon_of,
-    mechanism_epsilon_do_not_publish,
 )
 from pate_fed.reproduce.columns import Cell
 from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
@@ -136,7 +136,9 @@ def _figures(
 ) -> list[tuple[str, float]]:
     """Our figures, with what they are; `truth` are the labels of the tested rows."""
     student, central = (Cell((), [row for row in rows if row.forest == name]) for name in (STUDENT, CENTRAL))
-    seen = mechanism_epsilon_do_not_publish(_mechanism(), totals, np.ones(LABELS, dtype=bool), delta=DELTA)
+    seen = data_dependent_epsilon_do_not_publish(
+        _mechanism(), totals, np.ones(LABELS, dtype=bool), delta=DELTA
+    )
     return [
         ("student, accuracy %", student.percent()[0]),
         (f"{CENTRAL}, accuracy %", central.percent()[0]),

@@ -30,7 +30,7 @@ from pate_fed.privacy import (
     GNMax,
     LNMax,
     SeededNoise,
-    mechanism_epsilon_do_not_publish,
+    data_dependent_epsilon_do_not_publish,
 )
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp
 from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
@@ -171,7 +171,7 @@ def _at_noise(ensembles: Mapping[str, Ints], truth: Ints, task: tuple[str, str, 
     size = ensemble_size(totals)
     noise = share * size["num_teachers"] / (2**0.5 if kind == "LNMax" else 1)  # equal deviations
     mechanism, every = _mechanism(kind, size, noise), np.ones(len(truth), dtype=np.bool_)
-    seen = mechanism_epsilon_do_not_publish(mechanism, totals, every, delta=DELTA).epsilon
+    seen = data_dependent_epsilon_do_not_publish(mechanism, totals, every, delta=DELTA).epsilon
     accuracy = _right(mechanism, totals, truth)
     return NoiseRun(*task, noise=noise, epsilon_do_not_publish=seen, accuracy=accuracy)
 

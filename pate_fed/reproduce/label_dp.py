@@ -28,7 +28,7 @@ from pate_fed.reproduce.pictures import draw_panels, plot_curves
 from pate_fed.reproduce.votes import inputs_of, read_totals
 
 if TYPE_CHECKING:
-    from pate_fed.label_dp.methods import LabelDpResult, MethodSettings, Students
+    from pate_fed.label_dp.methods import LabelDpResult, MethodSettings
 
 __all__ = ["EPSILONS", "LabelRun", "reproduce_label_dp"]
 
@@ -124,6 +124,7 @@ class _Bench:
     """One data set with its public inputs, and the totals of its teachers."""
 
     def __init__(self, name: str, plan: Reproduction, say: Say) -> None:
+        from pate_fed.label_dp.methods import PateFmCache
         from pate_fed.label_dp.public import PublicInputs
 
         self.name, self.plan, self.say = name, plan, say
@@ -139,7 +140,7 @@ class _Bench:
             say=say,
         )
         self.settings = _settings(plan)
-        self._students: Students = {}
+        self._cache = PateFmCache()
 
     def run(self, task: Task) -> LabelRun:
         """One row."""
@@ -163,28 +164,31 @@ class _Bench:
 
     def _non_private(self, seed: int) -> Ints:
         """Classes of the test images from a network of all true labels."""
-        from pate_fed.label_dp.learners import train
+        from pate_fed.label_dp.learners import LABELS_ALONE, train
 
         every, learn = np.arange(len(self.truth)), self.settings.learn
-        network = train(self.public, every, self.truth, learn, seed=seed, unlabelled_weight=0.0)
+        network = train(self.public, every, self.truth, learn, seed=seed, supervision=LABELS_ALONE)
         found: Ints = self.public.probabilities([network], self.test).argmax(axis=1)
         return found
 
     def _private(self, task: Task) -> LabelDpResult:
         from pate_fed.label_dp.methods import run_method
+        from pate_fed.label_dp.source import LabelsInOnePlace, Unrecorded
         from pate_fed.privacy import SeededNoise
 
         _, method, epsilon, seed = task
+        if method.startswith("pate-fm"):
+            self._cache.totals = self.totals
+        noise, classes = SeededNoise(seed), self.data.num_classes
+        source = LabelsInOnePlace(truth=self.truth, num_classes=classes, noise=noise, record=Unrecorded())
         return run_method(
             method,
             self.public,
-            self.truth,
+            source,
             epsilon=epsilon,
-            noise=SeededNoise(seed),
             settings=self.settings,
             seed=seed,
-            totals=self.totals if method.startswith("pate-fm") else None,
-            students=self._students,
+            cache=self._cache,
         )
 
     @cached_property
@@ -203,9 +207,8 @@ class _Bench:
 
 
 def _settings(plan: Reproduction) -> MethodSettings:
-    from pate_fed.label_dp.clusters import find_clusterer
     from pate_fed.label_dp.learners import LearnSettings
-    from pate_fed.label_dp.methods import MethodSettings
+    from pate_fed.label_dp.methods import MethodSettings, find_clusterer
     from pate_fed.label_dp.teachers import TeachSettings
 
     if not plan.paper:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
 from pate_fed.learning import StudentSettings
-from pate_fed.privacy import ConfidentGNMax, epsilon_of, mechanism_epsilon_do_not_publish
+from pate_fed.privacy import ConfidentGNMax, data_dependent_epsilon_do_not_publish, epsilon_of
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
 from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, release_labels, train_and_test
@@ -89,7 +89,7 @@ def _train(
     settings = StudentSettings(name=student, epochs=EPOCHS)
     _, figures = train_and_test(plan, dataset, given.index, given.label, settings, seed=seed)
     answered = np.isin(given.asked, given.index)
-    spent = mechanism_epsilon_do_not_publish(mechanism, totals[given.asked], answered, delta=DELTA)
+    spent = data_dependent_epsilon_do_not_publish(mechanism, totals[given.asked], answered, delta=DELTA)
     return MnistRun(
         *task,
         asked=len(given.asked),

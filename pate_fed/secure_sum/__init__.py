@@ -5,7 +5,7 @@ Pure state machines: messages in, messages out, no network. `HospitalSum` is a h
 Bonawitz et al. 2017, CCS), a consistency round over signed survivors, and fresh secrets a batch; primitives
 from `cryptography` only.
 
-What is promised: with at most `threshold` - 1 hospitals in league with a coordinator that follows the
+What is guaranteed: with at most `threshold` - 1 hospitals in league with a coordinator that follows the
 protocol, and fewer than 2 `threshold` - n with one that does not, the coordinator learns one sum a batch over
 at least
 `threshold` hospitals (and can subtract what those in league tell it of their own). What is not: that a

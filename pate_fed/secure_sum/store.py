@@ -8,7 +8,6 @@ a reply is never made twice with other secrets.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.disk import write_private
+from pate_fed.disk import try_lock, write_private
 from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum.hospital import HospitalSum
 from pate_fed.secure_sum.keys import Identity
@@ -126,7 +125,7 @@ class SumStore:
         """One process at a time; a lock of the system's, gone with the process that holds it."""
         handle = os.open(self._folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         try:
-            while not _try_lock(handle):
+            while not try_lock(handle):
                 time.sleep(_WAIT_S)
             yield
         finally:
@@ -141,18 +140,3 @@ def _for_people(roster: Mapping[str, str]) -> str:
     """Names and fingerprints, to be compared with the other hospitals over the telephone."""
     width = max(map(len, roster))
     return "".join(f"{name:<{width}}  {print_}\n" for name, print_ in roster.items())
-
-
-def _try_lock(handle: int) -> bool:
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

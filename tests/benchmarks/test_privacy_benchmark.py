@@ -13,11 +13,12 @@ import pytest
 from scipy.special import erfcinv, ndtr
 from scipy.stats import norm
 
-from pate_fed.privacy import SanitiseSettings, SeededNoise, data_dependent_rdp, sanitised_epsilon
+from pate_fed.privacy import ConfidentGNMax, SanitiseSettings, SeededNoise, sanitised_epsilon
 from pate_fed.privacy.bounds.conversion import to_epsilon
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp
 from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS
 from pate_fed.privacy.bounds.smooth import gnmax_local_sensitivity, gnmax_sensitivity
+from pate_fed.privacy.mechanisms.data_dependent import data_dependent_rdp
 
 pytestmark = pytest.mark.benchmark
 HUNDRED = np.linspace(1.5, 64.0, 100)
@@ -101,19 +102,11 @@ def test_speed() -> None:
     small, large, run = votes(640, 250, 10), votes(50, 5000, 10), votes(640, 250, 10, seed=1)
     answered = np.random.default_rng(0).random(640) < 0.45
     study = SanitiseSettings.at_order(14.0)
-    terms = {"threshold": 200, "sigma1": 150.0, "sigma2": 40.0}
+    mechanism = ConfidentGNMax(num_teachers=250, num_classes=10, threshold=200, sigma1=150.0, sigma2=40.0)
 
     def whole_run() -> None:
-        to_epsilon(DEFAULT_ORDERS, data_dependent_rdp(run, answered, **terms), 1e-5)
-        sanitised_epsilon(
-            run,
-            answered,
-            settings=study,
-            num_teachers=250,
-            delta=1e-5,
-            noise=SeededNoise(0),
-            **terms,
-        )
+        to_epsilon(DEFAULT_ORDERS, data_dependent_rdp(mechanism, run, answered), 1e-5)
+        sanitised_epsilon(mechanism, run, answered, settings=study, delta=1e-5, noise=SeededNoise(0))
 
     def plain_run() -> None:
         for row in run[answered]:

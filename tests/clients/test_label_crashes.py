@@ -18,7 +18,7 @@ prepare_environment()
 
 from clients.label_hospital import LabelHospital
 from clients.label_site import read_label_site
-from pate_fed.protocol.label_terms import LabelTerms, label_terms
+from pate_fed.protocol.label_terms import LabelTerms, PublicClusters, PublicPool, label_terms
 from pate_fed.protocol.messages import LabelReply, LabelRequest, SumReply, SumRequest, VoteRequest
 from pate_fed.secure_sum import CoordinatorSum, Identity, SumRange, read_reply
 from pate_fed.secure_sum.messages import Enrolment, MaskedVector, SumRefused
@@ -85,17 +85,12 @@ class World:
 
     def terms(self, epsilon: float, *, counts: bool = False) -> LabelTerms:
         return label_terms(
-            study="label-dp",
-            num_classes=CLASSES,
-            pool_size=RECORDS,
-            pool_digest="ab" * 32,
+            PublicPool(size=RECORDS, digest="ab" * 32, num_classes=CLASSES),
             num_clients=HOSPITALS,
             quorum=0.75,
             epsilon=epsilon,
-            delta=1e-5,
             seed=None,
-            clusters=CLUSTER if counts else None,
-            num_clusters=CLUSTERS if counts else 0,
+            clusters=PublicClusters(place=CLUSTER, count=CLUSTERS, delta=1e-5) if counts else None,
         )
 
     def hospital(self, number: int) -> LabelHospital:

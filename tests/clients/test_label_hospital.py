@@ -24,7 +24,13 @@ from pate_fed.errors import IntegrityError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.label_dp import RandRes, label_counts
-from pate_fed.protocol.label_terms import LabelTerms, clusters_digest, label_terms
+from pate_fed.protocol.label_terms import (
+    LabelTerms,
+    PublicClusters,
+    PublicPool,
+    clusters_digest,
+    label_terms,
+)
 from pate_fed.protocol.messages import (
     COUNTS,
     LABELS,
@@ -47,18 +53,14 @@ NOTHING = np.empty(0, dtype=np.int64)
 
 
 def _terms(clusters: np.ndarray | None = None, **changes: Any) -> LabelTerms:
+    delta = changes.pop("delta", 1e-5)
     made = label_terms(
-        study="label-dp",
-        num_classes=CLASSES,
-        pool_size=RECORDS,
-        pool_digest=POOL,
+        PublicPool(size=RECORDS, digest=POOL, num_classes=CLASSES),
         num_clients=HOSPITALS,
         quorum=0.8,
         epsilon=changes.pop("epsilon", 1.0),
-        delta=1e-5,
         seed=changes.pop("seed", None),
-        clusters=clusters,
-        num_clusters=0 if clusters is None else CLUSTERS,
+        clusters=None if clusters is None else PublicClusters(place=clusters, count=CLUSTERS, delta=delta),
     )
     return replace(made, **changes)
 
@@ -310,19 +312,7 @@ def test_a_limit_on_epsilon_holds_at_a_delta_that_is_one(disks: Path) -> None:
     """The coordinator names δ: at 0.9 hardly any noise is left, and ε is said to be small."""
     _policy(disks, 0, "epsilon_public = 0.9")
     for delta, code in ((0.9, "POLICY_DELTA"), (1e-3, "no refusal: LabelReply")):
-        terms = label_terms(
-            study="label-dp",
-            num_classes=CLASSES,
-            pool_size=RECORDS,
-            pool_digest=POOL,
-            num_clients=HOSPITALS,
-            quorum=0.8,
-            epsilon=0.8,
-            delta=delta,
-            seed=None,
-            clusters=CLUSTER,
-            num_clusters=CLUSTERS,
-        )
+        terms = _terms(CLUSTER, epsilon=0.8, delta=delta)
         enrol = CoordinatorSum(Identity.generate(), study=terms.digest).enrol_request().to_bytes()
         assert _code(_ask(0, terms, CLUSTER, enrol)) == code
 

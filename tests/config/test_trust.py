@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pate_fed.config.study import Aggregation, Parties, Study, study_from_dict
 from pate_fed.config.trust import LEAST_PARTIES, TrustModel
 from pate_fed.errors import InputError
-from pate_fed.privacy import hospital_noise, party_sigma
+from pate_fed.privacy.mechanisms.distributed import party_sigma
+from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.secure_sum import threshold_for
 
 NOISY = TrustModel(secure_sum=True, noise_at="hospitals")

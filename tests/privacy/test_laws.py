@@ -13,7 +13,7 @@ from scipy.special import log_ndtr, logsumexp
 from pate_fed.privacy import ConfidentGNMax, PrivacyEvent, Protection, epsilon_of, total_cost
 from pate_fed.privacy.bounds.conversion import to_epsilon
 from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
-from pate_fed.privacy.bounds.gaussian import confident_mu, gaussian_dp_epsilon, gaussian_rdp
+from pate_fed.privacy.bounds.gaussian import confident_mu, confident_rho, gaussian_dp_epsilon
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp
 from pate_fed.privacy.bounds.joint import joint_rdp
 from pate_fed.privacy.bounds.lnmax import lnmax_log_q, lnmax_rdp_from_log_q
@@ -142,7 +142,7 @@ def test_exact_gaussian_is_below_improved_is_below_classic(
 ) -> None:
     run = {"asked": asked, "answered": int(share * asked), "sigma1": 3 * sigma, "sigma2": sigma}
     exact = gaussian_dp_epsilon(confident_mu(**run), delta)  # type: ignore[arg-type]
-    curve = gaussian_rdp(orders=DEFAULT_ORDERS, **run)  # type: ignore[arg-type]
+    curve = DEFAULT_ORDERS * confident_rho(**run)  # type: ignore[arg-type]
     improved = to_epsilon(DEFAULT_ORDERS, curve, delta)
     classic = to_epsilon(DEFAULT_ORDERS, curve, delta, conversion="classic")
     assert exact <= improved.epsilon * (1 + 1e-9) <= classic.epsilon * (1 + 2e-9)
@@ -168,7 +168,7 @@ def test_the_ledger_s_epsilon_is_monotone_and_knows_no_order(counts: list[tuple[
     assert epsilon_of(total_cost(reversed(events)), 1e-5) == readings[-1]
     # The ledger's search over all orders is never worse than the grid, and both are the same curve.
     asked, answered = sum(a + b for a, b in counts), sum(a for a, _ in counts)
-    curve = gaussian_rdp(asked, answered, DEFAULT_ORDERS, sigma1=150.0, sigma2=40.0)
+    curve = DEFAULT_ORDERS * confident_rho(asked, answered, sigma1=150.0, sigma2=40.0)
     grid = to_epsilon(DEFAULT_ORDERS, curve, 1e-5)
     assert readings[-1] <= grid.epsilon
     if not grid.at_edge:

@@ -16,10 +16,10 @@ from pate_fed.privacy.bounds.gaussian import (
     pate_plus_plus_epsilon,
 )
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp
+from pate_fed.privacy.bounds.gnss import gnss_rdp_printed
 from pate_fed.privacy.bounds.joint import joint_rdp
 from pate_fed.privacy.bounds.lnmax import DEFAULT_MOMENTS, lnmax_log_moments, moments_epsilon
 from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS
-from pate_fed.privacy.bounds.sanitise import gnss_rdp_printed
 from pate_fed.privacy.bounds.smooth import gnmax_local_sensitivity, smooth_sensitivity
 from pate_fed.privacy.bounds.threshold import exact_bit_rdp, exact_bit_worst_case, log_answered, threshold_rdp
 

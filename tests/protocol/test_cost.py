@@ -6,7 +6,9 @@ import pytest
 from builders import make_terms, vary
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import PLAIN, SECURE_SUM, DistributedGNMax, party_sigma
+from pate_fed.privacy import DistributedGNMax
+from pate_fed.privacy.mechanisms.distributed import party_sigma
+from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM
 from pate_fed.protocol.cost import coordinator_view, make_interactive, make_mechanism, worst_epsilon
 
 MASKED = make_terms(secure_sum=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pate_fed.secure_sum import (
     parse_reply,
     parse_request,
 )
+from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 
 STUDY = "ab" * 32
 STEPS = ("share", "mask", "consent", "unmask")
@@ -71,6 +73,18 @@ class Federation:
         reply = self.hospitals[name].answer(parse_request(request.to_record()), votes)
         return parse_reply(reply.to_record())
 
+    def refused(self, name: str, request: Any, reason: SumRefusal, vector: Any = None) -> None:
+        """The hospital refuses for this reason, and its state is as before."""
+        before = self.hospitals[name].study_state()
+        with pytest.raises(RefusedError) as caught:
+            self.ask(name, request, vector)
+        assert caught.value.reason is reason
+        assert self.hospitals[name].study_state() == before
+
+    def signed(self, message: Any, /, **changes: Any) -> Any:
+        """The message with changes, signed by the coordinator itself: it is the one who cheats."""
+        return replace(message, **changes).signed(self.coordinator_identity)
+
     def rebuild(self, name: str) -> None:
         """A new process: nothing but the identity and the two saved states."""
         machine = self.hospitals[name]
@@ -119,6 +133,11 @@ class Federation:
 @pytest.fixture(scope="session")
 def federation() -> type[Federation]:
     return Federation
+
+
+@pytest.fixture
+def seven() -> Federation:
+    return Federation(7)
 
 
 @pytest.fixture(scope="session")

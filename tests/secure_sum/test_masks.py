@@ -76,23 +76,6 @@ def test_no_two_masks_are_alike(federation: Any) -> None:
     assert len(set(seen)) == len(seen) == 24
 
 
-def test_sealed_shares_and_commitments_differ_between_batches_and_runs(federation: Any) -> None:
-    seen: list[bytes] = []
-    for _run in range(2):
-        parties = federation(4)
-        for _batch in range(2):
-            for name, request in dict.fromkeys(parties.names, parties.open(4).opening).items():
-                reply = parties.ask(name, request)
-                size = len(reply.sealed) // 4
-                rows = [reply.sealed[at : at + size] for at in range(0, 4 * size, size)]
-                seen += [row for row in rows if row != bytes(size)]
-                seen += [reply.commitment, reply.seeds]
-    assert len(set(seen)) == len(seen) == 2 * 2 * 4 * 5
-
-
-# The strength of a mask's key
-
-
 def _ours(key: bytes) -> bytes:
     masker = Masker(4, 32)
     total = masker.zeros()
@@ -166,18 +149,6 @@ def test_a_mask_takes_no_shorter_key() -> None:
     for size in (0, 4, 16, 31, 33):
         with pytest.raises(InputError, match="32 bytes"):
             _ours(bytes(size))
-
-
-def test_a_label_changes_with_everything_in_it() -> None:
-    base: dict[str, Any] = {"study": "s", "roster": "ab" * 32, "batch": 0, "batch_digest": "cd" * 32}
-    labels = [BatchLabel(**base)]
-    changes = ({"study": "t"}, {"roster": "ac" * 32}, {"batch": 1}, {"batch_digest": "ce" * 32})
-    labels += [BatchLabel(**{**base, **change}) for change in changes]
-    keys = {label.key(bytes(32), use, *pair) for label in labels for use in "ab" for pair in _PAIRS}
-    assert len(keys) == len(labels) * 2 * len(_PAIRS)
-
-
-_PAIRS = [(0, 1), (1, 0), (0, 0), (1, 256), (256, 1), (0, 2**31)]
 
 
 def test_adding_and_taking_cancel_and_lengths_agree() -> None:

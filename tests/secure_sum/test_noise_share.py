@@ -10,13 +10,9 @@ import pytest
 from scipy.stats import chi2
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import (
-    DistributedGNMax,
-    SeededNoise,
-    SystemNoise,
-    hospital_noise,
-    party_sigma,
-)
+from pate_fed.privacy import DistributedGNMax, SeededNoise, SystemNoise
+from pate_fed.privacy.mechanisms.distributed import party_sigma
+from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.secure_sum import add_noise_share
 
 LENGTH, N, SIGMA = 4000, 6, 12.0

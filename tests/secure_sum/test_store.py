@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pate_fed.disk import try_lock
 from pate_fed.errors import IntegrityError
 from pate_fed.secure_sum import (
     CoordinatorSum,
@@ -26,7 +27,6 @@ from pate_fed.secure_sum import (
     fingerprint,
 )
 from pate_fed.secure_sum.messages import Enrolment, EnrolRequest
-from pate_fed.secure_sum.store import _try_lock
 
 STUDY = "ab" * 32
 PARTIES = 5
@@ -224,7 +224,7 @@ def test_a_killed_process_leaves_no_lock_and_no_torn_state(stores: list[SumStore
         assert process.stdout is not None
         assert process.stdout.readline() == "in\n"
         handle = os.open(tmp_path / "p0" / "lock", os.O_RDWR)
-        assert not _try_lock(handle)
+        assert not try_lock(handle)
         process.kill()
         process.wait()
         os.close(handle)

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,17 @@ prepare_environment()
 
 from flwr.clientapp import ClientApp
 
+import clients.app
 from pate_fed.errors import BudgetError, IntegrityError, QuorumError
 from pate_fed.flower.inline import run_inline
 from pate_fed.label_dp import PrivateLabels, label_counts
-from pate_fed.label_dp.hospitals import Hospitals, Simulated
+from pate_fed.protocol.label_terms import PublicClusters, PublicPool
 from pate_fed.report import make_progress
 from pate_fed.secure_sum import read_reply
 from pate_fed.secure_sum.messages import BatchShares, MaskedVector
 from server import federation
 from server.exchange import Stopped
+from server.label_hospitals import HospitalLabels, SimulatedHospitals
 from server.labels import LabelCoordinator
 from server.masked import MaskedRounds
 from server.state import CoordinatorState
@@ -48,12 +51,11 @@ class World:
         def outliving() -> Iterator[Path]:
             yield self.disks
 
-        patch.setattr("pate_fed.label_dp.hospitals.simulated_disks", outliving)
-        patch.setattr(Simulated, "kept", property(lambda place: self.kept))
-        place = Simulated(parts=PARTS, labels=LABEL)
-        self.hospitals = Hospitals(
-            place=place, pool_size=RECORDS, pool_digest="ab" * 32, num_classes=CLASSES, quorum=0.8
-        )
+        patch.setattr("server.label_hospitals.simulated_disks", outliving)
+        patch.setattr(SimulatedHospitals, "kept", property(lambda place: self.kept))
+        place = SimulatedHospitals(parts=PARTS, labels=LABEL, client_app=lambda: clients.app.app)
+        pool = PublicPool(size=RECORDS, digest="ab" * 32, num_classes=CLASSES)
+        self.hospitals = HospitalLabels(place=place, pool=pool)
 
     def run(self, epsilon: float = 1.0) -> PrivateLabels:
         return self.hospitals.count(CLUSTER, CLUSTERS, epsilon=epsilon, delta=1e-5)
@@ -135,10 +137,9 @@ def test_counts_that_were_asked_for_and_lost_are_told_and_not_asked_for_again(
 
 
 def _coordinator(world: World, *, counts: bool, backend: str = "inline") -> LabelCoordinator:
-    given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5 if counts else 0.0}
-    given |= {"clusters": CLUSTER, "num_clusters": CLUSTERS} if counts else {}
+    clusters = PublicClusters(place=CLUSTER, count=CLUSTERS, delta=1e-5) if counts else None
     return LabelCoordinator(
-        world.hospitals._terms_of(**given),
+        world.hospitals.make_terms(epsilon=1.0, clusters=clusters),
         clusters=CLUSTER if counts else None,
         backend=backend,
         progress=make_progress(True),
@@ -154,7 +155,7 @@ def test_hospitals_are_told_of_no_cost_where_nothing_can_have_left(
     world = World(tmp_path, monkeypatch)
     policy = tmp_path / "policy.toml"
     policy.write_text("epsilon_public = 0.1")
-    place = Simulated(parts=PARTS, labels=LABEL, policy=policy)
+    place = replace(world.hospitals.place, policy=policy)
     made = _coordinator(world, counts=counts)
     with pytest.raises(QuorumError, match="0 of 5"):
         made.run(lambda app: place.run(app, made, threading.Event()))

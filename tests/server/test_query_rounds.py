@@ -16,11 +16,10 @@ from pate_fed.privacy import (
     Ledger,
     LedgerTerms,
     Protection,
-    Provenance,
     SeededNoise,
     verify,
 )
-from pate_fed.privacy.ledger.provenance import digest_of
+from pate_fed.privacy.ledger.rows import Provenance, digest_of
 from server.query_rounds import QueryRounds
 from server.state import CoordinatorState, StudentPredictions
 
@@ -82,7 +81,7 @@ class _Study:
     def ask(self, size: int = 300) -> np.ndarray:
         size = self.rounds.limit(min(size, 300 - sum(event.asked for event in self.ledger.events())))
         index = self.rounds.choose(size)
-        said, basis = self.rounds.predictions(index), self.rounds.current().provenance
+        said, provenance = self.rounds.predictions(index), self.rounds.current().provenance
         noise = SeededNoise(len(self.ledger.entries()))
         if said is None:
             released = CONFIDENT.release(TOTALS[index], noise)
@@ -94,7 +93,7 @@ class _Study:
             index=index,
             answered=released.answered,
             label=released.label,
-            basis=basis,
+            provenance=provenance,
         )
         return index
 
@@ -135,7 +134,7 @@ def test_later_rounds_answer_contradictions_and_confirm_what_the_student_knows(s
     before = len(study.ledger.entries())
     index = study.ask()
     entry = study.ledger.entries()[before]
-    assert entry.event.mechanism == AGAINST and entry.basis is not None
+    assert entry.event.mechanism == AGAINST and entry.provenance is not None
     _, answered, _ = study.ledger.released()
     last = slice(len(answered) - len(index), None)
     contradicted = TRUTH[index] == 2
@@ -169,10 +168,10 @@ def test_a_restart_goes_on_with_the_same_student_and_learns_nothing_again(study:
     assert (again.rounds.reinforced() == reinforced).all()
     assert (again.rounds.choose(30) == chosen).all()
     again.ask(20)
-    bases = {entry.basis for entry in again.ledger.entries()[-2:]}
+    bases = {entry.provenance for entry in again.ledger.entries()[-2:]}
     assert len(bases) == 1 and None not in bases
     again.ledger.close()
-    assert verify(study.folder / "ledger.sqlite").chain.entries[-1].basis in bases
+    assert verify(study.folder / "ledger.sqlite").chain.entries[-1].provenance in bases
 
 
 def test_a_restart_before_the_first_release_of_a_round_keeps_what_was_learnt(study: _Study) -> None:
@@ -227,6 +226,6 @@ def test_a_choice_by_anything_but_earlier_rows_is_refused(study: _Study) -> None
             index=np.arange(200, 210),
             answered=released.answered,
             label=released.label,
-            basis=foreign,
+            provenance=foreign,
         )
     assert len(study.ledger.entries()) == 1

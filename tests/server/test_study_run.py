@@ -126,7 +126,7 @@ def test_what_an_earlier_process_released_is_not_told_as_nothing(
     with dying(LabelReleaser, "release", _second):
         world.run(resume=False)
     path = world.run_dir / "ledger.sqlite"
-    promised = verify(path).to_dict()["promised"]["student"]
+    promised = verify(path).to_dict()["guaranteed"]["student"]
     if broken == "engine":
         assert world.run(resume=True, broken=True) == 1
     else:

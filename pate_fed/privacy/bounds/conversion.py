@@ -1,4 +1,4 @@
-"""From an RDP curve to (ε, δ): the classic conversion of the papers and the tighter one that is the default.
+"""Conversion of an RDP curve to (ε, δ)-DP: the papers' classic one, and the tighter default.
 
 On a one-sided data-dependent curve the statement is one-sided too. Every ε is rounded up.
 """
@@ -36,15 +36,9 @@ class ConvertedEpsilon:
     conversion: str
     at_edge: bool
 
-    def warning(self) -> str | None:
-        """What to tell a reader, or None."""
-        if not self.at_edge:
-            return None
-        return f"the best order {self.order:g} is an end of the grid: wider orders may give a smaller ε"
-
 
 def round_up(epsilon: float, *, magnitude: float | None = None) -> float:
-    """The next float above ε and its own rounding error; 0 and infinity stay.
+    """Upper bound on ε in spite of its rounding error: a float above it; 0 and infinity stay.
 
     `magnitude` is the largest summand that ε came from, where it is larger than ε.
     """
@@ -54,7 +48,7 @@ def round_up(epsilon: float, *, magnitude: float | None = None) -> float:
 
 
 def overhead(orders: Floats, delta: float, conversion: str = "improved") -> Floats:
-    """What converting at these orders adds to RDP.
+    """ε less RDP at each order: what the conversion adds.
 
     Classic: ln(1/δ)/(α-1) (Mironov 2017, Proposition 3). Improved: ln(1-1/α) - ln(δ α)/(α-1) (Canonne, Kamath
     and Steinke 2020, Proposition 12).
@@ -72,7 +66,7 @@ def overhead(orders: Floats, delta: float, conversion: str = "improved") -> Floa
 def to_epsilon(
     orders: ArrayLike, rdp: ArrayLike, delta: float, *, conversion: str = "improved"
 ) -> ConvertedEpsilon:
-    """The least ε over the orders, at least 0, rounded up.
+    """ε at δ of an RDP curve: the least over its orders, at least 0, rounded up.
 
     Shapes: `orders` and `rdp` (orders,).
 

@@ -1,4 +1,4 @@
-"""Exact tails of integer noise, in logarithms: what the analysed mechanism needs because it is what runs.
+"""Exact log-tails of discrete Gaussian and Laplace noise, the noise that runs.
 
 The difference of two discrete Gaussians needs no numerical convolution: completing the square gives
 Pr[Z - Z' = k] = exp(-k²/(4σ²)) θ(k mod 2) / N², with N = Σ exp(-x²/(2σ²)), θ(0) = Σ exp(-x²/σ²) and
@@ -32,13 +32,13 @@ def _theta(width: float, shift: float) -> float:
 
 
 def log_tail_gaussian(gap: Ints, sigma: float) -> Floats:
-    """Logarithm of Pr[Z >= gap] of the discrete Gaussian, any integer gaps, any shape."""
+    """Log-tail ln Pr[Z >= gap] of the discrete Gaussian. Shapes: any to the same, in votes."""
     normaliser = math.log(_theta(math.sqrt(2) * sigma, 0.0))
     return _log_tail(gap, sigma, lambda k: -((k / sigma) ** 2) / 2 - normaliser)
 
 
 def log_tail_gaussian_difference(gap: Ints, sigma: float) -> Floats:
-    """Logarithm of Pr[Z - Z' >= gap] of two independent discrete Gaussians; a tie counts at gap 0."""
+    """Log-tail ln Pr[Z - Z' >= gap] of two independent discrete Gaussians; a tie counts at gap 0."""
     normaliser = 2 * math.log(_theta(math.sqrt(2) * sigma, 0.0))
     with np.errstate(divide="ignore"):  # θ(1) underflows for σ below 0.02: an odd difference never happens
         parity = np.log([_theta(sigma, 0.0), _theta(sigma, 0.5)]) - normaliser
@@ -46,7 +46,7 @@ def log_tail_gaussian_difference(gap: Ints, sigma: float) -> Floats:
 
 
 def log_tail_laplace_difference(gap: Ints, scale: float) -> Floats:
-    """Logarithm of Pr[Z - Z' >= gap] of two independent discrete Laplace variables, gap >= 0."""
+    """Log-tail ln Pr[Z - Z' >= gap] of two independent discrete Laplace variables, gap >= 0."""
     ratio, step = math.exp(-1 / scale), -math.expm1(-1 / scale)
     both = 2 * ratio**2 / (step * (1 + ratio))
     factor = (gap + 1 + both) / step + ratio / step**2

@@ -1,4 +1,4 @@
-"""Data-independent accounting of Gaussian PATE: RDP, exact Gaussian DP, privacy loss distributions, PATE++.
+"""Data-independent bounds of Gaussian PATE: zCDP, exact Gaussian DP, privacy loss distributions, PATE++.
 
 For Q queries asked and A answered, one vote moved: ρ = Q/(2 σ1²) + A/σ2², RDP α ρ at every order α. A is
 random; the totals hold where it is capped beforehand or a filter stands in front.
@@ -10,21 +10,19 @@ import math
 import sys
 from typing import Any
 
-from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import round_up
-from pate_fed.privacy.bounds.orders import Floats, check_orders, check_sigma
+from pate_fed.privacy.bounds.orders import check_orders, check_sigma
 from pate_fed.privacy.checks import check_count, check_delta
-from pate_fed.privacy.mechanisms.events import RECORD, Protection
+from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = [
     "confident_mu",
     "confident_rho",
     "gaussian_delta",
     "gaussian_dp_epsilon",
-    "gaussian_rdp",
     "pate_plus_plus_epsilon",
     "pld_epsilon",
 ]
@@ -40,7 +38,7 @@ def confident_rho(
     sigma2: float,
     protection: Protection = RECORD,
 ) -> float:
-    """ρ of a run: RDP is α ρ (P18, Proposition 8 and section 4.2). `sigma1` None: there is no threshold.
+    """ρ-zCDP of a run, so RDP α ρ (P18, Proposition 8 and section 4.2); `sigma1` None: no threshold.
 
     Raises:
         InputError: counts or noise out of range.
@@ -52,26 +50,6 @@ def confident_rho(
     if sigma1 is not None:
         rho += asked * protection.top**2 / (2 * check_sigma("sigma1", sigma1) ** 2)
     return rho
-
-
-def gaussian_rdp(
-    asked: int,
-    answered: int,
-    orders: ArrayLike,
-    *,
-    sigma1: float | None,
-    sigma2: float,
-    protection: Protection = RECORD,
-) -> Floats:
-    """RDP of a run at each order, whatever the votes; holds for continuous and for discrete noise.
-
-    Shapes: (orders,).
-
-    Raises:
-        InputError: counts, noise or orders out of range.
-    """
-    rho = confident_rho(asked, answered, sigma1=sigma1, sigma2=sigma2, protection=protection)
-    return check_orders(orders) * rho
 
 
 def confident_mu(
@@ -104,7 +82,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_dp_epsilon(mu: float, delta: float) -> float:
-    """Exact ε at δ of μ-Gaussian DP, rounded up; no RDP analysis of Gaussian noise can give less.
+    """ε at δ of μ-Gaussian DP, exact and rounded up; no RDP analysis of Gaussian noise can give less.
 
     Exact for continuous Gaussian noise. For integer noise `pld_epsilon` and RDP are the proven figures.
 
@@ -135,7 +113,7 @@ def pld_epsilon(
     interval: float = 1e-5,
     protection: Protection = RECORD,
 ) -> float:
-    """ε at δ by composing privacy loss distributions with dp-accounting, pessimistic.
+    """ε at δ of a run by composed privacy loss distributions (dp-accounting, pessimistic).
 
     One moved vote changes two totals by one each, so an argmax counts as two one-dimensional mechanisms; with
     `discrete` the noise is the discrete Gaussian that runs.

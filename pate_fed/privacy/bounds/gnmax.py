@@ -1,4 +1,4 @@
-"""GNMax, data-dependent: the chance that the plurality is missed (Proposition 7), and its worth (Theorem 6).
+"""Data-dependent RDP of GNMax: the miss probability q (Proposition 7) and Theorem 6 (P18).
 
 Theorem 6 bounds D(M(D) || M(D')) at the actual votes D only, not the reverse; for σ of 10 votes and more the
 reverse was never seen above it (observed, not proven). P18 is arXiv 1802.08908.
@@ -12,10 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
-from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
-from pate_fed.privacy.bounds.orders import Floats, check_histograms, check_orders, check_sigma
-from pate_fed.privacy.mechanisms.events import RECORD, Protection
+from pate_fed.privacy.bounds.orders import (
+    Floats,
+    check_histograms,
+    check_log_q,
+    check_orders,
+    check_sigma,
+    check_weights,
+)
+from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = [
     "effective_sigma",
@@ -31,7 +37,7 @@ _BLOCK = 50_000
 
 
 def effective_sigma(sigma: float, protection: Protection) -> float:
-    """The σ of which one moved vote costs what this unit costs: RDP α / s² whatever the votes.
+    """Noise s at which one moved vote costs what this unit costs: data-independent RDP α/s².
 
     σ itself for one vote; σ/k where a unit moves k votes; √2 larger where votes vanish instead of moving.
     """
@@ -39,7 +45,7 @@ def effective_sigma(sigma: float, protection: Protection) -> float:
 
 
 def gnmax_log_q(totals: ArrayLike, sigma: float, *, discrete: bool = False) -> Floats:
-    """Logarithm of a bound on Pr[outcome is not the plurality], at most 1 - 1/m (P18, Proposition 7).
+    """Bound on ln q, q = Pr[outcome is not the plurality] <= 1 - 1/m (P18, Proposition 7).
 
     The union bound over the losers: Σ Pr[Z_j - Z_* >= gap_j]. With `discrete` the noise is the discrete
     Gaussian and a tie counts as a loss, which is the mechanism that runs; without it the noise is continuous,
@@ -61,7 +67,7 @@ def gnmax_log_q(totals: ArrayLike, sigma: float, *, discrete: bool = False) -> F
 
 
 def log_sum(terms: Floats, *, cap: float) -> Floats:
-    """Logarithm of Σ exp of each row, at most `cap`; a row of nothing but -inf gives -inf."""
+    """Log-sum-exp of each row, at most `cap`; a row of nothing but -inf gives -inf."""
     top = terms.max(axis=1, initial=-np.inf)
     shifted = np.exp(terms - np.where(np.isfinite(top), top, 0.0)[:, None])
     with np.errstate(divide="ignore"):
@@ -77,7 +83,7 @@ def log1mexp(x: Floats) -> Floats:
 
 
 def theorem6(log_q: Floats, orders: Floats, sigma: float) -> Floats:
-    """P18, Theorem 6 with μ2 = σ √ln(1/q), μ1 = μ2 + 1 (Proposition 10) of a mechanism of RDP α/σ².
+    """RDP by P18, Theorem 6, with μ2 = σ √ln(1/q), μ1 = μ2 + 1 (Proposition 10), where RDP is α/σ² too.
 
     `inf` where a condition of the theorem fails; 0 where q is 0. Not capped by α/σ².
 
@@ -124,17 +130,14 @@ def _theorem6_valid(log_q: Floats, mu2: Floats, e2: Floats, orders: Floats, sigm
 def gnmax_rdp_from_log_q(
     log_q: ArrayLike, sigma: float, orders: ArrayLike, *, protection: Protection = RECORD
 ) -> Floats:
-    """min(Theorem 6, α/σ²) where the plurality is missed with probability at most q.
+    """RDP of GNMax where q bounds its miss probability: min(Theorem 6, α/σ²) (P18).
 
     Shapes: `log_q` scalar or (queries,), in nats; (orders,) or (queries, orders).
 
     Raises:
         InputError: ln q above 0 or NaN, σ or an order out of range.
     """
-    grid, sigma = check_orders(orders), check_sigma("sigma", sigma)
-    given = np.asarray(log_q, dtype=np.float64)
-    if given.ndim > 1 or not (given <= 0).all():
-        raise InputError("ln q must be one number or a list, none of them above 0 or not a number")
+    grid, sigma, given = check_orders(orders), check_sigma("sigma", sigma), check_log_q(log_q)
     flat, sigma = given.reshape(-1), effective_sigma(sigma, protection)
     out = np.empty((flat.size, grid.size))
     most = grid / sigma**2
@@ -153,7 +156,7 @@ def gnmax_rdp(
     discrete: bool = False,
     protection: Protection = RECORD,
 ) -> Floats:
-    """Data-dependent RDP of each query; private, as the votes are.
+    """Data-dependent RDP of GNMax for each query (P18, Theorem 6); private, as the votes are.
 
     Shapes: `totals` (queries, classes) to (queries, orders).
 
@@ -173,7 +176,7 @@ def gnmax_rdp_total(
     discrete: bool = False,
     protection: Protection = RECORD,
 ) -> Floats:
-    """The curves of all queries added up, each times its weight: an answered bit, or 1 without weights.
+    """Data-dependent RDP of GNMax over all queries, each times its weight (1 without weights).
 
     Shapes: `totals` (queries, classes), `weights` (queries,) to (orders,).
 
@@ -181,10 +184,5 @@ def gnmax_rdp_total(
         InputError: totals that are no counts, weights of another length, below 0 or not a number.
     """
     curves = gnmax_rdp(totals, sigma, orders, discrete=discrete, protection=protection)
-    if weights is None:
-        plain: Floats = curves.sum(axis=0)
-        return plain
-    share = np.asarray(weights, dtype=np.float64)
-    if share.shape != (len(curves),) or not (share >= 0).all():
-        raise InputError(f"weights have the shape {share.shape}: one of at least 0 for each query is meant")
-    return share @ curves
+    total: Floats = curves.sum(axis=0) if weights is None else check_weights(weights, len(curves)) @ curves
+    return total

@@ -1,4 +1,4 @@
-"""One query of Confident-GNMax as one mechanism with classes + 1 outcomes: a bound that holds beforehand.
+"""A-priori RDP of one query of Confident-GNMax, as one mechanism with classes + 1 outcomes.
 
 Weighting the argmax by the chance of an answer, as the scripts of P18 (arXiv 1802.08908) do, averages ledgers
 and bounds nothing; the joint divergence does, and costs a few percent more. Own derivation: Rényi divergence
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from pate_fed.privacy.bounds.gnmax import effective_sigma, gnmax_rdp
 from pate_fed.privacy.bounds.orders import Floats, check_histograms, check_orders
 from pate_fed.privacy.bounds.threshold import log_answered
-from pate_fed.privacy.mechanisms.events import RECORD, Protection
+from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = ["joint_rdp"]
 
@@ -29,7 +29,7 @@ def joint_rdp(
     data_dependent: bool = True,
     protection: Protection = RECORD,
 ) -> Floats:
-    """RDP of each query before it is known whether it is answered.
+    """RDP of each Confident-GNMax query before it is known whether it is answered.
 
     max over v' in {v-1, v, v+1} and both directions of
     1/(α-1) ln[(1-p)^α (1-p')^(1-α) + p^α p'^(1-α) e^((α-1) r(α))], with p the chance of an answer and r the

@@ -15,7 +15,14 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import ConvertedEpsilon, round_up
 from pate_fed.privacy.bounds.discrete import log_tail_laplace_difference
 from pate_fed.privacy.bounds.gnmax import log1mexp, log_sum
-from pate_fed.privacy.bounds.orders import Floats, check_curve, check_histograms, check_orders, check_sigma
+from pate_fed.privacy.bounds.orders import (
+    Floats,
+    check_curve,
+    check_histograms,
+    check_log_q,
+    check_orders,
+    check_sigma,
+)
 from pate_fed.privacy.checks import check_delta
 
 __all__ = [
@@ -33,7 +40,7 @@ DEFAULT_MOMENTS.flags.writeable = False
 
 
 def lnmax_log_q(totals: ArrayLike, scale: float, *, discrete: bool = False) -> Floats:
-    """Logarithm of a bound on Pr[outcome is not the plurality], at most 1 - 1/m (P17, Lemma 4).
+    """Bound on ln q, q = Pr[outcome is not the plurality] <= 1 - 1/m (P17, Lemma 4).
 
     q = Σ (2 + d_j)/(4 e^(d_j)) over the losers, d_j = gap_j / scale. With `discrete` the tails are those of
     the integer noise that runs, and a tie counts as a loss.
@@ -66,7 +73,7 @@ def lnmax_data_independent(pure_epsilon: float, orders: ArrayLike) -> Floats:
 
 
 def lnmax_rdp_from_log_q(log_q: ArrayLike, pure_epsilon: float, orders: ArrayLike) -> Floats:
-    """RDP of a query that misses its plurality with probability at most q (P17, Theorems 2 and 3).
+    """RDP of LNMax where q bounds its miss probability (P17, Theorems 2 and 3).
 
     Theorem 3, ln[(1-q) ((1-q)/(1-e^ε q))^l + q e^(εl)]/l with l = α - 1 and ε = 2γ, holds for
     q < 1/(e^ε + 1) only.
@@ -76,9 +83,7 @@ def lnmax_rdp_from_log_q(log_q: ArrayLike, pure_epsilon: float, orders: ArrayLik
     Raises:
         InputError: ln q above 0 or NaN, ε or an order out of range.
     """
-    grid, given = check_orders(orders), np.asarray(log_q, dtype=np.float64)
-    if given.ndim > 1 or not (given <= 0).all():
-        raise InputError("ln q must be one number or a list, none of them above 0 or not a number")
+    grid, given = check_orders(orders), check_log_q(log_q)
     most = lnmax_data_independent(pure_epsilon, grid)
     flat = given.reshape(-1)
     valid = flat < -np.logaddexp(pure_epsilon, 0.0)
@@ -95,7 +100,7 @@ def lnmax_rdp_from_log_q(log_q: ArrayLike, pure_epsilon: float, orders: ArrayLik
 def lnmax_log_moments(
     totals: ArrayLike, scale: float, moments: ArrayLike = DEFAULT_MOMENTS, *, discrete: bool = False
 ) -> Floats:
-    """The log-moments α(l) of each query; they add up over queries (P17, Theorem 1.1).
+    """Log-moments α(l) of each LNMax query; they add up over queries (P17, Theorem 1.1).
 
     Shapes: `totals` (queries, classes), `moments` (moments,) above 0 to (queries, moments).
 

@@ -60,6 +60,30 @@ def check_curve(orders: ArrayLike, rdp: ArrayLike) -> tuple[Floats, Floats]:
     return grid, curve
 
 
+def check_log_q(log_q: ArrayLike) -> Floats:
+    """Logarithms of probabilities as float64, one number or (queries,).
+
+    Raises:
+        InputError: more axes, NaN, or a value above 0.
+    """
+    given = np.asarray(log_q, dtype=np.float64)
+    if given.ndim > 1 or not (given <= 0).all():
+        raise InputError("ln q must be one number or a list, none of them above 0 or not a number")
+    return given
+
+
+def check_weights(weights: ArrayLike | None, queries: int) -> Floats:
+    """One weight for each query, float64 (queries,): an answered bit, a probability, or 1 without weights.
+
+    Raises:
+        InputError: another length, NaN, or a weight below 0.
+    """
+    share = np.ones(queries) if weights is None else np.asarray(weights, dtype=np.float64)
+    if share.shape != (queries,) or not (share >= 0).all():
+        raise InputError(f"weights have the shape {share.shape}: one of at least 0 for each query is meant")
+    return share
+
+
 def check_sigma(name: str, sigma: float) -> float:
     """A noise parameter in votes as a float.
 

@@ -16,8 +16,8 @@ from scipy.special import log_ndtr, ndtri_exp
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.gnmax import theorem6
-from pate_fed.privacy.bounds.orders import Floats, check_histograms, check_orders, check_sigma
-from pate_fed.privacy.bounds.vote_moves import Moves
+from pate_fed.privacy.bounds.orders import Floats, check_histograms, check_orders, check_sigma, check_weights
+from pate_fed.privacy.bounds.vote_moves import VoteMoves
 from pate_fed.privacy.checks import check_count
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GNMaxSensitivity:
-    """How fast GNMax's RDP bound b(q) at one order can change with one vote.
+    """Local sensitivity of GNMax's RDP bound b(q) at one order to one moved vote.
 
     b(q) is Theorem 6 below q0 and α/σ² above; q1 is where one vote can take q0 down to. Arguments and q0, q1
     are in logarithms, so nothing underflows.
@@ -54,15 +54,16 @@ class GNMaxSensitivity:
         return out.reshape(log_q.shape)
 
     def up(self, log_q: Floats) -> Floats:
-        """The most that one moved vote can make of q: B_U."""
+        """Upper bound on ln q after one moved vote: B_U(q)."""
         return np.minimum(self._shifted(log_q, math.sqrt(2) / self.sigma), 0.0)
 
     def down(self, log_q: Floats) -> Floats:
-        """The least that one moved vote can make of q: B_L."""
+        """Lower bound on ln q after one moved vote: B_L(q)."""
         return self._shifted(log_q, -math.sqrt(2) / self.sigma)
 
     def local(self, log_q: Floats) -> Floats:
         """Local sensitivity at q (P18, Algorithm 3). Shapes: any to the same."""
+        # Within [q1, q0] b(q) may jump at q0, so q1 stands for all of it: the plateau of Algorithm 3.
         held = np.where((log_q >= self.log_q1) & (log_q <= self.log_q0), self.log_q1, log_q)
         here = self.bound(held)
         rise = self.bound(self.up(held)) - here
@@ -97,7 +98,7 @@ def _rises(values: Floats) -> bool:
 
 @lru_cache(maxsize=256)
 def gnmax_sensitivity(sigma: float, num_classes: int, order: float) -> GNMaxSensitivity:
-    """The pieces of the smooth sensitivity that depend on σ, the number of classes and the order only.
+    """Local sensitivity of GNMax for this σ, number of classes and order; independent of the votes.
 
     Raises:
         InputError: a parameter out of range.
@@ -113,7 +114,7 @@ def gnmax_sensitivity(sigma: float, num_classes: int, order: float) -> GNMaxSens
 
 
 def _log_q0(sigma: float, order: float) -> float:
-    """Where Theorem 6 stops to be better than α/σ², at most the cap below which it is valid."""
+    """Largest ln q at which Theorem 6 is better than α/σ², at most the cap of its validity."""
     most = order / sigma**2
     grid = np.array([order])
 
@@ -143,9 +144,10 @@ def gnmax_local_sensitivity(
     weights: ArrayLike | None = None,
     integer_noise: bool = False,
 ) -> Floats:
-    """Σ over queries of weight × LS_d, d from 0 to `num_teachers` - 1 at least (P18, Algorithms 4 and 5).
+    """Local-sensitivity curve of GNMax, Σ over queries of weight × LS_d (P18, Algorithms 4 and 5).
 
-    LS_d bounds the local sensitivity of a query's b(q) at any votes within d moves. With `integer_noise`
+    LS_d bounds the local sensitivity of a query's b(q) at any votes within d moves, d from 0 to at least
+    `num_teachers` - 1. With `integer_noise`
     every gap counts for one vote less, a bound on the tails of integer noise with ties as losses for σ >= 2.
 
     Shapes: `totals` (queries, classes), `weights` (queries,) to (distances,); see `summed_curve`.
@@ -158,15 +160,13 @@ def gnmax_local_sensitivity(
     check_count("num_teachers", num_teachers, least=1)
     if len(votes) and votes.sum(axis=1).max() > num_teachers:
         raise InputError(f"a query has more votes than the {num_teachers} teachers")
-    share = np.ones(len(votes)) if weights is None else np.asarray(weights, dtype=np.float64)
-    if share.shape != (len(votes),) or not (share >= 0).all():
-        raise InputError(f"weights have the shape {share.shape}: one of at least 0 for each query is meant")
+    share = check_weights(weights, len(votes))
     pieces = gnmax_sensitivity(float(sigma), votes.shape[1], float(order))
-    moves = Moves(votes, sigma=pieces.sigma, margin=1 if integer_noise else 0)
+    moves = VoteMoves(votes, sigma=pieces.sigma, margin=1 if integer_noise else 0)
     return summed_curve(moves, pieces, share, num_teachers)
 
 
-def summed_curve(moves: Moves, pieces: GNMaxSensitivity, share: Floats, num_teachers: int) -> Floats:
+def summed_curve(moves: VoteMoves, pieces: GNMaxSensitivity, share: Floats, num_teachers: int) -> Floats:
     """The curve of `gnmax_local_sensitivity` from its parts, `share` (queries,) being the weights.
 
     It goes on until every query is on its plateau, or the maximum over it would jump between neighbours that
@@ -194,7 +194,7 @@ def summed_curve(moves: Moves, pieces: GNMaxSensitivity, share: Floats, num_teac
 
 
 def threshold_local_sensitivity(rdp_by_top: ArrayLike, top: ArrayLike) -> Floats:
-    """Σ over queries of LS_d of the threshold check, d = 0..n-1 (P18, appendix B).
+    """Local-sensitivity curve of the threshold check, Σ over queries of LS_d (P18, appendix B).
 
     `rdp_by_top[v]` is the check's RDP at one order where the largest total is v = 0..n: one table serves all
     queries. LS_d is the largest change by one vote at v - d or v + d, 0 beyond 0..n.
@@ -226,7 +226,7 @@ def threshold_local_sensitivity(rdp_by_top: ArrayLike, top: ArrayLike) -> Floats
 
 
 def smooth_sensitivity(local: ArrayLike, beta: float) -> float:
-    """Max over d of e^(-β d) LS_d (NRS07, Definition 2.2) of curves that were added up before.
+    """β-smooth sensitivity max over d of e^(-β d) LS_d (NRS07, Definition 2.2) of a summed curve.
 
     Shapes: `local` (distances,).
 

@@ -1,4 +1,4 @@
-"""The threshold check of Confident-GNMax: Theorem 6 as the paper has it, and the exact divergence of the bit.
+"""RDP of Confident-GNMax's threshold check: by Theorem 6 as in P18, and exactly, as it is one bit.
 
 Whether a query is answered is one bit, so its divergence from a neighbour's bit is known exactly, in both
 directions: nothing is lost, and nothing is one-sided. P18 is arXiv 1802.08908.
@@ -17,7 +17,7 @@ from pate_fed.privacy.bounds.discrete import log_tail_gaussian
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp_from_log_q
 from pate_fed.privacy.bounds.orders import Floats, check_orders, check_sigma
 from pate_fed.privacy.checks import check_threshold
-from pate_fed.privacy.mechanisms.events import RECORD, Protection
+from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = [
     "bit_divergence",
@@ -38,7 +38,7 @@ def _check_top(top: ArrayLike) -> Floats:
 def log_answered(
     top: ArrayLike, threshold: float, sigma1: float, *, discrete: bool = False
 ) -> tuple[Floats, Floats]:
-    """Logarithm of Pr[answered] and ln Pr[not answered] where the largest total is `top`.
+    """Log-probabilities that a query is answered, and that it is not, where the largest total is `top`.
 
     Both tails are computed directly, so that neither is lost where the other is 1. With `discrete` the noise
     is the discrete Gaussian and a fractional threshold counts as the next whole one, as in the mechanism.
@@ -60,7 +60,7 @@ def log_answered(
 def threshold_rdp(
     top: ArrayLike, threshold: float, sigma1: float, orders: ArrayLike, *, discrete: bool = False
 ) -> Floats:
-    """The check by Theorem 6 (P18, section 4.2), at most α/(2σ1²): valid in one direction, one vote moved.
+    """Data-dependent RDP of the check by Theorem 6 (P18, section 4.2), at most α/(2σ1²); one-sided.
 
     Shapes: `top` scalar or (queries,) to (orders,) or (queries, orders).
 
@@ -109,7 +109,7 @@ def exact_bit_rdp(
     discrete: bool = False,
     protection: Protection = RECORD,
 ) -> Floats:
-    """Exact RDP of the answered bit, both directions, to the farthest neighbours `top` ± k.
+    """RDP of the answered bit, exact and in both directions, to the farthest neighbours `top` ± k.
 
     Nearer neighbours diverge less, as the bit's law is monotone in the largest total. The neighbours are not
     clamped to 0..n, so the figure may only be larger than needed.
@@ -141,7 +141,7 @@ def exact_bit_worst_case(
     lowest: int = 0,
     protection: Protection = RECORD,
 ) -> Floats:
-    """The largest exact RDP of the bit over all largest totals, with discrete noise: data-independent.
+    """Data-independent RDP of the answered bit: the exact one's maximum over all largest totals.
 
     A finite maximum over `lowest`..`num_teachers`, so no search can miss it. Interactive-GNMax compares
     differences of totals, which reach down to -`num_teachers`.

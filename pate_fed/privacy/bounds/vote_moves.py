@@ -1,4 +1,4 @@
-"""Where a query's q goes while votes are moved one by one, in closed form for any number of moves."""
+"""Bound on q after k vote moves, in closed form for any k (P18, appendix B; arXiv 1802.08908)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from scipy.special import log_ndtr
 
 from pate_fed.privacy.bounds.orders import Floats
 
-__all__ = ["Moves"]
+__all__ = ["VoteMoves"]
 
 Ints = NDArray[np.int64]
 
 
-class Moves:
-    """Votes of many queries, sorted, and ln q (P18, Proposition 7) after any number of moves.
+class VoteMoves:
+    """Bound on ln q (P18, Proposition 7) of many queries after any number of moved votes.
 
     Moves go from the first to the second class ("closer", q grows) or from the currently second to the first
     ("apart", q shrinks; the second is whichever is largest then). `margin` is what every gap counts less.
@@ -38,7 +38,7 @@ class Moves:
         self._cap = math.log1p(-1 / self.num_classes)
 
     def log_q(self, moves: Ints, query: Ints, apart: Ints | None = None) -> Floats:
-        """Ln q of `query` after `moves`, apart where that is 1 for the query, closer elsewhere.
+        """Bound on ln q of `query` after `moves`: apart where `apart` is 1 for the query, closer elsewhere.
 
         Shapes: (points,) each, `apart` (queries,) to (points,).
         """
@@ -49,7 +49,7 @@ class Moves:
         return self._from_gaps(gaps)
 
     def steps_until(self, log_low: float, log_high: float, apart: Ints) -> Ints:
-        """The least number of moves after which ln q is no longer outside [log_low, log_high], by bisection.
+        """Least number of moves after which ln q is within [log_low, log_high], by bisection.
 
         `apart` (queries,) is 1 where q is above, -1 where it is below, 0 where it is within. Where no number
         of moves gets there, the largest possible number plus one.

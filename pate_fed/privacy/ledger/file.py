@@ -6,10 +6,10 @@ import contextlib
 import glob
 import os
 import sqlite3
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from pate_fed.disk import sync_folder
+from pate_fed.disk import sync_folder, try_lock
 from pate_fed.errors import InputError, IntegrityError
 
 __all__ = ["SCHEMA", "WriterLock", "connect", "create_file", "disconnect", "insert_row", "read_only"]
@@ -113,7 +113,7 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode=rw", uri=True, isolation_level=None, check_same_thread=False
     )
-    try:
+    with _closed_on_failure(connection, path):
         _check_format(connection, path)
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
@@ -122,12 +122,6 @@ def connect(path: Path) -> sqlite3.Connection:
             )
         for setting in ("synchronous = FULL", "fullfsync = ON", "foreign_keys = ON", "busy_timeout = 10000"):
             connection.execute(f"PRAGMA {setting}")
-    except (sqlite3.Error, UnicodeError) as error:
-        connection.close()
-        raise IntegrityError(f"{path}: the ledger is damaged ({error})") from error
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 
@@ -157,17 +151,22 @@ def read_only(path: Path) -> sqlite3.Connection:
         logged = path.with_name(path.name + "-wal").exists()
         mode = "mode=ro" if logged else "mode=ro&immutable=1"
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, isolation_level=None)
-    try:
+    with _closed_on_failure(connection, path):
         connection.execute("PRAGMA busy_timeout = 10000")
         connection.execute("PRAGMA query_only = ON")
         _check_format(connection, path)
-    except (sqlite3.Error, UnicodeError) as error:
-        connection.close()
-        raise IntegrityError(f"{path}: the ledger is damaged ({error})") from error
-    except BaseException:
-        connection.close()
-        raise
     return connection
+
+
+@contextlib.contextmanager
+def _closed_on_failure(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, (sqlite3.Error, UnicodeError)):
+            raise IntegrityError(f"{path}: the ledger is damaged ({error})") from error
+        raise
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:
@@ -202,7 +201,7 @@ class WriterLock:
                 self._handle = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
             except OSError as error:
                 raise InputError(f"{path}: the ledger cannot be written ({error.strerror})") from error
-            if not _try_lock(self._handle):
+            if not try_lock(self._handle):
                 os.close(self._handle)
                 raise IntegrityError(f"{path}: another process writes this ledger; only one may")
             if self._current():
@@ -220,18 +219,3 @@ class WriterLock:
             return os.path.samestat(os.stat(self._path), os.fstat(self._handle))
         except FileNotFoundError:
             return False
-
-
-def _try_lock(handle: int) -> bool:
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

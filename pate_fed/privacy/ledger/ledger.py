@@ -18,24 +18,27 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed import __version__
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy.filter import epsilon_of
+from pate_fed.privacy.ledger.chain import Chain, Outputs
 from pate_fed.privacy.ledger.file import WriterLock, connect, create_file, disconnect, insert_row
-from pate_fed.privacy.ledger.guarantee import guaranteed_coordinator_epsilon, guaranteed_epsilon
-from pate_fed.privacy.ledger.provenance import Provenance
 from pate_fed.privacy.ledger.rows import (
     Entry,
-    LedgerTerms,
+    Provenance,
     Row,
     charge_row,
     entry_from_row,
-    is_digest,
     outputs_digest,
     row_hash,
     signed_bytes,
     terms_row,
 )
-from pate_fed.privacy.ledger.verify import Chain, Outputs, coordinator_epsilon, read_chain
-from pate_fed.privacy.mechanisms.events import Cost, PrivacyEvent
+from pate_fed.privacy.ledger.terms import (
+    LedgerTerms,
+    guaranteed_coordinator_epsilon,
+    guaranteed_epsilon,
+    is_digest,
+)
+from pate_fed.privacy.ledger.verify import read_chain
+from pate_fed.privacy.mechanisms.events import PrivacyEvent
 from pate_fed.privacy.mechanisms.totals import frozen
 
 if TYPE_CHECKING:
@@ -109,14 +112,7 @@ class Ledger:
             raise InputError(
                 f"{self._path}: this ledger was begun without a key and cannot be signed halfway"
             )
-        self.terms = chain.terms
-        self._budget = chain.terms.budget
-        self._entries = list(chain.entries)
-        self._outputs = list(chain.outputs)
-        self._batches = {entry.batch_digest for entry in self._entries}
-        self._asked = sum(entry.event.asked for entry in self._entries)
-        self._answered = sum(entry.event.answered for entry in self._entries)
-        self._cost, self._epsilon, self._head = chain.cost, chain.epsilon, chain.head
+        self._chain = chain
 
     def charge(
         self,
@@ -126,13 +122,14 @@ class Ledger:
         index: ArrayLike,
         answered: ArrayLike,
         label: ArrayLike,
-        basis: Provenance | None = None,
+        provenance: Provenance | None = None,
     ) -> Entry:
         """Write what a release cost together with its labels, in one transaction, before they are used.
 
-        `basis` is the student that had a part in the batch, where one had. Shapes: `index` int (asked,), the
-        queries' places in the public pool; `answered` bool (asked,); `label` int (asked,), -1 where not
-        answered.
+        `provenance` names the student that had a part in the batch, where one had.
+
+        Shapes: `index` int (asked,), the queries' places in the public pool; `answered` bool (asked,);
+        `label` int (asked,), -1 where not answered.
 
         Raises:
             InputError: arrays that do not go with the event.
@@ -144,42 +141,28 @@ class Ledger:
         outputs = _check_outputs(event, index, answered, label)
         if not is_digest(batch_digest):
             raise InputError(f"batch_digest={batch_digest!r}: must be a SHA-256 digest in lower-case hex")
+        # Held from the first check to the commit: two threads must not both find room for the last release.
         with self._guard:
             self._require_writable()
-            self.terms.refuse(event)
-            if basis is not None:
-                basis.require_past({entry.hash for entry in self._entries})
-            if batch_digest in self._batches:
-                raise IntegrityError(
-                    f"the batch {batch_digest[:12]}… was charged before; it is never released again"
-                )
-            self.terms.refuse_beyond_caps(
-                asked=self._asked + event.asked, answered=self._answered + event.answered
+            cost, epsilon = self._chain.price(
+                event, batch_digest=batch_digest, index=outputs.index, provenance=provenance
             )
-            cost = self._cost + event.cost()
-            if self._budget is not None:
-                self._budget.require(cost)
-            epsilon = max(self._epsilon, self._epsilon_of(cost, self.terms.delta))
-            row = charge_row(
-                event,
-                seq=len(self._entries) + 1,
+            draft = Entry(
+                seq=len(self._chain.entries) + 1,
                 time=_now(),
-                version=__version__,
+                event=event,
                 batch_digest=batch_digest,
-                outputs=outputs_digest(outputs.index, outputs.answered, outputs.label),
+                outputs_digest=outputs_digest(outputs.index, outputs.answered, outputs.label),
+                version=__version__,
                 epsilon=epsilon,
-                previous=self._head,
-                basis=basis,
+                previous=self._chain.head,
+                provenance=provenance,
             )
-            sealed = _sealed(row, self._key)
+            sealed = _sealed(charge_row(draft), self._key)
+            # The row, the labels and the new head are on the disk before anything in memory moves on.
             self._write(sealed, outputs)
             entry = entry_from_row(sealed)
-            self._entries.append(entry)
-            self._batches.add(batch_digest)
-            self._outputs.append(outputs)
-            self._cost, self._epsilon, self._head = cost, epsilon, entry.hash
-            self._asked += event.asked
-            self._answered += event.answered
+            self._chain.append(entry, outputs, cost=cost, epsilon=epsilon)
             return entry
 
     def _write(self, row: Row, outputs: Outputs) -> None:
@@ -216,7 +199,7 @@ class Ledger:
     def entries(self) -> tuple[Entry, ...]:
         """All charges, oldest first."""
         with self._guard:
-            return tuple(self._entries)
+            return tuple(self._chain.entries)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """All charged events, oldest first; what `BudgetFilter.affordable` wants."""
@@ -225,7 +208,7 @@ class Ledger:
     def released(self) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
         """Everything that was released, in order: index, answered and label, each of shape (asked,)."""
         with self._guard:
-            outputs = list(self._outputs)
+            outputs = list(self._chain.outputs)
         empty = np.zeros(0, dtype=np.int64)
         return (
             np.concatenate([empty, *(part.index for part in outputs)]),
@@ -233,23 +216,18 @@ class Ledger:
             np.concatenate([empty, *(part.label for part in outputs)]),
         )
 
-    def epsilon(self, delta: float | None = None) -> float:
-        """ε spent so far against the student and the public at δ (default: the terms'), rounded up.
+    def epsilon(self) -> float:
+        """ε spent so far against the student and the public at the terms' δ, rounded up.
 
-        A reading, as what was answered depends on the votes; `promised` is the bound fixed beforehand.
-
-        Raises:
-            InputError: δ outside (0, 1).
+        A reading, as what was answered depends on the votes; `guaranteed` is the bound fixed beforehand.
         """
         with self._guard:
-            if delta is None or delta == self.terms.delta:
-                return self._epsilon
-            return self._epsilon_of(self._cost, delta)
+            return self._chain.epsilon
 
     def guaranteed(self) -> float | None:
         """ε against the student and the public that the terms fixed; 0 while nothing was released."""
         with self._guard:
-            return guaranteed_epsilon(self.terms) if self._entries else 0.0
+            return guaranteed_epsilon(self.terms) if self._chain.entries else 0.0
 
     def guaranteed_coordinator(self) -> float | None:
         """ε against the coordinator that the terms fixed; None where no bound holds.
@@ -259,27 +237,15 @@ class Ledger:
         """
         return guaranteed_coordinator_epsilon(self.terms)
 
-    def coordinator_epsilon(self, delta: float | None = None) -> float | None:
-        """ε against the coordinator at δ; None where it sees votes without noise, so that no bound holds.
-
-        Raises:
-            InputError: δ outside (0, 1).
-        """
-        return coordinator_epsilon(self.terms, self.events(), self.terms.delta if delta is None else delta)
+    @property
+    def terms(self) -> LedgerTerms:
+        """What was fixed before the first vote."""
+        return self._chain.terms
 
     @property
     def head(self) -> str:
         """Hash of the last row: kept elsewhere, it shows an auditor a ledger that was cut or put back."""
-        return self._head
-
-    @property
-    def path(self) -> Path:
-        """Where the ledger lies."""
-        return self._path
-
-    def _epsilon_of(self, cost: Cost, delta: float) -> float:
-        orders = () if self._budget is None else (self._budget.order,)
-        return epsilon_of(cost, delta, orders=orders)
+        return self._chain.head
 
     def close(self) -> None:
         """Write the log into the main file and give the lock back; may be called twice."""

@@ -1,4 +1,4 @@
-"""What a ledger's rows hold, their one canonical form, and the hash chain over it.
+"""Rows of a ledger: what they hold, their one canonical form, and the hash chain over it.
 
 A row's hash covers every column but the hash and the signature, the previous row's hash among them, so that
 no row can be changed, removed, put in or moved without a break in the chain.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,30 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy.bounds.sanitise import SanitiseSettings
-from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
-from pate_fed.privacy.filter import BudgetFilter
-from pate_fed.privacy.ledger.provenance import Provenance
-from pate_fed.privacy.mechanisms.events import (
-    PLAIN,
-    CoordinatorView,
-    Cost,
-    Mechanism,
-    PrivacyEvent,
-    Protection,
-)
+from pate_fed.privacy.checks import check_count
+from pate_fed.privacy.ledger.terms import LedgerTerms, is_digest
+from pate_fed.privacy.mechanisms.events import CoordinatorView, PrivacyEvent
 from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
+from pate_fed.privacy.protection import Protection
 
 __all__ = [
     "COLUMNS",
     "FIRST_PREVIOUS",
     "Entry",
-    "LedgerTerms",
+    "Provenance",
     "Row",
-    "canonical",
     "charge_row",
+    "digest_of",
     "entry_from_row",
-    "is_digest",
     "outputs_digest",
     "row_hash",
     "signed_bytes",
@@ -72,144 +62,75 @@ COLUMNS = (
 )
 FIRST_PREVIOUS = "0" * 64
 
+# Columns that an entry holds as they are.
+_PLAIN = (
+    "seq",
+    "time",
+    "batch_digest",
+    "outputs_digest",
+    "version",
+    "epsilon",
+    "previous",
+    "hash",
+    "signature",
+)
 
-def canonical(value: object) -> str:
+
+def _canonical(value: object) -> str:
     """JSON with sorted keys and no spaces, ASCII only: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
-def is_digest(value: object) -> bool:
-    """Whether the value is a SHA-256 digest in lower-case hex."""
-    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerTerms:
-    """What is fixed before the first vote: the ledger's first row, which every charge must keep to.
+class Provenance:
+    """Provenance of a batch of queries: the round, the strategy, and the student that chose them.
 
-    `study_digest` is the SHA-256 hex of the study's terms, `epsilon` the budget or None, `mechanisms` those
-    that may be charged, `noise` and `private` the noise source's, `coordinator` what the coordinator sees
-    (with hospital noise `survivors` is the least number in a sum). With `sanitise` a data-dependent ε will be
-    released too, once; it is paid here, before the first query, whether or not it is drawn in the end.
-    `most_asked` and `most_answered` are the study's caps on queries and labels.
+    The student learnt from earlier rows of the same ledger, so from past outputs alone, and its probabilities
+    are public: whoever has the file that their digest names can repeat the choice.
+    `learnt_to` is the hash of the last row whose labels the student had learnt from, `predictions` the
+    SHA-256 of what it said of the public pool.
 
     Raises:
-        InputError: a value out of range.
+        InputError: a round below 2, or digests that are none.
     """
 
-    study_digest: str
-    delta: float
-    epsilon: float | None = None
-    mechanisms: tuple[Mechanism, ...]
-    protection: Protection
-    noise: str
-    private: bool
-    coordinator: CoordinatorView = PLAIN
-    sanitise: SanitiseSettings | None = None
-    most_asked: int | None = None
-    most_answered: int | None = None
+    round: int
+    strategy: str
+    learnt_to: str
+    predictions: str
 
     def __post_init__(self) -> None:
-        if not is_digest(self.study_digest):
-            raise InputError(
-                f"study_digest={self.study_digest!r}: must be a SHA-256 digest in lower-case hex"
-            )
-        check_delta(self.delta)
-        if self.epsilon is not None:
-            check_epsilon(self.epsilon)
-        if not self.mechanisms:
-            raise InputError("mechanisms=(): a ledger needs at least one mechanism to charge")
-        if self.epsilon is not None:
-            BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved)
-        for name in ("most_asked", "most_answered"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name), least=1)
-        for mechanism in self.mechanisms:
-            mechanism.cost_asked(self.protection)  # refuses what it has no bound for
-        self.coordinator.cost(1, self.protection, num_classes=self.mechanisms[0].num_classes)
+        check_count("round", self.round, least=2)
+        for name in ("learnt_to", "predictions"):
+            if not is_digest(value := getattr(self, name)):
+                raise InputError(f"{name}={value!r}: must be a SHA-256 digest in lower-case hex")
+        if not isinstance(self.strategy, str) or not self.strategy:
+            raise InputError(f"strategy={self.strategy!r}: must be a name")
 
-    @property
-    def reserved(self) -> Cost:
-        """What is paid before the first query: the sanitised release, where the study has one."""
-        return Cost() if self.sanitise is None else self.sanitise.cost()
-
-    @property
-    def budget(self) -> BudgetFilter | None:
-        """The filter that never lets the budget be passed; None where there is no budget."""
-        if self.epsilon is None:
-            return None
-        return BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved)
-
-    def refuse(self, event: PrivacyEvent) -> None:
-        """Refuse an event that is not what the terms fix.
+    def require_past(self, hashes: Collection[str]) -> None:
+        """Refuse a student of anything but earlier charges, whose hashes these are.
 
         Raises:
-            IntegrityError: another mechanism, parameter, protection, noise or coordinator.
+            IntegrityError: it learnt from something else.
         """
-        for what, fixed, given in (
-            ("protection", self.protection, event.protection),
-            ("noise", (self.noise, self.private), (event.noise, event.private)),
-        ):
-            if fixed != given:
-                raise IntegrityError(f"the {what} of a release is not the one in the ledger's terms: {given}")
-        if event.mechanism not in self.mechanisms:
-            raise IntegrityError(f"the ledger's terms allow no {event.mechanism}")
-        if not _keeps_to(event.coordinator, self.coordinator):
-            raise IntegrityError("the coordinator saw other than what the ledger's terms say")
+        if self.learnt_to not in hashes:
+            raise IntegrityError("a batch was chosen by a student that learnt from no earlier row")
 
-    def refuse_beyond_caps(self, *, asked: int, answered: int) -> None:
-        """Refuse totals of queries and labels beyond the caps.
 
-        Raises:
-            IntegrityError: they are.
-        """
-        for what, most, total in (
-            ("queries", self.most_asked, asked),
-            ("labels", self.most_answered, answered),
-        ):
-            if most is not None and total > most:
-                raise IntegrityError(f"{total} {what} in all: the ledger's terms allow {most}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values by name."""
-        return {
-            "study_digest": self.study_digest,
-            "delta": float(self.delta),
-            "epsilon": None if self.epsilon is None else float(self.epsilon),
-            "mechanisms": [_mechanism_dict(mechanism) for mechanism in self.mechanisms],
-            "protection": asdict(self.protection),
-            "noise": self.noise,
-            "private": bool(self.private),
-            "coordinator": asdict(self.coordinator),
-            "sanitise": None if self.sanitise is None else asdict(self.sanitise),
-            "most_asked": self.most_asked,
-            "most_answered": self.most_answered,
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> LedgerTerms:
-        """Terms from plain values.
-
-        Raises:
-            KeyError, TypeError, InputError: they are no terms.
-        """
-        made = [mechanism_from_parameters(m["name"], m["parameters"]) for m in values["mechanisms"]]
-        return cls(
-            **{
-                **values,
-                "mechanisms": tuple(made),
-                "protection": Protection(**values["protection"]),
-                "coordinator": CoordinatorView(**values["coordinator"]),
-                "sanitise": None if values["sanitise"] is None else SanitiseSettings(**values["sanitise"]),
-            }
-        )
+def digest_of(*arrays: NDArray[np.float32]) -> str:
+    """SHA-256 hex over arrays of predictions, shapes included."""
+    state = hashlib.sha256(b"pate_fed/v1 predictions")
+    for array in arrays:
+        state.update(repr(array.shape).encode())
+        state.update(np.ascontiguousarray(array, dtype="<f4").tobytes())
+    return state.hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One charge as it stands in the ledger; `epsilon` is the student's ε at the terms' δ after it.
 
-    `basis` is None where nothing that was learnt had a part in the batch.
+    `provenance` is None where nothing that was learnt had a part in the batch.
     """
 
     seq: int
@@ -220,9 +141,9 @@ class Entry:
     version: str
     epsilon: float
     previous: str
-    hash: str
-    signature: str | None
-    basis: Provenance | None = None
+    hash: str = ""
+    signature: str | None = None
+    provenance: Provenance | None = None
 
 
 def outputs_digest(index: NDArray[Any], answered: NDArray[Any], label: NDArray[Any]) -> str:
@@ -239,53 +160,38 @@ def row_hash(row: Row) -> str:
     covered = {name: row[name] for name in COLUMNS if name not in ("hash", "signature")}
     # A damaged row may hold bytes where text was: any spelling will do, as its hash fits nothing.
     covered = {name: repr(value) if isinstance(value, bytes) else value for name, value in covered.items()}
-    return hashlib.sha256(b"pate_fed/v1 ledger row" + canonical(covered).encode()).hexdigest()
+    return hashlib.sha256(b"pate_fed/v1 ledger row" + _canonical(covered).encode()).hexdigest()
 
 
 def signed_bytes(digest: str) -> bytes:
-    """What is signed of a row."""
+    """Message that a row's signature is on."""
     return b"pate_fed/v1 ledger signature" + bytes.fromhex(digest)
 
 
 def terms_row(terms: LedgerTerms, *, time: str, version: str, public_key: str | None) -> Row:
     """The first row, without hash and signature."""
-    body = canonical({"terms": terms.to_dict(), "public_key": public_key})
+    body = _canonical({"terms": terms.to_dict(), "public_key": public_key})
     filled = {"seq": 0, "time": time, "kind": "terms", "version": version, "body": body}
     return {**dict.fromkeys(COLUMNS), **filled, "previous": FIRST_PREVIOUS}
 
 
-def charge_row(
-    event: PrivacyEvent,
-    *,
-    seq: int,
-    time: str,
-    version: str,
-    batch_digest: str,
-    outputs: str,
-    epsilon: float,
-    previous: str,
-    basis: Provenance | None = None,
-) -> Row:
-    """The row of one charge, without hash and signature."""
+def charge_row(entry: Entry) -> Row:
+    """The row of one charge; its hash and signature are what the entry says, none so far in a new one."""
+    event, provenance = entry.event, entry.provenance
     return {
         **dict.fromkeys(COLUMNS),
-        "seq": seq,
-        "time": time,
+        **{name: getattr(entry, name) for name in _PLAIN},
         "kind": "charge",
         "mechanism": event.mechanism.name,
-        "parameters": canonical(event.mechanism.parameters()),
-        "protection": canonical(asdict(event.protection)),
-        "coordinator": canonical(asdict(event.coordinator)),
+        "parameters": _canonical(event.mechanism.parameters()),
+        "protection": _canonical(asdict(event.protection)),
+        "coordinator": _canonical(asdict(event.coordinator)),
         "asked": event.asked,
         "answered": event.answered,
-        "batch_digest": batch_digest,
-        "outputs_digest": outputs,
         "noise": event.noise,
         "private": int(event.private),
-        "version": version,
-        "epsilon": epsilon,
-        "body": None if basis is None else canonical({"basis": asdict(basis)}),
-        "previous": previous,
+        # "basis" is the name of earlier versions, whose ledgers must verify and go on.
+        "body": None if provenance is None else _canonical({"basis": asdict(provenance)}),
     }
 
 
@@ -308,27 +214,5 @@ def entry_from_row(row: Row) -> Entry:
         private=bool(row["private"]),
         coordinator=CoordinatorView(**json.loads(row["coordinator"])),
     )
-    kept = (
-        "seq",
-        "time",
-        "batch_digest",
-        "outputs_digest",
-        "version",
-        "epsilon",
-        "previous",
-        "hash",
-        "signature",
-    )
-    basis = None if row["body"] is None else Provenance(**json.loads(row["body"])["basis"])
-    return Entry(event=event, basis=basis, **{name: row[name] for name in kept})
-
-
-def _mechanism_dict(mechanism: Mechanism) -> dict[str, Any]:
-    return {"name": mechanism.name, "parameters": mechanism.parameters()}
-
-
-def _keeps_to(seen: CoordinatorView, fixed: CoordinatorView) -> bool:
-    if fixed.survivors is None or seen.survivors is None:
-        return seen == fixed
-    same = (seen.kind, seen.sigma_party, seen.colluders) == (fixed.kind, fixed.sigma_party, fixed.colluders)
-    return same and seen.survivors >= fixed.survivors
+    provenance = None if row["body"] is None else Provenance(**json.loads(row["body"])["basis"])
+    return Entry(event=event, provenance=provenance, **{name: row[name] for name in _PLAIN})

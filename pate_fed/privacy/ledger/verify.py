@@ -12,61 +12,32 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy.filter import epsilon_of
+from pate_fed.errors import BudgetError, InputError, IntegrityError
+from pate_fed.format import epsilon_text
+from pate_fed.privacy.ledger.chain import Chain, Outputs
 from pate_fed.privacy.ledger.file import SCHEMA, read_only
 from pate_fed.privacy.ledger.rows import (
     COLUMNS,
     FIRST_PREVIOUS,
     Entry,
-    LedgerTerms,
     Row,
     entry_from_row,
     outputs_digest,
     row_hash,
     signed_bytes,
 )
-from pate_fed.privacy.mechanisms.events import Cost, PrivacyEvent
+from pate_fed.privacy.ledger.terms import LedgerTerms
 
-__all__ = ["Chain", "Outputs", "coordinator_epsilon", "read_chain", "read_ledger"]
+__all__ = ["SLACK", "read_chain", "read_ledger"]
 
 # A recorded ε may differ from ours by the last digits of another platform's logarithm.
-_SLACK = 1e-9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outputs:
-    """Released outputs, all of shape (asked,): `index` int64, `answered` bool, `label` int64 with -1."""
-
-    index: NDArray[np.int64]
-    answered: NDArray[np.bool_]
-    label: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
-    """A ledger that passed every check: its terms, charges, released outputs and totals.
-
-    `cost` and `epsilon` are what the student and the public learn, recomputed; `head` is the last row's hash.
-    """
-
-    terms: LedgerTerms
-    public_key: str | None
-    created: str
-    version: str
-    entries: tuple[Entry, ...]
-    outputs: tuple[Outputs, ...]
-    cost: Cost
-    epsilon: float
-    head: str
+SLACK = 1e-9
 
 
 def read_ledger(path: Path, *, public_key: str | None = None, head: str | None = None) -> Chain:
@@ -99,15 +70,6 @@ def read_chain(
         raise IntegrityError(f"{path}: the ledger is damaged ({error})") from error
     except IntegrityError as error:
         raise IntegrityError(f"{path}: {error}") from error
-
-
-def coordinator_epsilon(terms: LedgerTerms, events: Iterable[PrivacyEvent], delta: float) -> float | None:
-    """ε against the coordinator at δ, rounded up; None where it sees votes or totals without noise."""
-    if terms.coordinator.variance is None:
-        return None
-    costs = [event.coordinator_cost() for event in events]
-    known = [cost for cost in costs if cost is not None]
-    return epsilon_of(sum(known, Cost()), delta) if len(known) == len(costs) else None
 
 
 def _load(
@@ -147,20 +109,15 @@ def _check(
         raise IntegrityError(f"row 0 was not signed by the key {public_key}")
     if signer is not None:
         _check_signatures(rows, signer)
-    chain = Chain(
-        terms=terms,
-        public_key=signer,
-        created=rows[0]["time"],
-        version=rows[0]["version"],
-        entries=(),
-        outputs=(),
-        cost=Cost(),
-        epsilon=0.0,
-        head=rows[0]["hash"],
-    )
     if not set(outputs) <= set(range(1, len(rows))):
         raise IntegrityError("labels were released that belong to no row")
-    return _replay(chain, rows[1:], outputs)
+    first = rows[0]
+    chain = Chain(
+        terms=terms, public_key=signer, created=first["time"], version=first["version"], head=first["hash"]
+    )
+    for row in rows[1:]:
+        _replay(chain, row, outputs.get(row["seq"], []))
+    return chain
 
 
 def _check_links(rows: list[Row], last: tuple[Any, ...]) -> None:
@@ -183,7 +140,7 @@ def _check_links(rows: list[Row], last: tuple[Any, ...]) -> None:
 
 
 def _what_happened(rows: list[Row], place: int) -> str:
-    """In words: whether the content at `place` was written as another row, or is new."""
+    """As text: whether the content at `place` was written as another row, or is new."""
     row = rows[place]
     for other in range(len(rows) + 1):
         if other != place and row_hash({**row, "seq": other}) == row["hash"]:
@@ -218,67 +175,30 @@ def _check_signatures(rows: Sequence[Row], public_key: str) -> None:
             raise IntegrityError(f"row {row['seq']} is not signed by the ledger's key") from error
 
 
-def _replay(chain: Chain, rows: Sequence[Row], outputs: dict[int, list[tuple[Any, ...]]]) -> Chain:
-    """Charge every row again, from the rows alone."""
-    budget = chain.terms.budget
-    entries: list[Entry] = []
-    released: list[Outputs] = []
-    batches: set[str] = set()
-    asked = answered = 0
-    cost = chain.terms.reserved
-    epsilon = epsilon_of(cost, chain.terms.delta)
-    for row in rows:
-        place = row["seq"]
-        entry = _entry(row, chain.terms)
-        if entry.batch_digest in batches:
-            raise IntegrityError(f"row {place} charges a batch a second time: repeated")
-        batches.add(entry.batch_digest)
-        _check_basis(entry, entries)
-        released.append(_outputs(entry, outputs.get(place, [])))
-        cost += entry.event.cost()
-        asked, answered = asked + entry.event.asked, answered + entry.event.answered
-        try:
-            chain.terms.refuse_beyond_caps(asked=asked, answered=answered)
-        except IntegrityError as error:
-            raise IntegrityError(f"row {place} passes a cap: {error}") from error
-        orders = () if budget is None else (budget.order,)
-        epsilon = max(epsilon, epsilon_of(cost, chain.terms.delta, orders=orders))
-        if not entry.epsilon >= epsilon * (1 - _SLACK):
-            raise IntegrityError(f"row {place} states ε={entry.epsilon!r}; its entries give {epsilon!r}")
-        if budget is not None and not budget.holds(cost):
-            raise IntegrityError(f"row {place} passes the budget ε={budget.epsilon:g}")
-        entries.append(entry)
-    head = entries[-1].hash if entries else chain.head
-    return replace(
-        chain, entries=tuple(entries), outputs=tuple(released), cost=cost, epsilon=epsilon, head=head
-    )
-
-
-def _entry(row: Row, terms: LedgerTerms) -> Entry:
+def _replay(chain: Chain, row: Row, values: list[tuple[Any, ...]]) -> None:
+    """Charge one row again, from the rows alone."""
+    place = row["seq"]
     try:
         entry = entry_from_row(row)
-        terms.refuse(entry.event)
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        RecursionError,
-        InputError,
-        IntegrityError,
-    ) as error:
-        raise IntegrityError(f"row {row['seq']} holds no charge that the terms allow") from error
-    return entry
-
-
-def _check_basis(entry: Entry, earlier: Sequence[Entry]) -> None:
-    """Choices depend on past outputs only."""
-    if entry.basis is None:
-        return
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, InputError) as error:
+        raise IntegrityError(f"row {place} holds no charge") from error
+    outputs = _outputs(entry, values)
     try:
-        entry.basis.require_past({row.hash for row in earlier})
-    except IntegrityError as error:
-        raise IntegrityError(f"row {entry.seq}: {error}") from error
+        cost, epsilon = chain.price(
+            entry.event,
+            batch_digest=entry.batch_digest,
+            index=outputs.index,
+            provenance=entry.provenance,
+        )
+    except BudgetError as error:
+        raise IntegrityError(
+            f"row {place} passes the budget ε={epsilon_text(chain.terms.epsilon)}"
+        ) from error
+    except (InputError, IntegrityError) as error:
+        raise IntegrityError(f"row {place}: {error}") from error
+    if not entry.epsilon >= epsilon * (1 - SLACK):
+        raise IntegrityError(f"row {place} states ε={entry.epsilon!r}; its entries give {epsilon!r}")
+    chain.append(entry, outputs, cost=cost, epsilon=epsilon)
 
 
 def _outputs(entry: Entry, values: list[tuple[Any, ...]]) -> Outputs:

@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pate_fed.errors import InputError
+from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.checks import check_count, check_scale, is_number
-from pate_fed.privacy.mechanisms.events import RECORD, CoordinatorView, Cost, Protection, hospital_noise
-from pate_fed.privacy.mechanisms.gnmax import Release, Voting, finish
+from pate_fed.privacy.mechanisms.events import CoordinatorView, hospital_noise
 from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.mechanisms.noisy_max import Release, Voting, finish
 from pate_fed.privacy.mechanisms.totals import noisy_argmax, stop_after
+from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = ["DistributedGNMax", "party_sigma"]
 
@@ -29,7 +31,7 @@ _LARGEST = 2**31
 
 
 def party_sigma(sigma: float, *, parties: int, dropouts: int = 0, colluders: int = 0) -> float:
-    """The noise parameter of one hospital's share, in votes, so that honest survivors add up to `sigma`.
+    """Noise parameter of one hospital's share, in votes: honest survivors add up to `sigma`.
 
     Raises:
         InputError: counts that leave no honest survivor.
@@ -74,7 +76,7 @@ class DistributedGNMax(Voting):
             raise InputError(f"threshold={self.threshold!r}: must be a finite number of votes, or None")
 
     def cost_asked(self, protection: Protection) -> Cost:
-        """What the noisy totals of one query cost, with the least noise that they may hold."""
+        """Cost of one query's noisy totals, with the least noise that they may hold."""
         least = hospital_noise(sigma_party=self.sigma_party, survivors=self.least_honest)
         cost = least.cost(1, protection, num_classes=self.num_classes)
         return Cost() if cost is None else cost
@@ -94,7 +96,7 @@ class DistributedGNMax(Voting):
         and breaks ties; it adds nothing. `coordinator` says how many hospitals are in these totals.
 
         Raises:
-            InputError: totals that are none, or with less noise in them than the mechanism promises.
+            InputError: totals that are none, or with less noise in them than the mechanism is charged for.
         """
         array = np.asarray(totals)
         if array.dtype.kind not in "iu" or array.ndim != 2 or array.shape[1] != self.num_classes:
@@ -108,7 +110,7 @@ class DistributedGNMax(Voting):
         if coordinator.sigma_party != self.sigma_party or honest < self.least_honest:
             raise InputError(
                 f"the totals hold noise of {honest} hospitals with sigma_party={coordinator.sigma_party}; "
-                f"{self.least_honest} with {self.sigma_party} are promised"
+                f"{self.least_honest} with {self.sigma_party} are needed"
             )
         noisy = array.astype(np.int64)
         passed = np.ones(len(noisy), dtype=np.bool_)

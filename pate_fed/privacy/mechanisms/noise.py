@@ -11,13 +11,13 @@ import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.checks import check_scale, is_number
+from pate_fed.privacy.checks import check_scale
 
 __all__ = [
     "SEEDED",
@@ -25,8 +25,6 @@ __all__ = [
     "NoiseSource",
     "SeededNoise",
     "SystemNoise",
-    "check_scale",
-    "is_number",
     "noise_from_seed",
 ]
 
@@ -40,11 +38,11 @@ _CHUNK = 100_000
 
 @runtime_checkable
 class NoiseSource(Protocol):
-    """Where noise comes from; `kind` is what the ledger records, `private` whether it protects anyone."""
+    """Source of noise; `kind` is what the ledger records, `private` whether it protects anyone."""
 
     @property
     def kind(self) -> str:
-        """The words that the ledger records."""
+        """The source as text, which the ledger records."""
 
     @property
     def private(self) -> bool:
@@ -68,15 +66,8 @@ class SystemNoise:
         InputError: on the first draw, where opendp is not installed.
     """
 
-    @property
-    def kind(self) -> str:
-        """The words that the ledger records."""
-        return SYSTEM
-
-    @property
-    def private(self) -> bool:
-        """True: the source cannot be seeded, predicted or repeated."""
-        return True
+    kind: ClassVar[str] = SYSTEM
+    private: ClassVar[bool] = True
 
     def discrete_gaussian(self, shape: Shape, *, sigma: float) -> NDArray[np.int64]:
         """Exact draws, int64 of the given shape; about 10 µs each."""
@@ -104,6 +95,8 @@ class SeededNoise:
         InputError: a seed that is not a whole number of at least 0.
     """
 
+    kind: ClassVar[str] = SEEDED
+    private: ClassVar[bool] = False
     seed: int
     _rng: np.random.Generator = field(init=False, repr=False)
 
@@ -111,16 +104,6 @@ class SeededNoise:
         if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
             raise InputError(f"seed={self.seed!r}: must be a whole number of at least 0")
         object.__setattr__(self, "_rng", np.random.default_rng([0x9A7E, self.seed]))
-
-    @property
-    def kind(self) -> str:
-        """The words that the ledger records."""
-        return SEEDED
-
-    @property
-    def private(self) -> bool:
-        """False: whoever knows the seed subtracts the noise."""
-        return False
 
     def discrete_gaussian(self, shape: Shape, *, sigma: float) -> NDArray[np.int64]:
         """Draws by rejection from the discrete Laplace (arXiv 2004.00010, Algorithm 3), int64."""

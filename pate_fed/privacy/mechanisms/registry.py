@@ -6,9 +6,10 @@ from dataclasses import fields
 from typing import Any
 
 from pate_fed.errors import InputError
+from pate_fed.privacy.label_dp import LABEL_MECHANISMS
 from pate_fed.privacy.mechanisms.distributed import DistributedGNMax
 from pate_fed.privacy.mechanisms.events import Mechanism
-from pate_fed.privacy.mechanisms.gnmax import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Voting
+from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Voting
 
 __all__ = ["MECHANISMS", "mechanism_from_parameters"]
 
@@ -23,10 +24,11 @@ def mechanism_from_parameters(name: str, parameters: dict[str, Any]) -> Mechanis
     Raises:
         InputError: an unknown name, or parameters that are not the mechanism's.
     """
-    kind = MECHANISMS.get(name)
+    kind: type[Any] | None = MECHANISMS.get(name) or LABEL_MECHANISMS.get(name)
     if kind is None:
         raise InputError(f"mechanism={name!r}: must be one of {', '.join(MECHANISMS)}")
     names = {entry.name for entry in fields(kind)}
     if set(parameters) != names:
         raise InputError(f"mechanism={name!r} has the parameters {', '.join(sorted(names))}")
-    return kind(**parameters)
+    made: Mechanism = kind(**parameters)
+    return made

@@ -9,36 +9,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from pate_fed.errors import InputError
 from pate_fed.format import epsilon_text
+from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.bounds.orders import Floats, check_histograms
 from pate_fed.privacy.checks import check_count, check_delta, is_number
-from pate_fed.privacy.filter import epsilon_of
-from pate_fed.privacy.mechanisms.events import RECORD, Cost, Mechanism, Protection
-from pate_fed.privacy.mechanisms.gnmax import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Release
 from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
+from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["AuditResult", "audit", "audit_all", "clopper_pearson"]
+__all__ = ["AuditCase", "AuditResult", "audit", "audit_all", "clopper_pearson"]
 
 Ints = NDArray[np.int64]
 
 
-class Releasing(Mechanism, Protocol):
-    """A mechanism that can be sampled."""
-
-    def release(self, totals: ArrayLike, noise: NoiseSource) -> Release:
-        """Noisy labels of a batch."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditResult:
-    """What an audit found. `lower_bound` holds with `confidence`; `epsilon` is the ledger's for the same δ.
+    """Result of an audit. `lower_bound` holds with `confidence`; `epsilon` is the ledger's for the same δ.
 
     `passed` is False where the lower bound is above the ledger's ε.
     """
@@ -81,77 +73,107 @@ def clopper_pearson(hits: int, trials: int, *, miss: float) -> tuple[float, floa
     return low, high
 
 
-def audit(
-    mechanism: Releasing,
-    totals: ArrayLike,
-    neighbour: ArrayLike,
-    *,
-    noise: NoiseSource,
-    claimed: Mechanism | None = None,
-    queries: int = 4,
-    trials: int = 20_000,
-    delta: float = 0.1,
-    confidence: float = 0.999,
-    bit_only: bool = False,
-    protection: Protection = RECORD,
-    name: str | None = None,
-) -> AuditResult:
-    """Release the same query `queries` times in each of `trials` trials, on both of two neighbouring votes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditCase:
+    """A mechanism, as the ledger charges it, and two neighbouring votes to tell apart.
 
-    Half of the trials choose the event that tells the two apart best (a likelihood ratio of outcome counts),
-    the other half measure it: with Clopper-Pearson bounds, ε >= ln((P_low - δ)/P'_high). `claimed` is the
-    mechanism that the ledger charges, `mechanism` itself unless a fault is to be simulated. `bit_only` looks
-    at the answered bits alone, for which the ledger's cost is that of the check. A large δ finds most: there
-    the ledger's bound on Gaussian noise is tightest, and events are frequent.
+    The same query is released `queries` times in each trial. `bit_only` looks at the answered bits alone, for
+    which the ledger's cost is that of the check. `predictions` are the student's, for Interactive-GNMax. A
+    large δ finds most: there the ledger's bound on Gaussian noise is tightest, and events are frequent.
 
-    Shapes: `totals` and `neighbour` (classes,).
+    Shapes: `totals`, `neighbour` and `predictions` (classes,).
 
     Raises:
         InputError: votes that are no neighbours under `protection`, or parameters out of range.
     """
-    check_count("queries", queries, least=1)
+
+    name: str
+    mechanism: LNMax | GNMax | ConfidentGNMax
+    totals: tuple[int, ...] = (5, 5, 0)
+    neighbour: tuple[int, ...] = (6, 4, 0)
+    queries: int = 4
+    delta: float = 0.1
+    bit_only: bool = False
+    predictions: tuple[float, ...] = ()
+    protection: Protection = RECORD
+
+    def __post_init__(self) -> None:
+        check_count("queries", self.queries, least=1)
+        check_delta(self.delta)
+        pair = [check_histograms(row) for row in (self.totals, self.neighbour)]
+        if pair[0].shape != pair[1].shape or len(pair[0]) != 1:
+            raise InputError("the votes must be two histograms over the same classes")
+        change = pair[1] - pair[0]
+        size = int(np.abs(change).sum())
+        if size == 0:
+            raise InputError("the votes are the same, so there is nothing to tell apart")
+        if size > self.protection.l1 or (not self.protection.votes_vanish and change.sum() != 0):
+            raise InputError(
+                f"the votes are no neighbours: {self.protection.text()} cannot turn one into the other"
+            )
+
+    @property
+    def epsilon(self) -> float:
+        """ε at δ that the ledger charges for `queries` queries."""
+        answered = 0 if self.bit_only else self.queries
+        return epsilon_of(self.mechanism.cost(self.queries, answered, self.protection), self.delta)
+
+    def with_noise(self, factor: float) -> LNMax | GNMax | ConfidentGNMax:
+        """The mechanism with `factor` times its noise."""
+        names = ("scale", "sigma", "sigma1", "sigma2")
+        values = self.mechanism.parameters().items()
+        return replace(self.mechanism, **{part: factor * value for part, value in values if part in names})
+
+
+def audit(
+    case: AuditCase,
+    noise: NoiseSource,
+    *,
+    sampled: LNMax | GNMax | ConfidentGNMax | None = None,
+    trials: int = 20_000,
+    confidence: float = 0.999,
+) -> AuditResult:
+    """Lower bound of ε from sampling the mechanism on both votes, beside what the ledger charges.
+
+    Half of the trials choose the event that tells the two apart best (a likelihood ratio of outcome counts),
+    the other half measure it: with Clopper-Pearson bounds, ε >= ln((P_low - δ)/P'_high). `sampled` is what is
+    drawn from where a fault is to be simulated, the case's mechanism otherwise.
+
+    Raises:
+        InputError: parameters out of range.
+    """
     check_count("trials", trials, least=100)
     if not is_number(confidence) or not 0.5 < confidence < 1:
         raise InputError(f"confidence={confidence!r}: must be above 0.5 and below 1")
-    delta = check_delta(delta)
-    votes = _check_neighbours(totals, neighbour, protection)
-    charged = mechanism if claimed is None else claimed
-    one = charged.cost_asked(protection) + (Cost() if bit_only else charged.cost_answered(protection))
-    counts = [_outcomes(mechanism, row, noise, trials, queries, bit_only) for row in votes]
+    mechanism = case.mechanism if sampled is None else sampled
+    here, there = (_outcomes(case, mechanism, row, noise, trials) for row in (case.totals, case.neighbour))
     return AuditResult(
-        name=name or charged.name,
-        epsilon=epsilon_of(one * queries, delta),
-        delta=delta,
-        lower_bound=_lower_bound(counts[0], counts[1], delta, (1 - confidence) / 2),
+        name=case.name,
+        epsilon=case.epsilon,
+        delta=case.delta,
+        lower_bound=_lower_bound(here, there, case.delta, (1 - confidence) / 2),
         confidence=confidence,
         trials=trials,
-        queries=queries,
+        queries=case.queries,
     )
 
 
-def _check_neighbours(totals: ArrayLike, neighbour: ArrayLike, protection: Protection) -> Ints:
-    """Both votes as (2, classes)."""
-    pair = [check_histograms(row) for row in (totals, neighbour)]
-    if pair[0].shape != pair[1].shape or len(pair[0]) != 1:
-        raise InputError("the votes must be two histograms over the same classes")
-    votes = np.concatenate(pair)
-    change = votes[1] - votes[0]
-    size = int(np.abs(change).sum())
-    if size == 0:
-        raise InputError("the votes are the same, so there is nothing to tell apart")
-    if size > protection.l1 or (not protection.votes_vanish and change.sum() != 0):
-        raise InputError(f"the votes are no neighbours: {protection.words()} cannot turn one into the other")
-    return votes
-
-
 def _outcomes(
-    mechanism: Releasing, votes: Ints, noise: NoiseSource, trials: int, queries: int, bit_only: bool
+    case: AuditCase,
+    mechanism: LNMax | GNMax | ConfidentGNMax,
+    votes: tuple[int, ...],
+    noise: NoiseSource,
+    trials: int,
 ) -> Ints:
     """How often each outcome came up in each trial: (trials, classes + 1), unanswered last."""
-    classes = len(votes)
-    release = mechanism.release(np.tile(votes, (trials * queries, 1)), noise)
-    outcome = np.where(release.answered, 0 if bit_only else release.label, classes)
-    at = np.repeat(np.arange(trials), queries) * (classes + 1) + outcome
+    classes, rows = len(votes), trials * case.queries
+    totals = np.tile(np.asarray(votes, dtype=np.int64), (rows, 1))
+    if isinstance(mechanism, InteractiveGNMax):
+        release = mechanism.release(totals, noise, predictions=np.tile(case.predictions, (rows, 1)))
+    else:
+        release = mechanism.release(totals, noise)
+    outcome = np.where(release.answered, 0 if case.bit_only else release.label, classes)
+    at = np.repeat(np.arange(trials), case.queries) * (classes + 1) + outcome
     return np.bincount(at, minlength=trials * (classes + 1)).reshape(trials, classes + 1)
 
 
@@ -208,76 +230,30 @@ def audit_all(
     if not is_number(shrink) or not 0 < shrink <= 1:
         raise InputError(f"shrink={shrink!r}: must be above 0 and at most 1")
     return [
-        audit(
-            case.sampled(shrink),
-            case.totals,
-            case.neighbour,
-            noise=noise,
-            claimed=case.mechanism,
-            queries=case.queries,
-            delta=case.delta,
-            trials=trials,
-            confidence=confidence,
-            bit_only=case.bit_only,
-            name=case.name,
-        )
+        audit(case, noise, sampled=case.with_noise(shrink), trials=trials, confidence=confidence)
         for case in _cases()
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Case:
-    name: str
-    mechanism: LNMax | GNMax | ConfidentGNMax
-    totals: tuple[int, ...] = (5, 5, 0)
-    neighbour: tuple[int, ...] = (6, 4, 0)
-    queries: int = 4
-    delta: float = 0.1
-    bit_only: bool = False
-    predictions: tuple[float, ...] = ()
-
-    def sampled(self, factor: float) -> Releasing:
-        """The mechanism with `factor` times its noise, beside the student where it has one."""
-        names = ("scale", "sigma", "sigma1", "sigma2")
-        values = self.mechanism.parameters().items()
-        made = replace(self.mechanism, **{part: factor * value for part, value in values if part in names})
-        return _BesideStudent(made, self.predictions) if isinstance(made, InteractiveGNMax) else made
-
-
-class _BesideStudent:
-    """Interactive-GNMax whose student says the same of every query."""
-
-    def __init__(self, mechanism: InteractiveGNMax, predictions: tuple[float, ...]) -> None:
-        self._mechanism, self._predictions = mechanism, predictions
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._mechanism, name)
-
-    def release(self, totals: ArrayLike, noise: NoiseSource) -> Release:
-        """Noisy labels of a batch."""
-        said = np.tile(self._predictions, (len(np.asarray(totals)), 1))
-        return self._mechanism.release(totals, noise, predictions=said)
-
-
-def _cases() -> Iterator[_Case]:
+def _cases() -> Iterator[AuditCase]:
     size = {"num_teachers": 10, "num_classes": 3}
     gaussian = GNMax(**size, sigma=3.0)
-    yield _Case(name="LNMax, two-way tie", mechanism=LNMax(**size, scale=1.0), queries=1, delta=1e-4)
-    yield _Case(name="GNMax, two-way tie", mechanism=gaussian)
-    yield _Case(name="GNMax, clear winner", mechanism=gaussian, totals=(8, 2, 0), neighbour=(7, 3, 0))
+    yield AuditCase(name="LNMax, two-way tie", mechanism=LNMax(**size, scale=1.0), queries=1, delta=1e-4)
+    yield AuditCase(name="GNMax, two-way tie", mechanism=gaussian)
+    yield AuditCase(name="GNMax, clear winner", mechanism=gaussian, totals=(8, 2, 0), neighbour=(7, 3, 0))
     # The other step's noise is wide, so that its cost hides nothing.
-    yield _Case(
+    yield AuditCase(
         name="Confident-GNMax, argmax at a two-way tie",
         mechanism=ConfidentGNMax(**size, threshold=-1000, sigma1=100.0, sigma2=3.0),
     )
-    yield _Case(
+    yield AuditCase(
         name="Confident-GNMax, check at the threshold",
         mechanism=ConfidentGNMax(**size, threshold=5, sigma1=2.0, sigma2=100.0),
         totals=(5, 3, 2),
         neighbour=(6, 2, 2),
         bit_only=True,
     )
-    yield _Case(
+    yield AuditCase(
         name="Interactive-GNMax, check against the student",
         mechanism=InteractiveGNMax(**size, threshold=2, sigma1=2.0, sigma2=100.0, confidence=0.9),
         totals=(5, 3, 2),
@@ -285,7 +261,7 @@ def _cases() -> Iterator[_Case]:
         bit_only=True,
         predictions=(0.34, 0.33, 0.33),
     )
-    yield _Case(
+    yield AuditCase(
         name="Interactive-GNMax, argmax at a two-way tie",
         mechanism=InteractiveGNMax(**size, threshold=-1000, sigma1=100.0, sigma2=3.0, confidence=0.9),
         predictions=(0.05, 0.05, 0.9),

@@ -1,4 +1,4 @@
-"""What a plan costs where the hospitals add the noise, beside noise at the coordinator."""
+"""Price of a plan where the hospitals add the noise instead of the coordinator."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from pate_fed.config.trust import LEAST_PARTIES, TrustModel
 from pate_fed.format import epsilon_text
-from pate_fed.privacy.filter import BudgetFilter, epsilon_of
+from pate_fed.privacy.bounds.cost import epsilon_of
+from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.mechanisms.distributed import DistributedGNMax, party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
 
@@ -34,7 +35,7 @@ class SharesOffer:
     affordable: int
 
     def lines(self) -> list[str]:
-        """The offer in words, two lines."""
+        """The offer as text, two lines."""
         public, own = (epsilon_text(bound) for bound in (self.epsilon, self.epsilon_coordinator))
         return [
             "noise at the hospitals instead (--secure-sum --noise-at hospitals): every query asked is paid "
@@ -56,7 +57,7 @@ def offer_with_shares(
     budget: BudgetFilter,
     pool: int,
 ) -> SharesOffer | None:
-    """What these questions cost with hospitals' noise; None where too few hospitals could sum under masks.
+    """Price of these queries with the hospitals' noise; None where too few could sum under masks.
 
     None too where a whole hospital may join or leave, whose noise would come and go with its votes.
 
@@ -64,8 +65,8 @@ def offer_with_shares(
     """
     if num_hospitals < LEAST_PARTIES or budget.protection.votes_vanish:
         return None
-    secrecy = TrustModel(secure_sum=True, noise_at="hospitals")
-    shares = secrecy.shares(num_hospitals, secrecy.least_voters(num_hospitals, _QUORUM))
+    trust = TrustModel(secure_sum=True, noise_at="hospitals")
+    shares = trust.shares(num_hospitals, trust.least_voters(num_hospitals, _QUORUM))
     sigma = max(sigma2, shares.least_sigma)
     share = party_sigma(sigma, parties=shares.least_voters, colluders=shares.colluders)
     mechanism = DistributedGNMax(
@@ -75,8 +76,8 @@ def offer_with_shares(
         sigma_party=share,
         least_honest=shares.honest,
     )
-    sight = hospital_noise(sigma_party=share, survivors=num_hospitals, colluders=shares.colluders)
-    seen = sight.cost(asked, budget.protection, num_classes=num_classes)
+    view = hospital_noise(sigma_party=share, survivors=num_hospitals, colluders=shares.colluders)
+    seen = view.cost(asked, budget.protection, num_classes=num_classes)
     assert seen is not None
     return SharesOffer(
         hospitals=num_hospitals,

@@ -1,7 +1,7 @@
 """The planner: noise, threshold and number of queries that serve the student best within a budget.
 
 Everything here is decided before any vote: the budget is the filter's, data-independent, and the votes are
-assumed or those of a past study. The objective is stated in `OBJECTIVE`.
+assumed or those of a past study. The objective is stated in `pate_fed.privacy.planning.search.OBJECTIVE`.
 """
 
 from __future__ import annotations
@@ -11,75 +11,22 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from pate_fed.errors import InputError
 from pate_fed.format import epsilon_text
-from pate_fed.privacy.bounds.orders import Floats
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
-from pate_fed.privacy.filter import BudgetFilter, epsilon_of
-from pate_fed.privacy.mechanisms.events import RECORD, PrivacyEvent, Protection
-from pate_fed.privacy.mechanisms.gnmax import ConfidentGNMax, GNMax
+from pate_fed.privacy.filter import BudgetFilter
+from pate_fed.privacy.mechanisms.noisy_max import GNMax
 from pate_fed.privacy.planning.hospital_noise import SharesOffer, offer_with_shares
+from pate_fed.privacy.planning.search import OBJECTIVE, CurvePoint, Offer, OfferSearch, better, counted
 from pate_fed.privacy.planning.vote_model import VoteModel, alike_votes, assumed_votes
+from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["OBJECTIVE", "CurvePoint", "Offer", "Plan", "plan"]
+__all__ = ["Plan", "plan"]
 
-OBJECTIVE = (
-    "effective labels = answered x (share right above chance)^4 x coverage; coverage is the part of the pool "
-    "that the answered queries stand for (Kish), as a threshold answers easy inputs first"
-)
-# How much a wrong label hurts. 2 would be the loss of signal to a student that knows the noise; students that
-# do not know it lose more: on Fashion-MNIST 2,200 labels 36 % wrong taught a GAN no more than 500 11 % wrong.
-_EXPONENT = 4
 # Fewer labels than this train no student, and the plan says so.
 _ENOUGH = 100
 _CLEAN = 0.95
 _CURVE = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """One way to spend the budget. `threshold` and `sigma1` are None without a threshold; all in votes.
-
-    `asked` and `answered` are caps to put into the study; `answered` is what the votes promise for that many
-    queries. `epsilon` is what the ledger will say if both are reached.
-    """
-
-    mechanism: str
-    threshold: float | None
-    sigma1: float | None
-    sigma2: float
-    asked: int
-    answered: int
-    answered_share: float
-    right_share: float
-    coverage: float
-    effective_labels: float
-    epsilon: float
-    bytes_per_hospital: int
-
-    def line(self) -> str:
-        """The offer in one line."""
-        noise = f"sigma2={self.sigma2:g}"
-        if self.threshold is not None:
-            noise = f"threshold={self.threshold:g} sigma1={self.sigma1:g} " + noise
-        return (
-            f"{self.mechanism} {noise}: {_count(self.answered, 'label')} of {_count(self.asked, 'query')}, "
-            f"{100 * self.right_share:.0f} % right, worth {self.effective_labels:.0f} at "
-            f"ε={epsilon_text(self.epsilon)}"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurvePoint:
-    """What the best offer for one ε gives; `right_share` is None where there is no label."""
-
-    epsilon: float
-    labels: int
-    right_share: float | None
-    effective_labels: float
-    mechanism: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +58,13 @@ class Plan:
         return values
 
     def lines(self) -> list[str]:
-        """The plan in words, one line each."""
-        moved = Protection(unit=self.unit, adjacency=self.adjacency, votes_moved=self.votes_moved).words()
+        """The plan as text, one line each."""
+        moved = Protection(unit=self.unit, adjacency=self.adjacency, votes_moved=self.votes_moved).text()
         text = [
-            f"{_count(self.num_teachers, 'teacher')}, {self.num_classes} classes, at most "
-            f"{_count(self.max_queries, 'query')}",
-            f"budget ε={self.epsilon:g} at δ={self.delta:g}, data-independent, against all who see labels",
+            f"{counted(self.num_teachers, 'teacher')}, {self.num_classes} classes, at most "
+            f"{counted(self.max_queries, 'query')}",
+            f"budget ε={epsilon_text(self.epsilon)} at δ={self.delta:g}, data-independent, against all who "
+            "see labels",
             f"protected: {moved}",
             f"votes: {self.votes}; their plurality is right {100 * self.plurality_right:.0f} % of the time",
             f"objective: {self.objective}",
@@ -167,9 +115,9 @@ def plan(
     model = votes if isinstance(votes, VoteModel) else assumed_votes(votes, num_classes, num_teachers)
     if model.shares.shape[1] != num_classes:
         raise InputError(f"the votes have {model.shares.shape[1]} classes, the study has {num_classes}")
-    search = _Search(model, num_teachers, max_queries, protection, delta)
+    search = OfferSearch(model, num_teachers, max_queries, protection, delta)
     checked, plain = search.offers(epsilon)
-    best = _better(checked, plain)
+    best = better(checked, plain)
     plurality = float((model.shares.argmax(axis=1) == model.right).mean())
     return Plan(
         num_teachers=num_teachers,
@@ -180,7 +128,7 @@ def plan(
         adjacency=protection.adjacency,
         votes_moved=protection.votes_moved,
         max_queries=max_queries,
-        votes=model.words,
+        votes=model.origin,
         plurality_right=plurality,
         objective=OBJECTIVE,
         best=best,
@@ -211,13 +159,8 @@ def _check_hospitals(num_hospitals: int | None, num_teachers: int, protection: P
         )
 
 
-def _better(first: Offer | None, second: Offer | None) -> Offer | None:
-    offers = [offer for offer in (first, second) if offer]
-    return max(offers, key=lambda offer: offer.effective_labels, default=None)
-
-
 def _with_shares(
-    best: Offer | None, search: _Search, num_hospitals: int, epsilon: float
+    best: Offer | None, search: OfferSearch, num_hospitals: int, epsilon: float
 ) -> SharesOffer | None:
     if best is None:
         return None
@@ -235,7 +178,7 @@ def _with_shares(
 
 def _advice(
     best: Offer | None,
-    search: _Search,
+    search: OfferSearch,
     num_hospitals: int | None,
     epsilon: float,
     agreement: float | None,
@@ -246,12 +189,13 @@ def _advice(
     if labels >= _ENOUGH:
         return
     if best and best.asked >= search.pool:
-        yield f"the pool is the limit, not the budget: {_count(search.pool, 'query')} give {labels} labels"
+        yield f"the pool is the limit, not the budget: {counted(search.pool, 'query')} give {labels} labels"
         return
-    who = f"{_count(num_hospitals, 'hospital')}, " if num_hospitals else ""
+    who = f"{counted(num_hospitals, 'hospital')}, " if num_hospitals else ""
     yield (
-        f"{who}{_count(num_teachers, 'teacher')}: ε={epsilon:g} buys {_count(labels, 'label')}, too few to "
-        "train a student on. Labels grow with the square of the number of teachers"
+        f"{who}{counted(num_teachers, 'teacher')}: ε={epsilon_text(epsilon)} buys "
+        f"{counted(labels, 'label')}, too few to train a student on. Labels grow with the "
+        "square of the number of teachers"
     )
     if protection.unit == "hospital" and protection.votes_moved > 1:
         yield (
@@ -266,7 +210,7 @@ def _advice(
     right = "" if more.right_share is None else f", {100 * more.right_share:.0f} % right"
     yield (
         f"with {who} on smaller disjoint parts that agree as much, the same budget "
-        f"buys {_count(more.labels, 'label')} at record level{right}"
+        f"buys {counted(more.labels, 'label')} at record level{right}"
     )
     if agreement is not None:
         clean = [_clean_labels(search, agreement, n, epsilon) for n in (num_teachers, 25 * num_teachers)]
@@ -276,7 +220,7 @@ def _advice(
         )
 
 
-def _clean_labels(search: _Search, agreement: float, num_teachers: int, epsilon: float) -> int:
+def _clean_labels(search: OfferSearch, agreement: float, num_teachers: int, epsilon: float) -> int:
     """Labels without a threshold, as many as the budget buys with noise that leaves them mostly right."""
     model = alike_votes(agreement, search.num_classes, num_teachers)
     budget = BudgetFilter(epsilon, search.delta, RECORD)
@@ -287,140 +231,3 @@ def _clean_labels(search: _Search, agreement: float, num_teachers: int, epsilon:
         low, high = (middle, high) if right >= _CLEAN else (low, middle)
     mechanism = GNMax(num_teachers=num_teachers, num_classes=search.num_classes, sigma=low)
     return budget.affordable(mechanism, queries=search.pool)
-
-
-class _Search:
-    """All candidates' chances, computed once and used for every ε."""
-
-    def __init__(
-        self, model: VoteModel, num_teachers: int, pool: int, protection: Protection, delta: float
-    ) -> None:
-        self.model, self.n, self.pool = model, num_teachers, pool
-        self.protection, self.delta = protection, delta
-        self.num_classes = model.shares.shape[1]
-        self.sigma2 = num_teachers * np.geomspace(0.01, 1.0, 33)
-        self.right = np.stack([model.right_chance(sigma, num_teachers) for sigma in self.sigma2], axis=1)
-        self.checks = [
-            (num_teachers * level, num_teachers * width)
-            for level in np.arange(0.3, 1.01, 0.1)
-            for width in np.geomspace(0.1, 2.0, 12)
-        ]
-        self.passed = np.stack([model.answered(*check, num_teachers) for check in self.checks])
-
-    def at_record_level(self, num_teachers: int) -> _Search:
-        """The same study with more teachers that agree as much, where one record moves one vote."""
-        return _Search(self.model, num_teachers, self.pool, RECORD, self.delta)
-
-    def point(self, epsilon: float) -> CurvePoint:
-        """The best offer for another ε."""
-        best = _better(*self.offers(epsilon))
-        return CurvePoint(
-            epsilon=epsilon,
-            labels=best.answered if best else 0,
-            right_share=best.right_share if best else None,
-            effective_labels=best.effective_labels if best else 0.0,
-            mechanism=best.mechanism if best else "none",
-        )
-
-    def offers(self, epsilon: float) -> tuple[Offer | None, Offer | None]:
-        """The best with and the best without a threshold."""
-        budget = BudgetFilter(epsilon, self.delta, self.protection)
-        rho = float(budget.room) / budget.order
-        return self._best_checked(rho, budget), self._best_plain(rho, budget)
-
-    def _best_plain(self, rho: float, budget: BudgetFilter) -> Offer | None:
-        unit = self.protection.l2_squared / 2
-        answered = np.floor(np.minimum(rho * self.sigma2**2 / unit * (1 + 1e-12), self.pool))
-        worth = _effective(answered, self.right.mean(axis=0), 1.0, self.num_classes)
-        count = int(answered[int(np.argmax(worth))])
-        if count < 1:
-            return None
-        sigma2 = _up(math.sqrt(unit * count / rho))
-        mechanism = GNMax(num_teachers=self.n, num_classes=self.num_classes, sigma=sigma2)
-        return self._offer(mechanism, np.ones(len(self.right)), count, count, budget)
-
-    def _best_checked(self, rho: float, budget: BudgetFilter) -> Offer | None:
-        per_answer, per_check = self.protection.l2_squared / 2, self.protection.top**2 / 2
-        share = self.passed.mean(axis=1)
-        sigma1 = np.array([check[1] for check in self.checks])
-        price = per_check / sigma1[:, None] ** 2 + share[:, None] * per_answer / self.sigma2**2
-        asked = np.floor(np.minimum(rho / price, self.pool))
-        answered = np.floor(asked * share[:, None])
-        right = self.passed @ self.right / np.maximum(self.passed.sum(axis=1), 1e-300)[:, None]
-        coverage = share**2 / np.maximum((self.passed**2).mean(axis=1), 1e-300)
-        worth = _effective(answered, right, coverage[:, None], self.num_classes)
-        row, column = np.unravel_index(int(np.argmax(worth)), worth.shape)
-        count, queries = int(answered[row, column]), int(asked[row, column])
-        if count < 1:
-            return None
-        threshold, width = min(math.ceil(self.checks[row][0]), self.n), _up(self.checks[row][1])
-        left = rho - queries * per_check / width**2
-        mechanism = ConfidentGNMax(
-            num_teachers=self.n,
-            num_classes=self.num_classes,
-            threshold=threshold,
-            sigma1=width,
-            sigma2=_up(math.sqrt(per_answer * count / left)),
-        )
-        passed = self.model.answered(threshold, width, self.n)
-        return self._offer(mechanism, passed, queries, count, budget)
-
-    def _offer(
-        self,
-        mechanism: GNMax | ConfidentGNMax,
-        passed: Floats,
-        asked: int,
-        answered: int,
-        budget: BudgetFilter,
-    ) -> Offer | None:
-        """The offer with the noise that is really taken; None where the filter would not allow it."""
-        if budget.affordable(mechanism, queries=asked, max_answers=answered) < asked:
-            return None
-        event = PrivacyEvent(
-            mechanism=mechanism,
-            asked=asked,
-            answered=answered,
-            protection=self.protection,
-            noise="planned",
-            private=False,
-        )
-        sigma2 = mechanism.sigma if isinstance(mechanism, GNMax) else mechanism.sigma2
-        right = float((passed * self.model.right_chance(sigma2, self.n)).sum() / passed.sum())
-        coverage = float(passed.mean() ** 2 / (passed**2).mean())
-        confident = mechanism if isinstance(mechanism, ConfidentGNMax) else None
-        worth = float(_effective(np.array(float(answered)), np.array(right), coverage, self.num_classes))
-        # A handful of labels that are no better than chance serves nobody.
-        if worth < 0.25:
-            return None
-        return Offer(
-            mechanism=mechanism.name,
-            threshold=confident.threshold if confident else None,
-            sigma1=confident.sigma1 if confident else None,
-            sigma2=sigma2,
-            asked=asked,
-            answered=answered,
-            answered_share=answered / asked,
-            right_share=right,
-            coverage=coverage,
-            effective_labels=worth,
-            epsilon=epsilon_of(event.cost(), self.delta),
-            bytes_per_hospital=4 * asked * self.num_classes,
-        )
-
-
-def _effective(answered: Floats, right: Floats, coverage: Any, num_classes: int) -> Floats:
-    """See `OBJECTIVE`."""
-    above = np.maximum(right - (1 - right) / (num_classes - 1), 0.0)
-    worth: Floats = answered * above**_EXPONENT * coverage
-    return worth
-
-
-def _count(number: int, thing: str) -> str:
-    plural = thing[:-1] + "ies" if thing.endswith("y") else thing + "s"
-    return f"{number} {thing if number == 1 else plural}"
-
-
-def _up(sigma: float) -> float:
-    """Rounded up to three digits, so that what is shown is what is spent."""
-    step = 10.0 ** (math.floor(math.log10(sigma)) - 2)
-    return float(f"{math.ceil(sigma / step * (1 - 1e-12)) * step:.6g}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -19,19 +19,18 @@ __all__ = ["VoteModel", "alike_votes", "assumed_votes", "past_votes", "past_vote
 
 # Queries looked at when planning: the spread of a predicted share is then below 2 %.
 _SAMPLE = 1000
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class VoteModel:
     """Totals as shares of all teachers, and which class is right.
 
-    `shares` (queries, classes) sum to at most 1, `right` (queries,). `words` says where they come from.
+    `shares` (queries, classes) sum to at most 1, `right` (queries,). `origin` says where they come from.
     """
 
     shares: Floats
     right: NDArray[np.int64]
-    words: str
+    origin: str
 
     def answered(self, threshold: float, sigma1: float, num_teachers: int) -> Floats:
         """The chance of each query to pass the check, (queries,); arguments in votes."""
@@ -48,9 +47,15 @@ class VoteModel:
         gaps = np.delete(gaps.ravel(), np.arange(len(gaps)) * gaps.shape[1] + self.right)
         gaps = gaps.reshape(len(self.right), -1) * (num_teachers / sigma2)
         total = np.zeros(len(gaps))
-        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+        for node, weight in zip(*_quadrature(), strict=True):
             total += weight * ndtr(gaps + node).prod(axis=1)
         return total / math.sqrt(2 * math.pi)
+
+
+@cache
+def _quadrature() -> tuple[Floats, Floats]:
+    """Nodes and weights of Gauss-Hermite quadrature under e^(-x²/2)."""
+    return np.polynomial.hermite_e.hermegauss(32)
 
 
 @lru_cache(maxsize=16)
@@ -76,8 +81,8 @@ def assumed_votes(agreement: float, num_classes: int, num_teachers: int) -> Vote
     wrong = (1 - correct) * rng.dirichlet([0.2] * (num_classes - 1), size=_SAMPLE)
     chances = np.concatenate((correct, wrong), axis=1)
     votes = rng.multinomial(num_teachers, chances / chances.sum(axis=1, keepdims=True))
-    words = f"an assumed agreement of {agreement:g} (share of teachers that are right on average)"
-    return VoteModel(votes / num_teachers, np.zeros(_SAMPLE, dtype=np.int64), words)
+    origin = f"an assumed agreement of {agreement:g} (share of teachers that are right on average)"
+    return VoteModel(votes / num_teachers, np.zeros(_SAMPLE, dtype=np.int64), origin)
 
 
 def past_votes(totals: ArrayLike, labels: ArrayLike | None = None) -> VoteModel:
@@ -102,11 +107,11 @@ def past_votes(totals: ArrayLike, labels: ArrayLike | None = None) -> VoteModel:
         right, truth = given.astype(np.int64), "right means equal to the given label"
     step = max(1, len(votes) // _SAMPLE)
     shares = votes / votes.sum(axis=1).max()
-    words = (
+    origin = (
         f"past totals of {len(votes)} queries ({truth}; were they the planned study's own, the plan would "
         "reveal something about its private votes)"
     )
-    return VoteModel(shares[::step], right[::step], words)
+    return VoteModel(shares[::step], right[::step], origin)
 
 
 def past_votes_from_file(path: Path) -> VoteModel:
@@ -141,5 +146,5 @@ def alike_votes(agreement: float, num_classes: int, num_teachers: int) -> VoteMo
     assumed_votes(agreement, num_classes, num_teachers)  # its checks
     chances = [agreement] + [(1 - agreement) / (num_classes - 1)] * (num_classes - 1)
     votes = np.random.default_rng(20180219).multinomial(num_teachers, chances, size=_SAMPLE)
-    words = f"teachers that are right on every query with the chance {agreement:g}"
-    return VoteModel(votes / num_teachers, np.zeros(_SAMPLE, dtype=np.int64), words)
+    origin = f"teachers that are right on every query with the chance {agreement:g}"
+    return VoteModel(votes / num_teachers, np.zeros(_SAMPLE, dtype=np.int64), origin)

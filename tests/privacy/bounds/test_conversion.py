@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import round_up, to_epsilon
-from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS, check_histograms, check_orders, check_sigma
+from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS
 
 RHO = st.floats(1e-6, 20.0)
+
+
 DELTA = st.floats(1e-12, 0.2)
 
 
@@ -52,10 +53,9 @@ def test_epsilon_is_rounded_up(rho: float, delta: float) -> None:
 
 def test_the_edge_of_the_grid_is_reported() -> None:
     inside = to_epsilon(DEFAULT_ORDERS, DEFAULT_ORDERS * 0.1, 1e-5)
-    assert not inside.at_edge and inside.warning() is None
+    assert not inside.at_edge
     outside = to_epsilon(DEFAULT_ORDERS, DEFAULT_ORDERS * 1e-6, 1e-5)
     assert outside.at_edge and outside.order == DEFAULT_ORDERS[-1]
-    assert "500" in str(outside.warning())
 
 
 def test_rounding_up_keeps_zero_and_infinity() -> None:
@@ -100,50 +100,3 @@ def test_bad_input_is_refused(orders: list[float], rdp: list[float], delta: floa
 def test_an_unknown_conversion_is_refused() -> None:
     with pytest.raises(InputError, match="improved, classic"):
         to_epsilon([2.0], [1.0], 1e-5, conversion="best")
-
-
-def test_orders_are_accepted_as_lists_and_whole_numbers() -> None:
-    assert check_orders([2, 3]).dtype == np.float64
-    assert check_orders(5).tolist() == [5.0]
-
-
-def test_the_default_orders_cannot_be_changed() -> None:
-    with pytest.raises(ValueError, match="read-only"):
-        DEFAULT_ORDERS[0] = 7.0
-
-
-@pytest.mark.parametrize(
-    "totals",
-    [
-        [[3, -1]],
-        [[0.5, 1.5]],
-        [[math.nan, 1]],
-        [[math.inf, 1]],
-        [[1, 2], [3]],
-        [[1], [2]],
-        [[["a", "b"]]],
-        [["3", "4"]],
-        [[True, False]],
-        np.zeros((2, 2, 2)),
-    ],
-)
-def test_totals_that_are_no_counts_are_refused(totals: object) -> None:
-    with pytest.raises(InputError, match="totals"):
-        check_histograms(totals)  # type: ignore[arg-type]
-
-
-def test_the_message_holds_no_votes() -> None:
-    with pytest.raises(InputError) as caught:
-        check_histograms([[123456, -654321]])
-    assert "123456" not in str(caught.value) and "654321" not in str(caught.value)
-
-
-def test_whole_floats_and_single_histograms_are_counts() -> None:
-    assert check_histograms([5.0, 3.0]).tolist() == [[5, 3]]
-    assert check_histograms(np.zeros((0, 3))).shape == (0, 3)
-
-
-@pytest.mark.parametrize("sigma", [0, -1.0, math.inf, math.nan, None, "40", True])
-def test_noise_out_of_range_is_refused(sigma: object) -> None:
-    with pytest.raises(InputError, match="sigma="):
-        check_sigma("sigma", sigma)  # type: ignore[arg-type]

@@ -9,16 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import (
-    Protection,
-    SeededNoise,
-    data_dependent_epsilon_do_not_publish,
-    data_dependent_rdp,
-)
-from pate_fed.privacy.bounds.discrete import log_tail_gaussian, log_tail_gaussian_difference
+from pate_fed.privacy import Protection, SeededNoise
 from pate_fed.privacy.bounds.gnmax import (
     effective_sigma,
     gnmax_log_q,
@@ -28,47 +21,11 @@ from pate_fed.privacy.bounds.gnmax import (
     log1mexp,
 )
 from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS
-from pate_fed.privacy.bounds.threshold import exact_bit_rdp
 
 ORDERS = [1.5, 2.0, 5.0, 14.0, 40.0, 200.0]
+
+
 VOTES = np.array([[250, 0, 0], [0, 200, 50], [84, 83, 83], [10, 10, 230], [125, 125, 0]])
-
-
-def masses(sigma: float) -> tuple[np.ndarray, np.ndarray]:
-    x = np.arange(-math.ceil(12 * sigma) - 10, math.ceil(12 * sigma) + 11)
-    p = np.exp(-((x / sigma) ** 2) / 2)
-    return x, p / p.sum()
-
-
-@pytest.mark.parametrize("sigma", [0.1, 0.4, 1.0, 2.3, 40.0])
-def test_integer_tails_by_brute_force(sigma: float) -> None:
-    x, p = masses(sigma)
-    difference = np.convolve(p, p[::-1])
-    k = np.arange(2 * x[0], 2 * x[-1] + 1)
-    for gap in (-7, -1, 0, 1, 2, 3, round(2 * sigma), round(5 * sigma)):
-        single = np.exp(log_tail_gaussian(np.array([gap]), sigma))[0]
-        double = np.exp(log_tail_gaussian_difference(np.array([gap]), sigma))[0]
-        assert single == pytest.approx(p[x >= gap].sum(), rel=1e-10, abs=1e-300)
-        assert double == pytest.approx(difference[k >= gap].sum(), rel=1e-10, abs=1e-300)
-
-
-def test_the_note_s_examples_of_ties_as_losses() -> None:
-    for sigma, gap, discrete, continuous in ((1.0, 3, 0.0355, 0.0169), (40.0, 10, 0.4333, 0.4298)):
-        votes = [[gap + 5, 5]]
-        assert np.exp(gnmax_log_q(votes, sigma, discrete=True))[0] == pytest.approx(discrete, abs=5e-5)
-        assert np.exp(gnmax_log_q(votes, sigma))[0] == pytest.approx(continuous, abs=1e-4)
-
-
-def test_far_tails_do_not_underflow() -> None:
-    tail = log_tail_gaussian_difference(np.array([5000]), 1.0)[0]
-    assert tail == pytest.approx(stats.norm.logsf(5000 / math.sqrt(2)), rel=1e-3)
-    assert np.isfinite(log_tail_gaussian(np.array([10**6]), 0.5)).all()
-    assert log_tail_gaussian(np.array([-5000]), 1.0)[0] == 0.0
-
-
-@pytest.mark.parametrize("gap", [0, 1, 100])
-def test_wide_noise_needs_no_long_table(gap: int) -> None:
-    assert np.exp(log_tail_gaussian(np.array([gap]), 1e8))[0] == pytest.approx(0.5, abs=1e-5)
 
 
 def test_ln_q_is_at_least_how_often_the_plurality_is_missed() -> None:
@@ -159,57 +116,3 @@ def test_log1mexp_is_exact_at_both_ends() -> None:
 def test_bad_log_q_is_refused(log_q: object) -> None:
     with pytest.raises(InputError, match="ln q"):
         gnmax_rdp_from_log_q(log_q, 40.0, ORDERS)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("weights", [[1.0], [-1.0] * 5, [math.nan] * 5])
-def test_bad_weights_are_refused(weights: list[float]) -> None:
-    with pytest.raises(InputError, match="weights"):
-        gnmax_rdp_total(VOTES, 40.0, ORDERS, weights=weights)
-
-
-ANSWERED = np.array([True, True, False, True, False])
-TERMS = {"threshold": 150, "sigma1": 60.0, "sigma2": 40.0}
-
-
-def test_a_run_pays_the_bit_for_every_query_and_the_argmax_for_answers() -> None:
-    curve = data_dependent_rdp(VOTES, ANSWERED, orders=ORDERS, **TERMS)
-    bits = exact_bit_rdp(VOTES.max(axis=1), 150, 60.0, ORDERS, discrete=True).sum(axis=0)
-    argmax = gnmax_rdp(VOTES[ANSWERED], 40.0, ORDERS, discrete=True).sum(axis=0)
-    np.testing.assert_allclose(curve, bits + argmax)
-    plain = data_dependent_rdp(VOTES, ANSWERED, threshold=None, sigma1=None, sigma2=40.0, orders=ORDERS)
-    np.testing.assert_allclose(plain, argmax)
-
-
-def test_what_the_check_looked_at_may_differ_from_the_largest_total() -> None:
-    usual = data_dependent_rdp(VOTES, ANSWERED, orders=ORDERS, checked=VOTES.max(axis=1), **TERMS)
-    np.testing.assert_array_equal(usual, data_dependent_rdp(VOTES, ANSWERED, orders=ORDERS, **TERMS))
-    far = data_dependent_rdp(VOTES, ANSWERED, orders=ORDERS, checked=np.full(5, -2000), **TERMS)
-    assert (far < usual).all()
-
-
-def test_a_run_s_epsilon_is_below_the_data_independent_one() -> None:
-    epsilon = data_dependent_epsilon_do_not_publish(VOTES, ANSWERED, delta=1e-5, **TERMS).epsilon
-    assert 0 < epsilon
-    votes = np.tile([[200, 30, 20]], (500, 1))
-    answered = np.ones(500, dtype=bool)
-    dependent = data_dependent_epsilon_do_not_publish(votes, answered, delta=1e-5, **TERMS).epsilon
-    # ρ = 500/(2·60²) + 500/40² = 0.382
-    assert dependent < 0.382 + 2 * math.sqrt(0.382 * math.log(1e5))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"answered": ANSWERED[:3]},
-        {"answered": ANSWERED.astype(float)},
-        {"sigma1": None},
-        {"threshold": math.nan},
-        {"sigma2": 0.0},
-        {"checked": [1, 2]},
-        {"totals": VOTES - 100},
-    ],
-)
-def test_a_run_that_does_not_fit_is_refused(change: dict[str, object]) -> None:
-    arguments = {"totals": VOTES, "answered": ANSWERED, **TERMS, **change}
-    with pytest.raises(InputError):
-        data_dependent_rdp(**arguments)  # type: ignore[arg-type]

@@ -84,7 +84,7 @@ def test_more_moments_never_give_more() -> None:
     short = lnmax_log_moments(VOTES * 5, 10.0, few).sum(axis=0)
     best, capped = moments_epsilon(total, 1e-5), moments_epsilon(short, 1e-5, few)
     assert best.epsilon <= capped.epsilon
-    assert capped.at_edge and capped.order == 8 and "wider" in str(capped.warning())
+    assert capped.at_edge and capped.order == 8
 
 
 @pytest.mark.parametrize("moments", [[0.0], [-1.0], [], [math.nan], [math.inf], "many"])

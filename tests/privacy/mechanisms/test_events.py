@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import FrozenInstanceError, replace
 from fractions import Fraction
@@ -10,68 +9,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import (
-    PLAIN,
-    SECURE_SUM,
-    ConfidentGNMax,
-    CoordinatorView,
-    GNMax,
-    LNMax,
-    PrivacyEvent,
-    Protection,
-    hospital_noise,
-    total_cost,
-)
-from pate_fed.privacy.mechanisms.events import Cost
+from pate_fed.privacy import ConfidentGNMax, CoordinatorView, GNMax, LNMax, PrivacyEvent, Protection
+from pate_fed.privacy.bounds.cost import Cost
+from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM, hospital_noise
 
 REST: dict[str, Any] = {"num_teachers": 12, "num_classes": 3}
+
+
 CONFIDENT = ConfidentGNMax(**REST, threshold=8, sigma1=5.0, sigma2=3.0)
 
 
 def event(mechanism: Any = CONFIDENT, asked: int = 10, answered: int = 4, **changes: Any) -> PrivacyEvent:
     given: dict[str, Any] = {"protection": Protection(), "noise": "test", "private": False, **changes}
     return PrivacyEvent(mechanism=mechanism, asked=asked, answered=answered, **given)
-
-
-def histograms(votes: int, classes: int) -> list[tuple[int, ...]]:
-    return [t for t in itertools.product(range(votes + 1), repeat=classes) if sum(t) == votes]
-
-
-@pytest.mark.parametrize("moved", [1, 2, 3])
-def test_sensitivity_of_moved_votes_is_the_largest_over_all_neighbours(moved: int) -> None:
-    protection = Protection(unit="hospital", votes_moved=moved)
-    rest = histograms(4, 3)
-    own = histograms(moved, 3)
-    _largest(protection, [(_add(r, a), _add(r, b)) for r in rest for a in own for b in own])
-
-
-@pytest.mark.parametrize("moved", [1, 2, 3])
-def test_sensitivity_of_votes_that_vanish_is_the_largest_over_all_neighbours(moved: int) -> None:
-    protection = Protection(unit="hospital", adjacency="add-or-remove-one", votes_moved=moved)
-    rest = histograms(4, 3)
-    _largest(protection, [(r, _add(r, a)) for r in rest for a in histograms(moved, 3)])
-
-
-def _add(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(a + b for a, b in zip(first, second, strict=True))
-
-
-def _largest(protection: Protection, pairs: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> None:
-    first, second = np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs])
-    move = np.abs(first - second)
-    assert protection.l1 == move.sum(axis=1).max()
-    assert protection.l2_squared == (move**2).sum(axis=1).max()
-    assert protection.top == np.abs(first.max(axis=1) - second.max(axis=1)).max()
-
-
-def test_a_record_added_or_removed_changes_a_teacher_that_goes_on_voting() -> None:
-    kinds = [Protection(adjacency=adjacency) for adjacency in ("replace-one", "add-or-remove-one")]
-    assert {(kind.l1, kind.l2_squared, kind.top) for kind in kinds} == {(2, 2, 1)}
 
 
 @pytest.mark.parametrize("order", [1.5, 2.0, 10.0, 40.0])
@@ -82,16 +35,16 @@ def test_noisy_totals_diverge_by_no_more_than_they_cost(order: float, sigma: flo
     # One class loses the votes, another gains them.
     exact = 2 * _divergence(law, moved, order)
     cost = GNMax(**REST, sigma=sigma).cost_asked(Protection(votes_moved=moved))
-    assert exact <= cost.rdp_float(order) * (1 + 1e-9)
+    assert exact <= float(cost.rdp(Fraction(order))) * (1 + 1e-9)
     # The bound is met up to what a discrete Gaussian falls short of a continuous one.
-    assert exact >= cost.rdp_float(order) * 0.8
+    assert exact >= float(cost.rdp(Fraction(order))) * 0.8
 
 
 @pytest.mark.parametrize("order", [1.5, 2.0, 10.0])
 def test_threshold_check_diverges_by_no_more_than_it_costs(order: float) -> None:
     law = _gaussian(CONFIDENT.sigma1)
     exact = _divergence(law, 1, order)
-    bound = CONFIDENT.cost_asked(Protection()).rdp_float(order)
+    bound = CONFIDENT.cost_asked(Protection()).rdp(Fraction(order))
     assert 0.9 * bound <= exact <= bound * (1 + 1e-9)
 
 
@@ -99,7 +52,7 @@ def test_threshold_check_diverges_by_no_more_than_it_costs(order: float) -> None
 @pytest.mark.parametrize("scale", [0.5, 2.0, 20.0])
 def test_laplace_totals_diverge_by_no_more_than_they_cost(order: float, scale: float) -> None:
     exact = 2 * _divergence(_normal(-np.abs(np.arange(-900.0, 901.0)) / scale), 1, order)
-    bound = LNMax(**REST, scale=scale).cost_asked(Protection()).rdp_float(order)
+    bound = LNMax(**REST, scale=scale).cost_asked(Protection()).rdp(Fraction(order))
     assert 0.2 * bound <= exact <= bound * (1 + 1e-9)
 
 
@@ -133,44 +86,11 @@ def test_laplace_is_pure() -> None:
     assert cost.rdp(Fraction(1000)) == 7 * Fraction(1, 10)
 
 
-@settings(deadline=None, derandomize=True)
-@given(
-    st.lists(
-        st.tuples(st.floats(0.1, 1e3), st.floats(0.1, 1e3), st.integers(0, 50), st.integers(0, 50)),
-        max_size=6,
-    ),
-    st.randoms(use_true_random=False),
-)
-def test_total_does_not_depend_on_the_order_of_its_parts(parts: list[Any], dice: Any) -> None:
-    events = []
-    for sigma1, sigma2, asked, answered in parts:
-        mechanism = replace(CONFIDENT, sigma1=sigma1, sigma2=sigma2)
-        events.append(event(mechanism, asked=asked, answered=min(asked, answered)))
-        events.append(event(LNMax(**REST, scale=sigma1), asked=asked, answered=asked))
-    total = total_cost(events)
-    dice.shuffle(events)
-    assert total_cost(events) == total
-    assert total.rdp(Fraction(3)) == sum((e.cost().rdp(Fraction(3)) for e in events), Fraction(0))
-    assert total.rdp_float(3.0) == pytest.approx(float(total.rdp(Fraction(3))), rel=1e-9, abs=1e-300)
-
-
-def test_a_flat_part_is_known_up_to_its_order() -> None:
-    both = Cost(Fraction(1, 10)) + Cost(flat=Fraction(1, 2), most_order=Fraction(20))
-    both += Cost(flat=Fraction(1, 4), most_order=Fraction(8))
-    assert (both.flat, both.most_order) == (Fraction(3, 4), Fraction(8))
-    assert both.rdp(Fraction(8)) == Fraction(8, 10) + Fraction(3, 4)
-    assert (both * 2).rdp(Fraction(8)) == 2 * both.rdp(Fraction(8))
-    assert both * 0 == Cost()
-    assert both.rdp_float(8.5) == math.inf
-    with pytest.raises(InputError, match="known up to 8"):
-        both.rdp(Fraction(17, 2))
-
-
 def test_coordinator_without_noise_has_no_bound() -> None:
     for sight in (PLAIN, SECURE_SUM):
         assert event(coordinator=sight).coordinator_cost() is None
-    assert PLAIN.words() == "every hospital's votes"
-    assert "exact totals" in SECURE_SUM.words()
+    assert PLAIN.text() == "every hospital's votes"
+    assert "exact totals" in SECURE_SUM.text()
 
 
 def test_coordinator_with_hospital_noise_pays_for_every_asked_query() -> None:
@@ -194,7 +114,7 @@ def test_sums_of_hospital_noise_diverge_by_no_more_than_they_cost(parties: int, 
     exact = 2 * _divergence(np.log(law[law > 1e-280]), 1, order)
     sight = hospital_noise(sigma_party=sigma * (1 + 1e-15), survivors=parties)
     cost = sight.cost(1, Protection(), num_classes=3)
-    assert cost is not None and exact <= cost.rdp_float(order) * (1 + 1e-6)
+    assert cost is not None and exact <= float(cost.rdp(Fraction(order))) * (1 + 1e-6)
 
 
 def test_slack_of_sums_is_the_notes() -> None:
@@ -206,23 +126,6 @@ def test_slack_of_sums_is_the_notes() -> None:
     direct = 10 * math.fsum(math.exp(-4 * math.pi**2 * k / (k + 1)) for k in range(1, 5000))
     assert direct == pytest.approx(2.7e-8, rel=0.1)
     assert direct <= slack <= direct * 1.01
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"unit": "patient"},
-        {"adjacency": "both"},
-        {"votes_moved": 0},
-        {"votes_moved": -1},
-        {"votes_moved": 1.5},
-        {"votes_moved": True},
-        {"votes_moved": 10**10},
-    ],
-)
-def test_bad_protection_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=next(iter(change))):
-        Protection(**change)
 
 
 @pytest.mark.parametrize(
@@ -256,11 +159,3 @@ def test_values_are_frozen() -> None:
     for value, name in ((event(), "asked"), (Protection(), "unit"), (PLAIN, "kind"), (CONFIDENT, "sigma2")):
         with pytest.raises(FrozenInstanceError):
             setattr(value, name, 1)
-
-
-def test_words_name_unit_and_adjacency() -> None:
-    assert Protection().words() == "one record replaced (one vote of a query moves)"
-    hospital = Protection(unit="hospital", adjacency="add-or-remove-one", votes_moved=4)
-    assert hospital.words() == "one hospital added or removed (up to 4 votes of a query appear or disappear)"
-    one = Protection(unit="hospital", adjacency="add-or-remove-one")
-    assert one.words() == "one hospital added or removed (one vote of a query appears or disappears)"

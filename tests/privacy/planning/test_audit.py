@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import (
-    ConfidentGNMax,
-    GNMax,
-    LNMax,
-    Protection,
-    SeededNoise,
-    SystemNoise,
-    epsilon_of,
+from pate_fed.privacy import ConfidentGNMax, GNMax, LNMax, Protection, SeededNoise, SystemNoise, epsilon_of
+from pate_fed.privacy.planning.audit import (
+    AuditCase,
+    AuditResult,
+    _lower_bound,
+    audit,
+    audit_all,
+    clopper_pearson,
 )
-from pate_fed.privacy.planning.audit import AuditResult, _lower_bound, audit, audit_all, clopper_pearson
 
 SIZE = {"num_teachers": 10, "num_classes": 3}
 RIGHT = ConfidentGNMax(**SIZE, threshold=-1000, sigma1=100.0, sigma2=3.0)
 HALVED = ConfidentGNMax(**SIZE, threshold=-1000, sigma1=100.0, sigma2=1.5)
 TIE, MOVED = [5, 5, 0], [6, 4, 0]
+
+
+def audited(
+    mechanism: Any, totals: Any, neighbour: Any, *, noise: Any, claimed: Any = None, **terms: Any
+) -> AuditResult:
+    """The audit of `mechanism`, of which the ledger claims that it is `claimed`."""
+    kept = {name: terms.pop(name) for name in ("trials", "confidence") if name in terms}
+    case = AuditCase(
+        name="a case", mechanism=claimed or mechanism, totals=totals, neighbour=neighbour, **terms
+    )
+    return audit(case, noise, sampled=mechanism, **kept)
 
 
 @pytest.mark.parametrize("seed", [1])
@@ -46,8 +57,8 @@ def test_halved_noise_is_caught_at_every_tie(seed: int) -> None:
 
 def test_the_noise_that_protects_passes_and_its_half_is_caught() -> None:
     kept = {"queries": 4, "trials": 2_000}
-    right = audit(GNMax(**SIZE, sigma=3.0), TIE, MOVED, noise=SystemNoise(), **kept)
-    broken = audit(
+    right = audited(GNMax(**SIZE, sigma=3.0), TIE, MOVED, noise=SystemNoise(), **kept)
+    broken = audited(
         GNMax(**SIZE, sigma=1.2), TIE, MOVED, noise=SystemNoise(), claimed=GNMax(**SIZE, sigma=3.0), **kept
     )
     assert right.passed and not broken.passed
@@ -55,18 +66,18 @@ def test_the_noise_that_protects_passes_and_its_half_is_caught() -> None:
 
 def test_a_mechanism_without_noise_is_caught() -> None:
     still = LNMax(**SIZE, scale=1e-6)
-    result = audit(still, [6, 4, 0], [5, 5, 0], noise=SeededNoise(0), claimed=LNMax(**SIZE, scale=5.0))
+    result = audited(still, [6, 4, 0], [5, 5, 0], noise=SeededNoise(0), claimed=LNMax(**SIZE, scale=5.0))
     assert not result.passed and result.lower_bound > 3
 
 
 def test_a_wrong_sensitivity_is_caught() -> None:
     """Four votes move, one is charged."""
     four = Protection(votes_moved=4)
-    result = audit(RIGHT, [7, 3, 0], [3, 7, 0], noise=SeededNoise(7), protection=four)
+    result = audited(RIGHT, [7, 3, 0], [3, 7, 0], noise=SeededNoise(7), protection=four)
     assert result.passed
     charged_one = AuditResult(
         name="one vote charged",
-        epsilon=audit(RIGHT, TIE, MOVED, noise=SeededNoise(7), trials=100).epsilon,
+        epsilon=audited(RIGHT, TIE, MOVED, noise=SeededNoise(7), trials=100).epsilon,
         delta=result.delta,
         lower_bound=result.lower_bound,
         confidence=result.confidence,
@@ -89,7 +100,7 @@ def test_the_bound_is_a_lower_bound_for_a_law_that_is_known() -> None:
         for a, b in ((here, there), (there, here), (1 - here, 1 - there), (1 - there, 1 - here))
     )
     bounds = [
-        audit(
+        audited(
             check, [5, 3, 2], [6, 2, 2], noise=SeededNoise(seed), queries=1, delta=delta, bit_only=True
         ).lower_bound
         for seed in range(10)
@@ -99,7 +110,7 @@ def test_the_bound_is_a_lower_bound_for_a_law_that_is_known() -> None:
 
 
 def test_the_ledger_s_epsilon_is_what_is_compared() -> None:
-    result = audit(RIGHT, TIE, MOVED, noise=SeededNoise(1), queries=3, trials=100, delta=1e-3)
+    result = audited(RIGHT, TIE, MOVED, noise=SeededNoise(1), queries=3, trials=100, delta=1e-3)
     asked = RIGHT.cost_asked(Protection()) + RIGHT.cost_answered(Protection())
     assert result.epsilon == epsilon_of(asked * 3, 1e-3)
     assert (result.queries, result.trials, result.delta) == (3, 100, 1e-3)
@@ -137,12 +148,12 @@ def test_clopper_pearson_is_scipy_s(hits: int, trials: int) -> None:
 )
 def test_votes_that_are_no_neighbours_are_refused(neighbour: object, protection: Protection) -> None:
     with pytest.raises(InputError):
-        audit(RIGHT, TIE, neighbour, noise=SeededNoise(0), protection=protection, trials=100)  # type: ignore[arg-type]
+        audited(RIGHT, TIE, neighbour, noise=SeededNoise(0), protection=protection, trials=100)  # type: ignore[arg-type]
 
 
 def test_votes_may_vanish_where_the_unit_says_so() -> None:
     gone = Protection(unit="hospital", adjacency="add-or-remove-one")
-    assert audit(RIGHT, TIE, [5, 4, 0], noise=SeededNoise(0), protection=gone, trials=1000).passed
+    assert audited(RIGHT, TIE, [5, 4, 0], noise=SeededNoise(0), protection=gone, trials=1000).passed
 
 
 @pytest.mark.parametrize(
@@ -151,7 +162,7 @@ def test_votes_may_vanish_where_the_unit_says_so() -> None:
 )
 def test_bad_parameters_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(InputError):
-        audit(RIGHT, TIE, MOVED, noise=SeededNoise(0), **change)  # type: ignore[arg-type]
+        audited(RIGHT, TIE, MOVED, noise=SeededNoise(0), **change)  # type: ignore[arg-type]
 
 
 def test_other_bad_parameters_are_refused() -> None:
@@ -159,4 +170,4 @@ def test_other_bad_parameters_are_refused() -> None:
         audit_all(SeededNoise(0), shrink=0.0)
     with pytest.raises(InputError, match="hits"):
         clopper_pearson(3, 2, miss=0.01)
-    assert not audit(HALVED, TIE, MOVED, noise=SeededNoise(9), claimed=RIGHT).passed
+    assert not audited(HALVED, TIE, MOVED, noise=SeededNoise(9), claimed=RIGHT).passed

@@ -1,0 +1,168 @@
+"""What `pate-fed label-dp` learns from and tests with; every part is held to the others before ε is spent."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError
+from pate_fed.label_dp.options import FILES
+from pate_fed.label_dp.release import check_labels, unused_classes
+
+__all__ = ["Records", "are_apart", "load_records"]
+
+Images = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Records:
+    """Public images uint8 (n, H, W, C) with private labels int64 (n,), None where hospitals have them.
+
+    `test_images` uint8 (m, H, W, C) and `test_labels` int64 (m,) are both there or both None.
+
+    Raises:
+        InputError: parts that do not go together, or a label outside the classes.
+    """
+
+    images: Images = field(repr=False)
+    labels: Ints | None = field(repr=False)
+    num_classes: int
+    test_images: Images | None = field(default=None, repr=False)
+    test_labels: Ints | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.labels is not None:
+            _same_count("--labels", self.labels, self.images)
+            check_labels(self.labels, self.num_classes)
+        if self.test_images is None or self.test_labels is None:
+            return
+        if self.test_images.shape[1:] != self.images.shape[1:]:
+            raise InputError(
+                f"--test-images are {_sides(self.test_images)} pixels and channels: {_sides(self.images)} is "
+                "meant, as the images that are learnt from"
+            )
+        _same_count("--test-labels", self.test_labels, self.test_images)
+        try:
+            check_labels(self.test_labels, self.num_classes)
+        except InputError as error:
+            raise InputError(f"--test-labels: {error}") from error
+
+    @property
+    def doubt(self) -> str | None:
+        """What the owner of the labels should look at; it is about private labels, so it stops nothing."""
+        unused = () if self.labels is None else unused_classes(self.labels, self.num_classes)
+        if not unused:
+            return None
+        named = ", ".join(map(str, unused))
+        which = f"class {named} has" if len(unused) == 1 else f"classes {named} have"
+        return (
+            f"{which} no records: are there {self.num_classes} classes, numbered from 0? (For you alone: the "
+            "run goes on, as one that stopped here would tell by its end that every class has records)"
+        )
+
+
+def are_apart(arguments: argparse.Namespace) -> bool:
+    """Whether hospitals have processes of their own; what does not go with that is refused.
+
+    Raises:
+        InputError: an option that would have no effect, or one that is missing.
+    """
+    names = ("init", "address", "tls_dir", "insecure", "insecure_anywhere")
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name)]
+    if not given:
+        return False
+    if arguments.hospitals is None:
+        raise InputError(f"{given[0]}: give --hospitals N too, how many will connect")
+    for name in ("seed", "backend", "policy", "labels"):
+        if (value := getattr(arguments, name)) is not None:
+            raise InputError(f"--{name} {value} with {given[0]}: hospitals that connect have their own")
+    if arguments.init is not None:
+        from pate_fed.flower.processes import split_address
+
+        address = arguments.address
+        if address is None or split_address(address, option="--address")[1] is None:
+            raise InputError(
+                f"--init {arguments.init}: give --address HOST:PORT too, where hospitals connect"
+            )
+    return True
+
+
+def load_records(arguments: argparse.Namespace, *, apart: bool) -> Records:
+    """The user's files or a named data set; no private labels where `apart` hospitals have them.
+
+    Raises:
+        InputError: a file that is not there or is none, or parts that do not go together.
+    """
+    return _of_files(arguments, apart=apart) if arguments.dataset == FILES else _named(arguments, apart=apart)
+
+
+def _of_files(arguments: argparse.Namespace, *, apart: bool) -> Records:
+    images = _pictures(arguments.images, "--images")
+    labels = None if apart else _vector(arguments.labels, "--labels")
+    if arguments.classes is None:
+        raise InputError(
+            "--dataset files: give --classes K too; the number of classes is released, and private labels "
+            "must not tell it"
+        )
+    tested = arguments.test_images is not None
+    return Records(
+        images=images,
+        labels=labels,
+        num_classes=arguments.classes,
+        test_images=_pictures(arguments.test_images, "--test-images") if tested else None,
+        test_labels=_vector(arguments.test_labels, "--test-labels") if tested else None,
+    )
+
+
+def _named(arguments: argparse.Namespace, *, apart: bool) -> Records:
+    from pate_fed.data import load_dataset
+
+    found = load_dataset(
+        arguments.dataset,
+        data_dir=None if arguments.data_dir is None else Path(arguments.data_dir),
+        download=arguments.download,
+    )
+    count = len(found.private_labels) if arguments.records is None else arguments.records
+    if not 1 <= count <= len(found.private_labels):
+        raise InputError(f"--records {count}: 1 to {len(found.private_labels)} is meant")
+    return Records(
+        images=np.asarray(found.private_images)[:count],
+        labels=None if apart else np.asarray(found.private_labels)[:count],
+        num_classes=found.num_classes,
+        test_images=np.asarray(found.public_images),
+        test_labels=np.asarray(found.public_labels),
+    )
+
+
+def _same_count(option: str, labels: Ints, images: Images) -> None:
+    if len(labels) != len(images):
+        raise InputError(f"{option}: {len(labels)} labels for {len(images)} images; one each is meant")
+
+
+def _sides(images: Images) -> str:
+    return "×".join(map(str, images.shape[1:]))
+
+
+def _pictures(given: str | None, option: str) -> Images:
+    from pate_fed.data.pictures import read_image_file
+
+    if given is None:
+        raise InputError(f"--dataset files needs {option} FILE")
+    return read_image_file(Path(given))
+
+
+def _vector(given: str | None, option: str) -> Ints:
+    if given is None:
+        raise InputError(f"--dataset files needs {option} FILE")
+    try:
+        found = np.load(given, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{option} {given}: a .npy of whole numbers is meant ({error})") from error
+    if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
+        raise InputError(f"{option} {given}: a .npy of whole numbers (n,) is meant")
+    return found.astype(np.int64)

@@ -1,0 +1,149 @@
+"""Data-independent RDP of a release in exact arithmetic, and the ε that follows from it.
+
+Costs are kept as exact fractions and every logarithm is rounded against the user: nothing is lost when a
+small cost is added to a large one, and a total does not depend on the order of its parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from pate_fed.errors import InputError
+from pate_fed.privacy.bounds.conversion import overhead
+from pate_fed.privacy.checks import check_delta
+
+__all__ = ["NOTHING", "SEARCHED_ORDERS", "Cost", "epsilon_of", "overhead_up"]
+
+# α - 1 of the orders that are searched. Any order gives a valid ε; the best lies near 1 + sqrt(ln(1/δ)/ρ).
+SEARCHED_ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 801)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Data-independent RDP curve of a release, as exact fractions.
+
+    `rho` is the ρ of all Gaussian parts (ρ-zCDP: RDP `a * rho` at every order a); `pure` lists pure-DP parts
+    as (ε, times), each worth min(ε, ε² a / 2) at order a (Bun and Steinke 2016, Proposition 3.3; P17, Theorem
+    2). `flat` is RDP at every order up to `most_order` (RDP grows with the order, so one order bounds those
+    below it); beyond, nothing is known. None: there is no such limit. `epsilon` and `delta` are of parts that
+    are known as (ε, δ)-DP only; they add up by themselves (basic composition), at δ = 0 too.
+    """
+
+    rho: Fraction = Fraction(0)
+    pure: tuple[tuple[Fraction, int], ...] = ()
+    flat: Fraction = Fraction(0)
+    most_order: Fraction | None = None
+    epsilon: Fraction = Fraction(0)
+    delta: Fraction = Fraction(0)
+
+    def __add__(self, other: Cost) -> Cost:
+        times: dict[Fraction, int] = {}
+        for epsilon, count in (*self.pure, *other.pure):
+            times[epsilon] = times.get(epsilon, 0) + count
+        limits = [cost.most_order for cost in (self, other) if cost.most_order is not None]
+        return Cost(
+            self.rho + other.rho,
+            tuple(sorted(times.items())),
+            self.flat + other.flat,
+            min(limits, default=None),
+            self.epsilon + other.epsilon,
+            self.delta + other.delta,
+        )
+
+    def __mul__(self, times: int) -> Cost:
+        if times == 0:
+            return Cost()
+        pure = tuple((epsilon, count * times) for epsilon, count in self.pure)
+        pair = self.epsilon * times, self.delta * times
+        return Cost(self.rho * times, pure, self.flat * times, self.most_order, *pair)
+
+    def rdp(self, order: Fraction) -> Fraction:
+        """Exact Rényi divergence bound at `order` > 1, in nats.
+
+        Raises:
+            InputError: an order above `most_order`, or parts that are known as (ε, δ)-DP only.
+        """
+        if self.epsilon:
+            raise InputError("a cost that is known as (ε, δ)-DP only has no Rényi divergence")
+        if self.most_order is not None and order > self.most_order:
+            raise InputError(f"order={float(order):g}: this cost is known up to {float(self.most_order):g}")
+        laplace = (count * min(epsilon, epsilon * epsilon * order / 2) for epsilon, count in self.pure)
+        return order * self.rho + self.flat + sum(laplace, Fraction(0))
+
+
+NOTHING = Cost()
+
+
+def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> float:
+    """ε at δ of a cost, rounded up: the improved conversion at the best order.
+
+    ε = rdp(α) + ln(1 - 1/α) - ln(δ α)/(α - 1), at least 0 (arXiv 2004.00010, Proposition 12). `orders` are
+    tried besides the ones that the search finds. Parts that are known as (ε, δ)-DP only take their δ first.
+
+    Raises:
+        InputError: δ outside (0, 1), but for 0 where no part is known by its RDP only.
+    """
+    rest = replace(cost, epsilon=Fraction(0), delta=Fraction(0))
+    if delta != 0 or rest != Cost():
+        delta = check_delta(delta)
+    # Basic composition: (ε, δ)-parts take their δ, the others convert at what is left.
+    left = Fraction(delta) - cost.delta
+    if left < 0:
+        return math.inf
+    if rest == Cost():
+        return _round_up(cost.epsilon)
+    if cost.delta:
+        delta = math.nextafter(float(left), 0)  # rounded down
+        if delta <= 0:
+            return math.inf
+    limit = math.inf if cost.most_order is None else cost.most_order
+    candidates = {_best_order(rest, delta), *(order for order in orders if order <= limit)}
+    found = max(0.0, min(_epsilon_at(rest, delta, order) for order in candidates))
+    return _round_up(cost.epsilon + Fraction(found)) if cost.epsilon and found < math.inf else found
+
+
+def overhead_up(order: float, delta: float) -> Fraction:
+    """Upper bound on the improved conversion's overhead at one order, in spite of rounding."""
+    # The one of two equal forms that loses no digits.
+    first = math.log((order - 1) / order) if order < 2 else math.log1p(-1 / order)
+    parts = first, -math.log(delta) / (order - 1), -math.log(order) / (order - 1)
+    # Each part is right to a few units in its last place (2^-53 of it).
+    return sum(map(Fraction, parts), Fraction(0)) + Fraction(math.fsum(map(abs, parts))) / 2**48
+
+
+def _epsilon_at(cost: Cost, delta: float, order: float) -> float:
+    return _round_up(cost.rdp(Fraction(order)) + overhead_up(order, delta))
+
+
+def _round_up(exact: Fraction) -> float:
+    nearest = _float(exact)
+    return math.nextafter(nearest, math.inf) if nearest < exact else nearest
+
+
+def _float(exact: Fraction) -> float:
+    """The nearest float, infinity where it is too large for one."""
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf
+
+
+def _best_order(cost: Cost, delta: float) -> float:
+    """Order with the least ε: a coarse search over all, then two finer ones around the best."""
+    orders = SEARCHED_ORDERS
+    for _ in range(3):
+        curve = orders * _float(cost.rho) + _float(cost.flat) + overhead(orders, delta)
+        if cost.most_order is not None:
+            curve = np.where(orders > float(cost.most_order), math.inf, curve)
+        for pure, count in cost.pure:
+            curve += count * np.minimum(_float(pure), _float(pure) * (_float(pure) * orders / 2))
+        best = int(np.argmin(curve))
+        low, high = orders[max(best - 1, 0)], orders[min(best + 1, len(orders) - 1)]
+        found = float(orders[best])
+        orders = 1.0 + np.geomspace(low - 1, high - 1, 201)
+    return found

@@ -1,0 +1,295 @@
+"""Report on a ledger that passed every check: ε against each adversary, and the run that lies beside it.
+
+What lies beside a ledger is what people read and hand on. `verify_run` notices labels that no row has charged
+for, a ledger of another run, and figures that state less than the ledger guarantees. The student and the
+report cannot be held against it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.format import epsilon_text
+from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
+from pate_fed.privacy.ledger.rows import Entry
+from pate_fed.privacy.ledger.terms import guarantee_text, guaranteed_coordinator_epsilon, guaranteed_epsilon
+from pate_fed.privacy.ledger.verify import SLACK, read_ledger
+from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism
+
+__all__ = ["LedgerReport", "describe", "verify", "verify_run"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerReport:
+    """A ledger that passed every check, with each ε computed again from its rows.
+
+    `beside` says what else of the run was held against it, a line each.
+    """
+
+    path: Path
+    chain: Chain
+    beside: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> int:
+        """Queries put to the teachers."""
+        return self.chain.asked
+
+    @property
+    def answered(self) -> int:
+        """Queries that the teachers answered."""
+        return self.chain.answered
+
+    @property
+    def epsilon(self) -> float:
+        """ε against the student and the public at the terms' δ."""
+        return self.chain.epsilon
+
+    @property
+    def coordinator_epsilon(self) -> float | None:
+        """ε against the coordinator, None where no bound holds."""
+        events = [entry.event for entry in self.chain.entries]
+        return coordinator_epsilon(self.chain.terms, events)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        terms = self.chain.terms
+        return {
+            "status": "intact",
+            "rows": len(self.chain.entries) + 1,
+            "queries_asked": self.asked,
+            "queries_answered": self.answered,
+            "terms": terms.to_dict(),
+            "guaranteed": {
+                "student": guaranteed_epsilon(terms),
+                "coordinator": guaranteed_coordinator_epsilon(terms),
+            },
+            "spent": {"student": self.epsilon, "coordinator": self.coordinator_epsilon},
+            "coordinator_sees": terms.coordinator.text(),
+            "beside": list(self.beside),
+            "head": self.chain.head,
+            "public_key": self.chain.public_key,
+        }
+
+    def lines(self) -> list[str]:
+        """What was checked and what came out, for a person."""
+        rows = len(self.chain.entries) + 1
+        signed = f"signed by {self.chain.public_key}" if self.chain.public_key else "not signed"
+        return [
+            f"{self.path}: intact, {_count(rows, 'row')}, {signed}",
+            f"{self.asked} queries asked, {self.answered} answered, every released label as it was written",
+            *_bounds(self),
+            *self.beside,
+            f"last row's hash {self.chain.head}",
+        ]
+
+
+def verify(path: Path, *, public_key: str | None = None, head: str | None = None) -> LedgerReport:
+    """Check a ledger and compute every ε again from its rows alone.
+
+    `public_key` (Ed25519, 64 hex digits) must have signed every row, `head` must be the hash of one; both
+    come from elsewhere. Without the key a chain that was computed anew by somebody who can write the file is
+    not noticed; without the head neither is an older copy of the file put back in its place.
+
+    Raises:
+        InputError: there is no ledger.
+        IntegrityError: it is not as it was written; the message names the first row that is not.
+    """
+    return LedgerReport(path=Path(path), chain=read_ledger(Path(path), public_key=public_key, head=head))
+
+
+def verify_run(run_dir: Path, *, public_key: str | None = None, head: str | None = None) -> LedgerReport:
+    """Check a run's ledger as `verify` does, and hold `labels.npz` and `metrics.json` against it.
+
+    Raises:
+        InputError: the directory holds no ledger.
+        IntegrityError: the ledger is not as it was written, or what lies beside it is not from it.
+    """
+    path = run_dir / "ledger.sqlite"
+    if not path.is_file():
+        raise InputError(f"{run_dir}: holds no ledger.sqlite; give the --run-dir of a run")
+    report = verify(path, public_key=public_key, head=head)
+    found = []
+    if (labels := run_dir / "labels.npz").exists():
+        found.append(_labels(labels, report))
+    if (metrics := run_dir / "metrics.json").exists():
+        found.append(_metrics(metrics, report))
+    return replace(report, beside=tuple(found))
+
+
+def _labels(path: Path, report: LedgerReport) -> str:
+    """Each label must be on the ledger, in order; a process that was cut off wrote fewer."""
+    private_labels = report.chain.terms.protection.unit == "label"
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            if private_labels:  # in the records' order; PATE-FM's are beside the student's labels of all
+                return _private_labels(path, held["released" if "released" in held else "label"], report)
+            columns = {name: np.asarray(held[name]) for name in ("index", "answered", "label")}
+        count = len(columns["index"])
+    except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+        raise IntegrityError(f"{path}: the labels are damaged") from error
+    for name, column in columns.items():
+        charged = [getattr(part, name) for part in report.chain.outputs]
+        released = np.concatenate([np.empty(0, dtype=np.int64), *charged])[:count]
+        if not np.array_equal(column, released):
+            raise IntegrityError(f"{path}: {name}: not what this ledger released and charged for")
+    return f"{path.name}: {count} of {report.asked} queries, each as on the ledger"
+
+
+def _private_labels(path: Path, label: NDArray[Any], report: LedgerReport) -> str:
+    """Labels int64 (records,), -1 where none was released, must be those on the ledger."""
+    released = np.full(len(label), -1, dtype=np.int64)
+    for part in report.chain.outputs:
+        if part.index.max(initial=-1) >= len(released):
+            raise IntegrityError(f"{path}: fewer labels than this ledger released and charged for")
+        released[part.index] = part.label
+    if not np.array_equal(label, released):
+        raise IntegrityError(f"{path}: label: not what this ledger released and charged for")
+    return f"{path.name}: {len(label)} records, each label as on the ledger"
+
+
+def _metrics(path: Path, report: LedgerReport) -> str:
+    """No figure may be below what the terms guarantee."""
+    terms, released = report.chain.terms, bool(report.chain.entries)
+    try:
+        metrics: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        privacy, status = metrics["privacy"], metrics["status"]
+        figures = privacy["student"]["data_independent"], privacy["coordinator"]["epsilon"]
+        told = [None if value is None else float(value) for value in figures]
+        facts = {
+            "δ": (privacy["delta"], terms.delta),
+            "unit and adjacency": (
+                (privacy["unit"], privacy["adjacency"]),
+                (terms.protection.unit, terms.protection.adjacency),
+            ),
+            "teachers": (metrics["num_teachers"], terms.mechanisms[0].num_teachers),
+            "classes": (metrics["num_classes"], terms.mechanisms[0].num_classes),
+            "whether the noise protects": (metrics["seed"] is None, terms.private),
+        }
+        if terms.protection.unit == "label":
+            told += [float(value) for value in _told_of_labels(metrics)]
+        more = metrics["queries_answered"] > report.answered
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise IntegrityError(f"{path}: a figure is missing or none") from error
+    for name, (given, meant) in facts.items():
+        if given != meant:
+            raise IntegrityError(f"{path}: {name}: {given!r}, by the ledger {meant!r}")
+    if more:
+        raise IntegrityError(f"{path}: more labels than the {report.answered} on the ledger")
+    if status != "success":
+        return f"{path.name}: of a process that did not come to the study's end"
+    bounds = guaranteed_epsilon(terms) if released else 0.0, guaranteed_coordinator_epsilon(terms)
+    whose = ("the public", "the coordinator", *["the public"] * (len(told) - 2))
+    for who, value in zip(whose, told, strict=True):
+        bound = bounds[who == "the coordinator"]
+        if value is not None and (bound is None or not value >= bound * (1 - SLACK)):
+            raise IntegrityError(f"{path}: ε against {who} is {value!r}, by the ledger {bound!r}")
+    return f"{path.name}: no ε below the ledger's, and of the same terms"
+
+
+def _told_of_labels(metrics: dict[str, Any]) -> Iterator[float]:
+    """Further places in which a study of private labels states its ε."""
+    yield metrics["privacy"]["epsilon"]
+    if metrics.get("hospitals"):
+        yield metrics["hospitals"]["coordinator"]["epsilon"]
+
+
+def describe(path: Path) -> list[str]:
+    """The ledger as text, line by line, after the checks of `verify`."""
+    report = verify(path)
+    chain, terms = report.chain, report.chain.terms
+    budget = "none" if terms.epsilon is None else f"ε={epsilon_text(terms.epsilon)}, never passed"
+    return [
+        f"Ledger of the study {terms.study_digest[:16]}…, begun {chain.created}, pate_fed {chain.version}",
+        *(f"Mechanism: {_mechanism(mechanism)}" for mechanism in terms.mechanisms),
+        f"Noise: {terms.noise}",
+        f"Budget: {budget}",
+        f"Spent: {report.asked} queries asked, {report.answered} answered, in "
+        f"{_count(len(chain.entries), 'release')}",
+        *_bounds(report),
+        *(_entry_line(entry, chain.entries) for entry in chain.entries),
+    ]
+
+
+def _bounds(report: LedgerReport) -> list[str]:
+    terms = report.chain.terms
+    protected = f"for {terms.protection.text()}"
+    guaranteed, spent = guaranteed_epsilon(terms), f"spent so far ε={epsilon_text(report.epsilon)}"
+    against = f"no bound beforehand, {spent}, {protected}"
+    if guaranteed is not None:
+        proven = f"({epsilon_text(guaranteed)}, {terms.delta:g})-differential privacy {protected}"
+        against = f"{proven}, fixed before the first query by {guarantee_text(terms)}; {spent}"
+    seen, most = report.coordinator_epsilon, guaranteed_coordinator_epsilon(terms)
+    if seen is None:
+        coordinator = f"no bound: it sees {terms.coordinator.text()}"
+    elif terms.coordinator.sees_release:
+        coordinator = f"as against the public: it sees {terms.coordinator.text()}"
+    else:
+        view = terms.coordinator
+        coordinator = (
+            f"({epsilon_text(seen if most is None else most)}, {terms.delta:g})-differential privacy "
+            f"{protected}, while at most {_hospitals(view.colluders, 'tell', 'tells')} it their noise: it "
+            f"sees {view.text()}; spent so far ε={epsilon_text(seen)}"
+        )
+    lines = [
+        f"Against the student and anyone who gets it or its labels: {against}",
+        f"Against another hospital, whatever it knows of its own votes: {_other(terms.coordinator)}",
+        f"Against the coordinator: {coordinator}",
+        "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up",
+    ]
+    if terms.protection.unit == "label":
+        lines[-1] = "Every ε follows from the mechanism's parameters, whatever the labels are, rounded up"
+    if terms.sanitise is not None:
+        lines.append(
+            "A data-dependent ε may be released too, once (smooth sensitivity, order "
+            f"{terms.sanitise.order:g}): paid from the first row on, in every ε against the student"
+        )
+    if not terms.private:
+        lines.insert(
+            0, f"Nobody is protected ({terms.noise}): every ε is what noise without a seed would give"
+        )
+    return lines
+
+
+def _hospitals(count: int, several: str = "", one: str = "") -> str:
+    verb = one if count == 1 else several
+    return _count(count, "hospital") + (f" {verb}" if verb else "")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _other(view: CoordinatorView) -> str:
+    if view.variance is None:
+        return "as against the student"
+    if view.colluders:
+        together = " together" if view.colluders > 1 else ""
+        return f"as against the student, also for {_hospitals(view.colluders)}{together}"
+    return "no bound is stated: it knows its own share of the noise, and no colluder was reckoned with"
+
+
+def _mechanism(mechanism: Mechanism) -> str:
+    unit = "votes" if mechanism.num_teachers else "labels"
+    parameters = {name: value for name, value in mechanism.parameters().items() if value is not None}
+    values = ", ".join(f"{name}={value:g}" for name, value in parameters.items())
+    return f"{mechanism.name} with {values}; noise and threshold in {unit}"
+
+
+def _entry_line(entry: Entry, entries: Sequence[Entry]) -> str:
+    event, chosen = entry.event, ""
+    counts = f"{event.asked} asked, {event.answered} answered"
+    if (student := entry.provenance) is not None:
+        last = next(row.seq for row in entries if row.hash == student.learnt_to)
+        chosen = f"; round {student.round}, {student.strategy}, by a student of rows up to {last}"
+    line = f"  {entry.seq:>4}  {entry.time}  {event.mechanism.name}: {counts}"
+    return f"{line}, then ε={epsilon_text(entry.epsilon)}{chosen}"

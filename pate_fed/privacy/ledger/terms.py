@@ -1,0 +1,249 @@
+"""Terms of a ledger, and the ε that they guarantee: what no course of the study can pass.
+
+How many queries are asked and answered depends on the votes, so what a run happened to spend is a reading,
+and no bound that was fixed beforehand. The budget is one, held by the filter at one order (Feldman and Zrnic
+2021); so is the cost of as many queries and labels as the terms allow, which is an ordinary composition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.format import epsilon_text
+from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
+from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
+from pate_fed.privacy.filter import BudgetFilter
+from pate_fed.privacy.label_dp import LabelRelease, LabelResponse
+from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, Mechanism, PrivacyEvent
+from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
+from pate_fed.privacy.mechanisms.sanitise import SanitiseSettings
+from pate_fed.privacy.protection import Protection
+
+__all__ = [
+    "LedgerTerms",
+    "guarantee_text",
+    "guaranteed_coordinator_epsilon",
+    "guaranteed_epsilon",
+    "is_digest",
+]
+
+
+def is_digest(value: object) -> bool:
+    """Whether the value is a SHA-256 digest in lower-case hex."""
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerTerms:
+    """What is fixed before the first vote: the ledger's first row, which every charge must keep to.
+
+    `study_digest` is the SHA-256 hex of the study's terms, `epsilon` the budget or None, `mechanisms` those
+    that may be charged, `noise` and `private` the noise source's, `coordinator` what the coordinator sees
+    (with hospital noise `survivors` is the least number in a sum). With `sanitise` a data-dependent ε will be
+    released too, once; it is paid here, before the first query, whether or not it is drawn in the end.
+    `most_asked` and `most_answered` are the study's caps on queries and labels. Where all mechanisms respond
+    label by label, no record is in two rows, δ may be 0, and rows compose in parallel.
+
+    Raises:
+        InputError: a value out of range.
+    """
+
+    study_digest: str
+    delta: float
+    epsilon: float | None = None
+    mechanisms: tuple[Mechanism, ...]
+    protection: Protection
+    noise: str
+    private: bool
+    coordinator: CoordinatorView = PLAIN
+    sanitise: SanitiseSettings | None = None
+    most_asked: int | None = None
+    most_answered: int | None = None
+
+    def __post_init__(self) -> None:
+        if not is_digest(self.study_digest):
+            raise InputError(
+                f"study_digest={self.study_digest!r}: must be a SHA-256 digest in lower-case hex"
+            )
+        if not self.mechanisms:
+            raise InputError("mechanisms=(): a ledger needs at least one mechanism to charge")
+        if self.delta != 0 or not self.each_once:
+            check_delta(self.delta)
+        if self.each_once and len({each.cost_asked(self.protection) for each in self.mechanisms}) > 1:
+            raise InputError("mechanisms that respond label by label must have one ε")
+        if self.epsilon is not None:
+            check_epsilon(self.epsilon)
+        if self.epsilon is not None:
+            BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved)
+        for name in ("most_asked", "most_answered"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), least=1)
+        for mechanism in self.mechanisms:
+            mechanism.cost(1, 1, self.protection)  # refuses what it has no bound for
+        self.coordinator.cost(1, self.protection, num_classes=self.mechanisms[0].num_classes)
+
+    @property
+    def reserved(self) -> Cost:
+        """Cost paid before the first query: the sanitised release, where the study has one."""
+        return Cost() if self.sanitise is None else self.sanitise.cost()
+
+    @property
+    def budget(self) -> BudgetFilter | None:
+        """The filter that never lets the budget be passed; None where there is no budget."""
+        if self.epsilon is None:
+            return None
+        return BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved)
+
+    @property
+    def each_once(self) -> bool:
+        """Whether every release responds label by label, so that no record may be in two of them."""
+        return all(isinstance(mechanism, LabelResponse) for mechanism in self.mechanisms)
+
+    def plus(self, cost: Cost, event: PrivacyEvent) -> Cost:
+        """The cost of all releases with one more: they add up, unless each is about other records' labels."""
+        return self.reserved + event.cost() if self.each_once else cost + event.cost()
+
+    def refuse_again(self, places: Sequence[NDArray[np.int64]]) -> None:
+        """Refuse a record that is in two rows, or twice in one, where each may be there once.
+
+        Shapes: `places` int64 (asked,) of each row.
+
+        Raises:
+            IntegrityError: there is one.
+        """
+        if not self.each_once:
+            return
+        every = np.concatenate(places)
+        if len(np.unique(every)) != len(every):
+            raise IntegrityError("a record's label is asked about a second time")
+
+    def refuse(self, event: PrivacyEvent) -> None:
+        """Refuse an event that is not what the terms fix.
+
+        Raises:
+            IntegrityError: another mechanism, parameter, protection, noise or coordinator.
+        """
+        for what, fixed, given in (
+            ("protection", self.protection, event.protection),
+            ("noise", (self.noise, self.private), (event.noise, event.private)),
+        ):
+            if fixed != given:
+                raise IntegrityError(f"the {what} of a release is not the one in the ledger's terms: {given}")
+        if event.mechanism not in self.mechanisms:
+            raise IntegrityError(f"the ledger's terms allow no {event.mechanism}")
+        if not _keeps_to(event.coordinator, self.coordinator):
+            raise IntegrityError("the coordinator saw other than what the ledger's terms say")
+        counts = isinstance(event.mechanism, LabelRelease) and not self.each_once
+        if counts and event.asked != self.most_asked:
+            raise IntegrityError("counts of labels are released once, about all records")
+
+    def refuse_beyond_caps(self, *, asked: int, answered: int) -> None:
+        """Refuse totals of queries and labels beyond the caps.
+
+        Raises:
+            IntegrityError: they are.
+        """
+        for what, most, total in (
+            ("queries", self.most_asked, asked),
+            ("labels", self.most_answered, answered),
+        ):
+            if most is not None and total > most:
+                raise IntegrityError(f"{total} {what} in all: the ledger's terms allow {most}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values by name."""
+        return {
+            "study_digest": self.study_digest,
+            "delta": float(self.delta),
+            "epsilon": None if self.epsilon is None else float(self.epsilon),
+            "mechanisms": [_mechanism_dict(mechanism) for mechanism in self.mechanisms],
+            "protection": asdict(self.protection),
+            "noise": self.noise,
+            "private": bool(self.private),
+            "coordinator": asdict(self.coordinator),
+            "sanitise": None if self.sanitise is None else asdict(self.sanitise),
+            "most_asked": self.most_asked,
+            "most_answered": self.most_answered,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> LedgerTerms:
+        """Terms from plain values.
+
+        Raises:
+            KeyError, TypeError, InputError: they are no terms.
+        """
+        made = [mechanism_from_parameters(m["name"], m["parameters"]) for m in values["mechanisms"]]
+        return cls(
+            **{
+                **values,
+                "mechanisms": tuple(made),
+                "protection": Protection(**values["protection"]),
+                "coordinator": CoordinatorView(**values["coordinator"]),
+                "sanitise": None if values["sanitise"] is None else SanitiseSettings(**values["sanitise"]),
+            }
+        )
+
+
+def guaranteed_epsilon(terms: LedgerTerms) -> float | None:
+    """ε against the student and the public at the terms' δ, rounded up; None where nothing bounds it."""
+    # Both hold, so the smaller does; what was spent is no bound, as it depends on the votes.
+    bounds = [] if terms.epsilon is None else [terms.epsilon]
+    if terms.most_asked is not None and terms.most_answered is not None:
+        # A set: see `_most`.
+        most = {
+            _most(mechanism, terms, terms.most_asked, terms.most_answered) for mechanism in terms.mechanisms
+        }
+        bounds.append(epsilon_of(sum(most, terms.reserved), terms.delta))
+    return min(bounds, default=None)
+
+
+def _most(mechanism: Mechanism, terms: LedgerTerms, asked: int, answered: int) -> Cost:
+    """Cost of one mechanism that gets all queries and labels.
+
+    The caps hold for all mechanisms together, so those of equal cost count once, however they share.
+    """
+    if mechanism.answers_all:
+        asked = min(asked, answered)
+    return mechanism.cost(asked, min(asked, answered), terms.protection)
+
+
+def guaranteed_coordinator_epsilon(terms: LedgerTerms) -> float | None:
+    """ε against the coordinator, with the fewest hospitals in every sum; None where nothing bounds it."""
+    if terms.coordinator.sees_release:
+        return guaranteed_epsilon(terms)
+    if terms.most_asked is None:
+        return None
+    classes = terms.mechanisms[0].num_classes
+    cost = terms.coordinator.cost(terms.most_asked, terms.protection, num_classes=classes)
+    return None if cost is None else epsilon_of(NOTHING + cost, terms.delta)
+
+
+def guarantee_text(terms: LedgerTerms) -> str:
+    """What fixes the guarantee, as text: the budget, the caps, or both."""
+    if terms.each_once:
+        return "the mechanism, by which each record's label is answered about once"
+    caps = f"at most {terms.most_asked} queries and {terms.most_answered} labels"
+    known = terms.most_asked is not None and terms.most_answered is not None
+    if terms.epsilon is None:
+        return caps if known else "nothing: neither a budget nor a number of queries was set"
+    budget = f"the budget ε={epsilon_text(terms.epsilon)}"
+    return f"{budget}, and {caps}" if known else budget
+
+
+def _mechanism_dict(mechanism: Mechanism) -> dict[str, Any]:
+    return {"name": mechanism.name, "parameters": mechanism.parameters()}
+
+
+def _keeps_to(seen: CoordinatorView, fixed: CoordinatorView) -> bool:
+    if fixed.survivors is None or seen.survivors is None:
+        return seen == fixed
+    same = (seen.kind, seen.sigma_party, seen.colluders) == (fixed.kind, fixed.sigma_party, fixed.colluders)
+    return same and seen.survivors >= fixed.survivors

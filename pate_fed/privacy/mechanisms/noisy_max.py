@@ -1,0 +1,351 @@
+"""Noisy max mechanisms (LNMax, GNMax, Confident-, Interactive-GNMax) as frozen values.
+
+Totals go in; labels, a mask of answered queries and the privacy event that was spent come out. P17 is arXiv
+1610.05755, P18 is arXiv 1802.08908.
+
+The mechanism that is analysed is the one that runs: integer totals, integer noise, integer comparisons. A tie
+of noisy totals is broken uniformly at random; what is charged bounds the noisy totals themselves, of which
+any rule for ties is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pate_fed.errors import InputError
+from pate_fed.privacy.bounds.cost import Cost
+from pate_fed.privacy.checks import check_count, check_scale, check_threshold, is_number
+from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, Mechanism, PrivacyEvent
+from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.mechanisms.totals import (
+    check_predictions,
+    check_totals,
+    frozen,
+    noisy_argmax,
+    stop_after,
+)
+from pate_fed.privacy.protection import RECORD, Protection
+
+__all__ = [
+    "ConfidentGNMax",
+    "GNMax",
+    "InteractiveGNMax",
+    "LNMax",
+    "Release",
+    "Voting",
+    "finish",
+]
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+NOT_ANSWERED = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Release:
+    """Output of a mechanism on a batch; it depends on the votes through the mechanism only.
+
+    Shapes: `answered` bool (asked,), `label` int64 (asked,) with -1 where not answered, `reinforced` int64
+    (asked,) with the student's own label where the mechanism confirmed it without the teachers, else -1. The
+    first `asked` queries of the batch were looked at; the others were not, and cost nothing.
+    """
+
+    asked: int
+    answered: Bools
+    label: Ints
+    reinforced: Ints
+    event: PrivacyEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voting:
+    """Base of the mechanisms: counts of teachers and classes, canonical parameters, default costs."""
+
+    name: ClassVar[str]
+    answers_all: ClassVar[bool] = False
+    num_teachers: int
+    num_classes: int
+
+    def __post_init__(self) -> None:
+        check_count("num_teachers", self.num_teachers, least=1)
+        check_count("num_classes", self.num_classes, least=2)
+
+    def parameters(self) -> dict[str, Any]:
+        """All parameters, as plain numbers by name."""
+        # One spelling for 40, 40.0 and NumPy's 40, so that equal mechanisms give equal text.
+        given = {part.name: (str(part.type), getattr(self, part.name)) for part in fields(self)}
+        return {
+            name: int(value) if kind == "int" else value if value is None else float(value)
+            for name, (kind, value) in given.items()
+        }
+
+    def cost(self, asked: int, answered: int, protection: Protection) -> Cost:
+        """Cost of a release of so many queries."""
+        return self.cost_asked(protection) * asked + self.cost_answered(protection) * answered
+
+    def cost_asked(self, protection: Protection) -> Cost:
+        """Cost of each query that is looked at, answered or not."""
+        raise TypeError(f"{type(self).__name__} states no cost")
+
+    def cost_answered(self, protection: Protection) -> Cost:
+        """Further cost of each answered query."""
+        return Cost()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerAll(Voting):
+    """Noisy max without a threshold: every query is answered."""
+
+    answers_all: ClassVar[bool] = True
+
+    def draw(self, noise: NoiseSource, shape: tuple[int, ...]) -> Ints:
+        """The mechanism's noise for totals of this shape, in votes."""
+        raise TypeError(f"{type(self).__name__} draws no noise")
+
+    def release(
+        self,
+        totals: ArrayLike,
+        noise: NoiseSource,
+        *,
+        max_answers: int | None = None,
+        protection: Protection = RECORD,
+        coordinator: CoordinatorView = PLAIN,
+    ) -> Release:
+        """Answer every query, up to `max_answers`.
+
+        Shapes: `totals` int (queries, classes).
+
+        Raises:
+            InputError: totals that are no vote totals.
+        """
+        votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
+        votes = votes[: stop_after(np.ones(len(votes), dtype=np.bool_), max_answers)]
+        label = noisy_argmax(votes, self.draw(noise, votes.shape), noise)
+        answered = np.ones(len(votes), dtype=np.bool_)
+        return finish(self, answered, label, noise, protection, coordinator)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LNMax(AnswerAll):
+    """Noisy max with Laplace noise (P17, section 2.2): argmax of totals + discrete Laplace of `scale` votes.
+
+    One query is (2 k / scale, 0)-DP where a unit moves k votes; P17's γ is 1 / scale.
+
+    Raises:
+        InputError: a parameter out of range.
+    """
+
+    name: ClassVar[str] = "lnmax"
+    scale: float
+
+    def __post_init__(self) -> None:
+        Voting.__post_init__(self)
+        check_scale("scale", self.scale)
+
+    def cost_asked(self, protection: Protection) -> Cost:
+        """Pure ε of L1 sensitivity / scale a query (P17, Theorem 2 as RDP)."""
+        return Cost(pure=((protection.l1 / Fraction(self.scale), 1),))
+
+    def draw(self, noise: NoiseSource, shape: tuple[int, ...]) -> Ints:
+        """The mechanism's noise for totals of this shape, in votes."""
+        return noise.discrete_laplace(shape, scale=self.scale)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GNMax(AnswerAll):
+    """Noisy max with Gaussian noise (P18, Proposition 8): argmax of totals + discrete N(0, `sigma`²) votes.
+
+    Raises:
+        InputError: a parameter out of range.
+    """
+
+    name: ClassVar[str] = "gnmax"
+    sigma: float
+
+    def __post_init__(self) -> None:
+        Voting.__post_init__(self)
+        check_scale("sigma", self.sigma)
+
+    def cost_asked(self, protection: Protection) -> Cost:
+        """ρ = 1/σ² a query where one vote moves (P18, Proposition 8; for integers arXiv 2004.00010)."""
+        return _gaussian(protection.l2_squared, self.sigma)
+
+    def draw(self, noise: NoiseSource, shape: tuple[int, ...]) -> Ints:
+        """The mechanism's noise for totals of this shape, in votes."""
+        return noise.discrete_gaussian(shape, sigma=self.sigma)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfidentGNMax(Voting):
+    """Confident-GNMax (P18, Algorithm 1): answer only where the teachers agree.
+
+    A query is answered where max + discrete N(0, `sigma1`²) >= `threshold`, by the argmax of
+    totals + discrete N(0, `sigma2`²). All three in votes.
+
+    Raises:
+        InputError: a parameter out of range.
+    """
+
+    name: ClassVar[str] = "confident-gnmax"
+    threshold: float
+    sigma1: float
+    sigma2: float
+
+    def __post_init__(self) -> None:
+        Voting.__post_init__(self)
+        check_scale("sigma1", self.sigma1)
+        check_scale("sigma2", self.sigma2)
+        check_threshold(self.threshold)
+
+    def cost_asked(self, protection: Protection) -> Cost:
+        """ρ = 1/(2 σ1²) for the threshold check where one vote moves (P18, section 4.2; arXiv 2004.00010)."""
+        return _gaussian(protection.top**2, self.sigma1)
+
+    def cost_answered(self, protection: Protection) -> Cost:
+        """ρ = 1/σ2² for the noisy argmax where one vote moves (P18, Proposition 8)."""
+        return _gaussian(protection.l2_squared, self.sigma2)
+
+    def release(
+        self,
+        totals: ArrayLike,
+        noise: NoiseSource,
+        *,
+        max_answers: int | None = None,
+        protection: Protection = RECORD,
+        coordinator: CoordinatorView = PLAIN,
+    ) -> Release:
+        """Answer the queries that pass the check, in order; nothing more is asked after `max_answers`.
+
+        Shapes: `totals` int (queries, classes).
+
+        Raises:
+            InputError: totals that are no vote totals.
+        """
+        votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
+        return self._checked(votes, votes.max(axis=1), noise, max_answers, protection, coordinator)[0]
+
+    def _checked(
+        self,
+        votes: Ints,
+        top: Ints,
+        noise: NoiseSource,
+        max_answers: int | None,
+        protection: Protection,
+        coordinator: CoordinatorView,
+    ) -> tuple[Release, Bools]:
+        """The check on `top`, then the argmax of `votes` where it passed."""
+        # The check's noise is drawn for every query, before any of the argmax's: a release that stops early
+        # must not differ in what it drew before, and a seeded run must repeat.
+        passed = top + noise.discrete_gaussian(top.shape, sigma=self.sigma1) >= math.ceil(self.threshold)
+        answered = passed[: stop_after(passed, max_answers)]
+        voted = votes[: len(answered)][answered]
+        label = np.full(len(answered), NOT_ANSWERED, dtype=np.int64)
+        label[answered] = noisy_argmax(voted, noise.discrete_gaussian(voted.shape, sigma=self.sigma2), noise)
+        return finish(self, answered, label, noise, protection, coordinator), answered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InteractiveGNMax(ConfidentGNMax):
+    """Interactive-GNMax (P18, Algorithm 2): answer only where the teachers contradict the student.
+
+    The check compares totals with what the student's predictions would be worth in votes, `num_teachers`
+    times the probability, rounded to whole votes: predictions are public, so rounding them first keeps the
+    sensitivity of the maximum at exactly one vote (rounding the maximum half to even would make it two).
+    Where the check fails and the student's highest probability is above `confidence`, its own label is
+    confirmed without a look at the votes.
+
+    Raises:
+        InputError: a parameter out of range.
+    """
+
+    name: ClassVar[str] = "interactive-gnmax"
+    confidence: float
+
+    def __post_init__(self) -> None:
+        ConfidentGNMax.__post_init__(self)
+        if not is_number(self.confidence) or not 0 <= self.confidence <= 1:
+            raise InputError(f"confidence={self.confidence!r}: must be a probability from 0 to 1")
+
+    def release(  # type: ignore[override]
+        self,
+        totals: ArrayLike,
+        noise: NoiseSource,
+        *,
+        predictions: ArrayLike,
+        max_answers: int | None = None,
+        protection: Protection = RECORD,
+        coordinator: CoordinatorView = PLAIN,
+    ) -> Release:
+        """Answer the queries on which the teachers contradict the student; see `ConfidentGNMax.release`.
+
+        Shapes: `totals` int (queries, classes), `predictions` float (queries, classes) with the student's
+        probabilities.
+
+        Raises:
+            InputError: totals that are no vote totals, or predictions that are no probabilities.
+        """
+        votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
+        top = self.contradiction(votes, predictions)
+        release, answered = self._checked(votes, top, noise, max_answers, protection, coordinator)
+        seen = np.asarray(predictions)[: release.asked]
+        return replace(release, reinforced=frozen(self.reinforced(answered, seen)))
+
+    def contradiction(self, votes: Ints, predictions: ArrayLike) -> Ints:
+        """Statistic of the check: the most that any class has beyond the student's expectation, in votes.
+
+        It moves by as much as the largest total does. Shapes: (queries, classes) both, to int64 (queries,).
+
+        Raises:
+            InputError: predictions that are no probabilities.
+        """
+        shares = check_predictions(predictions, votes.shape)
+        most: Ints = (votes - np.rint(self.num_teachers * shares).astype(np.int64)).max(axis=1)
+        return most
+
+    def reinforced(self, answered: Bools, predictions: ArrayLike) -> Ints:
+        """The student's own labels that an unpassed check confirms; from public things only.
+
+        Shapes: bool (asked,) and float (asked, classes) to int64 (asked,), -1 where none is.
+        """
+        shares = np.asarray(predictions, dtype=np.float64)
+        sure = ~answered & (shares.max(axis=1) > self.confidence)
+        return np.where(sure, shares.argmax(axis=1), NOT_ANSWERED).astype(np.int64)
+
+
+def _gaussian(l2_squared: int, sigma: float) -> Cost:
+    return Cost(l2_squared / (2 * Fraction(sigma) ** 2))
+
+
+def finish(
+    mechanism: Mechanism,
+    answered: Bools,
+    label: Ints,
+    noise: NoiseSource,
+    protection: Protection,
+    coordinator: CoordinatorView,
+) -> Release:
+    """Release of these bits and labels, with the event that it is charged as."""
+    event = PrivacyEvent(
+        mechanism=mechanism,
+        asked=len(answered),
+        answered=int(answered.sum()),
+        protection=protection,
+        noise=noise.kind,
+        private=noise.private,
+        coordinator=coordinator,
+    )
+    nobody = np.full(len(answered), NOT_ANSWERED, dtype=np.int64)
+    return Release(
+        asked=event.asked,
+        answered=frozen(answered.copy()),
+        label=frozen(label),
+        reinforced=frozen(nobody),
+        event=event,
+    )

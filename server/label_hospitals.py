@@ -1,0 +1,386 @@
+"""Hospitals with private labels, asked over Flower's messages: on this machine, or processes of their own.
+
+What one sends is noisy, and masked where it is summed. `HospitalLabels` is the source of labels that a method
+asks; either party's app is handed in by the command, as the coordinator imports no hospital.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.config.sections import PROCESSES
+from pate_fed.config.trust import LEAST_PARTIES, QUORUM
+from pate_fed.errors import InputError
+from pate_fed.flower import prepare_environment
+from pate_fed.format import epsilon_text
+from pate_fed.label_dp.randres import RandRes
+from pate_fed.label_dp.release import PrivateLabels
+from pate_fed.label_dp.source import Record, Released, Unrecorded
+from pate_fed.privacy.ledger.terms import LedgerTerms
+from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
+from pate_fed.privacy.protection import LABEL
+from pate_fed.protocol.label_terms import (
+    LabelTerms,
+    PublicClusters,
+    PublicPool,
+    few_hospitals,
+    label_terms,
+)
+from pate_fed.report import Progress, make_progress
+from pate_fed.runtime.run_dir import simulated_disks
+from pate_fed.runtime.signals import interruptible, raise_if
+
+if TYPE_CHECKING:
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
+
+    from pate_fed.runtime.host import Host
+    from server.labels import Collected, LabelCoordinator
+
+__all__ = ["HospitalLabels", "Place", "SeparateHospitals", "SimulatedHospitals"]
+
+Ints = NDArray[np.int64]
+
+_SITE = "PATE_FED_SITE"
+_CLEARLY = 0.9  # of the asked ε: what is spent below that is said
+_TELL_S = 90.0  # hospitals that are only told how a study ended have so long to connect again
+
+
+class Place(Protocol):
+    """Where hospitals are, and how a study reaches them."""
+
+    @property
+    def count(self) -> int:
+        """How many hospitals there are."""
+
+    @property
+    def backend(self) -> str:
+        """The engine's name."""
+
+    @property
+    def labels(self) -> Ints | None:
+        """All true labels, int64 (n,), where a simulation has them."""
+
+    @property
+    def kept(self) -> Path | None:
+        """Where a coordinator keeps what another process goes on from; None where hospitals end with it."""
+
+    def run(self, server_app: ServerApp, coordinator: LabelCoordinator, stop: threading.Event) -> None:
+        """Run the coordinator's app with all hospitals, until its main has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SimulatedHospitals:
+    """Hospitals played on this machine, each with a disk of its own, by the code that a real one runs.
+
+    `parts` are the places of each hospital's records, int64 (n_i,), `labels` int64 (n,) all true ones, which
+    are only dealt out. `policy` is a policy.toml that each of them has; `client_app` makes their side's app.
+    """
+
+    parts: tuple[Ints, ...] = field(repr=False)
+    labels: Ints = field(repr=False)
+    client_app: Callable[[], ClientApp]
+    backend: str = "inline"
+    policy: Path | None = None
+
+    @property
+    def count(self) -> int:
+        """How many hospitals there are."""
+        return len(self.parts)
+
+    @property
+    def kept(self) -> Path | None:
+        """Nothing: these hospitals' disks are gone with the run."""
+        return None
+
+    def run(self, server_app: ServerApp, coordinator: LabelCoordinator, stop: threading.Event) -> None:
+        """Deal the labels out, and run both sides on the backend."""
+        from pate_fed.flower.engine import run_apps
+
+        with simulated_disks() as folder, self._dealt(folder):
+            run_apps(server_app, self.client_app, backend=self.backend, num_nodes=self.count, folder=folder)
+
+    @contextmanager
+    def _dealt(self, folder: Path) -> Iterator[None]:
+        """Each hospital's own folder with its own labels, where its side finds it."""
+        for number, part in enumerate(self.parts):
+            own = folder / f"hospital-{number}"
+            own.mkdir(mode=0o700, exist_ok=True)
+            rows = "".join(f"{index},{label}\n" for index, label in zip(part, self.labels[part], strict=True))
+            (own / "labels.csv").write_text(f"index,label\n{rows}", encoding="utf-8")
+            if self.policy is not None:
+                shutil.copy(self.policy, own / "policy.toml")
+        before = os.environ.get(_SITE)
+        os.environ[_SITE] = str(folder)
+        try:
+            yield
+        finally:
+            del os.environ[_SITE]
+            if before is not None:
+                os.environ[_SITE] = before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SeparateHospitals:
+    """Hospitals with processes of their own, `python -m pate_fed.client`, that connect to `host`.
+
+    `run_dir` holds the SuperLink's state, and what a coordinator goes on from. Without a host only terms can
+    be made.
+    """
+
+    count: int
+    host: Host | None
+    run_dir: Path
+
+    @property
+    def backend(self) -> str:
+        """The engine's name."""
+        return PROCESSES
+
+    @property
+    def labels(self) -> Ints | None:
+        """None: they are at the hospitals."""
+        return None
+
+    @property
+    def kept(self) -> Path | None:
+        """Keys, roster and sum of counts under masks."""
+        return self.run_dir / "secure_sum"
+
+    def run(self, server_app: ServerApp, coordinator: LabelCoordinator, stop: threading.Event) -> None:
+        """Wait for the hospitals, and run the study with those that came.
+
+        Raises:
+            InputError: there is no host, or its keys were made for another study.
+        """
+        if self.host is None:
+            raise InputError("no address is given that hospitals can connect to")
+        from pate_fed.flower.compat import quiet_flower
+
+        self.host.require_terms(coordinator.terms_digest)
+        host, folder = self.host, self.run_dir / "flower"
+        if not coordinator.needs_hospitals:  # those that still wait are told how it ended
+            host = replace(host, wait_s=min(host.wait_s, _TELL_S))
+        with quiet_flower():
+            host.serve(server_app, coordinator, folder=folder, hospitals=self.count, stop=stop)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class HospitalLabels:
+    """Labels of a public pool that are at hospitals; a `LabelSource`.
+
+    At least the share `quorum` of the hospitals must answer. With a `seed` simulated hospitals' noise is
+    seeded and protects nobody. `terms`, `answered` and `left_out` are of the last study: who was left out of
+    it, and why. `kept` tells that its counts were there already, `spent` that something may have left them;
+    `answered` is None where its release was on record already, and nobody was asked.
+
+    Raises:
+        InputError: a share that is none.
+    """
+
+    place: Place
+    pool: PublicPool
+    quorum: float = QUORUM
+    seed: int | None = None
+    progress: Progress = field(default_factory=lambda: make_progress(quiet=True))
+    record: Record = field(default_factory=Unrecorded)
+    terms: LabelTerms | None = None
+    answered: int | None = None
+    left_out: tuple[tuple[str, str], ...] = ()
+    kept: bool = False
+    spent: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.quorum <= 1:
+            raise InputError(f"--quorum {self.quorum}: a share above 0 and at most 1 is meant")
+
+    def check(self, method: str) -> None:
+        """Refuse, before any work, a sum that would hide too little.
+
+        Raises:
+            InputError: too few hospitals for a sum.
+        """
+        if method == "noise-cluster" and self.place.count < LEAST_PARTIES:
+            raise InputError(few_hospitals(self.place.count))
+
+    @property
+    def truth(self) -> Ints | None:
+        """All true labels where a simulation has them."""
+        return self.place.labels
+
+    @property
+    def sigma(self) -> float | None:
+        """The noise in the last study's sum, in labels; None where nothing was summed, or nobody asked."""
+        share = None if self.terms is None else self.terms.sigma_party
+        return None if share is None or self.answered is None else share * self.answered**0.5
+
+    @property
+    def noise(self) -> NoiseSource:
+        """Of the kind that the hospitals have; it breaks ties."""
+        return noise_from_seed(self.seed)
+
+    def make_terms(self, *, epsilon: float, clusters: PublicClusters | None = None) -> LabelTerms:
+        """What hospitals are asked to agree to: randomised response or, with clusters, counts under masks.
+
+        Raises:
+            InputError: a value out of range.
+        """
+        return label_terms(
+            self.pool,
+            num_clients=self.place.count,
+            quorum=self.quorum,
+            epsilon=epsilon,
+            seed=self.seed,
+            clusters=clusters,
+        )
+
+    def spendable(self, epsilon: float, delta: float) -> float:
+        """How much of ε counts under masks spend; clearly less only where least shares of noise are more.
+
+        The number of clusters has no part in it.
+
+        Raises:
+            InputError: too few hospitals, or a budget out of range.
+        """
+        place = np.zeros(self.pool.size, dtype=np.int64)
+        clusters = PublicClusters(place=place, count=self.pool.num_classes, delta=delta)
+        terms = self.make_terms(epsilon=epsilon, clusters=clusters)
+        return terms.spent if terms.spent < _CLEARLY * epsilon else epsilon
+
+    def respond(self, epsilon: float) -> PrivateLabels:
+        """Labels after randomised response at each hospital, -1 where one is left out.
+
+        Raises:
+            InputError: ε out of range.
+            QuorumError: too few hospitals answered.
+        """
+        response = RandRes(num_classes=self.pool.num_classes, epsilon=epsilon)
+        terms = self.make_terms(epsilon=epsilon)
+        released = self._release(terms, lambda: self._ask(terms, None).label)
+        at = "hospitals" if self.answered is None else f"{self.answered} hospitals"
+        labels = PrivateLabels.by(response, released.label, self.noise)
+        return replace(labels, how=f"randomised response at {at}, p={response.probability:.4f}")
+
+    def count(self, clusters: Ints, num_clusters: int, *, epsilon: float, delta: float) -> PrivateLabels:
+        """Labels of all inputs from the hospitals' noisy counts in public clusters, summed under masks.
+
+        Shapes: `clusters` int64 (n,).
+
+        Raises:
+            InputError: fewer clusters than classes, too few hospitals, or a budget out of range.
+            QuorumError: too few hospitals are in the sum.
+        """
+        public = PublicClusters(place=clusters, count=num_clusters, delta=delta)
+        terms = self.make_terms(epsilon=epsilon, clusters=public)
+
+        def draw() -> Ints:
+            found = self._ask(terms, clusters)
+            if found.totals is None:
+                raise RuntimeError("the coordinator came to its end without a sum")
+            return terms.counts.release(found.totals, clusters, self.noise, survivors=found.hospitals).label
+
+        released = self._release(terms, draw)
+        return PrivateLabels.by(terms.counts, released.label, self.noise)
+
+    def _release(self, terms: LabelTerms, draw: Callable[[], Ints]) -> Released:
+        noise, self.terms, self.answered, self.spent = self.noise, terms, None, True
+        ledger_terms = LedgerTerms(
+            study_digest=terms.digest,
+            delta=terms.delta,
+            mechanisms=(terms.on_ledger,),
+            protection=LABEL,
+            noise=noise.kind,
+            private=noise.private,
+            coordinator=terms.seen,
+            most_asked=terms.pool_size,
+            most_answered=terms.pool_size,
+        )
+        return self.record.release(ledger_terms, lambda: Released.of_all(draw()))
+
+    def _ask(self, terms: LabelTerms, clusters: Ints | None) -> Collected:
+        prepare_environment()
+        from server.labels import LabelCoordinator
+
+        stop = threading.Event()
+        coordinator = LabelCoordinator(
+            terms,
+            clusters=clusters,
+            backend=self.place.backend,
+            progress=self.progress,
+            stop=stop,
+            folder=self.place.kept,
+        )
+        with _stopping(stop):
+            try:
+                return coordinator.run(lambda app: self.place.run(app, coordinator, stop))
+            finally:
+                found, self.spent = coordinator.found, coordinator.spent
+                self.answered, self.left_out, self.kept = found.hospitals, tuple(found.left_out), found.kept
+
+    def to_dict(self) -> dict[str, Any]:
+        """The last study's facts for metrics.json; all of them are public."""
+        terms = self.terms
+        if terms is None:
+            return {}
+        return {
+            "asked": terms.num_clients,
+            "answered": self.answered,
+            "least": terms.least_clients,
+            "left_out": [{"hospital": who, "reason": why} for who, why in self.left_out],
+            "kept": self.kept,
+            "backend": self.place.backend,
+            "coordinator": {
+                "epsilon": terms.spent if self.spent else 0.0,
+                "delta": terms.delta,
+                "sees": terms.seen.text() if self.spent else "nothing",
+            },
+            "sigma_party": terms.sigma_party,
+            "colluders": terms.colluders if terms.secure_sum else None,
+            "terms_digest": terms.digest,
+            "terms": json.loads(terms.to_json()),
+        }
+
+    def lines(self) -> list[str]:
+        """The same as text."""
+        terms = self.terms
+        if terms is None:
+            return []
+        told = f"{self.answered} of {terms.num_clients} answered, {terms.least_clients} were needed"
+        if self.answered is None:
+            told = "what they released is on the ledger: nobody was asked again"
+        lines = [f"hospitals: {told}; the coordinator saw {terms.seen.text()}"]
+        if self.kept:
+            lines.append(
+                f"their counts were summed before and kept in {self.place.kept}: nobody was asked again"
+            )
+        if terms.spent < _CLEARLY * terms.epsilon:
+            lines.append(
+                f"more noise than asked for: of ε {terms.epsilon:g} only {epsilon_text(terms.spent)} is "
+                f"spent, since each of {terms.num_clients} hospitals adds at least {terms.sigma_party:.3g} "
+                "labels to every count, and that costs accuracy; fewer hospitals in one sum would spend more"
+                " of it"
+            )
+        return lines
+
+
+@contextmanager
+def _stopping(stop: threading.Event) -> Iterator[None]:
+    """Ctrl-C stops the study first, so that the engine ends in order; then it is heard as always."""
+    with ExitStack() as opened:
+        if threading.current_thread() is threading.main_thread():
+            opened.enter_context(interruptible(stop, kept="labels or counts that have come count as spent"))
+        try:
+            yield
+        finally:
+            raise_if(stop)

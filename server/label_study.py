@@ -1,0 +1,344 @@
+"""A study of private labels from its first release to its report: on the ledger, then learnt from, then told.
+
+`LabelStudy` is the record of a method's releases (`pate_fed.label_dp.source.Record`): a release is drawn, its
+row and its labels are on the disk, and only then does the method get it. A process that was killed at any
+moment goes on from the labels that are on the ledger; none is asked for, or paid for, a second time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.disk import write_arrays, write_private, write_result
+from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.label_dp.methods import LabelDpResult
+from pate_fed.label_dp.options import LabelOptions
+from pate_fed.label_dp.source import Released
+from pate_fed.learning.students.export import write_torchscript
+from pate_fed.privacy import Ledger, LedgerTerms, PrivacyEvent
+from pate_fed.privacy.ledger.rows import Entry
+from pate_fed.privacy.ledger.terms import guaranteed_epsilon
+from pate_fed.report import (
+    Accuracy,
+    LabelStudyRecord,
+    LeftOut,
+    Outcome,
+    PrivacyFigures,
+    ReleasedBatch,
+    RunLog,
+    Seconds,
+    collect_versions,
+    make_metrics,
+    outcome_json,
+    outcome_line,
+    read_result,
+    write_report,
+)
+from pate_fed.report.log import read_log
+from pate_fed.runtime.command import nothing_spent
+from pate_fed.runtime.run_dir import fresh_run_dir
+from server.label_hospitals import HospitalLabels
+
+__all__ = ["LabelStudy", "choose_run_dir"]
+
+Ints = NDArray[np.int64]
+
+_LEDGER, _LOG, _METRICS, _STUDY = "ledger.sqlite", "log.jsonl", "metrics.json", "study.toml"
+
+
+def choose_run_dir(given: str | None, options: LabelOptions) -> Path:
+    """The run directory: a new one, or one that holds this very study, cut off.
+
+    Raises:
+        InputError: it holds another study or one that is finished, is not a directory, or cannot be written.
+    """
+    path = None if given is None else Path(given)
+    if path is None or not (path / _STUDY).exists():
+        return fresh_run_dir(given, options.name)
+    if (path / _STUDY).read_text(encoding="utf-8") != options.to_toml():
+        raise InputError(f"--run-dir {path}: holds a run of another study; give another directory")
+    if _told(path).get("status") == "success":
+        raise InputError(f"--run-dir {path}: holds a run that is finished; give another directory")
+    return path
+
+
+def _told(run_dir: Path) -> dict[str, Any]:
+    """What an earlier process wrote to `metrics.json`; empty where there is none."""
+    try:
+        found = json.loads((run_dir / _METRICS).read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+class LabelStudy:
+    """One study in its run directory, which is made with the first release.
+
+    `hospitals` are those that have the labels, None where one place has all. `test` are public images, uint8
+    (m, H, W, C), and their classes, int64 (m,). `started` is the reading of `time.perf_counter` from which
+    the total time counts.
+    """
+
+    def __init__(
+        self,
+        options: LabelOptions,
+        *,
+        run_dir: Path,
+        hospitals: HospitalLabels | None,
+        test: tuple[NDArray[np.uint8], Ints] | None,
+        started: float,
+    ) -> None:
+        self.run_dir, self._options, self._hospitals = run_dir, options, hospitals
+        self._test, self._started = test, started
+        self._ledger: Ledger | None = None
+        self._log: RunLog | None = None
+        self._how = ""
+        self._extra: dict[str, Any] = {}
+        self._lines: list[str] = []
+
+    # The record of a method's releases.
+
+    def release(self, terms: LedgerTerms, draw: Callable[[], Released], *, stage: int = 0) -> Released:
+        """The release of a stage: as it is on the ledger, else drawn and charged for before it is returned.
+
+        Raises:
+            IntegrityError: the ledger is damaged, gone, or was begun under other terms.
+        """
+        ledger = self._opened(terms)
+        done = [event.asked for event in ledger.events()]
+        index, _, label = ledger.released()
+        if len(done) > stage:
+            start = sum(done[:stage])
+            part = slice(start, start + done[stage])
+            return Released(index=index[part], label=label[part])
+        released = draw()
+        answered = released.label >= 0
+        event = PrivacyEvent(
+            mechanism=terms.mechanisms[stage],
+            asked=len(released.index),
+            answered=int(answered.sum()),
+            protection=terms.protection,
+            noise=terms.noise,
+            private=terms.private,
+            coordinator=terms.coordinator,
+        )
+        entry = ledger.charge(
+            event,
+            batch_digest=hashlib.sha256(f"{ledger.terms.study_digest}/{stage}".encode()).hexdigest(),
+            index=released.index,
+            answered=answered,
+            label=released.label,
+        )
+        self._tell(entry)
+        return released
+
+    def keep(self, name: str, draw: Callable[[], Ints]) -> Ints:
+        """What a release is made of, from NAME.npy of the run directory, else drawn and kept there.
+
+        Raises:
+            IntegrityError: the file is damaged.
+        """
+        path = self.run_dir / f"{name.replace(' ', '_')}.npy"
+        if path.exists():
+            try:
+                return np.asarray(np.load(path, allow_pickle=False), dtype=np.int64)
+            except (OSError, ValueError) as error:
+                raise IntegrityError(f"{path}: is damaged") from error
+        drawn, content = draw(), io.BytesIO()
+        np.save(content, drawn, allow_pickle=False)
+        write_private(path, content.getvalue())
+        return drawn
+
+    def _opened(self, terms: LedgerTerms) -> Ledger:
+        if self._ledger is not None:
+            return self._ledger
+        self._claim()
+        path, log = self.run_dir / _LEDGER, self.run_dir / _LOG
+        events = [event for _, event in read_log(log)] if log.exists() else []
+        told = [event for event in events if isinstance(event, ReleasedBatch)]
+        if not path.exists() and told:
+            raise IntegrityError(f"{path}: is gone, and {_LOG} tells of {len(told)} releases; put it back")
+        ledger = Ledger.open(path, terms=terms) if path.exists() else Ledger.create(path, terms)
+        if len(ledger.entries()) < len(told):
+            ledger.close()
+            raise IntegrityError(f"{path}: {_LOG} tells of more releases: an older copy was put back")
+        self._ledger, self._log = ledger, RunLog(log)
+        self._write_log(self._facts(terms))
+        for entry in ledger.entries()[len(told) :]:  # charged by a process that died before it told
+            self._tell(entry)
+        return ledger
+
+    def _tell(self, entry: Entry) -> None:
+        event = entry.event
+        counts = {"asked": event.asked, "answered": event.answered}
+        self._write_log(ReleasedBatch(batch=entry.seq - 1, epsilon=entry.epsilon, **counts))
+
+    def _claim(self) -> None:
+        """Make the run directory and claim it by its first file: of two runs only one can have it."""
+        if (self.run_dir / _STUDY).exists():
+            return
+        self.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+        try:
+            with os.fdopen(os.open(self.run_dir / _STUDY, flags, 0o600), "w", encoding="utf-8") as file:
+                file.write(self._options.to_toml())
+        except OSError as error:
+            raise InputError(f"--run-dir {self.run_dir}: cannot be written ({error.strerror})") from error
+
+    def _write_log(self, event: Any) -> None:
+        if self._log is not None:
+            self._log.write(event)
+
+    def _facts(self, terms: LedgerTerms) -> LabelStudyRecord:
+        options, hospitals = self._options, self._hospitals
+        agreed = None if hospitals is None else hospitals.terms
+        return LabelStudyRecord(
+            study=options.name,
+            mechanism=options.method,
+            dataset=options.dataset,
+            num_clients=options.hospitals or 1,
+            least_clients=1 if agreed is None else agreed.least_clients,
+            teachers_per_client=terms.mechanisms[0].num_teachers,
+            num_classes=options.num_classes,
+            pool_size=options.records,
+            pool_digest=options.pool_digest,
+            max_queries=terms.most_asked or 0,
+            labels=terms.most_answered or 0,
+            epsilon=options.epsilon,
+            delta=terms.delta,
+            unit=terms.protection.unit,
+            adjacency=terms.protection.adjacency,
+            seed=options.seed,
+            backend="" if hospitals is None else hospitals.place.backend,
+            test_size=0 if self._test is None else len(self._test[1]),
+            guaranteed=guaranteed_epsilon(terms),
+            protects=terms.protection.text(),
+            noise=terms.noise,
+            noise_private=terms.private,
+            coordinator=terms.coordinator.kind,
+            coordinator_sees=terms.coordinator.text(),
+            versions=collect_versions(),
+        )
+
+    # The study's course.
+
+    def run(self, learn: Callable[[], LabelDpResult], *, as_json: bool) -> None:
+        """Let a method learn, write what came of it, and print it, its outcome as the last line.
+
+        Raises:
+            PateFedError: it failed; `abort` tells what it cost.
+        """
+        outcome = learn()
+        self._tell_left_out()
+        self._write(outcome)
+        # ε is spent: nothing that comes after may lose what it bought.
+        self._conclude(Outcome(status="success", seconds=self._seconds()))
+        right = None
+        if self._test is not None:
+            images, labels = self._test
+            right = float((outcome.classify(images) == labels).mean())
+        accuracy = Accuracy(student=right)
+        self._conclude(Outcome(status="success", accuracy=accuracy, seconds=self._seconds()))
+        self._print(as_json=as_json)
+
+    def abort(self, error: BaseException, *, as_json: bool) -> None:
+        """Write and print how a study ended that did not succeed, and what it may have spent."""
+        failed = isinstance(error, PateFedError)
+        status, reason = ("failed", str(error)) if failed else ("aborted", "interrupted")
+        self._tell_left_out()
+        print(f"error: {reason}" if failed else reason, file=sys.stderr)
+        if self._ledger is None:
+            begun = (self.run_dir / _LEDGER).exists()
+            print(nothing_spent(status, reason, as_json=as_json, begun=begun), flush=True)
+            return
+        self._extra["error"] = reason
+        self._conclude(Outcome(status=status, reason=reason, seconds=self._seconds()))
+        self._print(as_json=as_json)
+
+    def close(self) -> None:
+        """Give the ledger and the log back."""
+        for each in (self._ledger, self._log):
+            if each is not None:
+                each.close()
+
+    def _tell_left_out(self) -> None:
+        for who, why in () if self._hospitals is None else self._hospitals.left_out:
+            self._write_log(LeftOut(party=who, phase="labels", reason=why))
+            print(f"left out: {who} ({why})", file=sys.stderr)
+
+    def _seconds(self) -> Seconds:
+        return Seconds(total=time.perf_counter() - self._started)
+
+    def _write(self, outcome: LabelDpResult) -> None:
+        """`labels.npz` and `student.ts`, and what the report has beside every run's figures."""
+        labels, released = outcome.labels, outcome.released
+        columns = {"index": np.arange(len(released)), "answered": released >= 0, "label": labels.label}
+        if released is not labels.label:
+            columns["released"] = released
+        write_arrays(self.run_dir / "labels.npz", **columns)
+        write_torchscript(outcome.networks, outcome.shape, self.run_dir / "student.ts")
+        measured = {name: value for name, value in outcome.facts.items() if name.endswith("_measured")}
+        public = {name: value for name, value in outcome.facts.items() if name not in measured}
+        self._how = labels.how
+        self._extra = {"figures": public, "from_true_labels_do_not_publish": measured}
+        self._lines = [f"{self._options.method}: {labels.text()}"]
+        self._lines += [] if self._hospitals is None else self._hospitals.lines()
+        self._lines += ["; ".join(_shown(public))] if public else []
+        if measured:
+            self._lines.append(f"from the true labels, not to be published: {'; '.join(_shown(measured))}")
+
+    def _conclude(self, outcome: Outcome) -> None:
+        """Metrics and report of a run that ended so."""
+        ledger, hospitals = self._ledger, self._hospitals
+        if ledger is None:
+            raise RuntimeError("a study came to its end without a release")
+        coordinator = ledger.guaranteed_coordinator()
+        if hospitals is not None and not hospitals.spent:
+            coordinator = 0.0
+        privacy = PrivacyFigures(student=ledger.guaranteed(), spent=ledger.epsilon(), coordinator=coordinator)
+        self._write_log(replace(outcome, privacy=privacy))
+        result = read_result(self.run_dir)
+        metrics = make_metrics(result)
+        terms = ledger.terms
+        before = _told(self.run_dir).get("privacy", {}).get("epsilon", 0.0)
+        metrics["accuracy"]["test"] = metrics["accuracy"]["student"]
+        metrics["privacy"] |= {
+            "epsilon": max(before, ledger.guaranteed() or 0.0, coordinator or 0.0),
+            "mechanism": self._how or terms.mechanisms[0].name,
+            "noise": terms.noise,
+            "private": terms.private,
+        }
+        metrics |= {"method": self._options.method, "dataset": self._options.dataset}
+        metrics |= {"records": self._options.records, **self._extra}
+        if hospitals is not None:
+            metrics["hospitals"] = hospitals.to_dict()
+        write_result(self.run_dir / _METRICS, (json.dumps(metrics, indent=1) + "\n").encode())
+        write_report(result, self.run_dir / "report.html")
+
+    def _print(self, *, as_json: bool) -> None:
+        result, report = read_result(self.run_dir), self.run_dir / "report.html"
+        if not as_json:
+            print("\n".join(self._lines) + "\n" * bool(self._lines), end="")
+        print(outcome_json(result, report) if as_json else outcome_line(result, report), flush=True)
+
+
+def _shown(facts: dict[str, float | int | None]) -> list[str]:
+    """Figures by their names as people read them."""
+    found = []
+    for name, value in facts.items():
+        text = name.removesuffix("_measured").replace("_", " ").replace("equation8", "(Equation 8)")
+        shown = "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+        found.append(f"{text} {shown}")
+    return found

@@ -1,0 +1,36 @@
+"""Networks on small images."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pate_fed.errors import InputError
+from pate_fed.label_dp.networks import NETWORKS, build_network
+
+
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "light"])
+@pytest.mark.parametrize("shape", [(32, 32, 3), (28, 28, 1)])
+def test_networks_take_small_images(name: str, shape: tuple[int, int, int]) -> None:
+    torch.manual_seed(0)
+    network = build_network(name, shape, 7).eval()
+    x = torch.rand(2, shape[2], *shape[:2])
+    network.front.fit(x)
+    with torch.no_grad():
+        assert network(x).shape == (2, 7)
+        assert network.logits(network.front(x)).shape == (2, 7)
+
+
+def test_the_papers_networks_are_of_their_size() -> None:
+    def millions(name: str) -> float:
+        return sum(p.numel() for p in build_network(name, (32, 32, 3), 10).parameters()) / 1e6
+
+    assert millions("resnet-18") == pytest.approx(11.17, abs=0.02)
+    assert millions("wrn-28-4") == pytest.approx(5.85, abs=0.03)
+    assert millions("vgg-16") == pytest.approx(14.7, abs=0.1)
+    with pytest.raises(InputError, match="network is 'vgg'"):
+        build_network("vgg", (32, 32, 3), 10)
+    with pytest.raises(InputError, match="16×16"):
+        build_network("vgg-16", (8, 8, 3), 10)
+    with pytest.raises(InputError, match="encoder"):
+        build_network("light", (32, 32, 3), 10)

@@ -1,0 +1,115 @@
+"""Rows of a ledger: what comes back from them, in the bytes of earlier code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pate_fed.errors import IntegrityError
+from pate_fed.privacy import (
+    ConfidentGNMax,
+    GNMax,
+    InteractiveGNMax,
+    Ledger,
+    LedgerTerms,
+    LNMax,
+    Protection,
+    SeededNoise,
+    verify,
+)
+from pate_fed.privacy.ledger.chain import coordinator_epsilon
+from pate_fed.privacy.ledger.rows import charge_row, row_hash
+from pate_fed.privacy.mechanisms.events import hospital_noise
+
+MECHANISM = ConfidentGNMax(num_teachers=50, num_classes=4, threshold=30, sigma1=20, sigma2=10)
+
+
+TERMS = LedgerTerms(
+    study_digest="ab" * 32,
+    delta=1e-5,
+    mechanisms=(MECHANISM,),
+    protection=Protection(),
+    noise=SeededNoise(0).kind,
+    private=False,
+)
+
+
+def test_every_mechanism_and_protection_comes_back_from_the_file(
+    path: Path, charge: Any, release: Any
+) -> None:
+    rest = {"num_teachers": 50, "num_classes": 4}
+    mechanisms = (
+        MECHANISM,
+        GNMax(**rest, sigma=np.float64(12.5)),
+        LNMax(**rest, scale=20),
+        InteractiveGNMax(**rest, threshold=np.float32(25), sigma1=9, sigma2=7, confidence=0.9),
+    )
+    odd = np.int64(3), np.float32(4), np.int8(8)  # NumPy's numbers, as callers may have them
+    protection = Protection(unit="hospital", votes_moved=odd[0])  # type: ignore[arg-type]
+    seen = hospital_noise(sigma_party=odd[1], survivors=odd[2], colluders=2)  # type: ignore[arg-type]
+    terms = replace(
+        TERMS, mechanisms=mechanisms, protection=protection, coordinator=seen, delta=1e-9, epsilon=1e6
+    )
+    predictions = np.full((20, 4), 0.25)
+    with Ledger.create(path, terms) as ledger:
+        assert ledger.terms == terms
+        for batch, mechanism in enumerate(mechanisms):
+            options: dict[str, Any] = {"protection": protection, "coordinator": replace(seen, survivors=9)}
+            if isinstance(mechanism, InteractiveGNMax):
+                options["predictions"] = predictions
+            charge(ledger, batch, release(batch, mechanism=mechanism, **options))
+        events, seen_epsilon = ledger.events(), coordinator_epsilon(ledger.terms, ledger.events())
+        few = release(9, protection=protection, coordinator=replace(seen, survivors=7))
+        with pytest.raises(IntegrityError, match="coordinator"):
+            charge(ledger, 9, few)
+    with Ledger.open(path, terms=terms) as ledger:
+        assert ledger.events() == events
+        assert coordinator_epsilon(ledger.terms, ledger.events()) == seen_epsilon
+        assert seen_epsilon is not None and seen_epsilon > 0
+
+
+FILES = Path(__file__).resolve().parents[2] / "files"
+
+
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+
+
+PUBLIC = KEY.public_key().public_bytes_raw().hex()
+
+
+@pytest.mark.parametrize(
+    ("name", "student", "coordinator", "guaranteed", "head"),
+    [
+        ("signed", 3.9335369436080856, None, 4.552770083900627, "912474e17a22ee1d"),
+        ("hospital-noise", 7.773988129788561, 7.249873561466423, 25.513311755834945, "ab6a502bc425454c"),
+        ("plain", 1.7311922169865746, None, 5.023925730590148, "7fa016a5e2de2e2d"),
+    ],
+)
+def test_ledgers_of_earlier_code_verify_and_go_on(
+    name: str, student: float, coordinator: float | None, guaranteed: float, head: str, tmp_path: Path
+) -> None:
+    """Written by commit 54f742a: every mechanism, a student's round, a signature, a sanitised release."""
+    with ZipFile(FILES / "ledgers-54f742a.zip") as archive:
+        path = Path(archive.extract(f"{name}.sqlite", tmp_path))
+    report = verify(path, public_key=PUBLIC if name == "signed" else None)
+    assert report.chain.head.startswith(head)
+    assert report.epsilon == pytest.approx(student, rel=1e-12)
+    assert report.coordinator_epsilon == (coordinator and pytest.approx(coordinator, rel=1e-12))
+    assert report.to_dict()["guaranteed"]["student"] == pytest.approx(guaranteed, rel=1e-12)
+    # Today's code writes the same rows, to the byte.
+    for entry in report.chain.entries:
+        assert row_hash(charge_row(entry)) == entry.hash
+    with Ledger.open(path, terms=report.chain.terms, key=KEY if name == "signed" else None) as ledger:
+        event = ledger.events()[-1]
+        index, answered, label = ledger.released()
+        last = slice(len(index) - event.asked, None)
+        ledger.charge(
+            event, batch_digest="f" * 64, index=index[last], answered=answered[last], label=label[last]
+        )
+    assert len(verify(path).chain.entries) == len(report.chain.entries) + 1

@@ -1,0 +1,56 @@
+"""Checks of single values: what passes comes back as a plain number, what does not is named."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed import privacy
+from pate_fed.errors import InputError
+from pate_fed.privacy import bounds
+from pate_fed.privacy.checks import (
+    check_count,
+    check_delta,
+    check_epsilon,
+    check_scale,
+    check_threshold,
+    is_number,
+)
+
+
+@pytest.mark.parametrize(
+    ("check", "good"),
+    [
+        (lambda value: check_count("it", value), np.int64(7)),
+        (lambda value: check_scale("it", value), np.float32(2.5)),
+        (check_threshold, -200),
+        (check_delta, 1e-5),
+        (check_epsilon, 1),
+    ],
+)
+def test_numbers_pass_as_plain_ones(check: Callable[[Any], float], good: Any) -> None:
+    assert check(good) == good and type(check(good)) in (int, float)
+    for bad in (math.nan, math.inf, None, "2", True, [1]):
+        with pytest.raises(InputError):
+            check(bad)
+
+
+def test_bounds_of_a_count_and_of_noise() -> None:
+    assert check_count("it", 3, least=3) == 3
+    with pytest.raises(InputError, match="at least 3"):
+        check_count("it", 2, least=3)
+    for bad in (1e-7, 1e10, 0.0, -1.0):
+        with pytest.raises(InputError, match="1e-06 and 1e\\+09"):
+            check_scale("it", bad)
+    assert is_number(np.int8(1)) and not is_number(np.bool_(True))
+
+
+def test_public_names_are_there() -> None:
+    for room in (privacy, bounds):
+        assert all(hasattr(room, name) for name in room.__all__)
+        assert all(getattr(room, name).__doc__ for name in room.__all__)
+    assert len(privacy.__all__) <= 30

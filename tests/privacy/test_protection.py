@@ -1,0 +1,73 @@
+"""What is protected: sensitivities by brute force over all neighbours."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.errors import InputError
+from pate_fed.privacy import Protection
+
+
+def histograms(votes: int, classes: int) -> list[tuple[int, ...]]:
+    return [t for t in itertools.product(range(votes + 1), repeat=classes) if sum(t) == votes]
+
+
+@pytest.mark.parametrize("moved", [1, 2, 3])
+def test_sensitivity_of_moved_votes_is_the_largest_over_all_neighbours(moved: int) -> None:
+    protection = Protection(unit="hospital", votes_moved=moved)
+    rest = histograms(4, 3)
+    own = histograms(moved, 3)
+    _largest(protection, [(_add(r, a), _add(r, b)) for r in rest for a in own for b in own])
+
+
+@pytest.mark.parametrize("moved", [1, 2, 3])
+def test_sensitivity_of_votes_that_vanish_is_the_largest_over_all_neighbours(moved: int) -> None:
+    protection = Protection(unit="hospital", adjacency="add-or-remove-one", votes_moved=moved)
+    rest = histograms(4, 3)
+    _largest(protection, [(r, _add(r, a)) for r in rest for a in histograms(moved, 3)])
+
+
+def _add(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip(first, second, strict=True))
+
+
+def _largest(protection: Protection, pairs: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> None:
+    first, second = np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs])
+    move = np.abs(first - second)
+    assert protection.l1 == move.sum(axis=1).max()
+    assert protection.l2_squared == (move**2).sum(axis=1).max()
+    assert protection.top == np.abs(first.max(axis=1) - second.max(axis=1)).max()
+
+
+def test_a_record_added_or_removed_changes_a_teacher_that_goes_on_voting() -> None:
+    kinds = [Protection(adjacency=adjacency) for adjacency in ("replace-one", "add-or-remove-one")]
+    assert {(kind.l1, kind.l2_squared, kind.top) for kind in kinds} == {(2, 2, 1)}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"unit": "patient"},
+        {"adjacency": "both"},
+        {"votes_moved": 0},
+        {"votes_moved": -1},
+        {"votes_moved": 1.5},
+        {"votes_moved": True},
+        {"votes_moved": 10**10},
+    ],
+)
+def test_bad_protection_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(change))):
+        Protection(**change)
+
+
+def test_words_name_unit_and_adjacency() -> None:
+    assert Protection().text() == "one record replaced (one vote of a query moves)"
+    hospital = Protection(unit="hospital", adjacency="add-or-remove-one", votes_moved=4)
+    assert hospital.text() == "one hospital added or removed (up to 4 votes of a query appear or disappear)"
+    one = Protection(unit="hospital", adjacency="add-or-remove-one")
+    assert one.text() == "one hospital added or removed (one vote of a query appears or disappears)"

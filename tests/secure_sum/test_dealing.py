@@ -1,0 +1,58 @@
+"""Dealing: sealed shares of fresh secrets, and which of them a hospital opens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.secure_sum import RefusedError, SumRefusal
+
+
+def test_sealed_shares_and_commitments_differ_between_batches_and_runs(federation: Any) -> None:
+    seen: list[bytes] = []
+    for _run in range(2):
+        parties = federation(4)
+        for _batch in range(2):
+            for name, request in dict.fromkeys(parties.names, parties.open(4).opening).items():
+                reply = parties.ask(name, request)
+                size = len(reply.sealed) // 4
+                rows = [reply.sealed[at : at + size] for at in range(0, 4 * size, size)]
+                seen += [row for row in rows if row != bytes(size)]
+                seen += [reply.commitment, reply.seeds]
+    assert len(set(seen)) == len(seen) == 2 * 2 * 4 * 5
+
+
+VALUES = np.arange(35, dtype=np.int64).reshape(7, 5)
+
+
+@pytest.mark.parametrize("sharers", [[0, 1, 2, 3], [1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 9]])
+def test_sharers_must_be_enough_and_members(sharers: Any, seven: Any) -> None:
+    batch = seven.until("share", VALUES)
+    good = batch.mask_requests()["hospital-0"]
+    sealed = good.sealed[: len(good.sealed) // 7 * len(sharers)]
+    request = seven.signed(good, sharers=np.array(sharers, dtype=np.int64), sealed=sealed)
+    seven.refused("hospital-0", request, SumRefusal.SHARERS, VALUES[0])
+    seven.refused("hospital-0", good, SumRefusal.BATCH_VOID, VALUES[0])
+
+
+def test_a_forged_share_names_its_sender(seven: Any) -> None:
+    batch = seven.until("share", VALUES)
+    good = batch.mask_requests()["hospital-0"]
+    size = len(good.sealed) // 7
+    changed = bytearray(good.sealed)
+    changed[3 * size] ^= 1
+    with pytest.raises(RefusedError, match="from hospital-3") as caught:
+        seven.ask("hospital-0", seven.signed(good, sealed=bytes(changed)), VALUES[0])
+    assert caught.value.reason is SumRefusal.SHARE
+
+
+def test_shares_of_another_batch_or_for_another_hospital_are_refused(seven: Any) -> None:
+    first, second = seven.until("share", VALUES), seven.until("share", VALUES)
+    one, two = first.mask_requests(), second.mask_requests()
+    stale = seven.signed(one["hospital-0"], sealed=two["hospital-0"].sealed)
+    swapped = seven.signed(two["hospital-0"], sealed=two["hospital-1"].sealed)
+    seven.refused("hospital-0", stale, SumRefusal.SHARE, VALUES[0])
+    seven.refused("hospital-0", swapped, SumRefusal.SHARE, VALUES[0])
+    seven.refused("hospital-0", one["hospital-1"], SumRefusal.SHARERS, VALUES[0])

@@ -1,0 +1,55 @@
+"""Messages: versions, and records that no message makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.secure_sum import (
+    RefusedError,
+    SumRefusal,
+    parse_reply,
+    parse_request,
+)
+from pate_fed.secure_sum.fields import VERSION
+
+
+def _ran(federation: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Four hospitals, and the first one's requests and replies outside a batch, by kind."""
+    parties = federation(4)
+    requests = {"sum.enrol": parties.coordinator.enrol_request(), "sum.roster": parties.roster}
+    replies = {
+        "sum.enrolment": parties.hospitals["hospital-0"].enrolment,
+        "sum.pinned": parties.ask("hospital-0", parties.roster),
+        "sum.refused": parties.hospitals["hospital-0"].refuse(SumRefusal.FAULT),
+    }
+    return parties, requests, replies
+
+
+def test_messages_of_a_newer_version_are_refused_with_a_sentence(federation: Any) -> None:
+    _, requests, replies = _ran(federation)
+    for parse, messages in ((parse_request, requests), (parse_reply, replies)):
+        for message in messages.values():
+            newer = {**message.to_record(), "version": VERSION + 1, "a field of the future": b""}
+            with pytest.raises(
+                RefusedError, match=r"version 2 .*this program version 1: update this"
+            ) as caught:
+                parse(newer)
+            assert caught.value.reason is SumRefusal.VERSION
+    with pytest.raises(RefusedError, match="update the other side's program"):
+        parse_request({**requests["sum.roster"].to_record(), "version": 0})
+
+
+def test_records_that_no_message_makes_are_refused(federation: Any) -> None:
+    _, requests, replies = _ran(federation)
+    for parse, messages in ((parse_request, requests), (parse_reply, replies)):
+        for message in messages.values():
+            good = message.to_record()
+            bad: list[Any] = [{**good, "extra": 1}, {**good, "kind": "votes"}, {**good, "kind": 3}, {}]
+            bad += [{name: value for name, value in good.items() if name != gone} for gone in good]
+            bad += [{**good, name: value} for name in good for value in (None, 1.5, True, [1], np.zeros(3))]
+            for record in bad:
+                with pytest.raises(RefusedError):
+                    parse(record)

@@ -1,0 +1,98 @@
+"""The roster, held to a hospital's demands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from pate_fed.errors import InputError
+from pate_fed.secure_sum import Demands, RefusedError, SumRefusal, fingerprint, threshold_for
+
+
+def test_a_roster_of_three_needs_a_flag(federation: Any) -> None:
+    with pytest.raises(RefusedError) as caught:
+        federation(3, demands=Demands())
+    assert caught.value.reason is SumRefusal.ROSTER_SMALL
+    assert len(federation(3, demands=Demands(least_parties=3, three_agreed=True)).roster.parties) > 0
+    for bad in ({"least_parties": 3}, {"least_parties": 2, "three_agreed": True}):
+        with pytest.raises(InputError, match="least_parties"):
+            Demands(**bad)
+    with pytest.raises(InputError, match="least_share"):
+        Demands(least_share=Fraction(1, 2))
+
+
+def test_a_roster_smaller_than_demanded_is_refused(federation: Any) -> None:
+    with pytest.raises(RefusedError, match="4 of at least 5"):
+        federation(4, demands=Demands(least_parties=5))
+
+
+def test_a_threshold_below_the_demand_or_half_is_refused(federation: Any) -> None:
+    with pytest.raises(RefusedError) as caught:
+        federation(9, threshold=5)
+    assert caught.value.reason is SumRefusal.THRESHOLD
+    federation(9, threshold=5, demands=Demands(least_share=Fraction(51, 100)))
+    with pytest.raises(RefusedError, match="above half"):
+        federation(8, threshold=4, demands=Demands(least_share=Fraction(51, 100)))
+
+
+def test_unconfirmed_members_are_refused(federation: Any) -> None:
+    parties = federation(5, pin=False)
+    trusted = {name: fingerprint(identity.public) for name, identity in parties.identities.items()}
+    parties.demands = Demands(trusted=dict(list(trusted.items())[:4]))
+    parties.rebuild("hospital-0")
+    parties.refused("hospital-0", parties.roster, SumRefusal.ROSTER_MEMBER)
+    parties.demands = Demands(trusted={**trusted, "hospital-2": trusted["hospital-1"]})
+    parties.rebuild("hospital-0")
+    parties.refused("hospital-0", parties.roster, SumRefusal.ROSTER_MEMBER)
+    del trusted["hospital-0"]  # itself it knows anyway
+    parties.demands = Demands(trusted=trusted)
+    parties.rebuild("hospital-0")
+    parties.ask("hospital-0", parties.roster)
+
+
+def _swap(data: bytes, size: int) -> bytes:
+    return data[size : 2 * size] + data[:size] + data[2 * size :]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda r: {"parties": r.parties.replace("hospital-6", "hospital-7")}, SumRefusal.ROSTER_MEMBER),
+        (lambda r: {"parties": r.parties.replace("hospital-6", "hospital-5")}, SumRefusal.ROSTER_MEMBER),
+        (lambda r: {"identities": r.identities[:-32] + r.identities[32:64]}, SumRefusal.ROSTER_MEMBER),
+        (lambda r: {"exchange_keys": r.exchange_keys[:-32] + bytes(32)}, SumRefusal.ROSTER_MEMBER),
+        (lambda r: {"enrolments": r.enrolments[:-64] + bytes(64)}, SumRefusal.ROSTER_MEMBER),
+        (lambda r: {"identities": _swap(r.identities, 32)}, SumRefusal.ROSTER_SELF),
+        (lambda r: {"exchange_keys": _swap(r.exchange_keys, 32)}, SumRefusal.ROSTER_SELF),
+        (lambda r: {"parties": r.parties.replace("hospital-0", "hospital-x")}, SumRefusal.ROSTER_SELF),
+        (lambda r: {"identities": r.identities[:-32]}, SumRefusal.MALFORMED),
+        (lambda r: {"threshold": 8}, SumRefusal.THRESHOLD),
+        (lambda r: {"study": "another study"}, SumRefusal.STUDY),
+    ],
+)
+def test_a_changed_roster_is_refused_though_the_coordinator_signed_it(
+    change: Any, reason: SumRefusal, federation: Any
+) -> None:
+    parties = federation(7, pin=False)
+    parties.refused("hospital-0", parties.signed(parties.roster, **change(parties.roster)), reason)
+
+
+def test_an_exchange_key_that_gives_everyone_the_same_secret_is_refused(federation: Any) -> None:
+    """A point of low order, rightly signed by its member: the secret would be zero whoever computes it."""
+    parties = federation(5, pin=False)
+    victim = parties.hospitals["hospital-4"].enrolment
+    weak = replace(victim, exchange_key=bytes(32)).signed(parties.identities["hospital-4"])
+    roster = parties.signed(
+        parties.roster,
+        exchange_keys=parties.roster.exchange_keys[:-32] + weak.exchange_key,
+        enrolments=parties.roster.enrolments[:-64] + weak.signature,
+    )
+    parties.refused("hospital-0", roster, SumRefusal.ROSTER_MEMBER)
+
+
+@pytest.mark.parametrize(("n", "least"), [(3, 2), (4, 3), (5, 4), (6, 4), (9, 6), (250, 167), (1000, 667)])
+def test_two_thirds_must_survive(n: int, least: int) -> None:
+    assert threshold_for(n) == least > n / 2
