@@ -78,7 +78,7 @@ def test_what_the_coordinator_saw_is_charged_with_who_voted(make_releaser: Open)
     assert entry.event.coordinator == hospital_noise(
         sigma_party=NOISY.sigma_party or 0.0, survivors=9, colluders=1
     )
-    with pytest.raises(InputError, match="promised"):
+    with pytest.raises(InputError, match="needed"):
         releaser.release("cd" * 32, _totals(5, voters=7))
     seen = releaser._ledger.coordinator_epsilon()
     assert seen is not None and 0 < seen < releaser._ledger.epsilon()
