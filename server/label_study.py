@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -84,7 +84,7 @@ def _told(run_dir: Path) -> dict[str, Any]:
         return {}
 
 
-def _may_have_spent(events: list[Event]) -> bool:
+def _may_have_spent(events: Sequence[Event | None]) -> bool:
     """Whether anything about labels may have left a hospital for an earlier process that had a ledger.
 
     Its outcome tells; one that was killed told none, and whatever it may have been sent counts.
