@@ -6,7 +6,7 @@ survivors. This machine asks for nothing more, and the hospitals do not rely on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 
 from pate_fed.errors import IntegrityError, QuorumError
@@ -47,12 +47,10 @@ class CoordinatorSum:
         self._used: set[int | str] = set()
 
     @classmethod
-    def resume(
-        cls, identity: Identity, roster: Roster, *, used: Iterable[tuple[int, str]] = ()
-    ) -> CoordinatorSum:
+    def resume(cls, identity: Identity, roster: Roster) -> CoordinatorSum:
         """The coordinator of a study whose roster is closed, in a new process. Hospitals pin the same roster.
 
-        `used` are numbers and digests of the batches so far; hospitals refuse them whatever is given here.
+        Which batches there were is the hospitals' to know: they refuse a number or a digest of before.
 
         Raises:
             IntegrityError: the roster is not signed by this identity.
@@ -61,7 +59,6 @@ class CoordinatorSum:
             raise IntegrityError("the roster is not the one of this coordinator")
         coordinator = cls(identity, study=roster.study)
         coordinator._members = read_roster(roster)
-        coordinator._used = {entry for pair in used for entry in pair}
         return coordinator
 
     def enrol_request(self) -> EnrolRequest:

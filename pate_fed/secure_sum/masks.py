@@ -53,11 +53,6 @@ class SumRange:
         """Totals with noise, which has no bound: all 32 bits, around zero."""
         return cls(smallest=-(2**31), largest=2**31 - 1)
 
-    @classmethod
-    def totals(cls, num_teachers: int, *, noisy: bool) -> SumRange:
-        """Totals of votes with or without noise."""
-        return cls.noisy() if noisy else cls.votes(num_teachers)
-
     @property
     def bits(self) -> int:
         """16 where the range is at most half of the circle mod 2^16 (half the upload), else 32."""
