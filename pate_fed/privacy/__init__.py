@@ -4,7 +4,6 @@ Needs NumPy and SciPy only. `pate_fed.privacy.bounds` holds the theorems; what i
 from its own module.
 """
 
-from pate_fed.privacy import bounds
 from pate_fed.privacy.accountant import Odometer, total_cost
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.filter import BudgetFilter
@@ -42,7 +41,6 @@ __all__ = [
     "SeededNoise",
     "SystemNoise",
     "audit_all",
-    "bounds",
     "data_dependent_epsilon_do_not_publish",
     "epsilon_of",
     "noise_from_seed",

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.checks import check_count, check_scale, is_number
-from pate_fed.privacy.mechanisms.events import CoordinatorView, hospital_noise
+from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, hospital_noise
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.noisy_max import Release, Voting, finish
 from pate_fed.privacy.mechanisms.totals import noisy_argmax, stop_after
@@ -88,7 +88,7 @@ class DistributedGNMax(Voting):
         *,
         max_answers: int | None = None,
         protection: Protection = RECORD,
-        coordinator: CoordinatorView,
+        coordinator: CoordinatorView = PLAIN,
     ) -> Release:
         """Answer from noisy totals; all queries count as asked, since all were unmasked.
 
