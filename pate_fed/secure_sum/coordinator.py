@@ -7,7 +7,6 @@ survivors. This machine asks for nothing more, and the hospitals do not rely on 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.secure_sum.batch import SumBatch
@@ -23,10 +22,12 @@ from pate_fed.secure_sum.messages import (
     SumRefused,
 )
 from pate_fed.secure_sum.refusals import SumRefusal
-from pate_fed.secure_sum.roster import TWO_THIRDS, Members, read_roster, threshold_for
+from pate_fed.secure_sum.roster import Members, read_roster, threshold_for
 from pate_fed.structure import fit
 
 __all__ = ["CoordinatorSum"]
+
+_LEAST = 3  # hospitals in a roster
 
 
 class CoordinatorSum:
@@ -91,23 +92,20 @@ class CoordinatorSum:
                 raise IntegrityError(f"{party} enrols with the name or a key of {other.party}")
         self._enrolments[party] = enrolment
 
-    def close_roster(
-        self, *, least: int = 3, threshold: int | None = None, share: Fraction = TWO_THIRDS
-    ) -> Roster:
-        """The roster for every hospital. `threshold` of None means `share` of those enrolled, above half.
+    def close_roster(self, *, threshold: int | None = None) -> Roster:
+        """The roster for every hospital. `threshold` of None means two thirds of those enrolled.
 
         Raises:
-            QuorumError: fewer than `least` hospitals have enrolled, or fewer than `threshold`.
+            QuorumError: fewer than three hospitals have enrolled, or fewer than `threshold`.
             IntegrityError: the roster was closed before, or the threshold is at most half of it.
         """
         if self._members is not None:
             raise IntegrityError("the roster is closed already; one roster serves the whole study")
         names, count = sorted(self._enrolments), len(self._enrolments)
-        needed = threshold_for(count, share) if threshold is None else threshold
-        if count < max(least, needed):
+        needed = threshold_for(count) if threshold is None else threshold
+        if count < (least := max(_LEAST, needed)):
             raise QuorumError(
-                f"{count} hospitals have enrolled for secure summation; at least {max(least, needed)} "
-                "are needed"
+                f"{count} hospitals have enrolled for secure summation; at least {least} are needed"
             )
         enrolments = [self._enrolments[name] for name in names]
         roster = Roster(

@@ -76,13 +76,15 @@ def test_only_expected_identities_are_admitted() -> None:
 
 def test_a_roster_is_closed_once_and_needs_enough(federation: Any) -> None:
     coordinator = CoordinatorSum(Identity.generate(), study="s")
-    for party in "abc":
+    for party in "ab":
         coordinator.admit(_enrolment(coordinator, party))
+    with pytest.raises(QuorumError, match=r"2 hospitals have enrolled.*at least 3"):
+        coordinator.close_roster()
+    coordinator.admit(_enrolment(coordinator, "c"))
     with pytest.raises(IntegrityError, match="not closed yet"):
         _ = coordinator.members
-    for demand in ({"least": 4}, {"threshold": 4}):
-        with pytest.raises(QuorumError, match="3 hospitals have enrolled"):
-            coordinator.close_roster(**demand)
+    with pytest.raises(QuorumError, match="3 hospitals have enrolled"):
+        coordinator.close_roster(threshold=4)
     late = _enrolment(coordinator, "d")
     assert coordinator.close_roster().threshold == 2
     with pytest.raises(IntegrityError, match="after the roster was closed"):

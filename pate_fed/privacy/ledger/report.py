@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.format import epsilon_text
+from pate_fed.format import counted, epsilon_text
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guarantee_text, guaranteed_coordinator_epsilon, guaranteed_epsilon
@@ -85,7 +85,7 @@ class LedgerReport:
         rows = len(self.chain.entries) + 1
         signed = f"signed by {self.chain.public_key}" if self.chain.public_key else "not signed"
         return [
-            f"{self.path}: intact, {_count(rows, 'row')}, {signed}",
+            f"{self.path}: intact, {counted(rows, 'row')}, {signed}",
             f"{self.asked} queries asked, {self.answered} answered, every released label as it was written",
             *_bounds(self),
             *self.beside,
@@ -214,7 +214,7 @@ def describe(path: Path) -> list[str]:
         f"Noise: {terms.noise}",
         f"Budget: {budget}",
         f"Spent: {report.asked} queries asked, {report.answered} answered, in "
-        f"{_count(len(chain.entries), 'release')}",
+        f"{counted(len(chain.entries), 'release')}",
         *_bounds(report),
         *(_entry_line(entry, chain.entries) for entry in chain.entries),
     ]
@@ -262,11 +262,7 @@ def _bounds(report: LedgerReport) -> list[str]:
 
 def _hospitals(count: int, several: str = "", one: str = "") -> str:
     verb = one if count == 1 else several
-    return _count(count, "hospital") + (f" {verb}" if verb else "")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return counted(count, "hospital") + (f" {verb}" if verb else "")
 
 
 def _other(view: CoordinatorView) -> str:

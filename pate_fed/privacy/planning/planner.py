@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pate_fed.errors import InputError
-from pate_fed.format import epsilon_text
+from pate_fed.format import counted, epsilon_text
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.mechanisms.noisy_max import GNMax
 from pate_fed.privacy.planning.hospital_noise import SharesOffer, offer_with_shares
-from pate_fed.privacy.planning.search import OBJECTIVE, CurvePoint, Offer, OfferSearch, better, counted
+from pate_fed.privacy.planning.search import OBJECTIVE, CurvePoint, Offer, OfferSearch, better
 from pate_fed.privacy.planning.vote_model import VoteModel, alike_votes, assumed_votes
 from pate_fed.privacy.protection import RECORD, Protection
 
