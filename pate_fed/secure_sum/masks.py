@@ -110,11 +110,6 @@ class Masker:
         reduced: Vector = values.reshape(-1).astype(self.dtype)
         return reduced
 
-    def zeros(self) -> Vector:
-        """A vector of zeros, shape (length,)."""
-        zeros: Vector = np.zeros(self.length, dtype=self.dtype)
-        return zeros
-
     def add(self, total: Vector, key: bytes) -> None:
         """Add the mask of `key` to `total`, in place."""
         self._expand(key)

@@ -19,11 +19,11 @@ from pate_fed.privacy import (
     DistributedGNMax,
     GNMax,
     LNMax,
-    Odometer,
     PrivacyEvent,
     Protection,
     SanitiseSettings,
     epsilon_of,
+    odometer,
     total_cost,
 )
 from pate_fed.privacy.bounds.cost import Cost
@@ -189,7 +189,7 @@ def test_a_bad_budget_is_refused(value: Any) -> None:
 def test_a_bad_delta_is_refused(value: Any) -> None:
     for make in (
         check_delta,
-        Odometer,
+        lambda d: odometer([], d),
         lambda d: BudgetFilter(1.0, d),
         lambda d: epsilon_of(Cost(Fraction(1)), d),
     ):

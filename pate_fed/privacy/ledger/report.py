@@ -8,7 +8,7 @@ report cannot be held against it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -176,7 +176,9 @@ def _metrics(path: Path, report: LedgerReport) -> str:
             "whether the noise protects": (metrics["seed"] is None, terms.private),
         }
         if terms.protection.unit == "label":
-            told += [float(value) for value in _told_of_labels(metrics)]
+            told.append(float(privacy["epsilon"]))
+            if metrics.get("hospitals"):
+                told.append(float(metrics["hospitals"]["coordinator"]["epsilon"]))
         more = metrics["queries_answered"] > report.answered
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise IntegrityError(f"{path}: a figure is missing or none") from error
@@ -194,13 +196,6 @@ def _metrics(path: Path, report: LedgerReport) -> str:
         if value is not None and (bound is None or not value >= bound * (1 - SLACK)):
             raise IntegrityError(f"{path}: ε against {who} is {value!r}, by the ledger {bound!r}")
     return f"{path.name}: no ε below the ledger's, and of the same terms"
-
-
-def _told_of_labels(metrics: dict[str, Any]) -> Iterator[float]:
-    """Further places in which a study of private labels states its ε."""
-    yield metrics["privacy"]["epsilon"]
-    if metrics.get("hospitals"):
-        yield metrics["hospitals"]["coordinator"]["epsilon"]
 
 
 def describe(path: Path) -> list[str]:
@@ -235,9 +230,10 @@ def _bounds(report: LedgerReport) -> list[str]:
         coordinator = f"as against the public: it sees {terms.coordinator.text()}"
     else:
         view = terms.coordinator
+        colluders = f"{counted(view.colluders, 'hospital')} tell{'s' if view.colluders == 1 else ''}"
         coordinator = (
             f"({epsilon_text(seen if most is None else most)}, {terms.delta:g})-differential privacy "
-            f"{protected}, while at most {_hospitals(view.colluders, 'tell', 'tells')} it their noise: it "
+            f"{protected}, while at most {colluders} it their noise: it "
             f"sees {view.text()}; spent so far ε={epsilon_text(seen)}"
         )
     lines = [
@@ -260,17 +256,12 @@ def _bounds(report: LedgerReport) -> list[str]:
     return lines
 
 
-def _hospitals(count: int, several: str = "", one: str = "") -> str:
-    verb = one if count == 1 else several
-    return counted(count, "hospital") + (f" {verb}" if verb else "")
-
-
 def _other(view: CoordinatorView) -> str:
     if view.variance is None:
         return "as against the student"
     if view.colluders:
         together = " together" if view.colluders > 1 else ""
-        return f"as against the student, also for {_hospitals(view.colluders)}{together}"
+        return f"as against the student, also for {counted(view.colluders, 'hospital')}{together}"
     return "no bound is stated: it knows its own share of the noise, and no colluder was reckoned with"
 
 

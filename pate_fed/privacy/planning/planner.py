@@ -134,7 +134,9 @@ def plan(
         best=best,
         with_threshold=checked,
         without_threshold=plain,
-        hospital_noise=_with_shares(best, search, num_hospitals or num_teachers, epsilon),
+        hospital_noise=offer_with_shares(
+            best, search, num_hospitals=num_hospitals or num_teachers, epsilon=epsilon
+        ),
         curve=tuple(search.point(factor * epsilon) for factor in _CURVE),
         advice=tuple(
             _advice(best, search, num_hospitals, epsilon, votes if isinstance(votes, float) else None)
@@ -157,23 +159,6 @@ def _check_hospitals(num_hospitals: int | None, num_teachers: int, protection: P
             f"votes_moved={protection.votes_moved}: a whole hospital is protected, and the largest of "
             f"{num_hospitals} with {num_teachers} teachers controls {most} votes"
         )
-
-
-def _with_shares(
-    best: Offer | None, search: OfferSearch, num_hospitals: int, epsilon: float
-) -> SharesOffer | None:
-    if best is None:
-        return None
-    return offer_with_shares(
-        num_hospitals=num_hospitals,
-        num_teachers=search.n,
-        num_classes=search.num_classes,
-        sigma2=best.sigma2,
-        threshold=best.threshold,
-        asked=best.asked,
-        budget=BudgetFilter(epsilon, search.delta, search.protection),
-        pool=search.pool,
-    )
 
 
 def _advice(
