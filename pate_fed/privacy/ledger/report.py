@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, epsilon_text
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
+from pate_fed.privacy.ledger.file import read_only
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guarantee_text, guaranteed_coordinator_epsilon, guaranteed_epsilon
-from pate_fed.privacy.ledger.verify import SLACK, read_ledger
+from pate_fed.privacy.ledger.verify import SLACK, read_chain
 from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism
 
 __all__ = ["LedgerReport", "describe", "verify", "verify_run"]
@@ -104,7 +106,9 @@ def verify(path: Path, *, public_key: str | None = None, head: str | None = None
         InputError: there is no ledger.
         IntegrityError: it is not as it was written; the message names the first row that is not.
     """
-    return LedgerReport(path=Path(path), chain=read_ledger(Path(path), public_key=public_key, head=head))
+    path = Path(path)
+    with closing(read_only(path)) as connection:
+        return LedgerReport(path=path, chain=read_chain(connection, path, public_key=public_key, head=head))
 
 
 def verify_run(run_dir: Path, *, public_key: str | None = None, head: str | None = None) -> LedgerReport:
