@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from pate_fed.flower import prepare_environment
 from pate_fed.format import epsilon_text
 from pate_fed.label_dp.randres import RandRes
 from pate_fed.label_dp.release import PrivateLabels
-from pate_fed.label_dp.source import Record, Released, Unrecorded
+from pate_fed.label_dp.source import Record, Released
 from pate_fed.privacy.ledger.terms import LedgerTerms
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
 from pate_fed.privacy.protection import LABEL
@@ -57,29 +57,6 @@ _CLEARLY = 0.9  # of the asked ε: what is spent below that is said
 _TELL_S = 90.0  # hospitals that are only told how a study ended have so long to connect again
 
 
-class Place(Protocol):
-    """Where hospitals are, and how a study reaches them."""
-
-    @property
-    def count(self) -> int:
-        """How many hospitals there are."""
-
-    @property
-    def backend(self) -> str:
-        """The engine's name."""
-
-    @property
-    def labels(self) -> Ints | None:
-        """All true labels, int64 (n,), where a simulation has them."""
-
-    @property
-    def kept(self) -> Path | None:
-        """Where a coordinator keeps what another process goes on from; None where hospitals end with it."""
-
-    def run(self, server_app: ServerApp, coordinator: LabelCoordinator, stop: threading.Event) -> None:
-        """Run the coordinator's app with all hospitals, until its main has ended."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SimulatedHospitals:
     """Hospitals played on this machine, each with a disk of its own, by the code that a real one runs.
@@ -88,6 +65,7 @@ class SimulatedHospitals:
     are only dealt out. `policy` is a policy.toml that each of them has; `client_app` makes their side's app.
     """
 
+    kept: ClassVar[Path | None] = None  # what a coordinator could go on from: these disks go with the run
     parts: tuple[Ints, ...] = field(repr=False)
     labels: Ints = field(repr=False)
     client_app: Callable[[], ClientApp]
@@ -98,11 +76,6 @@ class SimulatedHospitals:
     def count(self) -> int:
         """How many hospitals there are."""
         return len(self.parts)
-
-    @property
-    def kept(self) -> Path | None:
-        """Nothing: these hospitals' disks are gone with the run."""
-        return None
 
     def run(self, server_app: ServerApp, coordinator: LabelCoordinator, stop: threading.Event) -> None:
         """Deal the labels out, and run both sides on the backend."""
@@ -139,23 +112,15 @@ class SeparateHospitals:
     be made.
     """
 
+    backend: ClassVar[str] = PROCESSES
+    labels: ClassVar[None] = None  # they are at the hospitals
     count: int
     host: Host | None
     run_dir: Path
 
     @property
-    def backend(self) -> str:
-        """The engine's name."""
-        return PROCESSES
-
-    @property
-    def labels(self) -> Ints | None:
-        """None: they are at the hospitals."""
-        return None
-
-    @property
     def kept(self) -> Path | None:
-        """Keys, roster and sum of counts under masks."""
+        """Where a coordinator keeps what another process goes on from: keys, roster, sum of counts."""
         return self.run_dir / "secure_sum"
 
     def run(self, server_app: ServerApp, coordinator: LabelCoordinator, stop: threading.Event) -> None:
@@ -176,6 +141,10 @@ class SeparateHospitals:
             host.serve(server_app, coordinator, folder=folder, hospitals=self.count, stop=stop)
 
 
+Place = SimulatedHospitals | SeparateHospitals
+"""Where hospitals are, and how a study reaches them."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class HospitalLabels:
     """Labels of a public pool that are at hospitals; a `LabelSource`.
@@ -194,7 +163,7 @@ class HospitalLabels:
     quorum: float = QUORUM
     seed: int | None = None
     progress: Progress = field(default_factory=lambda: make_progress(quiet=True))
-    record: Record = field(default_factory=Unrecorded)
+    record: Record = field(default_factory=Record)
     terms: LabelTerms | None = None
     answered: int | None = None
     left_out: tuple[tuple[str, str], ...] = ()

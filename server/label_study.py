@@ -25,7 +25,7 @@ from pate_fed.disk import write_arrays, write_private, write_result
 from pate_fed.errors import InputError, IntegrityError, PateFedError
 from pate_fed.label_dp.methods import LabelDpResult
 from pate_fed.label_dp.options import LabelOptions
-from pate_fed.label_dp.source import Released
+from pate_fed.label_dp.source import Record, Released
 from pate_fed.learning.students.export import write_torchscript
 from pate_fed.privacy import Ledger, LedgerTerms, PrivacyEvent
 from pate_fed.privacy.ledger.rows import Entry
@@ -83,7 +83,7 @@ def _told(run_dir: Path) -> dict[str, Any]:
         return {}
 
 
-class LabelStudy:
+class LabelStudy(Record):
     """One study in its run directory, which is made with the first release.
 
     `hospitals` are those that have the labels, None where one place has all. `test` are public images, uint8

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,7 @@ def _advise(arguments: argparse.Namespace) -> int:
         records=50_000 if arguments.records is None else arguments.records,
         abundant_compute=arguments.abundant_compute,
     )
-    lines = [json.dumps(found.to_dict())] if arguments.format == "json" else found.lines()
+    lines = [json.dumps(asdict(found))] if arguments.format == "json" else found.lines()
     print("\n".join(lines))
     return 0
 

@@ -110,13 +110,8 @@ class FederatedClusters:
             f"σ={self.sigma_party:.4g} labels each, summed under masks"
         )
 
-    @property
-    def spent(self) -> float:
-        """ε at δ of the noisy counts, against the coordinator and all others alike."""
-        return self.spent_with(self.sigma_party)
-
     def spent_with(self, sigma_party: float) -> float:
-        """ε at δ where each hospital's noise is of `sigma_party` labels."""
+        """ε at δ, against anyone, where each hospital's noise is of `sigma_party` labels."""
         return epsilon_of(self.with_shares(sigma_party).cost_asked(LABEL), self.delta)
 
     def release(self, total: Ints, clusters: Ints, noise: NoiseSource, *, survivors: int) -> PrivateLabels:

@@ -20,7 +20,8 @@ def test_shares_of_noise_cost_epsilon_and_little_less(epsilon: float) -> None:
         num_clusters=20, num_classes=10, epsilon=epsilon, delta=1e-5, hospitals=9, dropouts=2, colluders=1
     )
     assert federated.honest == 6
-    assert federated.spent <= epsilon < federated.spent * 1.01
+    spent = federated.spent_with(federated.sigma_party)
+    assert spent <= epsilon < spent * 1.01
     # The honest noise is no less than one place would need, and not much more: Rényi against the exact law.
     honest = federated.sigma_party * math.sqrt(6)
     alone = NoiseCluster(num_clusters=20, num_classes=10, epsilon=epsilon, delta=1e-5).sigma
@@ -57,4 +58,6 @@ def test_what_a_federation_cannot_be() -> None:
         with pytest.raises(InputError, match=message):
             FederatedClusters(**{**good, **wrong})
     lots = FederatedClusters(**{**good, "epsilon": 8.0, "hospitals": 500})
-    assert lots.sigma_party == math.sqrt(2) and lots.spent < 8  # no share may be smaller
+    assert (
+        lots.sigma_party == math.sqrt(2) and lots.spent_with(lots.sigma_party) < 8
+    )  # no share may be smaller
