@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -22,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.disk import write_arrays, write_private, write_result
-from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.errors import IntegrityError, PateFedError
 from pate_fed.label_dp.methods import LabelDpResult
 from pate_fed.label_dp.options import LabelOptions
 from pate_fed.label_dp.source import Record, Released
 from pate_fed.learning.students.export import write_torchscript
-from pate_fed.privacy import Ledger, LedgerTerms, PrivacyEvent
+from pate_fed.privacy import Ledger, LedgerTerms
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.report import (
@@ -46,41 +45,14 @@ from pate_fed.report import (
     read_result,
     write_report,
 )
-from pate_fed.report.log import read_log
 from pate_fed.runtime.command import nothing_spent
-from pate_fed.runtime.run_dir import fresh_run_dir
+from pate_fed.runtime.run_dir import claim_run_dir, read_metrics
 from server.label_hospitals import HospitalLabels
+from server.release import LEDGER_NAME, charge, open_ledger, releases_told
 
-__all__ = ["LabelStudy", "choose_run_dir"]
+__all__ = ["LabelStudy"]
 
 Ints = NDArray[np.int64]
-
-_LEDGER, _LOG, _METRICS, _STUDY = "ledger.sqlite", "log.jsonl", "metrics.json", "study.toml"
-
-
-def choose_run_dir(given: str | None, options: LabelOptions) -> Path:
-    """The run directory: a new one, or one that holds this very study, cut off.
-
-    Raises:
-        InputError: it holds another study or one that is finished, is not a directory, or cannot be written.
-    """
-    path = None if given is None else Path(given)
-    if path is None or not (path / _STUDY).exists():
-        return fresh_run_dir(given, options.name)
-    if (path / _STUDY).read_text(encoding="utf-8") != options.to_toml():
-        raise InputError(f"--run-dir {path}: holds a run of another study; give another directory")
-    if _told(path).get("status") == "success":
-        raise InputError(f"--run-dir {path}: holds a run that is finished; give another directory")
-    return path
-
-
-def _told(run_dir: Path) -> dict[str, Any]:
-    """What an earlier process wrote to `metrics.json`; empty where there is none."""
-    try:
-        found = json.loads((run_dir / _METRICS).read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
-    except (OSError, ValueError):
-        return {}
 
 
 class LabelStudy(Record):
@@ -124,21 +96,11 @@ class LabelStudy(Record):
             part = slice(start, start + done[stage])
             return Released(index=index[part], label=label[part])
         released = draw()
-        answered = released.label >= 0
-        event = PrivacyEvent(
-            mechanism=terms.mechanisms[stage],
-            asked=len(released.index),
-            answered=int(answered.sum()),
-            protection=terms.protection,
-            noise=terms.noise,
-            private=terms.private,
-            coordinator=terms.coordinator,
-        )
-        entry = ledger.charge(
-            event,
+        entry = charge(
+            ledger,
+            terms.mechanisms[stage],
             batch_digest=hashlib.sha256(f"{ledger.terms.study_digest}/{stage}".encode()).hexdigest(),
             index=released.index,
-            answered=answered,
             label=released.label,
         )
         self._tell(entry)
@@ -164,17 +126,11 @@ class LabelStudy(Record):
     def _opened(self, terms: LedgerTerms) -> Ledger:
         if self._ledger is not None:
             return self._ledger
-        self._claim()
-        path, log = self.run_dir / _LEDGER, self.run_dir / _LOG
-        events = [event for _, event in read_log(log)] if log.exists() else []
-        told = [event for event in events if isinstance(event, ReleasedBatch)]
-        if not path.exists() and told:
-            raise IntegrityError(f"{path}: is gone, and {_LOG} tells of {len(told)} releases; put it back")
-        ledger = Ledger.open(path, terms=terms) if path.exists() else Ledger.create(path, terms)
-        if len(ledger.entries()) < len(told):
-            ledger.close()
-            raise IntegrityError(f"{path}: {_LOG} tells of more releases: an older copy was put back")
-        self._ledger, self._log = ledger, RunLog(log)
+        if not (self.run_dir / "study.toml").exists():
+            claim_run_dir(self.run_dir, self._options.to_toml())
+        told = releases_told(self.run_dir)
+        ledger = open_ledger(self.run_dir, terms)
+        self._ledger, self._log = ledger, RunLog(self.run_dir / "log.jsonl")
         self._write_log(self._facts(terms))
         for entry in ledger.entries()[len(told) :]:  # charged by a process that died before it told
             self._tell(entry)
@@ -184,18 +140,6 @@ class LabelStudy(Record):
         event = entry.event
         counts = {"asked": event.asked, "answered": event.answered}
         self._write_log(ReleasedBatch(batch=entry.seq - 1, epsilon=entry.epsilon, **counts))
-
-    def _claim(self) -> None:
-        """Make the run directory and claim it by its first file: of two runs only one can have it."""
-        if (self.run_dir / _STUDY).exists():
-            return
-        self.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-        try:
-            with os.fdopen(os.open(self.run_dir / _STUDY, flags, 0o600), "w", encoding="utf-8") as file:
-                file.write(self._options.to_toml())
-        except OSError as error:
-            raise InputError(f"--run-dir {self.run_dir}: cannot be written ({error.strerror})") from error
 
     def _write_log(self, event: Any) -> None:
         if self._log is not None:
@@ -260,7 +204,7 @@ class LabelStudy(Record):
         self._tell_left_out()
         print(f"error: {reason}" if failed else reason, file=sys.stderr)
         if self._ledger is None:
-            begun = (self.run_dir / _LEDGER).exists()
+            begun = (self.run_dir / LEDGER_NAME).exists()
             print(nothing_spent(status, reason, as_json=as_json, begun=begun), flush=True)
             return
         self._extra["error"] = reason
@@ -312,7 +256,7 @@ class LabelStudy(Record):
         result = read_result(self.run_dir)
         metrics = make_metrics(result)
         terms = ledger.terms
-        before = _told(self.run_dir).get("privacy", {}).get("epsilon", 0.0)
+        before = read_metrics(self.run_dir).get("privacy", {}).get("epsilon", 0.0)
         metrics["accuracy"]["test"] = metrics["accuracy"]["student"]
         metrics["privacy"] |= {
             "epsilon": max(before, ledger.guaranteed() or 0.0, coordinator or 0.0),
@@ -324,7 +268,7 @@ class LabelStudy(Record):
         metrics |= {"records": self._options.records, **self._extra}
         if hospitals is not None:
             metrics["hospitals"] = hospitals.to_dict()
-        write_result(self.run_dir / _METRICS, (json.dumps(metrics, indent=1) + "\n").encode())
+        write_result(self.run_dir / "metrics.json", (json.dumps(metrics, indent=1) + "\n").encode())
         write_report(result, self.run_dir / "report.html")
 
     def _print(self, *, as_json: bool) -> None:

@@ -142,7 +142,8 @@ def _make_study(
     from pate_fed.label_dp.options import LabelOptions, fill_defaults
     from pate_fed.label_dp.source import LabelsInOnePlace, LabelSource
     from pate_fed.privacy import noise_from_seed
-    from server.label_study import LabelStudy, choose_run_dir
+    from pate_fed.runtime.run_dir import choose_run_dir
+    from server.label_study import LabelStudy
 
     fill_defaults(arguments)
     settings, records = _settings(arguments), load_records(arguments, apart=are_apart(arguments))
@@ -154,7 +155,11 @@ def _make_study(
         num_classes=records.num_classes,
         pool_digest=pool_digest(records.images),
     )
-    run_dir = choose_run_dir(arguments.run_dir, options)
+    run_dir, _ = choose_run_dir(
+        arguments.run_dir,
+        options.name,
+        lambda held: held.read_text(encoding="utf-8") == options.to_toml(),
+    )
     hospitals = _hospitals(arguments, records, run_dir)
     public, test = _public_inputs(arguments, records), None
     if records.test_images is not None and records.test_labels is not None:
