@@ -24,7 +24,7 @@ from pate_fed.config.trust import LEAST_PARTIES, QUORUM
 from pate_fed.errors import InputError
 from pate_fed.flower import prepare_environment
 from pate_fed.format import epsilon_text
-from pate_fed.label_dp.randres import RandRes
+from pate_fed.label_dp.federation import summed_labels
 from pate_fed.label_dp.release import PrivateLabels
 from pate_fed.label_dp.source import Record, Released
 from pate_fed.privacy.ledger.terms import LedgerTerms
@@ -234,12 +234,11 @@ class HospitalLabels:
             InputError: ε out of range.
             QuorumError: too few hospitals answered.
         """
-        response = RandRes(num_classes=self.pool.num_classes, epsilon=epsilon)
         terms = self.make_terms(epsilon=epsilon)
         released = self._release(terms, lambda: self._ask(terms, None).label)
         at = "hospitals" if self.answered is None else f"{self.answered} hospitals"
-        labels = PrivateLabels.by(response, released.label, self.noise)
-        return replace(labels, how=f"randomised response at {at}, p={response.probability:.4f}")
+        labels = PrivateLabels.by(terms, released.label, self.noise)
+        return replace(labels, how=labels.how.replace("response", f"response at {at}"))
 
     def count(self, clusters: Ints, num_clusters: int, *, epsilon: float, delta: float) -> PrivateLabels:
         """Labels of all inputs from the hospitals' noisy counts in public clusters, summed under masks.
@@ -257,10 +256,10 @@ class HospitalLabels:
             found = self._ask(terms, clusters)
             if found.totals is None:
                 raise RuntimeError("the coordinator came to its end without a sum")
-            return terms.counts.release(found.totals, clusters, self.noise, survivors=found.hospitals).label
+            return summed_labels(terms.counts, found.totals, clusters, self.noise, survivors=found.hospitals)
 
         released = self._release(terms, draw)
-        return PrivateLabels.by(terms.counts, released.label, self.noise)
+        return PrivateLabels.by(terms, released.label, self.noise)
 
     def _release(self, terms: LabelTerms, draw: Callable[[], Ints]) -> Released:
         noise, self.terms, self.answered, self.spent = self.noise, terms, None, True

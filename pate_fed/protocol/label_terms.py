@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 
 from pate_fed.config.trust import AT_HOSPITALS, LEAST_PARTIES, TrustModel
 from pate_fed.errors import InputError
-from pate_fed.label_dp.federation import FederatedClusters
+from pate_fed.label_dp.federation import least_share
+from pate_fed.label_dp.noise_cluster import NoiseCluster
 from pate_fed.label_dp.randres import RandRes
-from pate_fed.privacy.checks import check_delta
-from pate_fed.privacy.label_dp import LabelRelease
+from pate_fed.privacy.bounds.cost import epsilon_of
+from pate_fed.privacy.label_dp import LabelRelease, SharedClusterCounts
 from pate_fed.privacy.ledger.terms import is_digest
 from pate_fed.privacy.mechanisms.events import NOISY_COUNTS, NOISY_LABELS, CoordinatorView
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
+from pate_fed.privacy.protection import LABEL
 from pate_fed.protocol.agreed import Agreed
 from pate_fed.protocol.messages import Terms
 from pate_fed.structure import check, refusal, same_as, setting
@@ -95,35 +97,45 @@ class LabelTerms(Agreed):
             raise InputError("randomised response has δ = 0, and neither clusters nor shares of noise")
 
     def _check_counts(self) -> None:
-        check_delta(self.delta)
+        NoiseCluster(
+            num_clusters=self.num_clusters,
+            num_classes=self.num_classes,
+            epsilon=self.epsilon,
+            delta=self.delta,
+        )
         if not is_digest(self.clusters_digest):
             raise refusal(self, "clusters_digest", "a SHA-256 in hexadecimal is meant")
         if self.sigma_party is None or not self.spent <= self.epsilon:
             raise refusal(self, "sigma_party", "more noise is meant, or ε is passed")
 
     @property
-    def counts(self) -> FederatedClusters:
-        """NoiseCluster over these hospitals.
-
-        Raises:
-            InputError: the terms' values make none.
-        """
-        return FederatedClusters(
+    def counts(self) -> SharedClusterCounts:
+        """What leaves all hospitals where their counts are summed, as a row of the ledger states it."""
+        return SharedClusterCounts(
             num_clusters=self.num_clusters,
             num_classes=self.num_classes,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            hospitals=self.num_clients,
-            dropouts=self.num_clients - self.least_clients,
+            sigma_party=self.sigma_party or 0.0,
+            survivors=self.least_clients,
             colluders=self.colluders,
         )
 
     @property
     def on_ledger(self) -> LabelRelease:
         """What leaves all hospitals, as a row of the ledger states it."""
+        if self.secure_sum:
+            return self.counts
+        return RandRes(num_classes=self.num_classes, epsilon=self.epsilon).on_ledger
+
+    @property
+    def how(self) -> str:
+        """The mechanism as text."""
         if self.sigma_party is None:
-            return RandRes(num_classes=self.num_classes, epsilon=self.epsilon).on_ledger
-        return self.counts.with_shares(self.sigma_party)
+            return RandRes(num_classes=self.num_classes, epsilon=self.epsilon).how
+        return (
+            f"noisy majority of {self.num_clusters} clusters, noise of at least "
+            f"{self.least_clients - self.colluders} hospitals, σ={self.sigma_party:.4g} labels each, summed "
+            "under masks"
+        )
 
     @property
     def seen(self) -> CoordinatorView:
@@ -133,7 +145,7 @@ class LabelTerms(Agreed):
     @property
     def spent(self) -> float:
         """ε at δ of what leaves all hospitals, against the coordinator and everyone else alike."""
-        return self.epsilon if self.sigma_party is None else self.counts.spent_with(self.sigma_party)
+        return epsilon_of(self.counts.cost_asked(LABEL), self.delta) if self.secure_sum else self.epsilon
 
     @property
     def secure_sum(self) -> bool:
@@ -230,21 +242,15 @@ def label_terms(
     if clusters is None:
         return LabelTerms(mechanism=RANDRES, delta=0.0, **common)
     colluders = trust.shares(num_clients, least).colluders
-    shared = FederatedClusters(
-        num_clusters=clusters.count,
-        num_classes=pool.num_classes,
-        epsilon=epsilon,
-        delta=clusters.delta,
-        hospitals=num_clients,
-        dropouts=num_clients - least,
-        colluders=colluders,
+    counts = NoiseCluster(
+        num_clusters=clusters.count, num_classes=pool.num_classes, epsilon=epsilon, delta=clusters.delta
     )
     return LabelTerms(
         mechanism=COUNTS_UNDER_MASKS,
         delta=float(clusters.delta),
         num_clusters=clusters.count,
         clusters_digest=clusters_digest(clusters.place),
-        sigma_party=shared.sigma_party,
+        sigma_party=least_share(counts, survivors=least, colluders=colluders),
         colluders=colluders,
         **common,
     )
