@@ -11,7 +11,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -289,12 +289,13 @@ class HospitalLabels:
             stop=stop,
             folder=self.place.kept,
         )
-        with _stopping(stop):
+        with interruptible(stop, kept="labels or counts that have come count as spent"):
             try:
                 return coordinator.run(lambda app: self.place.run(app, coordinator, stop))
             finally:
                 found, self.spent = coordinator.found, coordinator.spent
                 self.answered, self.left_out, self.kept = found.hospitals, tuple(found.left_out), found.kept
+                raise_if(stop)  # Ctrl-C ended the study first, so that the engine ended in order
 
     def to_dict(self) -> dict[str, Any]:
         """The last study's facts for metrics.json; all of them are public."""
@@ -340,15 +341,3 @@ class HospitalLabels:
                 " of it"
             )
         return lines
-
-
-@contextmanager
-def _stopping(stop: threading.Event) -> Iterator[None]:
-    """Ctrl-C stops the study first, so that the engine ends in order; then it is heard as always."""
-    with ExitStack() as opened:
-        if threading.current_thread() is threading.main_thread():
-            opened.enter_context(interruptible(stop, kept="labels or counts that have come count as spent"))
-        try:
-            yield
-        finally:
-            raise_if(stop)

@@ -252,9 +252,6 @@ def _init(arguments: argparse.Namespace) -> int:
 def _hospitals(arguments: argparse.Namespace, records: Records, run_dir: Path) -> HospitalLabels | None:
     """Those that have the labels; None where one place has all."""
     if arguments.hospitals is None:
-        for name in ("quorum", "backend", "policy"):
-            if (value := getattr(arguments, name)) is not None:
-                raise InputError(f"--{name} {value}: goes with --hospitals")
         return None
     from pate_fed.data import pool_digest
     from pate_fed.protocol.label_terms import PublicPool

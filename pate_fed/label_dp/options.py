@@ -138,6 +138,8 @@ def _idle(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Options that would have no effect where labels are learnt from, each with the reason."""
     dataset, method = arguments.dataset, arguments.method
     yield "abundant_compute", "goes with --advise"
+    if arguments.hospitals is None:
+        yield from ((name, "goes with --hospitals") for name in ("quorum", "backend", "policy"))
     if dataset == FILES:
         yield "records", "goes with --advise or a named data set; of --dataset files all records are taken"
         for name in ("data_dir", "download"):

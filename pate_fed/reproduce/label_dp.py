@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.label_dp import RandRes
+from pate_fed.label_dp.randres import RandRes
 from pate_fed.reproduce.columns import Cell, cells_of
 from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
 from pate_fed.reproduce.pictures import draw_panels, plot_curves

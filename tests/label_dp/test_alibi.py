@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.label_dp import (
-    Alibi,
-)
+from pate_fed.label_dp.alibi import Alibi
 from pate_fed.privacy import SeededNoise
 
 

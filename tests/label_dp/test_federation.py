@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.label_dp import NoiseCluster, label_accuracy, label_counts
 from pate_fed.label_dp.federation import least_share, summed_labels
+from pate_fed.label_dp.noise_cluster import NoiseCluster, label_counts
+from pate_fed.label_dp.release import label_accuracy
 from pate_fed.privacy import SystemNoise
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.label_dp import RandRes
 from pate_fed.label_dp.learners import LearnSettings, ldp_normal
 from pate_fed.label_dp.methods import MethodSettings, find_clusterer, run_method
 from pate_fed.label_dp.options import METHODS
 from pate_fed.label_dp.public import PublicInputs
+from pate_fed.label_dp.randres import RandRes
 from pate_fed.label_dp.source import LabelsInOnePlace, Record
 from pate_fed.label_dp.teachers import TeachSettings
 from pate_fed.privacy import SeededNoise

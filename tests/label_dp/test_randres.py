@@ -12,11 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pate_fed.errors import InputError
-from pate_fed.label_dp import (
-    PriorRes,
-    RandRes,
-)
 from pate_fed.label_dp.exact import WORDS, keep_words
+from pate_fed.label_dp.randres import PriorRes, RandRes
 from pate_fed.privacy import SeededNoise, SystemNoise
 from pate_fed.privacy.label_dp import randomized_response_epsilon
 
