@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.config.sections import PROCESSES
-from pate_fed.config.trust import LEAST_PARTIES, QUORUM
+from pate_fed.config.trust import QUORUM
 from pate_fed.errors import InputError
 from pate_fed.flower import prepare_environment
 from pate_fed.format import epsilon_text
@@ -34,7 +34,6 @@ from pate_fed.protocol.label_terms import (
     LabelTerms,
     PublicClusters,
     PublicPool,
-    few_hospitals,
     label_terms,
 )
 from pate_fed.report import Progress, make_progress
@@ -173,15 +172,6 @@ class HospitalLabels:
     def __post_init__(self) -> None:
         if not 0 < self.quorum <= 1:
             raise InputError(f"--quorum {self.quorum}: a share above 0 and at most 1 is meant")
-
-    def check(self, method: str) -> None:
-        """Refuse, before any work, a sum that would hide too little.
-
-        Raises:
-            InputError: too few hospitals for a sum.
-        """
-        if method == "noise-cluster" and self.place.count < LEAST_PARTIES:
-            raise InputError(few_hospitals(self.place.count))
 
     @property
     def truth(self) -> Ints | None:

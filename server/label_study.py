@@ -13,7 +13,6 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,13 +187,12 @@ class LabelStudy(Record):
         self._tell_left_out()
         self._write(outcome)
         # ε is spent: nothing that comes after may lose what it bought.
-        self._conclude(Outcome(status="success", seconds=self._seconds()))
+        self._conclude("success")
         right = None
         if self._test is not None:
             images, labels = self._test
             right = float((outcome.classify(images) == labels).mean())
-        accuracy = Accuracy(student=right)
-        self._conclude(Outcome(status="success", accuracy=accuracy, seconds=self._seconds()))
+        self._conclude("success", right=right)
         self._print(as_json=as_json)
 
     def abort(self, error: BaseException, *, as_json: bool) -> None:
@@ -208,7 +206,7 @@ class LabelStudy(Record):
             print(nothing_spent(status, reason, as_json=as_json, begun=begun), flush=True)
             return
         self._extra["error"] = reason
-        self._conclude(Outcome(status=status, reason=reason, seconds=self._seconds()))
+        self._conclude(status, reason=reason)
         self._print(as_json=as_json)
 
     def close(self) -> None:
@@ -221,9 +219,6 @@ class LabelStudy(Record):
         for who, why in () if self._hospitals is None else self._hospitals.left_out:
             self._write_log(LeftOut(party=who, phase="labels", reason=why))
             print(f"left out: {who} ({why})", file=sys.stderr)
-
-    def _seconds(self) -> Seconds:
-        return Seconds(total=time.perf_counter() - self._started)
 
     def _write(self, outcome: LabelDpResult) -> None:
         """`labels.npz` and `student.ts`, and what the report has beside every run's figures."""
@@ -243,8 +238,8 @@ class LabelStudy(Record):
         if measured:
             self._lines.append(f"from the true labels, not to be published: {'; '.join(_shown(measured))}")
 
-    def _conclude(self, outcome: Outcome) -> None:
-        """Metrics and report of a run that ended so."""
+    def _conclude(self, status: str, *, right: float | None = None, reason: str | None = None) -> None:
+        """Metrics and report of a run that ended so, with the share of test images that are `right`."""
         ledger, hospitals = self._ledger, self._hospitals
         if ledger is None:
             raise RuntimeError("a study came to its end without a release")
@@ -252,7 +247,15 @@ class LabelStudy(Record):
         if hospitals is not None and not hospitals.spent:
             coordinator = 0.0
         privacy = PrivacyFigures(student=ledger.guaranteed(), spent=ledger.epsilon(), coordinator=coordinator)
-        self._write_log(replace(outcome, privacy=privacy))
+        self._write_log(
+            Outcome(
+                status=status,
+                reason=reason,
+                accuracy=Accuracy(student=right),
+                privacy=privacy,
+                seconds=Seconds(total=time.perf_counter() - self._started),
+            )
+        )
         result = read_result(self.run_dir)
         metrics = make_metrics(result)
         terms = ledger.terms

@@ -161,19 +161,16 @@ def _make_study(
         lambda held: held.read_text(encoding="utf-8") == options.to_toml(),
     )
     hospitals = _hospitals(arguments, records, run_dir)
-    public, test = _public_inputs(arguments, records), None
-    if records.test_images is not None and records.test_labels is not None:
-        test = records.test_images, records.test_labels
-    study = LabelStudy(options, run_dir=run_dir, hospitals=hospitals, test=test, started=started)
+    public = _public_inputs(arguments, records)
+    study = LabelStudy(options, run_dir=run_dir, hospitals=hospitals, test=records.test, started=started)
     source: LabelSource
     if hospitals is not None:
         hospitals.record, source = study, hospitals
     elif records.labels is not None:
-        noise, classes = noise_from_seed(arguments.seed), records.num_classes
         source = LabelsInOnePlace(
             truth=records.labels,
-            num_classes=classes,
-            noise=noise,
+            num_classes=records.num_classes,
+            noise=noise_from_seed(arguments.seed),
             record=study,
             study_digest=options.digest,
         )
@@ -269,7 +266,8 @@ def _hospitals(arguments: argparse.Namespace, records: Records, run_dir: Path) -
         seed=arguments.seed,
         progress=make_progress(quiet=False),
     )
-    found.check(arguments.method)
+    if arguments.method == "noise-cluster":
+        found.spendable(arguments.epsilon, arguments.delta)  # refuses, before any work, too few for a sum
     return found
 
 

@@ -4,3 +4,20 @@ Tang, Nasr, Mahloujifar, Shejwalkar, Song, Houmansadr and Mittal, "Machine learn
 private labels" (PoPETs 2022), cited as LDP. Mechanisms and their accounting need NumPy and SciPy only;
 whatever needs torch is loaded when it is first asked for.
 """
+
+from __future__ import annotations
+
+from pate_fed.label_dp.alibi import Alibi
+from pate_fed.label_dp.noise_cluster import NoiseCluster, label_counts
+from pate_fed.label_dp.randres import PriorRes, RandRes
+from pate_fed.label_dp.release import PrivateLabels, label_accuracy
+
+__all__ = [
+    "Alibi",
+    "NoiseCluster",
+    "PriorRes",
+    "PrivateLabels",
+    "RandRes",
+    "label_accuracy",
+    "label_counts",
+]

@@ -360,11 +360,8 @@ def find_clusterer(name: str) -> Clusterer:
     Raises:
         InputError: there is no such one, or it cannot be called as one.
     """
-    return CLUSTERERS.get(name) or _of_a_user(name)
-
-
-def _of_a_user(name: str) -> Clusterer:
-    """MODULE:FUNCTION, which must be callable as a `Clusterer` is."""
+    if name in CLUSTERERS:
+        return CLUSTERERS[name]
     from importlib import import_module
 
     module, _, function = name.partition(":")

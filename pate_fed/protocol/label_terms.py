@@ -34,7 +34,6 @@ __all__ = [
     "PublicClusters",
     "PublicPool",
     "clusters_digest",
-    "few_hospitals",
     "label_terms",
 ]
 
@@ -181,14 +180,6 @@ class LabelTerms(Agreed):
         return noise_from_seed(int.from_bytes(hashlib.sha256(text).digest()[:4], "big"))
 
 
-def few_hospitals(count: int) -> str:
-    """What a user is told whose hospitals are too few for a sum."""
-    return (
-        f"hospitals={count}: a sum over fewer than {LEAST_PARTIES} hides too little; give more of them, or a "
-        "method with randres"
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicPool:
     """The public inputs whose labels are private: how many, their SHA-256 hex, and how many classes."""
@@ -226,31 +217,34 @@ def label_terms(
         InputError: a value out of range, or too few hospitals to hide one among.
     """
     if clusters is not None and num_clients < LEAST_PARTIES:
-        raise InputError(few_hospitals(num_clients))
+        raise InputError(
+            f"hospitals={num_clients}: a sum over fewer than {LEAST_PARTIES} hides too little; give more of "
+            "them, or a method with randres"
+        )
     trust = TrustModel() if clusters is None else TrustModel(secure_sum=True, noise_at=AT_HOSPITALS)
     least = trust.least_voters(num_clients, quorum)
-    common: dict[str, Any] = {
-        "study": study,
-        "num_classes": pool.num_classes,
-        "pool_size": pool.size,
-        "pool_digest": pool.digest,
-        "num_clients": num_clients,
-        "least_clients": least,
-        "epsilon": float(epsilon),
-        "seed": seed,
-    }
-    if clusters is None:
-        return LabelTerms(mechanism=RANDRES, delta=0.0, **common)
-    colluders = trust.shares(num_clients, least).colluders
-    counts = NoiseCluster(
-        num_clusters=clusters.count, num_classes=pool.num_classes, epsilon=epsilon, delta=clusters.delta
-    )
+    counted: dict[str, Any] = {}
+    if clusters is not None:
+        colluders = trust.shares(num_clients, least).colluders
+        counts = NoiseCluster(
+            num_clusters=clusters.count, num_classes=pool.num_classes, epsilon=epsilon, delta=clusters.delta
+        )
+        counted = {
+            "num_clusters": clusters.count,
+            "clusters_digest": clusters_digest(clusters.place),
+            "sigma_party": least_share(counts, survivors=least, colluders=colluders),
+            "colluders": colluders,
+        }
     return LabelTerms(
-        mechanism=COUNTS_UNDER_MASKS,
-        delta=float(clusters.delta),
-        num_clusters=clusters.count,
-        clusters_digest=clusters_digest(clusters.place),
-        sigma_party=least_share(counts, survivors=least, colluders=colluders),
-        colluders=colluders,
-        **common,
+        study=study,
+        mechanism=RANDRES if clusters is None else COUNTS_UNDER_MASKS,
+        num_classes=pool.num_classes,
+        pool_size=pool.size,
+        pool_digest=pool.digest,
+        num_clients=num_clients,
+        least_clients=least,
+        epsilon=epsilon,
+        delta=0.0 if clusters is None else clusters.delta,
+        seed=seed,
+        **counted,
     )

@@ -357,12 +357,12 @@ def test_what_hospitals_cannot_be(changes: dict[str, Any], message: str) -> None
 def test_too_few_to_hide_among() -> None:
     few = _hospitals(_place(PARTS[:3]))
     for attempt in (
-        lambda: few.check("noise-cluster"),
+        lambda: few.spendable(1.0, 1e-5),
         lambda: few.count(CLUSTER, CLUSTERS, epsilon=1.0, delta=1e-5),
     ):
         with pytest.raises(InputError, match="hospitals=3: a sum over fewer than 4"):
             attempt()
-    few.check("lp-1st")
+    assert few.make_terms(epsilon=1.0).num_clients == 3
 
 
 def test_more_noise_than_needed_is_never_less_private() -> None:
