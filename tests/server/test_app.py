@@ -266,7 +266,7 @@ def test_several_teachers_a_client_and_a_whole_hospital_protected(
         (["--num-clients", "601"], ["--num-clients 601", "600 private records"]),
         (["--num-clients", "300", "--teachers-per-client", "3"], ["900 teachers"]),
         (["--max-queries", "301"], ["--max-queries 301"]),
-        (["--threshold", "1e30"], ["--threshold", "-1e9 to 1e9"]),
+        (["--threshold", "1e30"], ["--threshold 1e30", "-1e9 to 1e9"]),
         (["--threshold", "3", "--aggregator", "gnmax"], ["--threshold 3 would have no effect", "gnmax"]),
         (["--student", "encoder-head", "--student-epochs", "9"], ["--student-epochs 9", "learns at once"]),
         (["--sigma1", "3", "--aggregator", "lnmax"], ["--sigma1 3 would have no effect", "lnmax"]),
