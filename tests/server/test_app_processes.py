@@ -6,10 +6,9 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from itertools import count
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -19,7 +18,6 @@ from commands import simulate
 
 from pate_fed.privacy import verify
 
-ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ["torch._dynamo", "sklearn.linear_model", "opendp.measurements", "clients.app", "server.app"]
 
 
@@ -29,17 +27,15 @@ Start = Callable[..., BaseProcess]
 @pytest.fixture(scope="module")
 def start(cache: Path) -> Start:
     """Starts `pate_fed.simulation` in a process of its own, forked where the libraries are loaded."""
-    context = get_context("forkserver")
+    context, number = get_context("forkserver"), count()
     context.set_forkserver_preload(LIBRARIES)
 
     def start(config: Path, run_dir: Path, *options: str) -> BaseProcess:
         study = ["--config", str(config), "--run-dir", str(run_dir), "--device", "cpu", "--backend", "inline"]
-        process = context.Process(target=simulate, args=([*study, *options], f"{run_dir}-{len(started)}.err"))
-        started.append(process)
+        process = context.Process(target=simulate, args=([*study, *options], f"{run_dir}-{next(number)}"))
         process.start()
         return process
 
-    started: list[BaseProcess] = []
     return start
 
 
@@ -62,28 +58,19 @@ def _wait_for(path: Path, seconds: float = 180) -> None:
         time.sleep(0.02)
 
 
-def test_ctrl_c_ends_cleanly_with_what_was_spent(
-    config: Path, tmp_path: Path, plant_foreign_code: Callable[[Path], None]
-) -> None:
-    plant_foreign_code(tmp_path)  # a whole study, up to its student, imports none of it
+def test_ctrl_c_ends_cleanly_with_what_was_spent(start: Start, config: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    study = ["--config", str(config), "--run-dir", str(run_dir), "--device", "cpu", "--backend", "inline"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pate_fed.simulation", *study, "--student-epochs", "100000"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start(config, run_dir, "--student-epochs", "100000")
     _wait_for(run_dir / "ledger.sqlite")
     end = time.monotonic() + 60
     while '"event": "epoch"' not in (run_dir / "log.jsonl").read_text(encoding="utf-8"):
         assert time.monotonic() < end
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=180)
-    assert process.returncode == 130
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)
+    process.join(180)
+    assert process.exitcode == 130
+    [out, err] = [next(tmp_path.glob(f"*.{kind}")).read_text(encoding="utf-8") for kind in ("out", "err")]
     assert "Traceback" not in err
     assert out.splitlines()[-1].startswith("ABORTED  ε=")
     metrics = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))

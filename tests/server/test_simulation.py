@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +25,11 @@ def environment(cache: Path) -> dict[str, str]:
 
 
 def _run(
-    config: Path, environment: dict[str, str], run_dir: Path, *options: str
+    config: Path, environment: dict[str, str], run_dir: Path, *options: str, folder: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
     base = [sys.executable, "-m", "pate_fed.simulation", "--config", str(config), "--run-dir", str(run_dir)]
     command = [*base, "--device", "cpu", *options]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +125,13 @@ def test_ray_gives_the_same_labels_for_the_same_seed(
     networks: Path,
     environment: dict[str, str],
     tmp_path: Path,
+    plant_foreign_code: Callable[[Path], None],
 ) -> None:
     run_dir, _ = inline
-    done = _run(networks, environment, tmp_path / "run", "--backend", "ray", "--seed", "7", "--quiet")
+    plant_foreign_code(tmp_path)  # a whole study, up to its student, imports none of it
+    there = {**environment, "PYTHONPATH": str(ROOT)}
+    options = ("--backend", "ray", "--seed", "7", "--quiet")
+    done = _run(networks, there, tmp_path / "run", *options, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     with np.load(run_dir / "labels.npz") as ours, np.load(tmp_path / "run" / "labels.npz") as theirs:
         for name in ("index", "answered", "label"):

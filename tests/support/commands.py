@@ -13,9 +13,9 @@ prepare_environment()
 from pate_fed.simulation import main
 
 
-def simulate(options: Sequence[str], errors: str) -> None:
-    """`pate_fed.simulation` with these options; what it says goes nowhere, and its errors to a file."""
-    with open(os.devnull, "w") as out, open(errors, "w") as err:
+def simulate(options: Sequence[str], said: str) -> None:
+    """`pate_fed.simulation` with these options; what it says goes to the files `said`.out and `said`.err."""
+    with open(f"{said}.out", "w") as out, open(f"{said}.err", "w") as err:
         os.dup2(out.fileno(), 1)
         os.dup2(err.fileno(), 2)
     sys.exit(main(list(options)))
