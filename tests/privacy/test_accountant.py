@@ -10,25 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mnist_events import MNIST, REST, event
 
-from pate_fed.privacy import ConfidentGNMax, LNMax, PrivacyEvent, Protection, epsilon_of, odometer, total_cost
+from pate_fed.privacy import LNMax, epsilon_of, odometer, total_cost
 from pate_fed.privacy.bounds.cost import Cost
-
-REST: dict[str, Any] = {"num_teachers": 250, "num_classes": 10}
-
-
-MNIST = ConfidentGNMax(**REST, threshold=200, sigma1=150, sigma2=40)
-
-
-def event(mechanism: Any, asked: int, answered: int, protection: Protection | None = None) -> PrivacyEvent:
-    return PrivacyEvent(
-        mechanism=mechanism,
-        asked=asked,
-        answered=answered,
-        protection=protection or Protection(),
-        noise="test",
-        private=False,
-    )
 
 
 def test_odometer_never_runs_backwards_and_ends_at_the_total() -> None:
