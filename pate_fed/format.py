@@ -1,11 +1,11 @@
-"""ε and δ as they are shown and stored, rounded up, never down; and times as a person says them."""
+"""ε and δ as they are shown and stored, rounded up, never down; times and counts as a person says them."""
 
 from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Decimal
 
-__all__ = ["delta_text", "duration_text", "epsilon_json", "epsilon_text"]
+__all__ = ["counted", "delta_text", "duration_text", "epsilon_json", "epsilon_text"]
 
 _DIGITS = 4  # significant ones that a small ε keeps
 
@@ -46,6 +46,12 @@ def duration_text(seconds: float | None) -> str:
     if hours:
         return f"{hours} h {minutes:02d} min"
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def counted(number: int, thing: str) -> str:
+    """A number and its noun, in the plural where it is not 1."""
+    plural = thing[:-1] + "ies" if thing.endswith("y") else thing + "s"
+    return f"{number} {thing if number == 1 else plural}"
 
 
 def _ceil(value: float, digits: int) -> Decimal:

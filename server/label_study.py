@@ -10,11 +10,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -23,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.disk import write_arrays, write_private, write_result
-from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.errors import IntegrityError, PateFedError
 from pate_fed.label_dp.methods import LabelDpResult
 from pate_fed.label_dp.options import LabelOptions
-from pate_fed.label_dp.source import Released
+from pate_fed.label_dp.source import Record, Released
 from pate_fed.learning.students.export import write_torchscript
-from pate_fed.privacy import Ledger, LedgerTerms, PrivacyEvent
+from pate_fed.privacy import Ledger, LedgerTerms
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.report import (
@@ -47,49 +45,26 @@ from pate_fed.report import (
     read_result,
     write_report,
 )
-from pate_fed.report.log import Event, read_log
+from pate_fed.report.log import LOG_NAME, read_log
 from pate_fed.runtime.command import nothing_spent
-from pate_fed.runtime.run_dir import fresh_run_dir
+from pate_fed.runtime.run_dir import claim_run_dir
 from server.label_hospitals import HospitalLabels
+from server.release import LEDGER_NAME, charge, open_ledger, releases_told
 
-__all__ = ["LabelStudy", "choose_run_dir"]
+__all__ = ["LabelStudy"]
 
 Ints = NDArray[np.int64]
 
-_LEDGER, _LOG, _METRICS, _STUDY = "ledger.sqlite", "log.jsonl", "metrics.json", "study.toml"
 
-
-def choose_run_dir(given: str | None, options: LabelOptions) -> Path:
-    """The run directory: a new one, or one that holds this very study, cut off.
-
-    Raises:
-        InputError: it holds another study or one that is finished, is not a directory, or cannot be written.
-    """
-    path = None if given is None else Path(given)
-    if path is None or not (path / _STUDY).exists():
-        return fresh_run_dir(given, options.name)
-    if (path / _STUDY).read_text(encoding="utf-8") != options.to_toml():
-        raise InputError(f"--run-dir {path}: holds a run of another study; give another directory")
-    if _told(path).get("status") == "success":
-        raise InputError(f"--run-dir {path}: holds a run that is finished; give another directory")
-    return path
-
-
-def _told(run_dir: Path) -> dict[str, Any]:
-    """What an earlier process wrote to `metrics.json`; empty where there is none."""
-    try:
-        found = json.loads((run_dir / _METRICS).read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
-    except (OSError, ValueError):
-        return {}
-
-
-def _may_have_spent(events: Sequence[Event | None]) -> bool:
+def _may_have_spent(log: Path) -> bool:
     """Whether anything about labels may have left a hospital for an earlier process that had a ledger.
 
-    Its outcome tells; one that was killed told none, and whatever it may have been sent counts.
+    Its outcome in the log tells; one that was killed told none, and whatever it may have been sent counts.
     """
-    ends = [event for event in events if isinstance(event, LabelStudyRecord | Outcome)]
+    try:
+        ends = [event for _, event in read_log(log) if isinstance(event, LabelStudyRecord | Outcome)]
+    except PateFedError:
+        return True
     died = not ends or any(
         isinstance(event, LabelStudyRecord) and not isinstance(after, Outcome)
         for event, after in zip_longest(ends, ends[1:])
@@ -97,7 +72,7 @@ def _may_have_spent(events: Sequence[Event | None]) -> bool:
     return died or any(isinstance(event, Outcome) and event.privacy.coordinator != 0 for event in ends)
 
 
-class LabelStudy:
+class LabelStudy(Record):
     """One study in its run directory, which is made with the first release.
 
     `hospitals` are those that have the labels, None where one place has all. `test` are public images, uint8
@@ -139,21 +114,11 @@ class LabelStudy:
             part = slice(start, start + done[stage])
             return Released(index=index[part], label=label[part])
         released = draw()
-        answered = released.label >= 0
-        event = PrivacyEvent(
-            mechanism=terms.mechanisms[stage],
-            asked=len(released.index),
-            answered=int(answered.sum()),
-            protection=terms.protection,
-            noise=terms.noise,
-            private=terms.private,
-            coordinator=terms.coordinator,
-        )
-        entry = ledger.charge(
-            event,
+        entry = charge(
+            ledger,
+            terms.mechanisms[stage],
             batch_digest=hashlib.sha256(f"{ledger.terms.study_digest}/{stage}".encode()).hexdigest(),
             index=released.index,
-            answered=answered,
             label=released.label,
         )
         self._tell(entry)
@@ -179,17 +144,12 @@ class LabelStudy:
     def _opened(self, terms: LedgerTerms) -> Ledger:
         if self._ledger is not None:
             return self._ledger
-        self._claim()
-        path, log = self.run_dir / _LEDGER, self.run_dir / _LOG
-        events = [event for _, event in read_log(log)] if log.exists() else []
-        told = [event for event in events if isinstance(event, ReleasedBatch)]
-        if not path.exists() and told:
-            raise IntegrityError(f"{path}: is gone, and {_LOG} tells of {len(told)} releases; put it back")
-        self._spent_before = path.exists() and _may_have_spent(events)
-        ledger = Ledger.open(path, terms=terms) if path.exists() else Ledger.create(path, terms)
-        if len(ledger.entries()) < len(told):
-            ledger.close()
-            raise IntegrityError(f"{path}: {_LOG} tells of more releases: an older copy was put back")
+        if not (self.run_dir / "study.toml").exists():
+            claim_run_dir(self.run_dir, self._options.to_toml())
+        log, begun = self.run_dir / LOG_NAME, (self.run_dir / LEDGER_NAME).exists()
+        self._spent_before = begun and _may_have_spent(log)
+        told = releases_told(self.run_dir)
+        ledger = open_ledger(self.run_dir, terms)
         self._ledger, self._log = ledger, RunLog(log)
         self._write_log(self._facts(terms))
         for entry in ledger.entries()[len(told) :]:  # charged by a process that died before it told
@@ -200,18 +160,6 @@ class LabelStudy:
         event = entry.event
         counts = {"asked": event.asked, "answered": event.answered}
         self._write_log(ReleasedBatch(batch=entry.seq - 1, epsilon=entry.epsilon, **counts))
-
-    def _claim(self) -> None:
-        """Make the run directory and claim it by its first file: of two runs only one can have it."""
-        if (self.run_dir / _STUDY).exists():
-            return
-        self.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-        try:
-            with os.fdopen(os.open(self.run_dir / _STUDY, flags, 0o600), "w", encoding="utf-8") as file:
-                file.write(self._options.to_toml())
-        except OSError as error:
-            raise InputError(f"--run-dir {self.run_dir}: cannot be written ({error.strerror})") from error
 
     def _write_log(self, event: Any) -> None:
         if self._log is not None:
@@ -260,13 +208,12 @@ class LabelStudy:
         self._tell_left_out()
         self._write(outcome)
         # ε is spent: nothing that comes after may lose what it bought.
-        self._conclude(Outcome(status="success", seconds=self._seconds()))
+        self._conclude("success")
         right = None
         if self._test is not None:
             images, labels = self._test
             right = float((outcome.classify(images) == labels).mean())
-        accuracy = Accuracy(student=right)
-        self._conclude(Outcome(status="success", accuracy=accuracy, seconds=self._seconds()))
+        self._conclude("success", right=right)
         self._print(as_json=as_json)
 
     def abort(self, error: BaseException, *, as_json: bool) -> None:
@@ -276,11 +223,11 @@ class LabelStudy:
         self._tell_left_out()
         print(f"error: {reason}" if failed else reason, file=sys.stderr)
         if self._ledger is None:
-            begun = (self.run_dir / _LEDGER).exists()
+            begun = (self.run_dir / LEDGER_NAME).exists()
             print(nothing_spent(status, reason, as_json=as_json, begun=begun), flush=True)
             return
         self._extra["error"] = reason
-        self._conclude(Outcome(status=status, reason=reason, seconds=self._seconds()))
+        self._conclude(status, reason=reason)
         self._print(as_json=as_json)
 
     def close(self) -> None:
@@ -293,9 +240,6 @@ class LabelStudy:
         for who, why in () if self._hospitals is None else self._hospitals.left_out:
             self._write_log(LeftOut(party=who, phase="labels", reason=why))
             print(f"left out: {who} ({why})", file=sys.stderr)
-
-    def _seconds(self) -> Seconds:
-        return Seconds(total=time.perf_counter() - self._started)
 
     def _write(self, outcome: LabelDpResult) -> None:
         """`labels.npz` and `student.ts`, and what the report has beside every run's figures."""
@@ -315,8 +259,8 @@ class LabelStudy:
         if measured:
             self._lines.append(f"from the true labels, not to be published: {'; '.join(_shown(measured))}")
 
-    def _conclude(self, outcome: Outcome) -> None:
-        """Metrics and report of a run that ended so."""
+    def _conclude(self, status: str, *, right: float | None = None, reason: str | None = None) -> None:
+        """Metrics and report of a run that ended so, with the share of test images that are `right`."""
         ledger, hospitals = self._ledger, self._hospitals
         if ledger is None:
             raise RuntimeError("a study came to its end without a release")
@@ -325,7 +269,15 @@ class LabelStudy:
             hospitals.spent = hospitals.spent or self._spent_before
             coordinator = coordinator if hospitals.spent else 0.0
         privacy = PrivacyFigures(student=ledger.guaranteed(), spent=ledger.epsilon(), coordinator=coordinator)
-        self._write_log(replace(outcome, privacy=privacy))
+        self._write_log(
+            Outcome(
+                status=status,
+                reason=reason,
+                accuracy=Accuracy(student=right),
+                privacy=privacy,
+                seconds=Seconds(total=time.perf_counter() - self._started),
+            )
+        )
         result = read_result(self.run_dir)
         metrics = make_metrics(result)
         terms = ledger.terms
@@ -340,7 +292,7 @@ class LabelStudy:
         metrics |= {"records": self._options.records, **self._extra}
         if hospitals is not None:
             metrics["hospitals"] = hospitals.to_dict()
-        write_result(self.run_dir / _METRICS, (json.dumps(metrics, indent=1) + "\n").encode())
+        write_result(self.run_dir / "metrics.json", (json.dumps(metrics, indent=1) + "\n").encode())
         write_report(result, self.run_dir / "report.html")
 
     def _print(self, *, as_json: bool) -> None:
