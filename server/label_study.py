@@ -134,7 +134,7 @@ class LabelStudy(Record):
         if path.exists():
             try:
                 return np.asarray(np.load(path, allow_pickle=False), dtype=np.int64)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, EOFError) as error:
                 raise IntegrityError(f"{path}: is damaged") from error
         drawn, content = draw(), io.BytesIO()
         np.save(content, drawn, allow_pickle=False)

@@ -172,6 +172,9 @@ def test_noisy_rows_that_are_gone_are_not_drawn_again(
     np.save(run_dir / "noisy_rows.npy", -rows)
     assert main(_command(records, "alibi", run_dir)) == 6
     assert "not those that the labels on the ledger came from" in capsys.readouterr().err
+    (run_dir / "noisy_rows.npy").write_bytes(b"")
+    assert main(_command(records, "alibi", run_dir)) == 6
+    assert "noisy_rows.npy: is damaged" in capsys.readouterr().err
     (run_dir / "noisy_rows.npy").unlink()
     assert main(_command(records, "alibi", run_dir)) == 3
     assert "are gone; ε=2 is spent by the ledger" in capsys.readouterr().err
