@@ -15,7 +15,7 @@ def epsilon_text(epsilon: float | None, *, unbounded: str = "unbounded") -> str:
     if epsilon is None or not math.isfinite(epsilon):
         return unbounded
     if 0 < epsilon < 0.1:
-        up = _ceil(epsilon, _DIGITS - 1 - Decimal(repr(epsilon)).adjusted())
+        up = _ceil(epsilon, _DIGITS - 1 - Decimal(repr(float(epsilon))).adjusted())
         return f"{float(up):.{_DIGITS}g}".replace("e-0", "e-")
     return f"{_ceil(epsilon, 3):.3f}".rstrip("0").rstrip(".")
 

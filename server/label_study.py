@@ -12,7 +12,8 @@ import io
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +45,28 @@ from pate_fed.report import (
     read_result,
     write_report,
 )
+from pate_fed.report.log import LOG_NAME, Event, read_log
 from pate_fed.runtime.command import nothing_spent
-from pate_fed.runtime.run_dir import claim_run_dir, read_metrics
+from pate_fed.runtime.run_dir import claim_run_dir
 from server.label_hospitals import HospitalLabels
 from server.release import LEDGER_NAME, charge, open_ledger, releases_told
 
 __all__ = ["LabelStudy"]
 
 Ints = NDArray[np.int64]
+
+
+def _may_have_spent(events: Sequence[Event | None]) -> bool:
+    """Whether anything about labels may have left a hospital for an earlier process that had a ledger.
+
+    Its outcome tells; one that was killed told none, and whatever it may have been sent counts.
+    """
+    ends = [event for event in events if isinstance(event, LabelStudyRecord | Outcome)]
+    died = not ends or any(
+        isinstance(event, LabelStudyRecord) and not isinstance(after, Outcome)
+        for event, after in zip_longest(ends, ends[1:])
+    )
+    return died or any(isinstance(event, Outcome) and event.privacy.coordinator != 0 for event in ends)
 
 
 class LabelStudy(Record):
@@ -75,6 +90,7 @@ class LabelStudy(Record):
         self._test, self._started = test, started
         self._ledger: Ledger | None = None
         self._log: RunLog | None = None
+        self._spent_before = False
         self._how = ""
         self._extra: dict[str, Any] = {}
         self._lines: list[str] = []
@@ -122,12 +138,20 @@ class LabelStudy(Record):
         write_private(path, content.getvalue())
         return drawn
 
+    def _earlier_may_have_spent(self) -> bool:
+        """Whether anything about labels may have left a hospital for an earlier process of this run."""
+        if not (self.run_dir / LEDGER_NAME).exists():
+            return False
+        log = self.run_dir / LOG_NAME
+        return _may_have_spent([event for _, event in read_log(log)] if log.exists() else [])
+
     def _opened(self, terms: LedgerTerms) -> Ledger:
         if self._ledger is not None:
             return self._ledger
         if not (self.run_dir / "study.toml").exists():
             claim_run_dir(self.run_dir, self._options.to_toml())
         told = releases_told(self.run_dir)
+        self._spent_before = self._earlier_may_have_spent()
         ledger = open_ledger(self.run_dir, terms)
         self._ledger, self._log = ledger, RunLog(self.run_dir / "log.jsonl")
         self._write_log(self._facts(terms))
@@ -244,8 +268,9 @@ class LabelStudy(Record):
         if ledger is None:
             raise RuntimeError("a study came to its end without a release")
         coordinator = ledger.guaranteed_coordinator()
-        if hospitals is not None and not hospitals.spent:
-            coordinator = 0.0
+        if hospitals is not None:
+            hospitals.spent = hospitals.spent or self._spent_before
+            coordinator = coordinator if hospitals.spent else 0.0
         privacy = PrivacyFigures(student=ledger.guaranteed(), spent=ledger.epsilon(), coordinator=coordinator)
         self._write_log(
             Outcome(
@@ -259,10 +284,9 @@ class LabelStudy(Record):
         result = read_result(self.run_dir)
         metrics = make_metrics(result)
         terms = ledger.terms
-        before = read_metrics(self.run_dir).get("privacy", {}).get("epsilon", 0.0)
         metrics["accuracy"]["test"] = metrics["accuracy"]["student"]
         metrics["privacy"] |= {
-            "epsilon": max(before, ledger.guaranteed() or 0.0, coordinator or 0.0),
+            "epsilon": max(ledger.guaranteed() or 0.0, coordinator or 0.0),
             "mechanism": self._how or terms.mechanisms[0].name,
             "noise": terms.noise,
             "private": terms.private,

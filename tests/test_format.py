@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +42,12 @@ def test_what_is_shown_or_stored_is_never_less(epsilon: float) -> None:
 )
 def test_an_epsilon_in_text(epsilon: float | None, shown: str) -> None:
     assert epsilon_text(epsilon) == shown
+
+
+@pytest.mark.parametrize("epsilon", [0.00012345, 0.05, 1.25])
+def test_a_numpy_float_is_shown_as_a_float(epsilon: float) -> None:
+    assert epsilon_text(np.float64(epsilon)) == epsilon_text(epsilon)
+    assert epsilon_json(np.float64(epsilon)) == epsilon_json(epsilon)
 
 
 def test_an_epsilon_for_programs() -> None:

@@ -111,7 +111,8 @@ def _advise(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     """A whole study; every end has its outcome line."""
-    as_json, study = arguments.format == "json", None
+    as_json, study, given = arguments.format == "json", None, arguments.run_dir
+    begun = given is not None and Path(given, "ledger.sqlite").exists()  # it says what was spent
     try:
         study, learn = _make_study(arguments, time.perf_counter())
         study.run(learn, as_json=as_json)
@@ -123,9 +124,9 @@ def _run(arguments: argparse.Namespace) -> int:
             study.abort(error, as_json=as_json)
         elif isinstance(error, PateFedError):
             print(f"error: {error}", file=sys.stderr)
-            print(nothing_spent("failed", str(error), as_json=as_json))
+            print(nothing_spent("failed", str(error), as_json=as_json, begun=begun))
         else:
-            print(nothing_spent("aborted", "interrupted; nothing was asked", as_json=as_json))
+            print(nothing_spent("aborted", "interrupted; nothing was asked", as_json=as_json, begun=begun))
         return error.exit_code if isinstance(error, PateFedError) else INTERRUPTED
     finally:
         if study is not None:

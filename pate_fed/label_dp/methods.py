@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import BudgetError, InputError, IntegrityError
+from pate_fed.format import epsilon_text
 from pate_fed.label_dp.alibi import Alibi
 from pate_fed.label_dp.aug_descent import DescentSettings, aug_descent
 from pate_fed.label_dp.clusters import (
@@ -206,8 +207,8 @@ class _Run:
 
         def gone() -> Ints:
             raise BudgetError(
-                f"the released {ROWS} are gone; ε={self.epsilon:g} is spent by the ledger, and they "
-                "are not drawn a second time"
+                f"the released {ROWS} are gone; ε={epsilon_text(self.epsilon)} is spent by the ledger, "
+                "and they are not drawn a second time"
             )
 
         released = here.release(mechanism, draw)

@@ -43,9 +43,12 @@ class Agreed:
             values = json.loads(text)
             if isinstance(values, dict) and set(values) != {entry.name for entry in entries(cls)}:
                 raise IntegrityError("the study's terms have missing or unknown fields")
-            return from_plain(cls, values, where="the study's terms", error=IntegrityError)
+            terms = from_plain(cls, values, where="the study's terms", error=IntegrityError)
         except (ValueError, TypeError, RecursionError) as error:
             raise IntegrityError("the study's terms are not readable") from error
+        if to_plain(terms) != values:  # what is left out of a section would be each side's own default
+            raise IntegrityError("the study's terms do not say all that they hold")
+        return terms
 
     @property
     def digest(self) -> str:

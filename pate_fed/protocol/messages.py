@@ -175,6 +175,7 @@ class Terms(Agreed):
             ("image_shape", features is None or shape == (features,), f"the table's {features} features"),
             ("classes", len(self.classes) in (0, self.num_classes), f"a name for each of {self.num_classes}"),
             ("sigma_party", self.adds_noise == (self.sigma_party is not None), "noise, if hospitals add it,"),
+            ("secrecy.colluders", not self.adds_noise or self.secrecy.colluders is not None, "a number"),
             ("secrecy.colluders", self.colluders < self.least_clients, f"fewer than {self.least_clients}"),
         ):
             if not fits:

@@ -205,4 +205,4 @@ class CoordinatorSum:
 
 
 def _check(name: str, value: int | str) -> None:
-    fit(type(value), value, CHECKS[name], name)
+    fit(int if name in ("batch", "length") else str, value, CHECKS[name], name)

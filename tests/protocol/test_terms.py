@@ -71,6 +71,26 @@ def test_a_wrong_value_of_any_field_is_refused(terms: Terms, path: tuple[str, ..
             Terms.from_json(_with(terms, path, wrong))
 
 
+@pytest.mark.parametrize(
+    ("terms", "path"), PATHS, ids=lambda value: ".".join(value) if isinstance(value, tuple) else ""
+)
+def test_a_field_that_is_left_out_is_refused(terms: Terms, path: tuple[str, ...]) -> None:
+    """Both sides would fill in defaults of their own release."""
+    whole = json.loads(terms.to_json())
+    table = whole
+    for key in path[:-1]:
+        table = table[key]
+    del table[path[-1]]
+    with pytest.raises(IntegrityError):
+        Terms.from_json(json.dumps(whole))
+
+
+def test_colluders_are_a_number_where_hospitals_add_the_noise() -> None:
+    """Open, they would be one in ten by the study and none in every ε."""
+    with pytest.raises(InputError, match="colluders"):
+        vary(NOISY, colluders=None)
+
+
 @pytest.mark.parametrize("terms", [NOISY, TABLE, make_terms()])
 def test_terms_survive_their_text(terms: Terms) -> None:
     again = Terms.from_json(terms.to_json())

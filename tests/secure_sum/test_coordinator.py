@@ -126,7 +126,9 @@ def test_values_that_no_message_carries_are_refused(federation: Any) -> None:
         CoordinatorSum(Identity.generate(), study="two\nlines")
     good: dict[str, Any] = {"batch": 0, "batch_digest": "cd" * 32, "length": 5}
     parties = federation(4)
-    for bad in ({"batch": -1}, {"batch_digest": "short"}, {"length": 0}):
+    wrong: list[dict[str, Any]] = [{"batch": -1}, {"batch_digest": "short"}, {"length": 0}]
+    wrong += [{"batch": True}, {"batch": 0.5}, {"length": "5"}, {"length": 5.0}, {"batch_digest": 7}]
+    for bad in wrong:
         with pytest.raises(InputError, match=f"{next(iter(bad))} is "):
             parties.coordinator.open_batch(**{**good, **bad}, sum_range=SumRange.noisy())
 

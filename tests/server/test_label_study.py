@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clients.label_hospital import LabelHospital
 from pate_fed.cli.main import main
 from pate_fed.label_dp import learners, methods
 from pate_fed.privacy import Ledger, verify
 from pate_fed.privacy.ledger.report import verify_run
+from pate_fed.protocol.messages import Refusal
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = 80
@@ -140,6 +142,25 @@ def test_labels_at_hospitals_are_on_the_ledger_too(
     assert verify_run(tmp_path / "run").chain.terms.study_digest == terms
 
 
+def test_what_hospitals_sent_a_coordinator_that_was_killed_counts_as_spent(
+    records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had their labels and died before their row; the next ones hear nothing, and are stopped in order."""
+    run_dir = tmp_path / "run"
+    command = _command(records, "lp-1st", run_dir, "--hospitals", "5")
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Ledger, "charge", lambda *_, **__: (_ for _ in ()).throw(Killed))
+        main(command)
+    assert not verify(run_dir / "ledger.sqlite").chain.entries
+    monkeypatch.setattr(LabelHospital, "answer", lambda own, _: own.refuse(Refusal.POLICY_STUDY))
+    for _ in range(2):
+        assert main(command) == 4
+        figures = json.loads((run_dir / "metrics.json").read_text())
+        assert figures["privacy"]["epsilon"] == figures["privacy"]["coordinator"]["epsilon"] == 2
+        assert figures["hospitals"]["coordinator"]["epsilon"] == 2
+        assert figures["privacy"]["student"]["data_independent"] == 0
+
+
 def test_noisy_rows_that_are_gone_are_not_drawn_again(
     records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,12 +193,13 @@ def finished(records: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_finished_run_and_another_study_are_refused(
     records: Path, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    unsaid = "FAILED  ε=- δ=- unit=- labels=- accuracy=- report=-\n"  # its ledger says what was spent
     assert main(_command(records, "lp-2st", finished / "lp-2st")) == 2
-    assert "holds a run that is finished" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "holds a run that is finished" in said.err and said.out == unsaid
     assert main(_command(records, "lp-2st", finished / "lp-2st", "--epsilon", "1")) == 2
     said = capsys.readouterr()
-    assert "holds a run of another study" in said.err
-    assert said.out == "FAILED  ε=0 δ=- unit=- labels=0 accuracy=- report=-\n"
+    assert "holds a run of another study" in said.err and said.out == unsaid
 
 
 def test_a_ledger_that_is_gone_is_missed(
