@@ -30,7 +30,7 @@ def add_data_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _data(arguments: argparse.Namespace) -> int:
     from pate_fed.data import GlyphSettings, contact_sheet, load_dataset
-    from pate_fed.report import counted_phase, make_progress
+    from pate_fed.report.terminal import counted_phase, make_progress
 
     if arguments.preview:
         check_file_path(Path(arguments.preview), option="--preview")

@@ -252,7 +252,7 @@ def _hospitals(arguments: argparse.Namespace, records: Records, run_dir: Path) -
         return None
     from pate_fed.data import pool_digest
     from pate_fed.protocol.label_terms import PublicPool
-    from pate_fed.report import make_progress
+    from pate_fed.report.terminal import make_progress
     from server.label_hospitals import HospitalLabels
 
     count = len(records.images)

@@ -65,7 +65,8 @@ def _ledger_path(run_dir: str) -> Path:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from pate_fed.report import read_result, write_report
+    from pate_fed.report.html import write_report
+    from pate_fed.report.log import read_result
 
     run_dir = Path(arguments.run_dir)
     path = run_dir / ("report-publishable.html" if arguments.publishable else "report.html")

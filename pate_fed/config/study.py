@@ -16,7 +16,6 @@ from typing import Any
 
 from pate_fed.config.sections import (
     INTERACTIVE,
-    PROCESSES,
     Aggregation,
     Data,
     Engine,
@@ -36,19 +35,7 @@ from pate_fed.learning import (
 )
 from pate_fed.structure import SettingError, check, from_plain, refusal, setting, to_plain
 
-__all__ = [
-    "PROCESSES",
-    "Aggregation",
-    "Data",
-    "Engine",
-    "Parties",
-    "Privacy",
-    "Queries",
-    "Study",
-    "load_study",
-    "read_study",
-    "study_from_dict",
-]
+__all__ = ["Study", "load_study", "read_study", "study_from_dict"]
 
 _TOP = ("name", "seed")  # stand in [study]
 

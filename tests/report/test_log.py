@@ -13,21 +13,8 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.report import (
-    Epoch,
-    LeftOut,
-    Outcome,
-    PartyWork,
-    ReleasedBatch,
-    RunLog,
-    RunResult,
-    Samples,
-    Taught,
-    Voted,
-    read_log,
-    read_result,
-)
-from pate_fed.report.log import EVENTS
+from pate_fed.report.log import EVENTS, PartyWork, RunLog, Taught, Voted, read_log, read_result
+from pate_fed.report.result import Epoch, LeftOut, Outcome, ReleasedBatch, RunResult, Samples
 
 
 def write_run(result: RunResult, path: Path) -> None:

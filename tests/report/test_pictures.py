@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pate_fed.errors import InputError
-from pate_fed.report import Samples, count_confusion, count_top_votes
 from pate_fed.report.png import contact_sheet, encode_png
+from pate_fed.report.result import Samples, count_confusion, count_top_votes
 from pate_fed.report.svg import Canvas, Scale, compact, nice_ticks
 
 

@@ -24,7 +24,7 @@ from pate_fed.errors import BudgetError, IntegrityError, QuorumError
 from pate_fed.flower.inline import run_inline
 from pate_fed.label_dp import PrivateLabels, label_counts
 from pate_fed.protocol.label_terms import PublicClusters, PublicPool
-from pate_fed.report import make_progress
+from pate_fed.report.terminal import make_progress
 from pate_fed.secure_sum import read_reply
 from pate_fed.secure_sum.messages import BatchShares, MaskedVector
 from server import federation
