@@ -6,7 +6,14 @@ import argparse
 import textwrap
 from typing import Any
 
-__all__ = ["HelpFormatter", "RawHelpFormatter", "add_command", "add_format_option", "add_option"]
+__all__ = [
+    "HelpFormatter",
+    "RawHelpFormatter",
+    "add_address_options",
+    "add_command",
+    "add_format_option",
+    "add_option",
+]
 
 
 class HelpFormatter(argparse.HelpFormatter):
@@ -70,3 +77,14 @@ def add_option(
 def add_format_option(parser: argparse._ActionsContainer) -> None:
     """Add `--format`."""
     add_option(parser, "--format", "of the output", choices=("text", "json"), default="text")
+
+
+def add_address_options(parser: argparse._ActionsContainer) -> None:
+    """Add the options of every command that hospitals connect to."""
+    where = "where hospitals connect to, gRPC (default: of --tls-dir, else 127.0.0.1 and a free port)"
+    add_option(parser, "--address HOST[:PORT]", where)
+    add_option(parser, "--tls-dir DIR", "the folder of `pate-fed study init`")
+    add_option(parser, "--insecure", "no TLS; on this machine only")
+    add_option(parser, "--insecure-anywhere", "no TLS, and from other machines")
+    wait = "wait so long for all hospitals, then start with those that are there"
+    add_option(parser, "--wait SECONDS", wait, default=3600, type=float)

@@ -10,14 +10,14 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from pate_fed.config.study import Study, read_study
 from pate_fed.errors import InputError
 
-__all__ = ["check_writable", "fresh_run_dir", "simulated_disks", "unfinished_run"]
+__all__ = ["check_writable", "fresh_run_dir", "simulated_disks", "told_before", "unfinished_run"]
 
 _FOLDER = "pate-fed-"
 
@@ -38,8 +38,10 @@ def fresh_run_dir(given: str | None, name: str) -> Path:
     return path
 
 
-def check_writable(path: Path, *, option: str) -> None:
+def check_writable(path: Path, *, option: str) -> Path:
     """Make sure that a directory can be written, or made where it is not there yet; nothing is made.
+
+    Returns the directory itself or, where it is not there, the one in which it would be made.
 
     Raises:
         InputError: it cannot.
@@ -47,22 +49,33 @@ def check_writable(path: Path, *, option: str) -> None:
     existing = next(each for each in (path, *path.absolute().parents) if each.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(f"{option} {path}: {existing} cannot be written; give another directory")
+    return existing
 
 
-def unfinished_run(path: Path, study: Study) -> bool:
+def unfinished_run(path: Path, is_same: Callable[[Path], bool]) -> bool:
     """Whether the directory holds this very study, begun and not brought to its end.
+
+    `is_same` tells of the `study.toml` in it whether that is this study's.
 
     Raises:
         InputError: it holds another study, or one that is finished.
     """
     if not (path / "study.toml").exists():
         return False
-    if read_study(path / "study.toml") != study:
+    if not is_same(path / "study.toml"):
         raise InputError(f"--run-dir {path}: holds a run of another study; give another directory")
-    metrics = path / "metrics.json"
-    if metrics.exists() and json.loads(metrics.read_text(encoding="utf-8")).get("status") == "success":
+    if told_before(path).get("status") == "success":
         raise InputError(f"--run-dir {path}: holds a run that is finished; give another directory")
     return True
+
+
+def told_before(path: Path) -> dict[str, Any]:
+    """What an earlier process wrote to `metrics.json`; empty where there is none."""
+    try:
+        found = json.loads((path / "metrics.json").read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    except (OSError, ValueError):
+        return {}
 
 
 @contextmanager
