@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pate_fed.cli.help import add_command, add_format_option, add_option
 from pate_fed.cli.parser import Parser, print_lines
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.format import printable
 
 if TYPE_CHECKING:
     from pate_fed.cli.doctor.coordinator import CoordinatorSide
@@ -129,7 +130,7 @@ def _show(severity: str, check: str, text: str) -> None:
 
     Some text comes from others, as a certificate's names do: nothing in it moves the cursor.
     """
-    line = f"{severity:<8} {check:<13} {''.join(each if each.isprintable() else '?' for each in text)}"
+    line = f"{severity:<8} {check:<13} {printable(text, '?')}"
     print_lines([line], indent=_INDENT)
 
 
