@@ -8,8 +8,7 @@ import threading
 from collections.abc import Sequence
 
 from pate_fed import __version__
-from pate_fed.cli.help import add_option
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.parser import Parser, add_option
 from pate_fed.errors import PateFedError
 from pate_fed.runtime.signals import INTERRUPTED, terminating
 

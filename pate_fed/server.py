@@ -9,8 +9,7 @@ import threading
 from collections.abc import Sequence
 
 from pate_fed import __version__
-from pate_fed.cli.help import add_address_options, add_option
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.parser import Parser, add_address_options, add_option
 from pate_fed.runtime.command import run_study_command
 
 __all__ = ["main"]

@@ -6,8 +6,7 @@ import argparse
 from dataclasses import fields, replace
 from pathlib import Path
 
-from pate_fed.cli.help import add_command, add_option
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.data import DATASETS
 from pate_fed.disk import check_file_path
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.cli.help import add_address_options
-from pate_fed.cli.parser import Parser, as_typed
+from pate_fed.cli.parser import Parser, add_address_options, as_typed
 from pate_fed.config.trust import QUORUM
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.runtime.command import nothing_spent

@@ -6,8 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from pate_fed.cli.help import add_command, add_format_option, add_option
-from pate_fed.cli.parser import Parser, print_lines
+from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
 from pate_fed.errors import InputError
 
 __all__ = ["add_ledger_command", "add_report_command"]
