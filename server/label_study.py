@@ -43,7 +43,7 @@ from pate_fed.report.result import (
     Seconds,
 )
 from pate_fed.runtime.command import nothing_spent
-from pate_fed.runtime.run_dir import fresh_run_dir, told_before, unfinished_run
+from pate_fed.runtime.run_dir import fresh_run_dir
 from server.label_hospitals import HospitalLabels
 
 __all__ = ["LabelStudy", "choose_run_dir"]
@@ -60,10 +60,22 @@ def choose_run_dir(given: str | None, options: LabelOptions) -> Path:
         InputError: it holds another study or one that is finished, is not a directory, or cannot be written.
     """
     path = None if given is None else Path(given)
-    own = options.to_toml()
-    if path is None or not unfinished_run(path, lambda kept: kept.read_text(encoding="utf-8") == own):
+    if path is None or not (path / _STUDY).exists():
         return fresh_run_dir(given, options.name)
+    if (path / _STUDY).read_text(encoding="utf-8") != options.to_toml():
+        raise InputError(f"--run-dir {path}: holds a run of another study; give another directory")
+    if _told(path).get("status") == "success":
+        raise InputError(f"--run-dir {path}: holds a run that is finished; give another directory")
     return path
+
+
+def _told(run_dir: Path) -> dict[str, Any]:
+    """What an earlier process wrote to `metrics.json`; empty where there is none."""
+    try:
+        found = json.loads((run_dir / _METRICS).read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    except (OSError, ValueError):
+        return {}
 
 
 class LabelStudy:
@@ -295,7 +307,7 @@ class LabelStudy:
         result = read_result(self.run_dir)
         metrics = make_metrics(result)
         terms = ledger.terms
-        before = told_before(self.run_dir).get("privacy", {}).get("epsilon", 0.0)
+        before = _told(self.run_dir).get("privacy", {}).get("epsilon", 0.0)
         metrics["accuracy"]["test"] = metrics["accuracy"]["student"]
         metrics["privacy"] |= {
             "epsilon": max(before, ledger.guaranteed() or 0.0, coordinator or 0.0),

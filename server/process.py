@@ -31,9 +31,7 @@ class CoordinatorProcess:
         self._study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_hospitals)
         self._host = open_host(arguments, quiet=arguments.quiet)
         given = arguments.run_dir
-        self._resume = given is not None and unfinished_run(
-            Path(given), lambda kept: read_study(kept) == self._study
-        )
+        self._resume = given is not None and unfinished_run(Path(given), self._study)
         self._run_dir = Path(given) if self._resume else fresh_run_dir(given, self._study.name)
         if self._resume:
             self._host.report(f"going on with the run in {self._run_dir}, from its ledger")

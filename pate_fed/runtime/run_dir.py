@@ -10,14 +10,14 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from pate_fed.config.study import Study, read_study
 from pate_fed.errors import InputError
 
-__all__ = ["check_writable", "fresh_run_dir", "simulated_disks", "told_before", "unfinished_run"]
+__all__ = ["check_writable", "fresh_run_dir", "simulated_disks", "unfinished_run"]
 
 _FOLDER = "pate-fed-"
 
@@ -52,30 +52,20 @@ def check_writable(path: Path, *, option: str) -> Path:
     return existing
 
 
-def unfinished_run(path: Path, is_same: Callable[[Path], bool]) -> bool:
+def unfinished_run(path: Path, study: Study) -> bool:
     """Whether the directory holds this very study, begun and not brought to its end.
-
-    `is_same` tells of the `study.toml` in it whether that is this study's.
 
     Raises:
         InputError: it holds another study, or one that is finished.
     """
     if not (path / "study.toml").exists():
         return False
-    if not is_same(path / "study.toml"):
+    if read_study(path / "study.toml") != study:
         raise InputError(f"--run-dir {path}: holds a run of another study; give another directory")
-    if told_before(path).get("status") == "success":
+    metrics = path / "metrics.json"
+    if metrics.exists() and json.loads(metrics.read_text(encoding="utf-8")).get("status") == "success":
         raise InputError(f"--run-dir {path}: holds a run that is finished; give another directory")
     return True
-
-
-def told_before(path: Path) -> dict[str, Any]:
-    """What an earlier process wrote to `metrics.json`; empty where there is none."""
-    try:
-        found = json.loads((path / "metrics.json").read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
-    except (OSError, ValueError):
-        return {}
 
 
 @contextmanager

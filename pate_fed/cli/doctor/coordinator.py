@@ -9,7 +9,7 @@ from pathlib import Path
 from pate_fed.cli.doctor.findings import CheckResult, Finding, run_check
 from pate_fed.cli.doctor.machine import Requirements
 from pate_fed.cli.terms import cost_text
-from pate_fed.config.study import Study, read_study
+from pate_fed.config.study import Study
 from pate_fed.errors import InputError, QuorumError
 from pate_fed.flower.processes import check_port, split_address
 from pate_fed.identity import Authority
@@ -155,8 +155,8 @@ class CoordinatorSide:
         return CheckResult(warnings=(f"{text}, but hospitals were told {known}: that port must lead here",))
 
     def _check_run_dir(self) -> CheckResult:
-        study, given = self._study, self._given.run_dir
-        assert study is not None
-        if given is not None and unfinished_run(Path(given), lambda kept: read_study(kept) == study):
+        assert self._study is not None
+        given = self._given.run_dir
+        if given is not None and unfinished_run(Path(given), self._study):
             return CheckResult(f"{given} holds this study, cut off: it goes on from its ledger")
-        return CheckResult(f"{fresh_run_dir(given, study.name)} is free for it")
+        return CheckResult(f"{fresh_run_dir(given, self._study.name)} is free for it")
