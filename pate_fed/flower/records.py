@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import math
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.common.constant import SType
+from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.messages import Record
@@ -14,6 +18,7 @@ __all__ = ["from_flower", "to_flower"]
 
 _FIELDS = "fields"
 _ARRAYS = "arrays"
+_HEADER_BYTES = 1000
 
 
 def to_flower(record: Record) -> RecordDict:
@@ -40,5 +45,32 @@ def from_flower(content: RecordDict) -> Record:
             raise IntegrityError("a message with a field of the wrong kind")
         record[name] = value
     for name, array in arrays.items():
-        record[name] = array.numpy()
+        record[name] = _read_array(array)
     return record
+
+
+def _read_array(array: Array) -> NDArray[np.int64]:
+    """The whole numbers in a Flower array, all that messages hold.
+
+    What it says of itself is compared with the bytes that came before anything is loaded: NumPy's own reader
+    takes the memory that a header asks for, runs other readers by the name of `stype`, and raises whatever it
+    meets first.
+
+    Raises:
+        IntegrityError: not int64 in C order, of at most two axes and as many bytes as the header says.
+    """
+    try:
+        if array.stype != SType.NUMPY:
+            raise ValueError("stype")
+        file = io.BytesIO(array.data)
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError("version")
+        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file, max_header_size=_HEADER_BYTES)
+        size = dtype.itemsize * math.prod(shape)
+        if dtype != np.dtype("<i8") or fortran_order or len(shape) > 2 or min(shape, default=0) < 0:
+            raise ValueError("dtype or shape")
+        if size != len(array.data) - file.tell():
+            raise ValueError("size")
+        return np.frombuffer(array.data, dtype=np.int64, offset=file.tell()).reshape(shape).copy()
+    except Exception as error:  # a stranger's bytes: whatever fails says the same
+        raise IntegrityError("a message with an array that is not readable") from error

@@ -15,10 +15,10 @@ def test_networks_take_small_images(name: str, shape: tuple[int, int, int]) -> N
     torch.manual_seed(0)
     network = build_network(name, shape, 7).eval()
     x = torch.rand(2, shape[2], *shape[:2])
-    network.front.fit(x)
+    network.preprocess.fit(x)
     with torch.no_grad():
         assert network(x).shape == (2, 7)
-        assert network.logits(network.front(x)).shape == (2, 7)
+        assert network.logits(network.preprocess(x)).shape == (2, 7)
 
 
 def test_the_papers_networks_are_of_their_size() -> None:

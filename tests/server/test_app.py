@@ -135,8 +135,8 @@ def test_teachers_vote_on_what_was_asked_and_on_the_test_inputs(
     events = [json.loads(line) for line in (inline[0] / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     study = next(event for event in events if event["event"] == "study")
     *asked, measured = [event["queries"] for event in events if event["event"] == "vote"]
-    assert 0 < sum(asked) <= study["max_queries"] and measured == study["test_size"] > 0
-    assert sum(asked) + measured < study["pool_size"]
+    assert 0 < sum(asked) <= study["terms"]["max_queries"] and measured == study["test_size"] > 0
+    assert sum(asked) + measured < study["terms"]["pool_size"]
 
 
 def test_epsilon_is_shown_along_the_run(inline: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -446,7 +446,7 @@ def test_several_teachers_a_client_and_a_whole_hospital_protected(
         (["--num-clients", "601"], ["--num-clients 601", "600 private records"]),
         (["--num-clients", "300", "--teachers-per-client", "3"], ["900 teachers"]),
         (["--max-queries", "301"], ["--max-queries 301"]),
-        (["--threshold", "1e30"], ["--threshold", "1e9 at most"]),
+        (["--threshold", "1e30"], ["--threshold 1e30", "-1e9 to 1e9"]),
         (["--threshold", "3", "--aggregator", "gnmax"], ["--threshold 3 would have no effect", "gnmax"]),
         (["--student", "encoder-head", "--student-epochs", "9"], ["--student-epochs 9", "learns at once"]),
         (["--sigma1", "3", "--aggregator", "lnmax"], ["--sigma1 3 would have no effect", "lnmax"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -45,12 +45,15 @@ def _honest(number: int, record: Record) -> Record:
     return {"kind": "votes", "party": f"p{number}", "batch_digest": request.digest, "votes": votes}
 
 
-def _grid(script: Script) -> InlineGrid:
+def _grid(script: Script, damage: Mapping[int, dict[str, object]]) -> InlineGrid:
     app = ClientApp()
 
     def answer(message: Message, context: Context) -> Message:
         number = int(context.node_config["partition-id"])
-        return Message(to_flower(script(number, from_flower(message.content))), reply_to=message)
+        content = to_flower(script(number, from_flower(message.content)))
+        if number in damage:
+            vars(content.array_records["arrays"]["votes"]).update(damage[number])
+        return Message(content, reply_to=message)
 
     app.train("teacher")(answer)
     app.query("votes")(answer)
@@ -64,8 +67,10 @@ def _one_odd(change: Callable[[Record], Record]) -> Script:
 class _Run:
     """A federation of the scripted parties; it is its own progress, which counts."""
 
-    def __init__(self, script: Script, terms: Terms = TERMS) -> None:
-        self.grid, self.left_out, self.arrived = _grid(script), list[LeftOut](), 0
+    def __init__(
+        self, script: Script, terms: Terms = TERMS, *, damage: Mapping[int, dict[str, object]] | None = None
+    ) -> None:
+        self.grid, self.left_out, self.arrived = _grid(script, damage or {}), list[LeftOut](), 0
         channel = Channel(
             grid=self.grid,
             stop=threading.Event(),
@@ -119,11 +124,11 @@ def test_honest_parties_are_all_counted() -> None:
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        (lambda r: {**r, "votes": r["votes"].astype(np.float64)}, "wrong type"),
+        (lambda r: {**r, "votes": r["votes"].astype(np.float64)}, "not readable"),
         (lambda r: {**r, "votes": r["votes"][:-1]}, "shape"),
         (lambda r: {**r, "votes": r["votes"] * 2}, "does not sum"),
         (lambda r: {**r, "votes": -r["votes"]}, "negative"),
-        (lambda r: {**r, "votes": r["votes"].astype(np.int32)}, "wrong type"),
+        (lambda r: {**r, "votes": r["votes"].astype(np.int32)}, "not readable"),
         (lambda r: {**r, "batch_digest": "0" * 64}, "another batch"),
         (lambda r: {**r, "party": "p1"}, "under the name of p1"),
         (lambda r: {"kind": "refused", "party": "p3", "code": "REPEATED"}, "answered before"),
@@ -143,6 +148,15 @@ def test_a_bad_vote_is_left_out_by_name(change: Callable[[Record], Record], word
     [found] = run.left_out
     assert (found.party, found.phase) == ("p3", "vote")
     assert word in found.reason
+
+
+@pytest.mark.parametrize("damage", [{"data": b"garbage"}, {"data": b""}, {"stype": "x"}])
+def test_an_array_that_cannot_be_read_costs_its_sender_alone(damage: dict[str, object]) -> None:
+    run = _Run(_honest, damage={3: damage})
+    np.testing.assert_array_equal(run.vote().sum(axis=1), PARTIES - 1)
+    [found] = run.left_out
+    assert (found.party, found.phase) == ("p3", "vote")
+    assert "malformed" in found.reason
 
 
 @pytest.mark.parametrize(

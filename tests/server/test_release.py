@@ -12,6 +12,7 @@ from builders import make_terms, vary
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import Ledger, LedgerTerms, Protection, SeededNoise
+from pate_fed.privacy.ledger.chain import coordinator_epsilon
 from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.protocol.cost import coordinator_view, make_mechanism
@@ -78,9 +79,9 @@ def test_what_the_coordinator_saw_is_charged_with_who_voted(make_releaser: Open)
     assert entry.event.coordinator == hospital_noise(
         sigma_party=NOISY.sigma_party or 0.0, survivors=9, colluders=1
     )
-    with pytest.raises(InputError, match="promised"):
+    with pytest.raises(InputError, match="needed"):
         releaser.release("cd" * 32, _totals(5, voters=7))
-    seen = releaser._ledger.coordinator_epsilon()
+    seen = coordinator_epsilon(releaser._ledger.terms, releaser._ledger.events())
     assert seen is not None and 0 < seen < releaser._ledger.epsilon()
 
 
