@@ -16,7 +16,8 @@ from clients.label_site import LabelSite, read_own_labels
 from clients.masked import SummingHospital
 from pate_fed.disk import sync_folder
 from pate_fed.errors import IntegrityError
-from pate_fed.label_dp import RandRes, label_counts
+from pate_fed.label_dp.noise_cluster import label_counts
+from pate_fed.label_dp.randres import RandRes
 from pate_fed.privacy import NoiseSource
 from pate_fed.protocol.label_terms import LabelTerms, clusters_digest
 from pate_fed.protocol.messages import (

@@ -1,11 +1,11 @@
-"""ε and δ as they are shown and stored, rounded up, never down; times and others' words for a person."""
+"""ε and δ as they are shown and stored, rounded up, never down; times, counts and others' words in words."""
 
 from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Decimal
 
-__all__ = ["delta_text", "duration_text", "epsilon_json", "epsilon_text", "printable"]
+__all__ = ["counted", "delta_text", "duration_text", "epsilon_json", "epsilon_text", "printable"]
 
 _DIGITS = 4  # significant ones that a small ε keeps
 
@@ -51,6 +51,12 @@ def duration_text(seconds: float | None) -> str:
 def printable(text: str, instead: str = " ") -> str:
     """The text without control characters: another's words cannot steer the terminal."""
     return "".join(letter if letter.isprintable() else instead for letter in text)
+
+
+def counted(number: int, thing: str) -> str:
+    """A number and its noun, in the plural where it is not 1."""
+    plural = thing[:-1] + "ies" if thing.endswith("y") else thing + "s"
+    return f"{number} {thing if number == 1 else plural}"
 
 
 def _ceil(value: float, digits: int) -> Decimal:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -23,7 +22,7 @@ from pate_fed.config.sections import INTERACTIVE
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
-from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.errors import InputError, PateFedError
 from pate_fed.format import epsilon_text
 from pate_fed.privacy import Ledger, noise_from_seed
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
@@ -35,10 +34,11 @@ from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line, write_metrics
 from pate_fed.report.result import Accuracy, Outcome, PrivacyFigures, Seconds, StudyRecord
 from pate_fed.report.terminal import counted_phase, make_progress, print_summary
+from pate_fed.runtime.run_dir import claim_run_dir
 from server.base import BaseCoordinator, explain_disk_error
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending_curve
-from server.release import LabelReleaser
+from server.release import LEDGER_NAME, LabelReleaser, open_ledger, releases_told
 from server.state import CoordinatorState
 from server.study_run import StudyRun, StudySetup
 
@@ -95,7 +95,8 @@ class Coordinator(BaseCoordinator):
         `start` returns the seconds in which the parties worked themselves, per process, where it knows them.
         Errors are kept for `conclude`, so that what was spent is always reported.
         """
-        self._make_run_dir()
+        if not self._resume:
+            claim_run_dir(self._run_dir, self._study.to_toml())
         with RunLog(self._run_dir / "log.jsonl") as self._log, watch_memory() as peak:
             try:
                 self._log.write(self._record())
@@ -139,28 +140,10 @@ class Coordinator(BaseCoordinator):
         with counted_phase(self._progress, "drawing, once") as drawn:
             return load_study_data(self._study, drawn)
 
-    def _make_run_dir(self) -> None:
-        """Make the directory, and claim it by its first file: of two runs at once only one can have it."""
-        if self._resume:
-            return
-        try:
-            self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-            with os.fdopen(
-                os.open(self._run_dir / "study.toml", flags, 0o600), "w", encoding="utf-8"
-            ) as file:
-                file.write(self._study.to_toml())
-        except FileExistsError as error:
-            raise InputError(
-                f"--run-dir {self._run_dir}: another run has it; give another directory"
-            ) from error
-        except OSError as error:
-            raise InputError(f"--run-dir {self._run_dir}: cannot be written ({error.strerror})") from error
-
     def _serve(self, grid: Grid) -> None:
         """Run the study, and account for it whatever became of it."""
         begun = time.perf_counter()
-        with self._open_ledger() as ledger:
+        with open_ledger(self._run_dir, self._ledger_terms, key=self._key) as ledger:
             try:
                 self._run = StudyRun(
                     self._setup,
@@ -195,42 +178,13 @@ class Coordinator(BaseCoordinator):
 
     def _before_the_ledger(self) -> PrivacyFigures:
         """What holds while the ledger is not open: nothing is released, unless an earlier process did."""
-        if not (self._resume and ((self._run_dir / "ledger.sqlite").exists() or self._told_before())):
+        if not ((self._run_dir / LEDGER_NAME).exists() or releases_told(self._run_dir)):
             return PrivacyFigures(student=0.0)
         return PrivacyFigures(
             student=guaranteed_epsilon(self._ledger_terms),
             student_reason="the ledger was not opened; it says what was spent (pate-fed ledger show)",
             coordinator=guaranteed_coordinator_epsilon(self._ledger_terms),
         )
-
-    def _open_ledger(self) -> Ledger:
-        """A new ledger, or the one of the run that goes on.
-
-        Raises:
-            IntegrityError: the ledger is gone, or older than the log: what was spent would be forgotten.
-        """
-        path, told = self._run_dir / "ledger.sqlite", self._told_before()
-        if not (self._resume and path.exists()):
-            if told:
-                raise IntegrityError(f"{path}: is gone, and log.jsonl tells of {told} queries; put it back")
-            return Ledger.create(path, self._ledger_terms, key=self._key)
-        ledger = Ledger.open(path, terms=self._ledger_terms, key=self._key)
-        asked = sum(event.asked for event in ledger.events())
-        if asked < told:
-            ledger.close()
-            raise IntegrityError(
-                f"{path}: holds {asked}, and log.jsonl tells of {told} queries: an older copy was put back"
-            )
-        return ledger
-
-    def _told_before(self) -> int:
-        """Queries that an earlier process's log tells of; it tells of none before they are on the ledger."""
-        if not self._resume:
-            return 0
-        try:
-            return read_result(self._run_dir).queries_asked
-        except PateFedError:  # no log, or one that cannot be read: the ledger is what counts
-            return 0
 
     def _add_data_dependent(self, ledger: Ledger) -> None:
         """The analyst's figure, and the sanitised one of a study that came to its end."""

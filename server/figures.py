@@ -21,9 +21,9 @@ from pate_fed.privacy import (
     InteractiveGNMax,
     Ledger,
     NoiseSource,
-    Odometer,
     PrivacyEvent,
     data_dependent_epsilon_do_not_publish,
+    odometer,
     sanitised_epsilon,
 )
 from pate_fed.privacy.mechanisms.sanitise import SanitisedEpsilon
@@ -160,7 +160,7 @@ def spending_curve(ledger: Ledger) -> Spending:
             part = answered[first : min(first + step, start + event.asked)]
             pieces.append(replace(event, asked=len(part), answered=int(part.sum())))
         start += event.asked
-    epsilons = Odometer(ledger.terms.delta, ledger.terms.reserved).readings(pieces)
+    epsilons = odometer(pieces, ledger.terms.delta, reserved=ledger.terms.reserved)
     return Spending(
         asked=tuple(accumulate(piece.asked for piece in pieces)),
         answered=tuple(accumulate(piece.answered for piece in pieces)),

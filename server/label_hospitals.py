@@ -11,22 +11,22 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.config.sections import PROCESSES
-from pate_fed.config.trust import LEAST_PARTIES, QUORUM
+from pate_fed.config.trust import QUORUM
 from pate_fed.errors import InputError
 from pate_fed.flower import prepare_environment
 from pate_fed.format import epsilon_text
-from pate_fed.label_dp.randres import RandRes
+from pate_fed.label_dp.federation import summed_labels
 from pate_fed.label_dp.release import PrivateLabels
-from pate_fed.label_dp.source import Record, Released, Unrecorded
+from pate_fed.label_dp.source import Record, Released
 from pate_fed.privacy.ledger.terms import LedgerTerms
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
 from pate_fed.privacy.protection import LABEL
@@ -34,7 +34,6 @@ from pate_fed.protocol.label_terms import (
     LabelTerms,
     PublicClusters,
     PublicPool,
-    few_hospitals,
     label_terms,
 )
 from pate_fed.report.terminal import Progress, make_progress
@@ -57,29 +56,6 @@ _CLEARLY = 0.9  # of the asked ε: what is spent below that is said
 _TELL_S = 90.0  # hospitals that are only told how a study ended have so long to connect again
 
 
-class Place(Protocol):
-    """Where hospitals are, and how a study reaches them."""
-
-    @property
-    def count(self) -> int:
-        """How many hospitals there are."""
-
-    @property
-    def backend(self) -> str:
-        """The engine's name."""
-
-    @property
-    def labels(self) -> Ints | None:
-        """All true labels, int64 (n,), where a simulation has them."""
-
-    @property
-    def kept(self) -> Path | None:
-        """Where a coordinator keeps what another process goes on from; None where hospitals end with it."""
-
-    def run(self, server_app: ServerApp, coordinator: LabelCoordinator, stop: threading.Event) -> None:
-        """Run the coordinator's app with all hospitals, until its main has ended."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SimulatedHospitals:
     """Hospitals played on this machine, each with a disk of its own, by the code that a real one runs.
@@ -88,6 +64,7 @@ class SimulatedHospitals:
     are only dealt out. `policy` is a policy.toml that each of them has; `client_app` makes their side's app.
     """
 
+    kept: ClassVar[Path | None] = None  # what a coordinator could go on from: these disks go with the run
     parts: tuple[Ints, ...] = field(repr=False)
     labels: Ints = field(repr=False)
     client_app: Callable[[], ClientApp]
@@ -98,11 +75,6 @@ class SimulatedHospitals:
     def count(self) -> int:
         """How many hospitals there are."""
         return len(self.parts)
-
-    @property
-    def kept(self) -> Path | None:
-        """Nothing: these hospitals' disks are gone with the run."""
-        return None
 
     def run(self, server_app: ServerApp, coordinator: LabelCoordinator, stop: threading.Event) -> None:
         """Deal the labels out, and run both sides on the backend."""
@@ -139,23 +111,15 @@ class SeparateHospitals:
     be made.
     """
 
+    backend: ClassVar[str] = PROCESSES
+    labels: ClassVar[None] = None  # they are at the hospitals
     count: int
     host: Host | None
     run_dir: Path
 
     @property
-    def backend(self) -> str:
-        """The engine's name."""
-        return PROCESSES
-
-    @property
-    def labels(self) -> Ints | None:
-        """None: they are at the hospitals."""
-        return None
-
-    @property
     def kept(self) -> Path | None:
-        """Keys, roster and sum of counts under masks."""
+        """Where a coordinator keeps what another process goes on from: keys, roster, sum of counts."""
         return self.run_dir / "secure_sum"
 
     def run(self, server_app: ServerApp, coordinator: LabelCoordinator, stop: threading.Event) -> None:
@@ -176,6 +140,10 @@ class SeparateHospitals:
             host.serve(server_app, coordinator, folder=folder, hospitals=self.count, stop=stop)
 
 
+Place = SimulatedHospitals | SeparateHospitals
+"""Where hospitals are, and how a study reaches them."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class HospitalLabels:
     """Labels of a public pool that are at hospitals; a `LabelSource`.
@@ -194,7 +162,7 @@ class HospitalLabels:
     quorum: float = QUORUM
     seed: int | None = None
     progress: Progress = field(default_factory=lambda: make_progress(quiet=True))
-    record: Record = field(default_factory=Unrecorded)
+    record: Record = field(default_factory=Record)
     terms: LabelTerms | None = None
     answered: int | None = None
     left_out: tuple[tuple[str, str], ...] = ()
@@ -204,15 +172,6 @@ class HospitalLabels:
     def __post_init__(self) -> None:
         if not 0 < self.quorum <= 1:
             raise InputError(f"--quorum {self.quorum}: a share above 0 and at most 1 is meant")
-
-    def check(self, method: str) -> None:
-        """Refuse, before any work, a sum that would hide too little.
-
-        Raises:
-            InputError: too few hospitals for a sum.
-        """
-        if method == "noise-cluster" and self.place.count < LEAST_PARTIES:
-            raise InputError(few_hospitals(self.place.count))
 
     @property
     def truth(self) -> Ints | None:
@@ -265,12 +224,11 @@ class HospitalLabels:
             InputError: ε out of range.
             QuorumError: too few hospitals answered.
         """
-        response = RandRes(num_classes=self.pool.num_classes, epsilon=epsilon)
         terms = self.make_terms(epsilon=epsilon)
         released = self._release(terms, lambda: self._ask(terms, None).label)
         at = "hospitals" if self.answered is None else f"{self.answered} hospitals"
-        labels = PrivateLabels.by(response, released.label, self.noise)
-        return replace(labels, how=f"randomised response at {at}, p={response.probability:.4f}")
+        labels = PrivateLabels.by(terms, released.label, self.noise)
+        return replace(labels, how=labels.how.replace("response", f"response at {at}"))
 
     def count(self, clusters: Ints, num_clusters: int, *, epsilon: float, delta: float) -> PrivateLabels:
         """Labels of all inputs from the hospitals' noisy counts in public clusters, summed under masks.
@@ -288,10 +246,10 @@ class HospitalLabels:
             found = self._ask(terms, clusters)
             if found.totals is None:
                 raise RuntimeError("the coordinator came to its end without a sum")
-            return terms.counts.release(found.totals, clusters, self.noise, survivors=found.hospitals).label
+            return summed_labels(terms.counts, found.totals, clusters, self.noise, survivors=found.hospitals)
 
         released = self._release(terms, draw)
-        return PrivateLabels.by(terms.counts, released.label, self.noise)
+        return PrivateLabels.by(terms, released.label, self.noise)
 
     def _release(self, terms: LabelTerms, draw: Callable[[], Ints]) -> Released:
         noise, self.terms, self.answered, self.spent = self.noise, terms, None, True
@@ -321,12 +279,13 @@ class HospitalLabels:
             stop=stop,
             folder=self.place.kept,
         )
-        with _stopping(stop):
+        with interruptible(stop, kept="labels or counts that have come count as spent"):
             try:
                 return coordinator.run(lambda app: self.place.run(app, coordinator, stop))
             finally:
                 found, self.spent = coordinator.found, coordinator.spent
                 self.answered, self.left_out, self.kept = found.hospitals, tuple(found.left_out), found.kept
+                raise_if(stop)  # Ctrl-C ended the study first, so that the engine ended in order
 
     def to_dict(self) -> dict[str, Any]:
         """The last study's facts for metrics.json; all of them are public."""
@@ -372,15 +331,3 @@ class HospitalLabels:
                 " of it"
             )
         return lines
-
-
-@contextmanager
-def _stopping(stop: threading.Event) -> Iterator[None]:
-    """Ctrl-C stops the study first, so that the engine ends in order; then it is heard as always."""
-    with ExitStack() as opened:
-        if threading.current_thread() is threading.main_thread():
-            opened.enter_context(interruptible(stop, kept="labels or counts that have come count as spent"))
-        try:
-            yield
-        finally:
-            raise_if(stop)

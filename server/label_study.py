@@ -10,11 +10,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.disk import write_arrays, write_private, write_result
-from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.errors import IntegrityError, PateFedError
 from pate_fed.label_dp.methods import LabelDpResult
 from pate_fed.label_dp.options import LabelOptions
-from pate_fed.label_dp.source import Released
+from pate_fed.label_dp.source import Record, Released
 from pate_fed.learning.students.export import write_torchscript
-from pate_fed.privacy import Ledger, LedgerTerms, PrivacyEvent
+from pate_fed.privacy import Ledger, LedgerTerms
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.report.html import write_report
-from pate_fed.report.log import RunLog, read_log, read_result
+from pate_fed.report.log import RunLog, read_result
 from pate_fed.report.metrics import collect_versions, make_metrics, outcome_json, outcome_line
 from pate_fed.report.result import (
     Accuracy,
@@ -43,42 +41,16 @@ from pate_fed.report.result import (
     Seconds,
 )
 from pate_fed.runtime.command import nothing_spent
-from pate_fed.runtime.run_dir import fresh_run_dir
+from pate_fed.runtime.run_dir import claim_run_dir, read_metrics
 from server.label_hospitals import HospitalLabels
+from server.release import LEDGER_NAME, charge, open_ledger, releases_told
 
-__all__ = ["LabelStudy", "choose_run_dir"]
+__all__ = ["LabelStudy"]
 
 Ints = NDArray[np.int64]
 
-_LEDGER, _LOG, _METRICS, _STUDY = "ledger.sqlite", "log.jsonl", "metrics.json", "study.toml"
 
-
-def choose_run_dir(given: str | None, options: LabelOptions) -> Path:
-    """The run directory: a new one, or one that holds this very study, cut off.
-
-    Raises:
-        InputError: it holds another study or one that is finished, is not a directory, or cannot be written.
-    """
-    path = None if given is None else Path(given)
-    if path is None or not (path / _STUDY).exists():
-        return fresh_run_dir(given, options.name)
-    if (path / _STUDY).read_text(encoding="utf-8") != options.to_toml():
-        raise InputError(f"--run-dir {path}: holds a run of another study; give another directory")
-    if _told(path).get("status") == "success":
-        raise InputError(f"--run-dir {path}: holds a run that is finished; give another directory")
-    return path
-
-
-def _told(run_dir: Path) -> dict[str, Any]:
-    """What an earlier process wrote to `metrics.json`; empty where there is none."""
-    try:
-        found = json.loads((run_dir / _METRICS).read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
-    except (OSError, ValueError):
-        return {}
-
-
-class LabelStudy:
+class LabelStudy(Record):
     """One study in its run directory, which is made with the first release.
 
     `hospitals` are those that have the labels, None where one place has all. `test` are public images, uint8
@@ -119,21 +91,11 @@ class LabelStudy:
             part = slice(start, start + done[stage])
             return Released(index=index[part], label=label[part])
         released = draw()
-        answered = released.label >= 0
-        event = PrivacyEvent(
-            mechanism=terms.mechanisms[stage],
-            asked=len(released.index),
-            answered=int(answered.sum()),
-            protection=terms.protection,
-            noise=terms.noise,
-            private=terms.private,
-            coordinator=terms.coordinator,
-        )
-        entry = ledger.charge(
-            event,
+        entry = charge(
+            ledger,
+            terms.mechanisms[stage],
             batch_digest=hashlib.sha256(f"{ledger.terms.study_digest}/{stage}".encode()).hexdigest(),
             index=released.index,
-            answered=answered,
             label=released.label,
         )
         self._tell(entry)
@@ -159,17 +121,11 @@ class LabelStudy:
     def _opened(self, terms: LedgerTerms) -> Ledger:
         if self._ledger is not None:
             return self._ledger
-        self._claim()
-        path, log = self.run_dir / _LEDGER, self.run_dir / _LOG
-        events = [event for _, event in read_log(log)] if log.exists() else []
-        told = [event for event in events if isinstance(event, ReleasedBatch)]
-        if not path.exists() and told:
-            raise IntegrityError(f"{path}: is gone, and {_LOG} tells of {len(told)} releases; put it back")
-        ledger = Ledger.open(path, terms=terms) if path.exists() else Ledger.create(path, terms)
-        if len(ledger.entries()) < len(told):
-            ledger.close()
-            raise IntegrityError(f"{path}: {_LOG} tells of more releases: an older copy was put back")
-        self._ledger, self._log = ledger, RunLog(log)
+        if not (self.run_dir / "study.toml").exists():
+            claim_run_dir(self.run_dir, self._options.to_toml())
+        told = releases_told(self.run_dir)
+        ledger = open_ledger(self.run_dir, terms)
+        self._ledger, self._log = ledger, RunLog(self.run_dir / "log.jsonl")
         self._write_log(self._facts(terms))
         for entry in ledger.entries()[len(told) :]:  # charged by a process that died before it told
             self._tell(entry)
@@ -179,18 +135,6 @@ class LabelStudy:
         event = entry.event
         counts = {"asked": event.asked, "answered": event.answered}
         self._write_log(ReleasedBatch(batch=entry.seq - 1, epsilon=entry.epsilon, **counts))
-
-    def _claim(self) -> None:
-        """Make the run directory and claim it by its first file: of two runs only one can have it."""
-        if (self.run_dir / _STUDY).exists():
-            return
-        self.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-        try:
-            with os.fdopen(os.open(self.run_dir / _STUDY, flags, 0o600), "w", encoding="utf-8") as file:
-                file.write(self._options.to_toml())
-        except OSError as error:
-            raise InputError(f"--run-dir {self.run_dir}: cannot be written ({error.strerror})") from error
 
     def _write_log(self, event: Any) -> None:
         if self._log is not None:
@@ -239,13 +183,12 @@ class LabelStudy:
         self._tell_left_out()
         self._write(outcome)
         # ε is spent: nothing that comes after may lose what it bought.
-        self._conclude(Outcome(status="success", seconds=self._seconds()))
+        self._conclude("success")
         right = None
         if self._test is not None:
             images, labels = self._test
             right = float((outcome.classify(images) == labels).mean())
-        accuracy = Accuracy(student=right)
-        self._conclude(Outcome(status="success", accuracy=accuracy, seconds=self._seconds()))
+        self._conclude("success", right=right)
         self._print(as_json=as_json)
 
     def abort(self, error: BaseException, *, as_json: bool) -> None:
@@ -255,11 +198,11 @@ class LabelStudy:
         self._tell_left_out()
         print(f"error: {reason}" if failed else reason, file=sys.stderr)
         if self._ledger is None:
-            begun = (self.run_dir / _LEDGER).exists()
+            begun = (self.run_dir / LEDGER_NAME).exists()
             print(nothing_spent(status, reason, as_json=as_json, begun=begun), flush=True)
             return
         self._extra["error"] = reason
-        self._conclude(Outcome(status=status, reason=reason, seconds=self._seconds()))
+        self._conclude(status, reason=reason)
         self._print(as_json=as_json)
 
     def close(self) -> None:
@@ -272,9 +215,6 @@ class LabelStudy:
         for who, why in () if self._hospitals is None else self._hospitals.left_out:
             self._write_log(LeftOut(party=who, phase="labels", reason=why))
             print(f"left out: {who} ({why})", file=sys.stderr)
-
-    def _seconds(self) -> Seconds:
-        return Seconds(total=time.perf_counter() - self._started)
 
     def _write(self, outcome: LabelDpResult) -> None:
         """`labels.npz` and `student.ts`, and what the report has beside every run's figures."""
@@ -294,8 +234,8 @@ class LabelStudy:
         if measured:
             self._lines.append(f"from the true labels, not to be published: {'; '.join(_shown(measured))}")
 
-    def _conclude(self, outcome: Outcome) -> None:
-        """Metrics and report of a run that ended so."""
+    def _conclude(self, status: str, *, right: float | None = None, reason: str | None = None) -> None:
+        """Metrics and report of a run that ended so, with the share of test images that are `right`."""
         ledger, hospitals = self._ledger, self._hospitals
         if ledger is None:
             raise RuntimeError("a study came to its end without a release")
@@ -303,11 +243,19 @@ class LabelStudy:
         if hospitals is not None and not hospitals.spent:
             coordinator = 0.0
         privacy = PrivacyFigures(student=ledger.guaranteed(), spent=ledger.epsilon(), coordinator=coordinator)
-        self._write_log(replace(outcome, privacy=privacy))
+        self._write_log(
+            Outcome(
+                status=status,
+                reason=reason,
+                accuracy=Accuracy(student=right),
+                privacy=privacy,
+                seconds=Seconds(total=time.perf_counter() - self._started),
+            )
+        )
         result = read_result(self.run_dir)
         metrics = make_metrics(result)
         terms = ledger.terms
-        before = _told(self.run_dir).get("privacy", {}).get("epsilon", 0.0)
+        before = read_metrics(self.run_dir).get("privacy", {}).get("epsilon", 0.0)
         metrics["accuracy"]["test"] = metrics["accuracy"]["student"]
         metrics["privacy"] |= {
             "epsilon": max(before, ledger.guaranteed() or 0.0, coordinator or 0.0),
@@ -319,7 +267,7 @@ class LabelStudy:
         metrics |= {"records": self._options.records, **self._extra}
         if hospitals is not None:
             metrics["hospitals"] = hospitals.to_dict()
-        write_result(self.run_dir / _METRICS, (json.dumps(metrics, indent=1) + "\n").encode())
+        write_result(self.run_dir / "metrics.json", (json.dumps(metrics, indent=1) + "\n").encode())
         write_report(result, self.run_dir / "report.html")
 
     def _print(self, *, as_json: bool) -> None:

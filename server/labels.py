@@ -66,12 +66,11 @@ class LabelCoordinator(BaseCoordinator):
         backend: str,
         progress: Progress,
         stop: threading.Event,
-        timeout_s: float = _ANSWER_S,
         folder: Path | None = None,
     ) -> None:
         super().__init__(terms, stop)
         self._terms, self._clusters = terms, _NO_CLUSTERS if clusters is None else clusters
-        self._progress, self._timeout_s, self._backend = progress, timeout_s, backend
+        self._progress, self._backend = progress, backend
         own = None if folder is None or not terms.secure_sum else folder / terms.digest[:16]
         self._state = CoordinatorState(own)
         self._federation: Federation | None = None
@@ -154,7 +153,7 @@ class LabelCoordinator(BaseCoordinator):
             stop=self._stop,
             progress=self._progress,
             backend=self._backend,
-            answer_s=self._timeout_s,
+            answer_s=_ANSWER_S,
             window=_AT_ONCE,
         )
         self._federation = federation = Federation(
@@ -169,7 +168,7 @@ class LabelCoordinator(BaseCoordinator):
             request=request.to_record(),
             reply=LabelReply,
             accept=self._take_nothing if masked else self._take_labels,
-            answer_s=self._timeout_s,
+            answer_s=_ANSWER_S,
             phase="labels",
             task="hospitals that take part" if masked else "labels from hospitals",
             done="answered about their labels",

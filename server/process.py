@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pate_fed.config.sections import PROCESSES
 from pate_fed.config.study import Study, read_study
 from pate_fed.runtime.host import open_host
-from pate_fed.runtime.run_dir import fresh_run_dir, unfinished_run
+from pate_fed.runtime.run_dir import choose_run_dir
 from pate_fed.runtime.signals import interruptible
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ class CoordinatorProcess:
         self._arguments, self._stop, self._started = arguments, stop, started
         self._study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_hospitals)
         self._host = open_host(arguments, quiet=arguments.quiet)
-        given = arguments.run_dir
-        self._resume = given is not None and unfinished_run(Path(given), self._study)
-        self._run_dir = Path(given) if self._resume else fresh_run_dir(given, self._study.name)
+        self._run_dir, self._resume = choose_run_dir(
+            arguments.run_dir, self._study.name, lambda held: read_study(held) == self._study
+        )
         if self._resume:
             self._host.report(f"going on with the run in {self._run_dir}, from its ledger")
 

@@ -7,25 +7,83 @@ runs on what was asked and answered, both of which are released anyway.
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from pate_fed.privacy import Ledger, NoiseSource, PrivacyEvent, Release
-from pate_fed.privacy.ledger.rows import Provenance
-from pate_fed.protocol.cost import Mechanism, coordinator_view, make_interactive
+from pate_fed.errors import IntegrityError, PateFedError
+from pate_fed.privacy import Ledger, LedgerTerms, NoiseSource, PrivacyEvent, Release
+from pate_fed.privacy.ledger.rows import Entry, Provenance
+from pate_fed.privacy.mechanisms.events import Mechanism
+from pate_fed.protocol.cost import Mechanism as VoteMechanism
+from pate_fed.protocol.cost import coordinator_view, make_interactive
 from pate_fed.protocol.messages import Terms
+from pate_fed.report.log import LOG_NAME, read_result
+from pate_fed.report.result import ReleasedBatch
 from server.state import Totals
 
-__all__ = ["LabelReleaser"]
+__all__ = ["LabelReleaser", "charge", "open_ledger", "releases_told"]
 
+Ints = NDArray[np.int64]
+
+LEDGER_NAME = "ledger.sqlite"
 _FEW = 50  # queries that are worth a batch of their own under hospitals' noise
+
+
+def releases_told(run_dir: Path) -> tuple[ReleasedBatch, ...]:
+    """Releases that a run's log tells of; it tells of none before it is on the ledger."""
+    try:
+        return read_result(run_dir).releases
+    except PateFedError:  # no log, or one that cannot be read: the ledger is what counts
+        return ()
+
+
+def open_ledger(run_dir: Path, terms: LedgerTerms, *, key: Ed25519PrivateKey | None = None) -> Ledger:
+    """The ledger of a run that goes on, else a new one.
+
+    Raises:
+        IntegrityError: it is gone, or older than the log: what was spent would be forgotten.
+    """
+    path, told = run_dir / LEDGER_NAME, sum(batch.asked for batch in releases_told(run_dir))
+    if not path.exists():
+        if told:
+            raise IntegrityError(f"{path}: is gone, and {LOG_NAME} tells of {told} queries; put it back")
+        return Ledger.create(path, terms, key=key)
+    ledger = Ledger.open(path, terms=terms, key=key)
+    asked = sum(event.asked for event in ledger.events())
+    if asked < told:
+        ledger.close()
+        raise IntegrityError(
+            f"{path}: holds {asked}, and {LOG_NAME} tells of {told} queries: an older copy was put back"
+        )
+    return ledger
+
+
+def charge(ledger: Ledger, mechanism: Mechanism, *, batch_digest: str, index: Ints, label: Ints) -> Entry:
+    """Charge one release of a mechanism, about `index` int64 (asked,); `label` alike, -1 where not answered.
+
+    Raises:
+        IntegrityError: the ledger cannot be written.
+    """
+    terms, answered = ledger.terms, label >= 0
+    event = PrivacyEvent(
+        mechanism=mechanism,
+        asked=len(index),
+        answered=int(answered.sum()),
+        protection=terms.protection,
+        noise=terms.noise,
+        private=terms.private,
+        coordinator=terms.coordinator,
+    )
+    return ledger.charge(event, batch_digest=batch_digest, index=index, answered=answered, label=label)
 
 
 class LabelReleaser:
     """Releases batch after batch until labels, queries or budget are used up."""
 
-    def __init__(self, terms: Terms, mechanism: Mechanism, *, noise: NoiseSource, ledger: Ledger) -> None:
+    def __init__(self, terms: Terms, mechanism: VoteMechanism, *, noise: NoiseSource, ledger: Ledger) -> None:
         self._terms, self._mechanism, self._noise, self._ledger = terms, mechanism, noise, ledger
         self._against = make_interactive(terms)
 
@@ -112,15 +170,5 @@ class LabelReleaser:
         Raises:
             IntegrityError: the ledger cannot be written.
         """
-        terms, nothing = self._ledger.terms, np.zeros(len(index), dtype=np.bool_)
-        event = PrivacyEvent(
-            mechanism=self._mechanism,
-            asked=len(index),
-            answered=0,
-            protection=terms.protection,
-            noise=terms.noise,
-            private=terms.private,
-            coordinator=terms.coordinator,
-        )
-        label = np.full(len(index), -1, dtype=np.int64)
-        self._ledger.charge(event, batch_digest=batch_digest, index=index, answered=nothing, label=label)
+        nothing = np.full(len(index), -1, dtype=np.int64)
+        charge(self._ledger, self._mechanism, batch_digest=batch_digest, index=index, label=nothing)

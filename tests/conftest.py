@@ -14,6 +14,23 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
+# Modules whose tests are long: they begin first, so that no worker is left with one at the end.
+LONG = [
+    *("deployment/test_processes.py", "server/test_simulation.py", "label_dp/test_methods.py"),
+    *("flower/test_engine.py", "server/test_app_processes.py", "server/test_app.py", "deployment"),
+    *("reproduce", "learning", "server"),
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long modules first, in whatever order they have among themselves."""
+    tests = Path(__file__).resolve().parent
+
+    def rank(item: pytest.Item) -> int:
+        path = item.path.relative_to(tests)
+        return next((place for place, name in enumerate(LONG) if path.is_relative_to(name)), len(LONG))
+
+    items.sort(key=rank)
 
 
 @pytest.fixture(scope="session")

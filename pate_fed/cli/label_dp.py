@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,7 @@ def _advise(arguments: argparse.Namespace) -> int:
         records=50_000 if arguments.records is None else arguments.records,
         abundant_compute=arguments.abundant_compute,
     )
-    lines = [json.dumps(found.to_dict())] if arguments.format == "json" else found.lines()
+    lines = [json.dumps(asdict(found))] if arguments.format == "json" else found.lines()
     print("\n".join(lines))
     return 0
 
@@ -140,7 +141,8 @@ def _make_study(
     from pate_fed.label_dp.options import LabelOptions, fill_defaults
     from pate_fed.label_dp.source import LabelsInOnePlace, LabelSource
     from pate_fed.privacy import noise_from_seed
-    from server.label_study import LabelStudy, choose_run_dir
+    from pate_fed.runtime.run_dir import choose_run_dir
+    from server.label_study import LabelStudy
 
     fill_defaults(arguments)
     settings, records = _settings(arguments), load_records(arguments, apart=are_apart(arguments))
@@ -152,21 +154,22 @@ def _make_study(
         num_classes=records.num_classes,
         pool_digest=pool_digest(records.images),
     )
-    run_dir = choose_run_dir(arguments.run_dir, options)
+    run_dir, _ = choose_run_dir(
+        arguments.run_dir,
+        options.name,
+        lambda held: held.read_text(encoding="utf-8") == options.to_toml(),
+    )
     hospitals = _hospitals(arguments, records, run_dir)
-    public, test = _public_inputs(arguments, records), None
-    if records.test_images is not None and records.test_labels is not None:
-        test = records.test_images, records.test_labels
-    study = LabelStudy(options, run_dir=run_dir, hospitals=hospitals, test=test, started=started)
+    public = _public_inputs(arguments, records)
+    study = LabelStudy(options, run_dir=run_dir, hospitals=hospitals, test=records.test, started=started)
     source: LabelSource
     if hospitals is not None:
         hospitals.record, source = study, hospitals
     elif records.labels is not None:
-        noise, classes = noise_from_seed(arguments.seed), records.num_classes
         source = LabelsInOnePlace(
             truth=records.labels,
-            num_classes=classes,
-            noise=noise,
+            num_classes=records.num_classes,
+            noise=noise_from_seed(arguments.seed),
             record=study,
             study_digest=options.digest,
         )
@@ -245,9 +248,6 @@ def _init(arguments: argparse.Namespace) -> int:
 def _hospitals(arguments: argparse.Namespace, records: Records, run_dir: Path) -> HospitalLabels | None:
     """Those that have the labels; None where one place has all."""
     if arguments.hospitals is None:
-        for name in ("quorum", "backend", "policy"):
-            if (value := getattr(arguments, name)) is not None:
-                raise InputError(f"--{name} {value}: goes with --hospitals")
         return None
     from pate_fed.data import pool_digest
     from pate_fed.protocol.label_terms import PublicPool
@@ -265,7 +265,8 @@ def _hospitals(arguments: argparse.Namespace, records: Records, run_dir: Path) -
         seed=arguments.seed,
         progress=make_progress(quiet=False),
     )
-    found.check(arguments.method)
+    if arguments.method == "noise-cluster":
+        found.spendable(arguments.epsilon, arguments.delta)  # refuses, before any work, too few for a sum
     return found
 
 

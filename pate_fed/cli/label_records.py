@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.label_dp.options import FILES
-from pate_fed.label_dp.release import check_labels, unused_classes
+from pate_fed.label_dp.release import check_labels
 
 __all__ = ["Records", "are_apart", "load_records"]
 
@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 class Records:
     """Public images uint8 (n, H, W, C) with private labels int64 (n,), None where hospitals have them.
 
-    `test_images` uint8 (m, H, W, C) and `test_labels` int64 (m,) are both there or both None.
+    `test` are images uint8 (m, H, W, C) and their labels int64 (m,), where there are some.
 
     Raises:
         InputError: parts that do not go together, or a label outside the classes.
@@ -32,30 +32,35 @@ class Records:
     images: Images = field(repr=False)
     labels: Ints | None = field(repr=False)
     num_classes: int
-    test_images: Images | None = field(default=None, repr=False)
-    test_labels: Ints | None = field(default=None, repr=False)
+    test: tuple[Images, Ints] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.labels is not None:
             _same_count("--labels", self.labels, self.images)
             check_labels(self.labels, self.num_classes)
-        if self.test_images is None or self.test_labels is None:
+        if self.test is None:
             return
-        if self.test_images.shape[1:] != self.images.shape[1:]:
+        images, labels = self.test
+        if images.shape[1:] != self.images.shape[1:]:
             raise InputError(
-                f"--test-images are {_sides(self.test_images)} pixels and channels: {_sides(self.images)} is "
+                f"--test-images are {_sides(images)} pixels and channels: {_sides(self.images)} is "
                 "meant, as the images that are learnt from"
             )
-        _same_count("--test-labels", self.test_labels, self.test_images)
+        _same_count("--test-labels", labels, images)
         try:
-            check_labels(self.test_labels, self.num_classes)
+            check_labels(labels, self.num_classes)
         except InputError as error:
             raise InputError(f"--test-labels: {error}") from error
 
     @property
     def doubt(self) -> str | None:
-        """What the owner of the labels should look at; it is about private labels, so it stops nothing."""
-        unused = () if self.labels is None else unused_classes(self.labels, self.num_classes)
+        """What the owner of the labels should look at: classes without a record, which are private.
+
+        So it stops nothing: a release that comes only where every class has records tells that it has.
+        """
+        if self.labels is None:
+            return None
+        unused = np.flatnonzero(np.bincount(self.labels, minlength=self.num_classes) == 0).tolist()
         if not unused:
             return None
         named = ", ".join(map(str, unused))
@@ -109,13 +114,17 @@ def _of_files(arguments: argparse.Namespace, *, apart: bool) -> Records:
             "--dataset files: give --classes K too; the number of classes is released, and private labels "
             "must not tell it"
         )
-    tested = arguments.test_images is not None
+    test = None
+    if arguments.test_images is not None:
+        test = (
+            _pictures(arguments.test_images, "--test-images"),
+            _vector(arguments.test_labels, "--test-labels"),
+        )
     return Records(
         images=images,
         labels=labels,
         num_classes=arguments.classes,
-        test_images=_pictures(arguments.test_images, "--test-images") if tested else None,
-        test_labels=_vector(arguments.test_labels, "--test-labels") if tested else None,
+        test=test,
     )
 
 
@@ -134,8 +143,7 @@ def _named(arguments: argparse.Namespace, *, apart: bool) -> Records:
         images=np.asarray(found.private_images)[:count],
         labels=None if apart else np.asarray(found.private_labels)[:count],
         num_classes=found.num_classes,
-        test_images=np.asarray(found.public_images),
-        test_labels=np.asarray(found.public_labels),
+        test=(np.asarray(found.public_images), np.asarray(found.public_labels)),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +17,7 @@ from pate_fed.data.cache import MANIFEST, build_once, cache_root
 from pate_fed.data.settings import GlyphSettings
 from pate_fed.data.source import DatasetSource
 from pate_fed.errors import InputError
+from pate_fed.structure import nearest
 
 __all__ = ["DATASETS", "Dataset", "load_dataset", "pool_digest", "repeated_inputs"]
 
@@ -92,8 +92,7 @@ def load_dataset(
         InputError: an unknown name, files that are missing or damaged, or a cache that cannot be written.
     """
     if name not in DATASETS:
-        near = get_close_matches(name, DATASETS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = nearest(name, DATASETS)
         raise InputError(f"--dataset {name!r} is unknown: one of {', '.join(DATASETS)}{hint}")
     root = cache_root(cache_dir)
     if name == "glyph":

@@ -8,13 +8,13 @@ are disjoint without a word between them. It depends on nothing but NumPy's raw 
 from __future__ import annotations
 
 import math
-from difflib import get_close_matches
 from hashlib import sha256
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
+from pate_fed.structure import nearest
 
 __all__ = ["partition", "split_among_teachers", "split_by_patient"]
 
@@ -121,8 +121,7 @@ def _alpha(scheme: str) -> float | None:
         return None
     allowed = "iid, or dirichlet:ALPHA with ALPHA a number above 0, such as dirichlet:0.5"
     if name != "dirichlet":
-        near = get_close_matches(name, ("iid", "dirichlet"), n=1, cutoff=0.4)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = nearest(name, ("iid", "dirichlet"), cutoff=0.4)
         raise InputError(f"partition {scheme!r} is unknown: {allowed}{hint}")
     try:
         alpha = float(text)

@@ -33,12 +33,6 @@ class Advice:
     records: int
     alternatives: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, object]:
-        """Plain values, for JSON."""
-        return {name: getattr(self, name) for name in self.__slots__} | {
-            "alternatives": list(self.alternatives)
-        }
-
     def lines(self) -> list[str]:
         """The advice as text, a line each."""
         a_class = self.records // self.num_classes

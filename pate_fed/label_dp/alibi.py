@@ -78,11 +78,3 @@ class Alibi(PureMechanism):
         """The likeliest class of each released row and its posterior; a `prior` must be public."""
         posterior = self.posterior(rows, prior)
         return PrivateLabels.by(self, posterior.argmax(axis=1).astype(np.int64), noise, posterior)
-
-    def release(self, labels: ArrayLike, noise: NoiseSource) -> PrivateLabels:
-        """The likeliest class of each record, and the posterior under a uniform prior.
-
-        Raises:
-            InputError: labels that are none, or outside the classes.
-        """
-        return self.private_labels(self.noisy_rows(labels, noise), noise)

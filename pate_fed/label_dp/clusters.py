@@ -1,7 +1,7 @@
 """Clusters of public inputs, found without a label; any other clusterer fits in as one function.
 
 The light ones are k-means, on the encoder's self-supervised features or on principal components of pixels.
-`scan_clusters` in `scan` is the paper's. With many small clusters a majority says more, but each majority is
+`Scan` in `scan` is the paper's. With many small clusters a majority says more, but each majority is
 less sure: `noise_clusters` says how many NoiseCluster can name.
 """
 

@@ -13,127 +13,74 @@ The shares are discrete Gaussians, whose sum is close to one but is none: the co
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 from pate_fed.label_dp.noise_cluster import NoiseCluster, cluster_majority
-from pate_fed.label_dp.release import PrivateLabels
 from pate_fed.privacy.bounds.cost import epsilon_of
-from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
+from pate_fed.privacy.checks import check_count
 from pate_fed.privacy.label_dp import SharedClusterCounts
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.protection import LABEL
 
-__all__ = ["FederatedClusters"]
+__all__ = ["least_share", "summed_labels"]
 
 Ints = NDArray[np.int64]
 
 _LEAST_SHARE = math.sqrt(2)  # of noise at one hospital: below, sums of discrete Gaussians are far from one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FederatedClusters:
-    """NoiseCluster over `hospitals`, of which up to `dropouts` may fail and `colluders` tell their noise.
+def least_share(counts: NoiseCluster, *, survivors: int, colluders: int = 0) -> float:
+    """The least noise of one hospital on each of the `counts`, in labels, to one part in 10,000.
+
+    It keeps their ε where at least `survivors` are in the sum, of which `colluders` tell their noise.
 
     Raises:
-        InputError: fewer clusters than classes, no honest hospital left, or a budget out of range.
+        InputError: no honest hospital left.
     """
-
-    num_clusters: int
-    num_classes: int
-    epsilon: float
-    delta: float
-    hospitals: int
-    dropouts: int = 0
-    colluders: int = 0
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon), check_delta(self.delta)
-        check_count("dropouts", self.dropouts), check_count("colluders", self.colluders)
-        check_count("hospitals", self.hospitals, least=1)
-        if self.honest < 1:
-            raise InputError(
-                f"hospitals={self.hospitals}, dropouts={self.dropouts}, colluders={self.colluders}: no "
-                "hospital is left whose noise nobody knows"
-            )
-        # Holds clusters and classes to its rules.
-        NoiseCluster(
-            num_clusters=self.num_clusters,
-            num_classes=self.num_classes,
-            epsilon=self.epsilon,
-            delta=self.delta,
+    check_count("survivors", survivors), check_count("colluders", colluders)
+    if survivors <= colluders:
+        raise InputError(
+            f"survivors={survivors}, colluders={colluders}: no hospital is left whose noise nobody knows"
         )
 
-    @property
-    def honest(self) -> int:
-        """Hospitals whose noise is in the sum and known to nobody else, at least."""
-        return self.hospitals - self.dropouts - self.colluders
-
-    @property
-    def sigma_party(self) -> float:
-        """The noise of one hospital on each count, in labels: the least, to one part in 10,000."""
-        low, high = _LEAST_SHARE, 1e9
-        if self.spent_with(low) <= self.epsilon:
-            return low
-        while high / low > 1.0001:
-            middle = math.sqrt(low * high)
-            low, high = (low, middle) if self.spent_with(middle) <= self.epsilon else (middle, high)
-        return high
-
-    def with_shares(self, sigma_party: float) -> SharedClusterCounts:
-        """The sum as a row of the ledger states it, where each hospital's noise is of `sigma_party` labels.
-
-        Raises:
-            InputError: shares that are too small for a bound.
-        """
-        return SharedClusterCounts(
-            num_clusters=self.num_clusters,
-            num_classes=self.num_classes,
-            sigma_party=sigma_party,
-            survivors=self.hospitals - self.dropouts,
-            colluders=self.colluders,
+    def suffices(share: float) -> bool:
+        shared = SharedClusterCounts(
+            num_clusters=counts.num_clusters,
+            num_classes=counts.num_classes,
+            sigma_party=share,
+            survivors=survivors,
+            colluders=colluders,
         )
+        return epsilon_of(shared.cost_asked(LABEL), counts.delta) <= counts.epsilon
 
-    @property
-    def on_ledger(self) -> SharedClusterCounts:
-        """The release as a row of the ledger states it."""
-        return self.with_shares(self.sigma_party)
+    low, high = _LEAST_SHARE, 1e9
+    if suffices(low):
+        return low
+    while high / low > 1.0001:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return high
 
-    @property
-    def how(self) -> str:
-        """The mechanism as text."""
-        return (
-            f"noisy majority of {self.num_clusters} clusters, noise of at least {self.honest} hospitals, "
-            f"σ={self.sigma_party:.4g} labels each, summed under masks"
+
+def summed_labels(
+    counts: SharedClusterCounts, total: Ints, clusters: Ints, noise: NoiseSource, *, survivors: int
+) -> Ints:
+    """Labels of all records from the unmasked sum, int64 (clusters, classes), of so many `survivors`.
+
+    Shapes: `clusters` int64 (n,) of the records that are to be labelled.
+
+    Raises:
+        InputError: fewer survivors than the noise was shared out for, or a sum of another length.
+    """
+    if survivors < counts.survivors:
+        raise InputError(
+            f"{survivors} hospitals are in the sum: {counts.survivors} at least are meant, or there is too "
+            "little noise in it"
         )
-
-    @property
-    def spent(self) -> float:
-        """ε at δ of the noisy counts, against the coordinator and all others alike."""
-        return self.spent_with(self.sigma_party)
-
-    def spent_with(self, sigma_party: float) -> float:
-        """ε at δ where each hospital's noise is of `sigma_party` labels."""
-        return epsilon_of(self.with_shares(sigma_party).cost_asked(LABEL), self.delta)
-
-    def release(self, total: Ints, clusters: Ints, noise: NoiseSource, *, survivors: int) -> PrivateLabels:
-        """Labels of all records from the unmasked sum, int64 (clusters, classes).
-
-        Shapes: `clusters` int64 (n,) of the records that are to be labelled.
-
-        Raises:
-            InputError: fewer survivors than the noise was shared out for, or a sum of another length.
-        """
-        if survivors < self.hospitals - self.dropouts:
-            raise InputError(
-                f"{survivors} hospitals are in the sum: {self.hospitals - self.dropouts} at least are meant, "
-                "or there is too little noise in it"
-            )
-        if total.shape != (self.num_clusters, self.num_classes):
-            raise InputError(
-                f"the sum has the shape {total.shape}: ({self.num_clusters}, {self.num_classes}) is meant"
-            )
-        return PrivateLabels.by(self, cluster_majority(clusters, total, noise), noise)
+    shape = counts.num_clusters, counts.num_classes
+    if total.shape != shape:
+        raise InputError(f"the sum has the shape {total.shape}: {shape} is meant")
+    return cluster_majority(clusters, total, noise)

@@ -32,7 +32,7 @@ from pate_fed.label_dp.pate_fm import plan_pate_fm
 from pate_fed.label_dp.public import PublicInputs
 from pate_fed.label_dp.randres import PriorRes, RandRes
 from pate_fed.label_dp.release import NO_LABEL, PrivateLabels, label_accuracy
-from pate_fed.label_dp.scan import scan_clusters
+from pate_fed.label_dp.scan import Scan
 from pate_fed.label_dp.source import LabelsInOnePlace, LabelSource, Released
 from pate_fed.label_dp.teachers import TeachSettings, queries_of, teach
 from pate_fed.learning.networks.classifiers import Classifier, Shape
@@ -52,7 +52,7 @@ Facts = dict[str, float | int | None]
 CLUSTERERS: dict[str, Clusterer] = {
     "light": encoder_clusters,
     "pca": pixel_clusters,
-    "scan": scan_clusters,
+    "scan": Scan(),
 }
 ROWS = "noisy rows"  # ALIBI's, of which the labels are made
 MIXUP = 1.0
@@ -360,11 +360,8 @@ def find_clusterer(name: str) -> Clusterer:
     Raises:
         InputError: there is no such one, or it cannot be called as one.
     """
-    return CLUSTERERS.get(name) or _of_a_user(name)
-
-
-def _of_a_user(name: str) -> Clusterer:
-    """MODULE:FUNCTION, which must be callable as a `Clusterer` is."""
+    if name in CLUSTERERS:
+        return CLUSTERERS[name]
     from importlib import import_module
 
     module, _, function = name.partition(":")

@@ -10,10 +10,10 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from difflib import get_close_matches
 from typing import Any
 
 from pate_fed.errors import InputError
+from pate_fed.structure import nearest
 
 __all__ = ["FILES", "METHODS", "LabelOptions", "check_method", "fill_defaults"]
 
@@ -105,9 +105,7 @@ def check_method(name: str, *, at_hospitals: bool) -> None:
         InputError: so it is.
     """
     if name not in METHODS:
-        near = get_close_matches(name, METHODS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise InputError(f"--method {name}: one of {', '.join(METHODS)} is meant{hint}")
+        raise InputError(f"--method {name}: one of {', '.join(METHODS)} is meant{nearest(name, METHODS)}")
     if at_hospitals and not name.startswith(("randres", "lp-1st", "noise-cluster")):
         raise InputError(
             f"--hospitals with --method {name}: only randres, lp-1st and noise-cluster work where labels are "
@@ -140,6 +138,8 @@ def _idle(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Options that would have no effect where labels are learnt from, each with the reason."""
     dataset, method = arguments.dataset, arguments.method
     yield "abundant_compute", "goes with --advise"
+    if arguments.hospitals is None:
+        yield from ((name, "goes with --hospitals") for name in ("quorum", "backend", "policy"))
     if dataset == FILES:
         yield "records", "goes with --advise or a named data set; of --dataset files all records are taken"
         for name in ("data_dir", "download"):

@@ -8,7 +8,6 @@ every query that is asked, answered or not, and every answer; both are capped be
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +21,7 @@ from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, Release
 from pate_fed.privacy.protection import LABEL
 
-__all__ = ["PateFM", "plan_pate_fm", "shares_of_labels", "vote"]
+__all__ = ["PateFM", "plan_pate_fm", "shares_of_labels"]
 
 Ints = NDArray[np.int64]
 
@@ -125,16 +124,3 @@ def shares_of_labels(records: int, num_teachers: int, *, seed: int) -> list[Ints
         raise InputError(f"--teachers {num_teachers}: must be from 1 to the {records} records")
     order = np.random.default_rng(seed).permutation(records)
     return [np.asarray(part, dtype=np.int64) for part in np.array_split(order, num_teachers)]
-
-
-def vote(
-    predict: Callable[[int, Ints], Ints], shares: list[Ints], num_queries: int, num_classes: int
-) -> Ints:
-    """Totals (queries, classes) of teachers that are trained one by one and forgotten.
-
-    `predict` trains teacher number i on the positions of its share and gives its classes of all queries.
-    """
-    totals = np.zeros((num_queries, num_classes), dtype=np.int64)
-    for number, share in enumerate(shares):
-        totals[np.arange(num_queries), predict(number, share)] += 1
-    return totals

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
@@ -55,11 +54,6 @@ class RandRes(PureMechanism):
         """The probability of each single wrong class."""
         return (WORDS - self.words) / WORDS / (self.num_classes - 1)
 
-    @property
-    def odds(self) -> Fraction:
-        """The exact p (K - 1)/(1 - p): at most e^ε (LDP, Theorem 2)."""
-        return Fraction(self.words * (self.num_classes - 1), WORDS - self.words)
-
     def release(self, labels: ArrayLike, noise: NoiseSource) -> PrivateLabels:
         """A private label for each record.
 
@@ -72,13 +66,6 @@ class RandRes(PureMechanism):
         kept = uniform_below(WORDS, len(true), noise) < self.words
         away = 1 + uniform_below(self.num_classes - 1, len(true), noise)
         return PrivateLabels.by(self, np.where(kept, true, (true + away) % self.num_classes), noise)
-
-    def posterior(self, labels: Ints, prior: Floats | None = None) -> Floats:
-        """Probabilities of the true class given the released one, float64 (n, K); `prior` uniform if None."""
-        likelihood = np.full((len(labels), self.num_classes), self.other)
-        likelihood[np.arange(len(labels)), labels] = self.probability
-        joint = likelihood if prior is None else likelihood * prior
-        return np.asarray(joint / joint.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,6 @@ __all__ = [
     "PrivateLabels",
     "check_labels",
     "label_accuracy",
-    "unused_classes",
 ]
 
 Ints = NDArray[np.int64]
@@ -106,14 +105,6 @@ def check_labels(labels: ArrayLike, num_classes: int) -> Ints:
     if array.min() < 0 or array.max() >= num_classes:
         raise InputError(f"a label is outside the classes: 0 to {num_classes - 1} is meant")
     return array.astype(np.int64)
-
-
-def unused_classes(labels: Ints, num_classes: int) -> tuple[int, ...]:
-    """Classes without a record. Which these are is private: for the labels' owner, and for nobody else.
-
-    No release may wait for it: one that comes only where every class has records tells that it has.
-    """
-    return tuple(np.flatnonzero(np.bincount(labels, minlength=num_classes) == 0).tolist())
 
 
 def label_accuracy(label: Ints, truth: Ints) -> float | None:

@@ -23,7 +23,7 @@ from pate_fed.learning.device import seeded
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.students.fixmatch import ImageViews
 
-__all__ = ["Scan", "scan_clusters"]
+__all__ = ["Scan"]
 
 Ints = NDArray[np.int64]
 
@@ -66,11 +66,6 @@ class Scan:
         """The cluster of each input, int64 (n,)."""
         with seeded(seed, inputs.device):
             return _Scan(self, inputs, num_clusters).run()
-
-
-def scan_clusters(inputs: ClusterInputs, num_clusters: int, *, seed: int) -> Ints:
-    """SCAN as published."""
-    return Scan()(inputs, num_clusters, seed=seed)
 
 
 class _Scan:

@@ -21,7 +21,7 @@ from pate_fed.privacy.mechanisms.events import IN_ONE_PLACE, Mechanism
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.protection import LABEL
 
-__all__ = ["LabelSource", "LabelsInOnePlace", "Record", "Released", "Unrecorded"]
+__all__ = ["LabelSource", "LabelsInOnePlace", "Record", "Released"]
 
 Ints = NDArray[np.int64]
 
@@ -48,8 +48,11 @@ class Released:
         return label
 
 
-class Record(Protocol):
-    """Where releases are put on record, in the order of a method's stages."""
+class Record:
+    """Where releases are put on record, in the order of a method's stages.
+
+    This one keeps nothing: it is for experiments on labels that are public.
+    """
 
     def release(self, terms: LedgerTerms, draw: Callable[[], Released], *, stage: int = 0) -> Released:
         """Draw a release, have it on the disk with what it cost, and only then return it.
@@ -57,23 +60,13 @@ class Record(Protocol):
         `terms` hold for all stages and are the ledger's. A release that an earlier process put on record is
         returned as it was, and nothing is drawn.
         """
+        return draw()
 
     def keep(self, name: str, draw: Callable[[], Ints]) -> Ints:
         """What a release is made of: as it was kept by an earlier process, else drawn and kept.
 
         It is to be called while the release is drawn, so that no two processes draw it.
         """
-
-
-class Unrecorded:
-    """Keeps nothing: for experiments on labels that are public."""
-
-    def release(self, terms: LedgerTerms, draw: Callable[[], Released], *, stage: int = 0) -> Released:
-        """What is drawn."""
-        return draw()
-
-    def keep(self, name: str, draw: Callable[[], Ints]) -> Ints:
-        """What is drawn."""
         return draw()
 
 

@@ -4,8 +4,7 @@ Needs NumPy and SciPy only. `pate_fed.privacy.bounds` holds the theorems; what i
 from its own module.
 """
 
-from pate_fed.privacy import bounds
-from pate_fed.privacy.accountant import Odometer, total_cost
+from pate_fed.privacy.accountant import odometer, total_cost
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.ledger.ledger import Ledger
@@ -33,7 +32,6 @@ __all__ = [
     "Ledger",
     "LedgerTerms",
     "NoiseSource",
-    "Odometer",
     "Plan",
     "PrivacyEvent",
     "Protection",
@@ -42,10 +40,10 @@ __all__ = [
     "SeededNoise",
     "SystemNoise",
     "audit_all",
-    "bounds",
     "data_dependent_epsilon_do_not_publish",
     "epsilon_of",
     "noise_from_seed",
+    "odometer",
     "plan",
     "sanitised_epsilon",
     "total_cost",

@@ -8,9 +8,9 @@ release costs the same however many records are in it: a replaced label moves on
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
 from pate_fed.privacy.bounds.gaussian import gaussian_delta, gaussian_dp_epsilon
 from pate_fed.privacy.bounds.orders import check_sigma
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon, check_scale, is_number
-from pate_fed.privacy.mechanisms.events import hospital_noise
+from pate_fed.privacy.mechanisms.events import Mechanism, hospital_noise
 from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = [
@@ -37,7 +37,6 @@ __all__ = [
     "equation5_sigma",
     "noise_cluster_epsilon",
     "randomized_response_epsilon",
-    "randomized_response_probability",
 ]
 
 MOST_SIGMA = 1e6
@@ -59,16 +58,6 @@ def randomized_response_epsilon(num_classes: int, probability: float) -> float:
         )
     odds = math.log(num_classes - 1) + math.log(probability) - math.log1p(-probability)
     return round_up(odds)
-
-
-def randomized_response_probability(num_classes: int, epsilon: float) -> float:
-    """How often a label is kept at ε: p = e^ε/(e^ε + N - 1).
-
-    Raises:
-        InputError: fewer than two classes, or ε not above 0.
-    """
-    check_count("num_classes", num_classes, least=2)
-    return 1 / (1 + (num_classes - 1) * math.exp(-check_epsilon(epsilon)))
 
 
 def noise_cluster_epsilon(sigma: float, delta: float) -> float:
@@ -122,14 +111,13 @@ def discrete_delta(sigma: float, epsilon: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelRelease:
-    """A release of private labels as a ledger's row states it.
+class LabelRelease(Mechanism):
+    """A release of private labels as a ledger's row states it; it costs the same about however many records.
 
     Raises:
         InputError: a parameter out of range.
     """
 
-    name: ClassVar[str]
     num_teachers: ClassVar[int] = 0
     answers_all: ClassVar[bool] = True
     num_classes: int
@@ -137,21 +125,9 @@ class LabelRelease:
     def __post_init__(self) -> None:
         check_count("num_classes", self.num_classes, least=2)
 
-    def parameters(self) -> dict[str, Any]:
-        """All parameters, as plain numbers by name."""
-        return asdict(self)
-
     def cost(self, asked: int, answered: int, protection: Protection) -> Cost:
-        """What the whole release costs, about however many records it is."""
+        """What the whole release costs."""
         return self.cost_asked(protection)
-
-    def cost_asked(self, protection: Protection) -> Cost:
-        """What the release costs, about however many records it is."""
-        raise TypeError(f"{type(self).__name__} states no cost")
-
-    def cost_answered(self, protection: Protection) -> Cost:
-        """Nothing besides."""
-        return Cost()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

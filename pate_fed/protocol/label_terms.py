@@ -14,15 +14,18 @@ from numpy.typing import NDArray
 
 from pate_fed.config.trust import AT_HOSPITALS, LEAST_PARTIES, TrustModel
 from pate_fed.errors import InputError
-from pate_fed.label_dp.federation import FederatedClusters
+from pate_fed.label_dp.federation import least_share
+from pate_fed.label_dp.noise_cluster import NoiseCluster
 from pate_fed.label_dp.randres import RandRes
-from pate_fed.privacy.checks import check_count, check_delta, is_number
-from pate_fed.privacy.label_dp import LabelRelease
+from pate_fed.privacy.bounds.cost import epsilon_of
+from pate_fed.privacy.label_dp import LabelRelease, SharedClusterCounts
 from pate_fed.privacy.ledger.terms import is_digest
 from pate_fed.privacy.mechanisms.events import NOISY_COUNTS, NOISY_LABELS, CoordinatorView
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
+from pate_fed.privacy.protection import LABEL
 from pate_fed.protocol.agreed import Agreed
-from pate_fed.structure import check
+from pate_fed.protocol.messages import Terms
+from pate_fed.structure import check, refusal, same_as, setting
 
 __all__ = [
     "COUNTS_UNDER_MASKS",
@@ -31,7 +34,6 @@ __all__ = [
     "PublicClusters",
     "PublicPool",
     "clusters_digest",
-    "few_hospitals",
     "label_terms",
 ]
 
@@ -39,17 +41,7 @@ Ints = NDArray[np.int64]
 
 RANDRES = "randres"
 COUNTS_UNDER_MASKS = "cluster-counts"
-_MECHANISMS = (RANDRES, COUNTS_UNDER_MASKS)
-_LEAST_AND_MOST = {
-    "num_classes": (2, 10_000),
-    "pool_size": (1, 10**9),
-    "num_clients": (1, 10**6),
-    "least_clients": (1, 10**6),
-    "num_clusters": (0, 10**6),
-    "colluders": (0, 10**6),
-}
 _MOST_COUNTS = 10**8  # in one message
-_MOST_EPSILON, _MOST_SIGMA, _MOST_SEED = 1e6, 1e9, 2**64
 
 
 def clusters_digest(clusters: Ints) -> str:
@@ -70,52 +62,32 @@ class LabelTerms(Agreed):
         InputError: a value out of range, or of the other mechanism.
     """
 
-    study: str
-    mechanism: str
-    num_classes: int
-    pool_size: int
-    pool_digest: str
-    num_clients: int
-    least_clients: int
-    epsilon: float
-    delta: float
-    num_clusters: int = 0
-    clusters_digest: str = ""
-    sigma_party: float | None = None
-    colluders: int = 0
-    seed: int | None = None
-    classes: tuple[str, ...] = ()
+    study: str = same_as(Terms, "study")
+    mechanism: str = setting(choices=(RANDRES, COUNTS_UNDER_MASKS))
+    num_classes: int = setting(low=2, high=10_000)
+    pool_size: int = setting(low=1, high=10**9)
+    pool_digest: str = same_as(Terms, "pool_digest")
+    num_clients: int = setting(low=1, high=10**6)
+    least_clients: int = setting(low=1, high=10**6)
+    epsilon: float = setting(low=0, high=1e6)
+    delta: float = setting(low=0, high=1)
+    num_clusters: int = setting(0, low=0, high=10**6)
+    clusters_digest: str = setting("", most=64)
+    sigma_party: float | None = setting(None, unit="labels", low=0, high=1e9)
+    colluders: int = setting(0, low=0, high=10**6)
+    seed: int | None = setting(None, low=0, high=2**64 - 1)
+    classes: tuple[str, ...] = setting((), most=100)
 
     def __post_init__(self) -> None:
         check(self)
-        self._check_kinds()
-        if self.mechanism not in _MECHANISMS:
-            raise InputError(f"mechanism={self.mechanism!r}: one of {', '.join(_MECHANISMS)} is meant")
         if self.least_clients > self.num_clients:
-            raise InputError(f"least_clients={self.least_clients}: there are {self.num_clients} hospitals")
+            raise refusal(self, "least_clients", f"at most {self.num_clients} is meant")
+        if self.num_clusters * self.num_classes > _MOST_COUNTS:
+            raise refusal(self, "num_clusters", f"at most {_MOST_COUNTS:,} counts is meant")
         if self.secure_sum:
             self._check_counts()
         else:
             self._check_response()
-
-    def _check_kinds(self) -> None:
-        """Types and sizes, before anything is computed with them."""
-        texts = (self.study, self.mechanism, self.pool_digest, self.clusters_digest, *self.classes)
-        if not all(isinstance(text, str) and len(text) <= 100 for text in texts):
-            raise InputError("texts of at most 100 characters are meant")
-        if not is_digest(self.pool_digest):
-            raise InputError(f"pool_digest={self.pool_digest!r}: must be a SHA-256 digest in lower-case hex")
-        for name, (least, most) in _LEAST_AND_MOST.items():
-            if check_count(name, getattr(self, name), least=least) > most:
-                raise InputError(f"{name}={getattr(self, name)}: at most {most} is meant")
-        if self.num_clusters * self.num_classes > _MOST_COUNTS:
-            raise InputError(f"num_clusters={self.num_clusters}: at most {_MOST_COUNTS} counts are summed")
-        if self.seed is not None and check_count("seed", self.seed) >= _MOST_SEED:
-            raise InputError("seed: below 2^64 is meant")
-        for name, limit in (("epsilon", _MOST_EPSILON), ("delta", 1.0), ("sigma_party", _MOST_SIGMA)):
-            value = getattr(self, name)
-            if value is not None and not (is_number(value) and 0 <= value <= limit):
-                raise InputError(f"{name}={value!r}: must be a number from 0 to {limit:g}")
 
     def _check_response(self) -> None:
         RandRes(num_classes=self.num_classes, epsilon=self.epsilon)
@@ -124,35 +96,45 @@ class LabelTerms(Agreed):
             raise InputError("randomised response has δ = 0, and neither clusters nor shares of noise")
 
     def _check_counts(self) -> None:
-        check_delta(self.delta)
-        if not is_digest(self.clusters_digest):
-            raise InputError(f"clusters_digest={self.clusters_digest!r}: must be a SHA-256 digest")
-        if self.sigma_party is None or not self.spent <= self.epsilon:
-            raise InputError(f"sigma_party={self.sigma_party!r}: more noise is meant, or ε is passed")
-
-    @property
-    def counts(self) -> FederatedClusters:
-        """NoiseCluster over these hospitals.
-
-        Raises:
-            InputError: the terms' values make none.
-        """
-        return FederatedClusters(
+        NoiseCluster(
             num_clusters=self.num_clusters,
             num_classes=self.num_classes,
             epsilon=self.epsilon,
             delta=self.delta,
-            hospitals=self.num_clients,
-            dropouts=self.num_clients - self.least_clients,
+        )
+        if not is_digest(self.clusters_digest):
+            raise refusal(self, "clusters_digest", "a SHA-256 in hexadecimal is meant")
+        if self.sigma_party is None or not self.spent <= self.epsilon:
+            raise refusal(self, "sigma_party", "more noise is meant, or ε is passed")
+
+    @property
+    def counts(self) -> SharedClusterCounts:
+        """What leaves all hospitals where their counts are summed, as a row of the ledger states it."""
+        return SharedClusterCounts(
+            num_clusters=self.num_clusters,
+            num_classes=self.num_classes,
+            sigma_party=self.sigma_party or 0.0,
+            survivors=self.least_clients,
             colluders=self.colluders,
         )
 
     @property
     def on_ledger(self) -> LabelRelease:
         """What leaves all hospitals, as a row of the ledger states it."""
+        if self.secure_sum:
+            return self.counts
+        return RandRes(num_classes=self.num_classes, epsilon=self.epsilon).on_ledger
+
+    @property
+    def how(self) -> str:
+        """The mechanism as text."""
         if self.sigma_party is None:
-            return RandRes(num_classes=self.num_classes, epsilon=self.epsilon).on_ledger
-        return self.counts.with_shares(self.sigma_party)
+            return RandRes(num_classes=self.num_classes, epsilon=self.epsilon).how
+        return (
+            f"noisy majority of {self.num_clusters} clusters, noise of at least "
+            f"{self.least_clients - self.colluders} hospitals, σ={self.sigma_party:.4g} labels each, summed "
+            "under masks"
+        )
 
     @property
     def seen(self) -> CoordinatorView:
@@ -162,7 +144,7 @@ class LabelTerms(Agreed):
     @property
     def spent(self) -> float:
         """ε at δ of what leaves all hospitals, against the coordinator and everyone else alike."""
-        return self.epsilon if self.sigma_party is None else self.counts.spent_with(self.sigma_party)
+        return epsilon_of(self.counts.cost_asked(LABEL), self.delta) if self.secure_sum else self.epsilon
 
     @property
     def secure_sum(self) -> bool:
@@ -196,14 +178,6 @@ class LabelTerms(Agreed):
             return noise_from_seed(None)
         text = f"{self.seed}/labels/{number}".encode()
         return noise_from_seed(int.from_bytes(hashlib.sha256(text).digest()[:4], "big"))
-
-
-def few_hospitals(count: int) -> str:
-    """What a user is told whose hospitals are too few for a sum."""
-    return (
-        f"hospitals={count}: a sum over fewer than {LEAST_PARTIES} hides too little; give more of them, or a "
-        "method with randres"
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,39 +216,35 @@ def label_terms(
     Raises:
         InputError: a value out of range, or too few hospitals to hide one among.
     """
-    common: dict[str, Any] = {
-        "study": study,
-        "num_classes": pool.num_classes,
-        "pool_size": pool.size,
-        "pool_digest": pool.digest,
-        "num_clients": num_clients,
-        "epsilon": float(epsilon),
-        "seed": seed,
-    }
-    if clusters is None:
-        least = TrustModel().least_voters(num_clients, quorum)
-        return LabelTerms(mechanism=RANDRES, least_clients=least, delta=0.0, **common)
-    if num_clients < LEAST_PARTIES:
-        raise InputError(few_hospitals(num_clients))
-    trust = TrustModel(secure_sum=True, noise_at=AT_HOSPITALS)
+    if clusters is not None and num_clients < LEAST_PARTIES:
+        raise InputError(
+            f"hospitals={num_clients}: a sum over fewer than {LEAST_PARTIES} hides too little; give more of "
+            "them, or a method with randres"
+        )
+    trust = TrustModel() if clusters is None else TrustModel(secure_sum=True, noise_at=AT_HOSPITALS)
     least = trust.least_voters(num_clients, quorum)
-    colluders = trust.shares(num_clients, least).colluders
-    shared = FederatedClusters(
-        num_clusters=clusters.count,
-        num_classes=pool.num_classes,
-        epsilon=epsilon,
-        delta=clusters.delta,
-        hospitals=num_clients,
-        dropouts=num_clients - least,
-        colluders=colluders,
-    )
+    counted: dict[str, Any] = {}
+    if clusters is not None:
+        colluders = trust.shares(num_clients, least).colluders
+        counts = NoiseCluster(
+            num_clusters=clusters.count, num_classes=pool.num_classes, epsilon=epsilon, delta=clusters.delta
+        )
+        counted = {
+            "num_clusters": clusters.count,
+            "clusters_digest": clusters_digest(clusters.place),
+            "sigma_party": least_share(counts, survivors=least, colluders=colluders),
+            "colluders": colluders,
+        }
     return LabelTerms(
-        mechanism=COUNTS_UNDER_MASKS,
+        study=study,
+        mechanism=RANDRES if clusters is None else COUNTS_UNDER_MASKS,
+        num_classes=pool.num_classes,
+        pool_size=pool.size,
+        pool_digest=pool.digest,
+        num_clients=num_clients,
         least_clients=least,
-        delta=float(clusters.delta),
-        num_clusters=clusters.count,
-        clusters_digest=clusters_digest(clusters.place),
-        sigma_party=shared.sigma_party,
-        colluders=colluders,
-        **common,
+        epsilon=epsilon,
+        delta=0.0 if clusters is None else clusters.delta,
+        seed=seed,
+        **counted,
     )

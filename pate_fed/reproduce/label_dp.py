@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.label_dp import RandRes
+from pate_fed.label_dp.randres import RandRes
 from pate_fed.reproduce.columns import Cell, cells_of
 from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
 from pate_fed.reproduce.pictures import draw_panels, plot_curves
@@ -173,14 +173,14 @@ class _Bench:
 
     def _private(self, task: Task) -> LabelDpResult:
         from pate_fed.label_dp.methods import run_method
-        from pate_fed.label_dp.source import LabelsInOnePlace, Unrecorded
+        from pate_fed.label_dp.source import LabelsInOnePlace, Record
         from pate_fed.privacy import SeededNoise
 
         _, method, epsilon, seed = task
         if method.startswith("pate-fm"):
             self._cache.totals = self.totals
         noise, classes = SeededNoise(seed), self.data.num_classes
-        source = LabelsInOnePlace(truth=self.truth, num_classes=classes, noise=noise, record=Unrecorded())
+        source = LabelsInOnePlace(truth=self.truth, num_classes=classes, noise=noise, record=Record())
         return run_method(
             method,
             self.public,

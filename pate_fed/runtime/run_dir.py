@@ -10,16 +10,24 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from pate_fed.config.study import Study, read_study
 from pate_fed.errors import InputError
 
-__all__ = ["check_writable", "fresh_run_dir", "simulated_disks", "unfinished_run"]
+__all__ = [
+    "check_writable",
+    "choose_run_dir",
+    "claim_run_dir",
+    "fresh_run_dir",
+    "read_metrics",
+    "simulated_disks",
+]
 
 _FOLDER = "pate-fed-"
+_STUDY = "study.toml"
 
 
 def fresh_run_dir(given: str | None, name: str) -> Path:
@@ -31,7 +39,7 @@ def fresh_run_dir(given: str | None, name: str) -> Path:
     path = Path(given) if given else _free_path(name)
     if path.exists() and not path.is_dir():
         raise InputError(f"--run-dir {path}: a file of that name exists; give a directory")
-    held = [name for name in ("ledger.sqlite", "metrics.json", "study.toml") if (path / name).exists()]
+    held = [name for name in ("ledger.sqlite", "metrics.json", _STUDY) if (path / name).exists()]
     if held:
         raise InputError(f"--run-dir {path}: already holds a run ({held[0]}); give another directory")
     check_writable(path, option="--run-dir")
@@ -52,20 +60,48 @@ def check_writable(path: Path, *, option: str) -> Path:
     return existing
 
 
-def unfinished_run(path: Path, study: Study) -> bool:
-    """Whether the directory holds this very study, begun and not brought to its end.
+def choose_run_dir(given: str | None, name: str, same: Callable[[Path], bool]) -> tuple[Path, bool]:
+    """The run directory, and whether it is gone on with: it holds the very study, begun and cut off.
+
+    `same` tells of a study.toml whether it is the study's; where none is there, it is `fresh_run_dir`'s.
 
     Raises:
-        InputError: it holds another study, or one that is finished.
+        InputError: it holds another study or one that is finished, is not a directory, or cannot be written.
     """
-    if not (path / "study.toml").exists():
-        return False
-    if read_study(path / "study.toml") != study:
+    path = Path(given or "")
+    if given is None or not (path / _STUDY).exists():
+        return fresh_run_dir(given, name), False
+    if not same(path / _STUDY):
         raise InputError(f"--run-dir {path}: holds a run of another study; give another directory")
-    metrics = path / "metrics.json"
-    if metrics.exists() and json.loads(metrics.read_text(encoding="utf-8")).get("status") == "success":
+    if read_metrics(path).get("status") == "success":
         raise InputError(f"--run-dir {path}: holds a run that is finished; give another directory")
-    return True
+    return path, True
+
+
+def claim_run_dir(path: Path, study: str) -> None:
+    """Make the directory, and claim it by its study.toml: of two runs at once only one can have it.
+
+    Raises:
+        InputError: another run has it, or it cannot be written.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+        with os.fdopen(os.open(path / _STUDY, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(study)
+    except FileExistsError as error:
+        raise InputError(f"--run-dir {path}: another run has it; give another directory") from error
+    except OSError as error:
+        raise InputError(f"--run-dir {path}: cannot be written ({error.strerror})") from error
+
+
+def read_metrics(run_dir: Path) -> dict[str, Any]:
+    """What an earlier process wrote to metrics.json; empty where there is none."""
+    try:
+        found = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    except (OSError, ValueError):
+        return {}
 
 
 @contextmanager

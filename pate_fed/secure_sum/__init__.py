@@ -14,19 +14,16 @@ hospital's vector is honest, and that a batch succeeds when someone breaks the p
 
 from pate_fed.secure_sum.batch import SumBatch
 from pate_fed.secure_sum.coordinator import CoordinatorSum
-from pate_fed.secure_sum.fields import VERSION
 from pate_fed.secure_sum.hospital import HospitalSum
 from pate_fed.secure_sum.keys import Identity, fingerprint, read_fingerprint
 from pate_fed.secure_sum.masks import SumRange
-from pate_fed.secure_sum.messages import parse_reply, parse_request, read_reply, read_request
+from pate_fed.secure_sum.messages import read_reply, read_request
 from pate_fed.secure_sum.noise_share import add_noise_share
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
-from pate_fed.secure_sum.roster import TWO_THIRDS, Demands, threshold_for
+from pate_fed.secure_sum.roster import Demands, threshold_for
 from pate_fed.secure_sum.store import SumStore
 
 __all__ = [
-    "TWO_THIRDS",
-    "VERSION",
     "CoordinatorSum",
     "Demands",
     "HospitalSum",
@@ -38,8 +35,6 @@ __all__ = [
     "SumStore",
     "add_noise_share",
     "fingerprint",
-    "parse_reply",
-    "parse_request",
     "read_fingerprint",
     "read_reply",
     "read_request",

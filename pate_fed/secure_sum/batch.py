@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.secure_sum.fields import SEALED_BYTES
 from pate_fed.secure_sum.keys import KEY_BYTES, TAG_BYTES, Identity, verify
-from pate_fed.secure_sum.masks import Masker, SumRange
+from pate_fed.secure_sum.masks import Masker, SumRange, Vector
 from pate_fed.secure_sum.messages import (
     BatchOpening,
     BatchShares,
@@ -76,7 +76,7 @@ class SumBatch:
         self._identity, self._members, self._range = identity, members, sum_range
         self._step = _Step.SHARING
         self._masker = Masker(opening.length, opening.bits)
-        self._sum = self._masker.zeros()
+        self._sum: Vector = np.zeros(opening.length, dtype=self._masker.dtype)
         self._dealt: dict[int, BatchShares] = {}
         self._masked: set[int] = set()
         self._consents: dict[int, bytes] = {}

@@ -6,8 +6,7 @@ survivors. This machine asks for nothing more, and the hospitals do not rely on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from fractions import Fraction
+from collections.abc import Mapping
 
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.secure_sum.batch import SumBatch
@@ -23,10 +22,12 @@ from pate_fed.secure_sum.messages import (
     SumRefused,
 )
 from pate_fed.secure_sum.refusals import SumRefusal
-from pate_fed.secure_sum.roster import TWO_THIRDS, Members, read_roster, threshold_for
+from pate_fed.secure_sum.roster import Members, read_roster, threshold_for
 from pate_fed.structure import fit
 
 __all__ = ["CoordinatorSum"]
+
+_LEAST = 3  # hospitals in a roster
 
 
 class CoordinatorSum:
@@ -47,12 +48,10 @@ class CoordinatorSum:
         self._used: set[int | str] = set()
 
     @classmethod
-    def resume(
-        cls, identity: Identity, roster: Roster, *, used: Iterable[tuple[int, str]] = ()
-    ) -> CoordinatorSum:
+    def resume(cls, identity: Identity, roster: Roster) -> CoordinatorSum:
         """The coordinator of a study whose roster is closed, in a new process. Hospitals pin the same roster.
 
-        `used` are numbers and digests of the batches so far; hospitals refuse them whatever is given here.
+        Which batches there were is the hospitals' to know: they refuse a number or a digest of before.
 
         Raises:
             IntegrityError: the roster is not signed by this identity.
@@ -61,7 +60,6 @@ class CoordinatorSum:
             raise IntegrityError("the roster is not the one of this coordinator")
         coordinator = cls(identity, study=roster.study)
         coordinator._members = read_roster(roster)
-        coordinator._used = {entry for pair in used for entry in pair}
         return coordinator
 
     def enrol_request(self) -> EnrolRequest:
@@ -94,23 +92,20 @@ class CoordinatorSum:
                 raise IntegrityError(f"{party} enrols with the name or a key of {other.party}")
         self._enrolments[party] = enrolment
 
-    def close_roster(
-        self, *, least: int = 3, threshold: int | None = None, share: Fraction = TWO_THIRDS
-    ) -> Roster:
-        """The roster for every hospital. `threshold` of None means `share` of those enrolled, above half.
+    def close_roster(self, *, threshold: int | None = None) -> Roster:
+        """The roster for every hospital. `threshold` of None means two thirds of those enrolled.
 
         Raises:
-            QuorumError: fewer than `least` hospitals have enrolled, or fewer than `threshold`.
+            QuorumError: fewer than three hospitals have enrolled, or fewer than `threshold`.
             IntegrityError: the roster was closed before, or the threshold is at most half of it.
         """
         if self._members is not None:
             raise IntegrityError("the roster is closed already; one roster serves the whole study")
         names, count = sorted(self._enrolments), len(self._enrolments)
-        needed = threshold_for(count, share) if threshold is None else threshold
-        if count < max(least, needed):
+        needed = threshold_for(count) if threshold is None else threshold
+        if count < (least := max(_LEAST, needed)):
             raise QuorumError(
-                f"{count} hospitals have enrolled for secure summation; at least {max(least, needed)} "
-                "are needed"
+                f"{count} hospitals have enrolled for secure summation; at least {least} are needed"
             )
         enrolments = [self._enrolments[name] for name in names]
         roster = Roster(

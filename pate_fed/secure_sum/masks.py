@@ -53,11 +53,6 @@ class SumRange:
         """Totals with noise, which has no bound: all 32 bits, around zero."""
         return cls(smallest=-(2**31), largest=2**31 - 1)
 
-    @classmethod
-    def totals(cls, num_teachers: int, *, noisy: bool) -> SumRange:
-        """Totals of votes with or without noise."""
-        return cls.noisy() if noisy else cls.votes(num_teachers)
-
     @property
     def bits(self) -> int:
         """16 where the range is at most half of the circle mod 2^16 (half the upload), else 32."""
@@ -114,11 +109,6 @@ class Masker:
         """Integers reduced mod 2^bits: a new, writable vector of shape (length,)."""
         reduced: Vector = values.reshape(-1).astype(self.dtype)
         return reduced
-
-    def zeros(self) -> Vector:
-        """A vector of zeros, shape (length,)."""
-        zeros: Vector = np.zeros(self.length, dtype=self.dtype)
-        return zeros
 
     def add(self, total: Vector, key: bytes) -> None:
         """Add the mask of `key` to `total`, in place."""

@@ -44,8 +44,6 @@ __all__ = [
     "UnmaskRequest",
     "UnmaskShares",
     "consent_digest",
-    "parse_reply",
-    "parse_request",
     "read_reply",
     "read_request",
 ]
@@ -287,22 +285,22 @@ _REQUESTS: dict[Value, type[Request]] = {kind.kind: kind for kind in get_args(Re
 _REPLIES: dict[Value, type[Reply]] = {kind.kind: kind for kind in get_args(Reply)}
 
 
-def parse_request(record: Record) -> Request:
-    """The coordinator's request in a record.
+def read_request(data: bytes) -> Request:
+    """The coordinator's request in its bytes.
 
     Raises:
-        RefusedError: another version, none of the requests, or malformed.
+        IntegrityError: damaged bytes; RefusedError: another version, none of the requests, or malformed.
     """
-    return _parse(record, _REQUESTS)
+    return _parse(unpack(data), _REQUESTS)
 
 
-def parse_reply(record: Record) -> Reply:
-    """The hospital's reply in a record.
+def read_reply(data: bytes) -> Reply:
+    """The hospital's reply in its bytes.
 
     Raises:
-        RefusedError: another version, none of the replies, or malformed.
+        IntegrityError: damaged bytes; RefusedError: another version, none of the replies, or malformed.
     """
-    return _parse(record, _REPLIES)
+    return _parse(unpack(data), _REPLIES)
 
 
 def _parse(record: Record, kinds: Mapping[Value, type[M]]) -> M:
@@ -311,24 +309,6 @@ def _parse(record: Record, kinds: Mapping[Value, type[M]]) -> M:
     if not isinstance(kind, str) or kind not in kinds:
         raise _malformed("a message of unknown kind")
     return kinds[kind].from_record(record)
-
-
-def read_request(data: bytes) -> Request:
-    """The coordinator's request in its bytes; see `parse_request`.
-
-    Raises:
-        IntegrityError: damaged bytes; RefusedError as `parse_request`.
-    """
-    return parse_request(unpack(data))
-
-
-def read_reply(data: bytes) -> Reply:
-    """The hospital's reply in its bytes; see `parse_reply`.
-
-    Raises:
-        IntegrityError: damaged bytes; RefusedError as `parse_reply`.
-    """
-    return parse_reply(unpack(data))
 
 
 def consent_digest(opening: BatchOpening, sharers: Positions, survivors: Positions) -> bytes:

@@ -18,7 +18,7 @@ from pate_fed.secure_sum import shamir
 from pate_fed.secure_sum.codec import Record, Value, pack, unpack
 from pate_fed.secure_sum.messages import BatchOpening, Positions
 
-__all__ = ["Progress", "Stage", "load_batches", "open_state", "save_batches", "seal_state"]
+__all__ = ["Progress", "Stage", "expect", "load_batches", "open_state", "save_batches", "seal_state"]
 
 T = TypeVar("T")
 
@@ -112,21 +112,26 @@ def _pack(progress: Progress) -> bytes:
 
 def _unpack(value: Value) -> Progress:
     try:
-        record = unpack(_expect(value, bytes))
-        handled = _expect(record["handled"], bytes)
+        record = unpack(expect(value, bytes))
+        handled = expect(record["handled"], bytes)
         return Progress(
-            opening=BatchOpening.from_bytes(_expect(record["opening"], bytes)),
-            held=shamir.from_bytes(_expect(record["held"], bytes)).reshape(-1, 2, shamir.LIMBS),
-            stage=Stage(_expect(record["stage"], int)),
+            opening=BatchOpening.from_bytes(expect(record["opening"], bytes)),
+            held=shamir.from_bytes(expect(record["held"], bytes)).reshape(-1, 2, shamir.LIMBS),
+            stage=Stage(expect(record["stage"], int)),
             handled=[handled[at : at + _HASH] for at in range(0, len(handled), _HASH)],
-            sharers=_expect(record["sharers"], np.ndarray),
-            survivors=_expect(record["survivors"], np.ndarray),
+            sharers=expect(record["sharers"], np.ndarray),
+            survivors=expect(record["survivors"], np.ndarray),
         )
     except (KeyError, ValueError) as error:
         raise IntegrityError("a saved batch of secure summation is damaged") from error
 
 
-def _expect(value: object, kind: type[T]) -> T:
+def expect(value: object, kind: type[T]) -> T:
+    """The value of a saved state's field.
+
+    Raises:
+        IntegrityError: another kind of value, or none.
+    """
     if not isinstance(value, kind):
-        raise IntegrityError("a saved batch of secure summation is damaged")
+        raise IntegrityError("a saved state of secure summation is damaged")
     return value

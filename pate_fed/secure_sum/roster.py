@@ -6,10 +6,8 @@ order, with a threshold above half of them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import lru_cache
 
 from pate_fed.errors import InputError
@@ -18,7 +16,6 @@ from pate_fed.secure_sum.messages import Enrolment, Roster
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 
 __all__ = [
-    "TWO_THIRDS",
     "Demands",
     "Members",
     "check_demands",
@@ -27,8 +24,6 @@ __all__ = [
     "threshold_for",
 ]
 
-TWO_THIRDS = Fraction(2, 3)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
@@ -36,8 +31,8 @@ class Demands:
 
     `least_parties`: the smallest roster. In a roster of three, two hospitals that pool what they know read
     the third one's votes, so 3 needs `three_agreed`, and less is never accepted.
-    `least_share`: the share of the roster that must survive every step, above one half. `least_voters`: how
-    many must, where the study's terms fix a number: noise that hospitals add is shared out among as many.
+    `least_voters`: how many must survive every step, where the study's terms fix more than two thirds: noise
+    that hospitals add is shared out among as many.
     `every_signature`: demand every survivor's signature before unmasking, not only the threshold's. Then no
     number of hospitals in league with the coordinator gets two sums out of one batch, but one hospital that
     is lost between its vector and its signature voids the batch. With the threshold's signatures, t of n,
@@ -51,7 +46,6 @@ class Demands:
 
     least_parties: int = 4
     three_agreed: bool = False
-    least_share: Fraction = TWO_THIRDS
     least_voters: int = 0
     every_signature: bool = False
     trusted: Mapping[str, str] | None = None
@@ -63,8 +57,6 @@ class Demands:
                 f"least_parties={self.least_parties}: a sum over fewer than {floor} hospitals is refused"
                 + ("" if self.three_agreed else "; three need three_agreed")
             )
-        if not Fraction(1, 2) < self.least_share <= 1:
-            raise InputError(f"least_share={self.least_share}: must be above 1/2 and at most 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +76,9 @@ class Members:
         return len(self.names)
 
 
-def threshold_for(parties: int, share: Fraction = TWO_THIRDS) -> int:
-    """How many of `parties` must survive: at least the share, and always more than half."""
-    return max(math.ceil(share * parties), parties // 2 + 1)
+def threshold_for(parties: int) -> int:
+    """How many of `parties` must survive: at least two thirds, and always more than half."""
+    return max(-(-2 * parties // 3), parties // 2 + 1)
 
 
 def read_roster(roster: Roster) -> Members:
@@ -142,7 +134,7 @@ def check_demands(members: Members, own: str, demands: Demands) -> None:
     """
     if len(members) < demands.least_parties:
         raise RefusedError(SumRefusal.ROSTER_SMALL, f"{len(members)} of at least {demands.least_parties}")
-    least = max(threshold_for(len(members), demands.least_share), demands.least_voters)
+    least = max(threshold_for(len(members)), demands.least_voters)
     if members.threshold < least:
         raise RefusedError(SumRefusal.THRESHOLD, f"{members.threshold} of at least {least}")
     known = demands.trusted

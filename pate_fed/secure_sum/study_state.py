@@ -13,7 +13,7 @@ from pate_fed.secure_sum.codec import Record
 from pate_fed.secure_sum.dealing import Seat
 from pate_fed.secure_sum.keys import KEY_BYTES, ExchangeKey
 from pate_fed.secure_sum.messages import Enrolment, Roster
-from pate_fed.secure_sum.progress import open_state, seal_state
+from pate_fed.secure_sum.progress import expect, open_state, seal_state
 from pate_fed.secure_sum.roster import read_roster
 
 __all__ = ["StudyState", "load_study", "save_study"]
@@ -65,22 +65,15 @@ def load_study(data: bytes, identity: bytes) -> StudyState:
         IntegrityError: damaged, or of another identity.
     """
     record = open_state("study", data)
-    enrolment = Enrolment.from_bytes(_bytes(record, "enrolment"))
+    enrolment = Enrolment.from_bytes(expect(record.get("enrolment"), bytes))
     if enrolment.identity != identity:
         raise IntegrityError("the saved state of secure summation (study) belongs to another identity")
-    state = StudyState(coordinator=_bytes(record, "coordinator"), enrolment=enrolment)
+    state = StudyState(coordinator=expect(record.get("coordinator"), bytes), enrolment=enrolment)
     if "roster" not in record:
-        return replace(state, exchange=ExchangeKey(_bytes(record, "exchange")))
-    roster = Roster.from_bytes(_bytes(record, "roster"))
-    members, secrets = read_roster(roster), _bytes(record, "secrets")
+        return replace(state, exchange=ExchangeKey(expect(record.get("exchange"), bytes)))
+    roster = Roster.from_bytes(expect(record.get("roster"), bytes))
+    members, secrets = read_roster(roster), expect(record.get("secrets"), bytes)
     if enrolment.party not in members.positions or len(secrets) != KEY_BYTES * len(members):
         raise IntegrityError(_DAMAGED)
     rows = tuple(secrets[at : at + KEY_BYTES] for at in range(0, len(secrets), KEY_BYTES))
     return state.pinned(roster, Seat(members, members.positions[enrolment.party], rows))
-
-
-def _bytes(record: Record, name: str) -> bytes:
-    value = record.get(name)
-    if not isinstance(value, bytes):
-        raise IntegrityError(_DAMAGED)
-    return value

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from builders import make_label_terms
 
 from pate_fed.cli.terms import cost_text, make_terms_of
 from pate_fed.errors import IntegrityError
-from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Terms
 
 
@@ -32,17 +32,7 @@ def test_the_cost_is_told_against_whom_it_holds(terms: Terms) -> None:
 
 
 def test_private_labels_cost_what_is_spent_once() -> None:
-    terms = LabelTerms(
-        study="s",
-        mechanism="randres",
-        num_classes=3,
-        pool_size=50,
-        pool_digest="00" * 32,
-        num_clients=3,
-        least_clients=2,
-        epsilon=1.0,
-        delta=0.0,
-    )
+    terms = make_label_terms()
     assert cost_text(terms.to_json()) == (
         "'s': private labels by randres, once: ε=1 δ=0 against the coordinator and the public, for one "
         "record's label"

@@ -23,7 +23,8 @@ from pate_fed.cli.hospital import log_lines
 from pate_fed.errors import IntegrityError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.label_dp import RandRes, label_counts
+from pate_fed.label_dp.noise_cluster import label_counts
+from pate_fed.label_dp.randres import RandRes
 from pate_fed.protocol.label_terms import (
     LabelTerms,
     PublicClusters,

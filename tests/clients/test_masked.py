@@ -86,7 +86,7 @@ class Federation:
         return VoteRequest(terms_digest=self.terms.digest, batch=batch, purpose=purpose, index=places)
 
     def open(self, question: VoteRequest, **changes: Any) -> SumBatch:
-        totals = SumRange.totals(self.terms.num_teachers, noisy=self.terms.adds_noise)
+        totals = SumRange.noisy() if self.terms.adds_noise else SumRange.votes(self.terms.num_teachers)
         values = {
             "batch": question.batch,
             "batch_digest": question.digest,

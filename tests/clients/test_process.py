@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from builders import make_label_terms
 
 from pate_fed.cli.demo import make_demo
 from pate_fed.client import main
 from pate_fed.identity import Authority, HospitalIdentity, make_request
-from pate_fed.protocol.label_terms import LabelTerms
 
 
 def _semicolons(text: str) -> str:
@@ -58,17 +58,7 @@ def test_labels_that_cannot_be_used_connect_to_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATE_FED_SITE", "")
-    terms = LabelTerms(
-        study="s",
-        mechanism="randres",
-        num_classes=3,
-        pool_size=50,
-        pool_digest="00" * 32,
-        num_clients=3,
-        least_clients=2,
-        epsilon=1.0,
-        delta=0.0,
-    )
+    terms = make_label_terms()
     authority = Authority.init(tmp_path / "ca", address="127.0.0.1:9", terms=terms.to_json(), days=90)
     authority.admit(make_request(tmp_path / "own", "north"), days=90).write(tmp_path / "north.admission")
     HospitalIdentity.accept(tmp_path / "own", tmp_path / "north.admission")

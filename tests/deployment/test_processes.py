@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from pate_fed.server import main as server_main
+from pate_fed.simulation import main as simulation_main
 
 NAMES = ("north", "east", "west")
 STUDY = """
@@ -45,44 +49,65 @@ def _labels(run_dir: Path) -> dict[str, np.ndarray]:
         return {name: file[name] for name in ("index", "answered", "label")}
 
 
-def test_three_hospitals_with_their_own_files_end_as_the_simulation_does(rehearsal: Any) -> None:
+@pytest.fixture
+def simulate(rehearsal: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """The same study simulated in this process, which has the libraries loaded."""
+    monkeypatch.setenv("PATE_FED_SITE", "")  # the command sets it; the fixture takes it away again
+    monkeypatch.setenv("PATE_FED_CACHE", str(rehearsal.cache))
+    folder = rehearsal.folder
+    study = ["--config", str(folder / "study.toml"), "--backend", "inline", "--quiet"]
+
+    def simulate() -> None:
+        assert simulation_main([*study, "--run-dir", str(folder / "simulated")]) == 0
+
+    return simulate
+
+
+Simulate = Callable[[], None]
+
+
+def test_three_hospitals_with_their_own_files_end_as_the_simulation_does(
+    rehearsal: Any, simulate: Simulate
+) -> None:
     folder = rehearsal.folder
     (folder / "study.toml").write_text(rehearsal.write_tables(private=True), encoding="utf-8")
     (folder / "policy.toml").write_text("seeded_noise = true\nmost_queries_a_day = 60\n", encoding="utf-8")
     files = {name: f"{name}.csv" for name in NAMES}
-    _compare(rehearsal, files, options=("--policy", "policy.toml"), queries=(30, 30))
+    _compare(rehearsal, simulate, files, options=("--policy", "policy.toml"), queries=(30, 30))
 
 
 @pytest.mark.slow
-def test_a_rehearsal_with_images_ends_as_the_simulation_does(rehearsal: Any) -> None:
+def test_a_rehearsal_with_images_ends_as_the_simulation_does(rehearsal: Any, simulate: Simulate) -> None:
     (rehearsal.folder / "study.toml").write_text(STUDY, encoding="utf-8")
     data = {name: f"part:{number}" for number, name in enumerate(NAMES)}
-    _compare(rehearsal, data, options=("--config", "study.toml"), queries=(108,))
+    _compare(rehearsal, simulate, data, options=("--config", "study.toml"), queries=(108,))
 
 
 def _compare(
-    rehearsal: Any, data: dict[str, str], *, options: tuple[str, ...], queries: tuple[int, ...]
+    rehearsal: Any,
+    simulate: Simulate,
+    data: dict[str, str],
+    *,
+    options: tuple[str, ...],
+    queries: tuple[int, ...],
 ) -> None:
     """Any order of starting, an outcome line each, nothing left, and the simulation's labels and student."""
     folder = rehearsal.folder
     before = {path.name for path in folder.iterdir()}
-    simulated = rehearsal.start(
-        "simulation",
-        *("-m", "pate_fed.simulation", "--config", "study.toml", "--backend", "inline"),
-        *("--run-dir", "simulated"),
-    )
     if "--config" in options:
-        simulated.wait()  # it draws the images that all share
+        simulate()  # it draws the images that all share
     options = (*options, "--insecure")
     hospitals = [rehearsal.hospital(NAMES[0], data[NAMES[0]], *options)]
     server = rehearsal.server("--num-hospitals", "3", "--insecure")
     hospitals += [rehearsal.hospital(name, data[name], *options) for name in NAMES[1:]]
+    if "--config" not in options:
+        simulate()  # while the others come together
     if len(queries) > 1:  # forests: between two batches a hospital has loaded all that it needs
         hospitals[0].wait_for("voted on")
         maps = Path(f"/proc/{hospitals[0].process.pid}/maps")
         assert not maps.exists() or "libtorch" not in maps.read_text(encoding="utf-8")
     assert server.wait() == 0, server.text
-    assert [party.wait(90) for party in (*hospitals, simulated)] == [0, 0, 0, 0]
+    assert [party.wait(90) for party in hospitals] == [0, 0, 0]
 
     assert "waiting for hospitals: 3 of 3 connected" in server.text
     assert server.last_line.startswith("SUCCESS  ε=")
@@ -97,7 +122,7 @@ def _compare(
     assert rehearsal.running() == []
     left = {path.name for path in folder.iterdir()} - before
     states = {f"hospital-{party.name}" for party in hospitals}
-    outputs = {f"{party.name}.out" for party in (simulated, server, *hospitals)}
+    outputs = {f"{party.name}.out" for party in (server, *hospitals)}
     assert left == {"run", "simulated"} | states | outputs
     assert not (folder / "home").exists()
 
@@ -164,28 +189,31 @@ def test_wrong_input_ends_with_a_sentence_before_anything_starts(
 def test_a_port_already_taken_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import socket
 
-    from pate_fed.server import main
-
     (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         command = ["--config", str(tmp_path / "study.toml"), "--insecure", "--address", address]
-        assert main(command) == 2
+        assert server_main(command) == 2
         captured = capsys.readouterr()
         assert address in captured.err
         assert captured.out == "FAILED  ε=0 δ=- unit=- labels=0 accuracy=- report=-\n"
         # A run that was begun has a ledger, and what it spent is not nothing.
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "ledger.sqlite").touch()
-        assert main([*command, "--run-dir", str(tmp_path / "run")]) == 2
+        assert server_main([*command, "--run-dir", str(tmp_path / "run")]) == 2
         assert capsys.readouterr().out == "FAILED  ε=- δ=- unit=- labels=- accuracy=- report=-\n"
 
 
-def test_where_nobody_comes_the_wait_is_all(rehearsal: Any) -> None:
-    study = rehearsal.write_tables(private=False)
-    (rehearsal.folder / "study.toml").write_text(study, encoding="utf-8")
-    server = rehearsal.server("--insecure", "--wait", "1")
-    assert server.wait(90) == 4, server.text  # it waited two minutes more
-    assert "none of 3 hospitals is connected; --wait" in server.text
+def test_where_nobody_comes_the_wait_is_all(
+    rehearsal: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATE_FED_SITE", "")
+    study = rehearsal.folder / "study.toml"
+    study.write_text(rehearsal.write_tables(private=False), encoding="utf-8")
+    command = ["--config", str(study), "--address", rehearsal.address, "--insecure", "--wait", "1"]
+    begun = time.monotonic()
+    assert server_main([*command, "--run-dir", str(rehearsal.folder / "run")]) == 4
+    assert time.monotonic() - begun < 90  # it waited two minutes more
+    assert "none of 3 hospitals is connected; --wait" in capfd.readouterr().err

@@ -54,7 +54,7 @@ def test_votes_under_masks_stay_below(hospitals: int) -> None:
         batch=0,
         batch_digest="cd" * 32,
         length=votes.size,
-        sum_range=SumRange.totals(hospitals * 250, noisy=False),
+        sum_range=SumRange.votes(hospitals * 250),
     )
     sent = dict.fromkeys(machines, 0)
     for requests in batch.rounds():

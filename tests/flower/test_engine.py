@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from pate_fed.errors import InputError
+from pate_fed.flower import prepare_environment
 from pate_fed.flower.engine import cores, gpu_share
+from pate_fed.simulation import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -78,18 +80,6 @@ facts["token after"] = os.environ["RAY_AUTH_TOKEN"]
 print(json.dumps(facts))
 """
 
-# Ray's own error of a machine that is too busy.
-SLOW_START = """
-import sys
-from pate_fed.flower import prepare_environment
-prepare_environment()
-import ray
-def init(*arguments, **named):
-    raise Exception("The current node timed out during startup. This could happen because it is busy.")
-ray.init = init
-from pate_fed.simulation import main
-sys.exit(main(sys.argv[1:]))
-"""
 STUDY = """
 [data.glyph]
 classes = 3
@@ -141,14 +131,27 @@ def test_ray_keeps_strangers_foreign_code_and_signals_out(
     assert "*** SIGTERM received" not in ended.stderr
 
 
-def test_a_ray_that_does_not_start_is_one_sentence(tmp_path: Path) -> None:
+def test_a_ray_that_does_not_start_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    prepare_environment()
+    import ray
+
+    def init(*arguments: object, **named: object) -> None:
+        # Ray's own error of a machine that is too busy.
+        raise Exception("The current node timed out during startup. This could happen because it is busy.")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setenv("PATE_FED_CACHE", str(tmp_path / "cache"))
+    for name in ("PATE_FED_SITE", "PYTHONPATH"):  # the command sets them; the fixture takes them away again
+        monkeypatch.setenv(name, "")
     (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
-    options = ["--config", "study.toml", "--backend", "ray", "--device", "cpu", "--run-dir", "run", "--quiet"]
-    ended = _run([sys.executable, "-c", SLOW_START, *options], tmp_path)
-    assert ended.returncode == 1
-    assert "error: Ray does not start (The current node timed out" in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert ended.stdout.splitlines()[-1].startswith("FAILED  ")
+    options = ["--config", str(tmp_path / "study.toml"), "--backend", "ray", "--device", "cpu", "--quiet"]
+    assert main([*options, "--run-dir", str(tmp_path / "run")]) == 1
+    out, err = capfd.readouterr()
+    assert "error: Ray does not start (The current node timed out" in err
+    assert "Traceback" not in err
+    assert out.splitlines()[-1].startswith("FAILED  ")
 
 
 def test_without_a_gpu_parties_take_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from builders import make_label_terms
 
 from pate_fed.errors import IntegrityError
 from pate_fed.identity.terms import read_terms, signed_bytes
-from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Terms
 
 
 def test_terms_of_either_kind_are_read_back(terms: Terms) -> None:
     assert read_terms(terms.to_json()) == terms
-    labels = LabelTerms(
-        study="s",
-        mechanism="randres",
-        num_classes=3,
-        pool_size=50,
-        pool_digest="00" * 32,
-        num_clients=3,
-        least_clients=2,
-        epsilon=1.0,
-        delta=0.0,
-    )
+    labels = make_label_terms()
     assert read_terms(labels.to_json()) == labels
 
 

@@ -27,7 +27,7 @@ def test_advice_is_the_papers(epsilon: float, classes: int, records: int, comput
     assert found.method == method
     text = "\n".join(found.lines())
     assert f"--method {method}" in text and "σ=" in text
-    assert found.to_dict()["method"] == method
+    assert found.method == method
 
 
 def test_advice_needs_sense() -> None:

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.label_dp import (
-    Alibi,
-)
+from pate_fed.label_dp.alibi import Alibi
 from pate_fed.privacy import SeededNoise
 
 
@@ -31,13 +29,14 @@ def test_alibis_posterior_is_bayes_rule() -> None:
         slow[:, k] = prior[k] * np.exp(-np.abs(rows - one_hot).sum(axis=1) / mechanism.scale)
     slow /= slow.sum(axis=1, keepdims=True)
     assert mechanism.posterior(rows, np.tile(prior, (3, 1))) == pytest.approx(slow)
-    released = mechanism.release(np.arange(4), SeededNoise(3))
+    released = mechanism.private_labels(mechanism.noisy_rows(np.arange(4), SeededNoise(3)), SeededNoise(3))
     assert released.posterior is not None and released.posterior.sum(axis=1) == pytest.approx(1)
 
 
 def test_alibis_posterior_is_calibrated() -> None:
     mechanism, labels = Alibi(num_classes=10, epsilon=2.0), np.arange(20_000) % 10
-    released = mechanism.release(labels, SeededNoise(0))
+    noise = SeededNoise(0)
+    released = mechanism.private_labels(mechanism.noisy_rows(labels, noise), noise)
     assert released.posterior is not None
     claimed = released.posterior.max(axis=1).mean()
     assert np.mean(released.label == labels) == pytest.approx(claimed, abs=0.015)

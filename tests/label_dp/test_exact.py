@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.label_dp import (
-    RandRes,
-)
 from pate_fed.label_dp.exact import uniform_below
+from pate_fed.label_dp.randres import RandRes
 from pate_fed.privacy import SeededNoise
 
 

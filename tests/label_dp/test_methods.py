@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.label_dp import RandRes
 from pate_fed.label_dp.learners import LearnSettings, ldp_normal
 from pate_fed.label_dp.methods import MethodSettings, find_clusterer, run_method
 from pate_fed.label_dp.options import METHODS
 from pate_fed.label_dp.public import PublicInputs
-from pate_fed.label_dp.source import LabelsInOnePlace, Unrecorded
+from pate_fed.label_dp.randres import RandRes
+from pate_fed.label_dp.source import LabelsInOnePlace, Record
 from pate_fed.label_dp.teachers import TeachSettings
 from pate_fed.privacy import SeededNoise
 
@@ -28,7 +28,7 @@ QUICK = MethodSettings(
 
 
 def _source(truth: np.ndarray) -> LabelsInOnePlace:
-    return LabelsInOnePlace(truth=truth, num_classes=4, noise=SeededNoise(0), record=Unrecorded())
+    return LabelsInOnePlace(truth=truth, num_classes=4, noise=SeededNoise(0), record=Record())
 
 
 @pytest.mark.parametrize("name", METHODS)

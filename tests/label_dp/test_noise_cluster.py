@@ -6,16 +6,13 @@ import math
 
 import numpy as np
 import pytest
+from dp_accounting.pld.privacy_loss_distribution import from_discrete_gaussian_mechanism
 
 from pate_fed.errors import InputError
-from pate_fed.label_dp import (
-    NoiseCluster,
-    label_accuracy,
-    label_counts,
-)
-from pate_fed.label_dp.noise_cluster import cluster_majority
+from pate_fed.label_dp.noise_cluster import NoiseCluster, cluster_majority, label_counts
+from pate_fed.label_dp.release import label_accuracy
 from pate_fed.privacy import SeededNoise, SystemNoise
-from pate_fed.privacy.bounds.gaussian import gaussian_delta, gaussian_dp_epsilon, pld_epsilon
+from pate_fed.privacy.bounds.gaussian import gaussian_delta, gaussian_dp_epsilon
 from pate_fed.privacy.label_dp import discrete_delta, equation5_sigma, noise_cluster_epsilon
 
 
@@ -55,7 +52,8 @@ def test_noise_that_runs_is_accounted_for(epsilon: float, delta: float) -> None:
     least = equation5_sigma(epsilon, delta)
     assert least <= mechanism.sigma < 1.2 * least
     assert discrete_delta(mechanism.sigma, epsilon) <= delta
-    library = pld_epsilon(1, 1, sigma1=None, sigma2=mechanism.sigma, delta=delta, interval=1e-4)
+    one = from_discrete_gaussian_mechanism(mechanism.sigma, sensitivity=1, value_discretization_interval=1e-4)
+    library = one.self_compose(2).get_epsilon_for_delta(delta)
     assert library == pytest.approx(epsilon, rel=0.15)
     assert library <= epsilon * 1.001 + 2e-4  # its grid is pessimistic
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pate_fed.format import epsilon_text
-from pate_fed.label_dp import NoiseCluster
+from pate_fed.label_dp.noise_cluster import NoiseCluster
 from pate_fed.privacy import SeededNoise
 
 

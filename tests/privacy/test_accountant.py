@@ -10,35 +10,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mnist_events import MNIST, REST, event
 
-from pate_fed.privacy import ConfidentGNMax, LNMax, Odometer, PrivacyEvent, Protection, epsilon_of, total_cost
+from pate_fed.privacy import LNMax, epsilon_of, odometer, total_cost
 from pate_fed.privacy.bounds.cost import Cost
-
-REST: dict[str, Any] = {"num_teachers": 250, "num_classes": 10}
-
-
-MNIST = ConfidentGNMax(**REST, threshold=200, sigma1=150, sigma2=40)
-
-
-def event(mechanism: Any, asked: int, answered: int, protection: Protection | None = None) -> PrivacyEvent:
-    return PrivacyEvent(
-        mechanism=mechanism,
-        asked=asked,
-        answered=answered,
-        protection=protection or Protection(),
-        noise="test",
-        private=False,
-    )
 
 
 def test_odometer_never_runs_backwards_and_ends_at_the_total() -> None:
     rng = np.random.default_rng(0)
     events = [event(MNIST, int(a) + 5, int(a)) for a in rng.integers(0, 30, size=40)]
-    readings = Odometer(1e-5).readings(events)
+    readings = odometer(events, 1e-5)
     assert readings == sorted(readings) and len(readings) == 40
     assert readings[-1] == pytest.approx(epsilon_of(total_cost(events), 1e-5), rel=1e-6)
-    assert Odometer(1e-5).readings([]) == []
-    paid = Odometer(1e-5, Cost(Fraction(1, 100))).readings(events)
+    assert odometer([], 1e-5) == []
+    paid = odometer(events, 1e-5, reserved=Cost(Fraction(1, 100)))
     assert all(more > less for more, less in zip(paid, readings, strict=True))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,6 +10,7 @@ import dp_accounting
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from mnist_events import MNIST, REST, event, mechanisms
 
 from pate_fed.errors import BudgetError, InputError
 from pate_fed.privacy import (
@@ -18,35 +18,15 @@ from pate_fed.privacy import (
     ConfidentGNMax,
     DistributedGNMax,
     GNMax,
-    LNMax,
-    Odometer,
     PrivacyEvent,
     Protection,
     SanitiseSettings,
     epsilon_of,
+    odometer,
     total_cost,
 )
 from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.checks import check_delta
-
-REST: dict[str, Any] = {"num_teachers": 250, "num_classes": 10}
-
-
-MNIST = ConfidentGNMax(**REST, threshold=200, sigma1=150, sigma2=40)
-
-
-scales = st.floats(0.3, 1e5)
-
-
-mechanisms = st.one_of(
-    st.builds(lambda a, b: replace(MNIST, sigma1=a, sigma2=b), scales, scales),
-    st.builds(lambda s: GNMax(**REST, sigma=s), scales),
-    st.builds(lambda s: LNMax(**REST, scale=s), scales),
-    st.builds(
-        lambda s: DistributedGNMax(**REST, threshold=10.0, sigma_party=s, least_honest=3), st.floats(2, 1e5)
-    ),
-)
-
 
 protections = st.builds(
     Protection,
@@ -64,17 +44,6 @@ deltas = st.floats(1e-12, 0.1)
 
 def has_a_bound(mechanism: Any, protection: Protection) -> bool:
     return not (isinstance(mechanism, DistributedGNMax) and protection.votes_vanish)
-
-
-def event(mechanism: Any, asked: int, answered: int, protection: Protection | None = None) -> PrivacyEvent:
-    return PrivacyEvent(
-        mechanism=mechanism,
-        asked=asked,
-        answered=answered,
-        protection=protection or Protection(),
-        noise="test",
-        private=False,
-    )
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -189,7 +158,7 @@ def test_a_bad_budget_is_refused(value: Any) -> None:
 def test_a_bad_delta_is_refused(value: Any) -> None:
     for make in (
         check_delta,
-        Odometer,
+        lambda d: odometer([], d),
         lambda d: BudgetFilter(1.0, d),
         lambda d: epsilon_of(Cost(Fraction(1)), d),
     ):

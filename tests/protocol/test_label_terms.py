@@ -51,6 +51,8 @@ def test_terms_state_their_row_on_the_ledger() -> None:
         {"delta": 7},
         {"delta": "small"},
         {"num_clusters": 10**9},
+        {"num_clusters": 2},
+        {"epsilon": 0.0},
         {"clusters_digest": "short"},
         {"sigma_party": "x"},
         {"sigma_party": 10**400},

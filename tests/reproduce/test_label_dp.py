@@ -64,10 +64,10 @@ def test_tables_go_on_where_they_were(
 
 
 def test_the_papers_scale_is_the_papers(tmp_path: Path) -> None:
-    from pate_fed.label_dp.scan import scan_clusters
+    from pate_fed.label_dp.scan import Scan
 
     paper = label_dp._settings(Reproduction(data_dir=tmp_path, out_dir=tmp_path, paper=True))
-    assert paper.clusterer is scan_clusters and paper.num_clusters == 10
+    assert paper.clusterer == Scan() and paper.num_clusters == 10
     assert (paper.teach.num_teachers, paper.teach.unlabelled, paper.teach.learn.epochs) == (800, 0, 40)
     assert paper.learn.sgd and paper.learn.epochs == 200
     quick = label_dp._settings(Reproduction(data_dir=tmp_path, out_dir=tmp_path))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pate_fed.config.study import Study
+from pate_fed.config.study import Study, read_study
 from pate_fed.errors import InputError
-from pate_fed.runtime.run_dir import check_writable, fresh_run_dir, simulated_disks, unfinished_run
+from pate_fed.runtime.run_dir import check_writable, choose_run_dir, fresh_run_dir, simulated_disks
 
 
 def test_a_directory_that_holds_a_run_or_is_a_file_is_refused(tmp_path: Path) -> None:
@@ -25,12 +25,16 @@ def test_a_directory_that_holds_a_run_or_is_a_file_is_refused(tmp_path: Path) ->
 
 def test_only_this_study_s_own_unfinished_run_is_gone_on_with(tmp_path: Path) -> None:
     study = Study().resolve()
-    assert not unfinished_run(tmp_path, study)
+
+    def chosen() -> tuple[Path, bool]:
+        return choose_run_dir(str(tmp_path), "x", lambda held: read_study(held) == study)
+
+    assert chosen() == (tmp_path, False)
     (tmp_path / "study.toml").write_text(study.to_toml(), encoding="utf-8")
-    assert unfinished_run(tmp_path, study)
+    assert chosen() == (tmp_path, True)
     (tmp_path / "metrics.json").write_text('{"status": "success"}', encoding="utf-8")
     with pytest.raises(InputError, match="finished"):
-        unfinished_run(tmp_path, study)
+        chosen()
 
 
 def test_what_a_killed_run_left_is_removed_and_what_is_in_use_is_not(

@@ -17,8 +17,8 @@ from pate_fed.secure_sum import (
     Identity,
     SumBatch,
     SumRange,
-    parse_reply,
-    parse_request,
+    read_reply,
+    read_request,
 )
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 
@@ -47,14 +47,14 @@ class Federation:
         self.identities = {name: Identity.generate() for name in self.names}
         self.coordinator_identity = Identity.generate()
         self.coordinator = CoordinatorSum(self.coordinator_identity, study=STUDY)
-        request = parse_request(self.coordinator.enrol_request().to_record())
+        request = read_request(self.coordinator.enrol_request().to_bytes())
         self.hospitals: dict[str, HospitalSum] = {}
         for name in self.names:
             machine = HospitalSum.enrol(
                 self.identities[name], request, party=name, study=STUDY, demands=self.demands
             )
             self.hospitals[name] = machine
-            self.coordinator.admit(parse_reply(machine.enrolment.to_record()))
+            self.coordinator.admit(read_reply(machine.enrolment.to_bytes()))
         self.roster = self.coordinator.close_roster(threshold=threshold)
         self.batches = 0
         if pin:
@@ -62,7 +62,7 @@ class Federation:
                 self.coordinator.note_pinned(self.ask(name, self.roster))
 
     def ask(self, name: str, request: Any, vector: Any = None) -> Any:
-        """One hospital's reply; both messages cross as records."""
+        """One hospital's reply; both messages cross as bytes."""
 
         def votes() -> Any:
             assert vector is not None
@@ -70,8 +70,8 @@ class Federation:
 
         if self.restart:
             self.rebuild(name)
-        reply = self.hospitals[name].answer(parse_request(request.to_record()), votes)
-        return parse_reply(reply.to_record())
+        reply = self.hospitals[name].answer(read_request(request.to_bytes()), votes)
+        return read_reply(reply.to_bytes())
 
     def refused(self, name: str, request: Any, reason: SumRefusal, vector: Any = None) -> None:
         """The hospital refuses for this reason, and its state is as before."""

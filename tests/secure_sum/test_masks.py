@@ -78,7 +78,7 @@ def test_no_two_masks_are_alike(federation: Any) -> None:
 
 def _ours(key: bytes) -> bytes:
     masker = Masker(4, 32)
-    total = masker.zeros()
+    total = np.zeros(masker.length, dtype=masker.dtype)
     masker.add(total, key)
     return total.tobytes()
 

@@ -37,7 +37,7 @@ def _noisy(votes: Any, sigma_party: float, seed: int) -> Any:
     "drop", [{}, {"mask": [5]}, {"share": [0], "mask": [3]}, {"consent": [1], "unmask": [2]}]
 )
 def test_totals_have_the_variance_that_is_charged(drop: Any, federation: Any, vectors: Any) -> None:
-    share = party_sigma(SIGMA, parties=N, dropouts=2)
+    share = party_sigma(SIGMA, parties=N - 2)
     votes = vectors(N, LENGTH, most=1)
     parties, noisy = federation(N), _noisy(votes, share, seed=len(drop))
     batch = parties.until("unmask", noisy, drop=drop)
@@ -54,7 +54,7 @@ def test_totals_have_the_variance_that_is_charged(drop: Any, federation: Any, ve
 
 def test_colluders_leave_the_variance_that_is_charged_with_them(federation: Any, vectors: Any) -> None:
     """Two hospitals tell the coordinator their noise; it subtracts it, and the ledger has counted on that."""
-    share = party_sigma(SIGMA, parties=N, dropouts=1, colluders=2)
+    share = party_sigma(SIGMA, parties=N - 1, colluders=2)
     votes = vectors(N, LENGTH, most=1)
     noisy = _noisy(votes, share, seed=9)
     total = federation(N).total(noisy, drop={"mask": [5]})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -20,8 +19,6 @@ def test_a_roster_of_three_needs_a_flag(federation: Any) -> None:
     for bad in ({"least_parties": 3}, {"least_parties": 2, "three_agreed": True}):
         with pytest.raises(InputError, match="least_parties"):
             Demands(**bad)
-    with pytest.raises(InputError, match="least_share"):
-        Demands(least_share=Fraction(1, 2))
 
 
 def test_a_roster_smaller_than_demanded_is_refused(federation: Any) -> None:
@@ -33,9 +30,8 @@ def test_a_threshold_below_the_demand_or_half_is_refused(federation: Any) -> Non
     with pytest.raises(RefusedError) as caught:
         federation(9, threshold=5)
     assert caught.value.reason is SumRefusal.THRESHOLD
-    federation(9, threshold=5, demands=Demands(least_share=Fraction(51, 100)))
     with pytest.raises(RefusedError, match="above half"):
-        federation(8, threshold=4, demands=Demands(least_share=Fraction(51, 100)))
+        federation(8, threshold=4)
 
 
 def test_unconfirmed_members_are_refused(federation: Any) -> None:

@@ -13,9 +13,10 @@ from pate_fed.secure_sum import (
     CoordinatorSum,
     RefusedError,
     SumRefusal,
-    parse_reply,
-    parse_request,
+    read_reply,
+    read_request,
 )
+from pate_fed.secure_sum.codec import pack
 
 VALUES = np.arange(20, dtype=np.int64).reshape(4, 5)
 
@@ -52,7 +53,7 @@ def _ran(federation: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
 
 
 def _hear(parties: Any, name: str, record: Any) -> None:
-    parties.hospitals[name].answer(parse_request(record), lambda: VALUES[0])
+    parties.hospitals[name].answer(read_request(pack(record)), lambda: VALUES[0])
 
 
 @pytest.mark.parametrize("step", ["enrol", "roster", "share", "mask", "consent", "unmask"])
@@ -90,7 +91,7 @@ def test_the_coordinator_notices_every_flipped_bit(step: str, federation: Any) -
     for field, value in good.items():
         for bad in _flips(value):
             with pytest.raises(IntegrityError):
-                batch.take(parse_reply({**good, field: bad}))
+                batch.take(read_reply(pack({**good, field: bad})))
     for reply in replies.values():
         batch.take(reply)
     later = ("share", "mask", "consent", "unmask")
@@ -112,8 +113,8 @@ def test_enrolments_and_pins_with_flipped_bits_are_refused(federation: Any) -> N
         for field, value in good.items():
             for bad in _flips(value):
                 with pytest.raises(IntegrityError):
-                    take(parse_reply({**good, field: bad}))
-        take(parse_reply(good))
+                    take(read_reply(pack({**good, field: bad})))
+        take(read_reply(pack(good)))
 
 
 def test_a_reply_under_another_name_is_refused(federation: Any) -> None:

@@ -69,3 +69,36 @@ def takes() -> Callable[..., Callable[[Any], bool]]:
         return when
 
     return of
+
+
+TINY = """
+[data.glyph]
+classes = 3
+private = 600
+public = 300
+[parties]
+num_clients = 6
+[teacher]
+epochs = 2
+[queries]
+labels = 40
+batch_size = 50
+[student]
+epochs = 2
+"""
+
+
+@pytest.fixture(scope="session")
+def networks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study whose teachers are networks; one in one process and one on Ray are enough."""
+    path = tmp_path_factory.mktemp("networks") / "study.toml"
+    path.write_text(TINY, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with teachers that learn at once."""
+    path = tmp_path_factory.mktemp("study") / "study.toml"
+    path.write_text(TINY.replace("epochs = 2", 'name = "hog-linear"', 1), encoding="utf-8")
+    return path

@@ -1,15 +1,9 @@
-"""Whole studies on this machine: in one process, on Ray, interrupted and killed."""
+"""Whole studies in this process."""
 
 from __future__ import annotations
 
 import csv
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,133 +19,6 @@ from pate_fed.report.log import read_result
 from pate_fed.simulation import main
 from server.federation import Federation
 from server.state import Totals
-
-ROOT = Path(__file__).resolve().parents[2]
-
-TINY = """
-[data.glyph]
-classes = 3
-private = 600
-public = 300
-[parties]
-num_clients = 6
-[teacher]
-epochs = 2
-[queries]
-labels = 40
-batch_size = 50
-[student]
-epochs = 2
-"""
-
-
-@pytest.fixture(scope="module")
-def networks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study whose teachers are networks; one in one process and one on Ray are enough."""
-    path = tmp_path_factory.mktemp("networks") / "study.toml"
-    path.write_text(TINY, encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with teachers that learn at once."""
-    path = tmp_path_factory.mktemp("study") / "study.toml"
-    path.write_text(TINY.replace("epochs = 2", 'name = "hog-linear"', 1), encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def environment(cache: Path) -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-def _command(config: Path, run_dir: Path, *options: str) -> list[str]:
-    base = [sys.executable, "-m", "pate_fed.simulation", "--config", str(config), "--run-dir", str(run_dir)]
-    return [*base, "--device", "cpu", *options]
-
-
-def _run(
-    config: Path, environment: dict[str, str], run_dir: Path, *options: str
-) -> subprocess.CompletedProcess[str]:
-    command = _command(config, run_dir, *options)
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
-
-
-@pytest.fixture(scope="module")
-def inline(
-    networks: Path, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    run_dir = tmp_path_factory.mktemp("inline") / "run"
-    return run_dir, _run(networks, environment, run_dir, "--backend", "inline", "--seed", "7")
-
-
-def test_an_inline_study_succeeds_and_leaves_everything(
-    inline: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
-    run_dir, done = inline
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout.splitlines()[-1].startswith("SUCCESS  ε=")
-    names = {path.name for path in run_dir.iterdir()}
-    assert names >= {
-        "study.toml",
-        "ledger.sqlite",
-        "labels.npz",
-        "student.pt",
-        "report.html",
-        "log.jsonl",
-        "metrics.json",
-    }
-    assert not {name for name in names if "teacher" in name or name.endswith(".part")}
-    metrics = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
-    assert metrics["status"] == "success"
-    assert metrics["num_clients"] == metrics["num_teachers"] == 6
-    assert 0 < metrics["queries_answered"] <= 40
-    assert metrics["privacy"]["coordinator"]["epsilon"] is None
-    assert metrics["privacy"]["student"]["data_independent"] > 0
-    assert metrics["accuracy"]["ensemble"] is not None
-    assert metrics["seconds"]["total"] >= metrics["seconds"]["teach"] > 0
-
-
-def test_labels_ledger_and_metrics_agree(inline: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    run_dir, _ = inline
-    report = verify(run_dir / "ledger.sqlite")
-    metrics = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
-    with np.load(run_dir / "labels.npz") as labels:
-        assert labels["index"].tolist() == list(range(report.asked))
-        assert int(labels["answered"].sum()) == report.answered == metrics["queries_answered"]
-        assert ((labels["label"] >= 0) == labels["answered"]).all()
-    assert report.asked == metrics["queries_asked"]
-    promised = guaranteed_epsilon(report.chain.terms)
-    assert promised is not None
-    assert metrics["privacy"]["student"]["data_independent"] == pytest.approx(promised, abs=1e-5)
-    assert metrics["privacy"]["student"]["data_independent"] >= promised > report.epsilon
-
-
-def test_teachers_vote_on_what_was_asked_and_on_the_test_inputs(
-    inline: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
-    events = [json.loads(line) for line in (inline[0] / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    study = next(event for event in events if event["event"] == "study")
-    *asked, measured = [event["queries"] for event in events if event["event"] == "vote"]
-    assert 0 < sum(asked) <= study["terms"]["max_queries"] and measured == study["test_size"] > 0
-    assert sum(asked) + measured < study["terms"]["pool_size"]
-
-
-def test_epsilon_is_shown_along_the_run(inline: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    run_dir, _ = inline
-    spent, report = read_result(run_dir).spending, verify(run_dir / "ledger.sqlite")
-    assert spent is not None
-    assert len(spent.asked) > len(report.chain.entries)
-    assert (spent.asked[-1], spent.answered[-1]) == (report.asked, report.answered)
-    assert spent.epsilon[-1] == pytest.approx(report.epsilon, rel=1e-6)
-    assert list(spent.epsilon) == sorted(spent.epsilon)
-
-
-def test_seeded_noise_is_called_not_private(inline: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    run_dir, _ = inline
-    assert "not private: seeded noise" in (run_dir / "report.html").read_text(encoding="utf-8")
 
 
 def _spellings(totals: np.ndarray) -> list[bytes]:
@@ -190,40 +57,6 @@ def test_no_private_vote_is_in_the_run_directory(
         if any(text in path.read_bytes() for text in _spellings(totals))
     ]
     assert found == ["leak.npy"]
-
-
-def test_the_installed_package_has_all_it_needs(
-    inline: tuple[Path, subprocess.CompletedProcess[str]], environment: dict[str, str], tmp_path: Path
-) -> None:
-    """From another directory, so that what was installed is used and not the checkout."""
-    command = [sys.executable, "-m", "pate_fed.cli", "report", str(inline[0]), "--publishable"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stderr
-    assert "wrote" in done.stdout
-    code = "import pate_fed.flower; pate_fed.flower.prepare_environment(); import clients.app, server.app"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, timeout=120)
-
-
-def test_ray_gives_the_same_labels_for_the_same_seed(
-    inline: tuple[Path, subprocess.CompletedProcess[str]],
-    networks: Path,
-    environment: dict[str, str],
-    tmp_path: Path,
-) -> None:
-    run_dir, _ = inline
-    done = _run(networks, environment, tmp_path / "run", "--backend", "ray", "--seed", "7", "--quiet")
-    assert done.returncode == 0, done.stderr
-    with np.load(run_dir / "labels.npz") as ours, np.load(tmp_path / "run" / "labels.npz") as theirs:
-        for name in ("index", "answered", "label"):
-            np.testing.assert_array_equal(ours[name], theirs[name])
-    # Evaluation totals over the whole pool are equal too, as far as the two accuracies can tell.
-    first, second = (
-        json.loads((path / "metrics.json").read_text(encoding="utf-8"))["accuracy"]
-        for path in (run_dir, tmp_path / "run")
-    )
-    assert first == second
-    assert done.stderr == "warning: with --seed the noise can be repeated, so it protects nobody\n"
-    assert len(done.stdout.splitlines()) == 1
 
 
 @pytest.fixture
@@ -410,19 +243,6 @@ def test_ctrl_c_before_the_study_begins(
     assert not (tmp_path / "run").exists()
 
 
-def test_of_two_runs_at_once_one_gets_the_directory(
-    config: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
-    run_dir = tmp_path / "run"
-    both = [_start(config, environment, run_dir, "--quiet") for _ in range(2)]
-    ended = [(process.communicate(timeout=120), process.returncode) for process in both]
-    assert sorted(code for _, code in ended) == [0, 2], ended
-    loser = next(err for (_, err), code in ended if code == 2)
-    assert "--run-dir" in loser
-    assert "Traceback" not in loser
-    assert verify(run_dir / "ledger.sqlite").answered > 0
-
-
 def test_several_teachers_a_client_and_a_whole_hospital_protected(
     here: Callable[..., int], config: Path, tmp_path: Path
 ) -> None:
@@ -478,77 +298,6 @@ def test_what_only_the_data_can_tell_is_told_before_anything_is_written(
     for word in words:
         assert word in err
     assert not (tmp_path / "run").exists()
-
-
-def _start(config: Path, environment: dict[str, str], run_dir: Path, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        _command(config, run_dir, "--backend", "inline", *options),
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def _wait_for(path: Path, seconds: float = 180) -> None:
-    end = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < end, f"{path} did not appear"
-        time.sleep(0.02)
-
-
-def test_ctrl_c_ends_cleanly_with_what_was_spent(
-    config: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
-    run_dir = tmp_path / "run"
-    process = _start(config, environment, run_dir, "--student-epochs", "100000")
-    _wait_for(run_dir / "ledger.sqlite")
-    end = time.monotonic() + 60
-    while '"event": "epoch"' not in (run_dir / "log.jsonl").read_text(encoding="utf-8"):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=180)
-    assert process.returncode == 130
-    assert "Traceback" not in err
-    assert out.splitlines()[-1].startswith("ABORTED  ε=")
-    metrics = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
-    assert metrics["status"] == "aborted"
-    assert metrics["privacy"]["student"]["data_independent"] > 0
-    assert verify(run_dir / "ledger.sqlite").answered == metrics["queries_answered"] > 0
-    assert metrics["accuracy"]["student"] is None
-
-
-def _releases(run_dir: Path) -> list[dict[str, int]]:
-    log = run_dir / "log.jsonl"
-    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    found = [line for line in lines if line.startswith('{"event": "release"') and line.endswith("}")]
-    return [json.loads(line) for line in found]
-
-
-def test_killed_at_any_moment_the_ledger_holds_every_label(
-    config: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
-    """Small batches, so that many kills fall between a vote, its ledger row and its use."""
-    small = config.read_text(encoding="utf-8").replace("batch_size = 50", "batch_size = 3")
-    (tmp_path / "study.toml").write_text(small, encoding="utf-8")
-    moments = random.Random(20)
-    for attempt in range(3):
-        run_dir = tmp_path / f"run{attempt}"
-        process = _start(tmp_path / "study.toml", environment, run_dir, "--labels", "300")
-        _wait_for(run_dir / "ledger.sqlite")
-        wanted, end = moments.randint(attempt, 25), time.monotonic() + 60
-        while len(_releases(run_dir)) < wanted:
-            assert time.monotonic() < end
-        time.sleep(moments.uniform(0, 0.02))
-        process.kill()
-        process.communicate(timeout=180)
-        report, released = verify(run_dir / "ledger.sqlite"), _releases(run_dir)
-        assert len(released) >= wanted  # so the test could have failed
-        assert report.asked >= sum(line["asked"] for line in released)
-        assert report.answered >= sum(line["answered"] for line in released)
-        assert not (run_dir / "labels.npz").exists()  # it was killed before the end
 
 
 TABLE = """

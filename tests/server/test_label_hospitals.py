@@ -26,11 +26,14 @@ from clients.label_hospital import LabelHospital
 from pate_fed.errors import InputError, QuorumError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower
-from pate_fed.label_dp import RandRes, label_accuracy, label_counts
 from pate_fed.label_dp.clusters import noise_clusters
+from pate_fed.label_dp.federation import summed_labels
 from pate_fed.label_dp.learners import LearnSettings
 from pate_fed.label_dp.methods import MethodSettings, clusters_to_name, run_method
+from pate_fed.label_dp.noise_cluster import label_counts
 from pate_fed.label_dp.public import PublicInputs
+from pate_fed.label_dp.randres import RandRes
+from pate_fed.label_dp.release import label_accuracy
 from pate_fed.privacy import SeededNoise
 from pate_fed.protocol.label_terms import LabelTerms, PublicClusters, PublicPool, label_terms
 from pate_fed.protocol.messages import (
@@ -129,10 +132,10 @@ def test_counts_are_those_of_the_hospitals_own_noise(disks: Path) -> None:
     found = hospitals.count(CLUSTER, CLUSTERS, epsilon=1.0, delta=1e-5)
     terms = _terms(CLUSTER, seed=7)
     assert hospitals.terms == terms and found.epsilon == terms.spent <= 1.0
-    direct = terms.counts.release(
-        _shares(terms, range(HOSPITALS)), CLUSTER, SeededNoise(7), survivors=HOSPITALS
+    direct = summed_labels(
+        terms.counts, _shares(terms, range(HOSPITALS)), CLUSTER, SeededNoise(7), survivors=HOSPITALS
     )
-    np.testing.assert_array_equal(found.label, direct.label)
+    np.testing.assert_array_equal(found.label, direct)
     assert (found.label == LABEL).mean() == pytest.approx(0.8, abs=0.02)
 
 
@@ -226,8 +229,8 @@ def test_one_that_falls_silent_is_out_of_the_sum_and_enough_noise_is_left(silent
     hospitals = _hospitals(seed=7)
     found = hospitals.count(CLUSTER, CLUSTERS, epsilon=1.0, delta=1e-5)
     terms, there = _terms(CLUSTER, seed=7), [0, 1, 2, 4]
-    direct = terms.counts.release(_shares(terms, there), CLUSTER, SeededNoise(7), survivors=4)
-    np.testing.assert_array_equal(found.label, direct.label)
+    direct = summed_labels(terms.counts, _shares(terms, there), CLUSTER, SeededNoise(7), survivors=4)
+    np.testing.assert_array_equal(found.label, direct)
     assert hospitals.answered == 4 and found.epsilon == terms.spent
     assert hospitals.sigma == pytest.approx(2 * (terms.sigma_party or 0))
 
@@ -354,12 +357,12 @@ def test_what_hospitals_cannot_be(changes: dict[str, Any], message: str) -> None
 def test_too_few_to_hide_among() -> None:
     few = _hospitals(_place(PARTS[:3]))
     for attempt in (
-        lambda: few.check("noise-cluster"),
+        lambda: few.spendable(1.0, 1e-5),
         lambda: few.count(CLUSTER, CLUSTERS, epsilon=1.0, delta=1e-5),
     ):
         with pytest.raises(InputError, match="hospitals=3: a sum over fewer than 4"):
             attempt()
-    few.check("lp-1st")
+    assert few.make_terms(epsilon=1.0).num_clients == 3
 
 
 def test_more_noise_than_needed_is_never_less_private() -> None:

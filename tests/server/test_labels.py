@@ -22,7 +22,8 @@ from flwr.clientapp import ClientApp
 import clients.app
 from pate_fed.errors import BudgetError, IntegrityError, QuorumError
 from pate_fed.flower.inline import run_inline
-from pate_fed.label_dp import PrivateLabels, label_counts
+from pate_fed.label_dp.noise_cluster import label_counts
+from pate_fed.label_dp.release import PrivateLabels
 from pate_fed.protocol.label_terms import PublicClusters, PublicPool
 from pate_fed.report.terminal import make_progress
 from pate_fed.secure_sum import read_reply
@@ -46,6 +47,7 @@ class World:
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.disks, self.kept = folder / "disks", folder / "out" / "secure_sum"
         self.disks.mkdir()
+        patch.setattr("pate_fed.flower.inline._SLICE_S", 60.0)  # whoever is asked has answered, however busy
 
         @contextmanager
         def outliving() -> Iterator[Path]:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from pate_fed.config.sections import Aggregation, Privacy
 from pate_fed.learning import TeacherSettings
+from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Terms
 
 T = TypeVar("T")
@@ -30,6 +31,21 @@ def make_terms(**changes: Any) -> Terms:
         teacher=TeacherSettings(),
     )
     return vary(terms, **changes)
+
+
+def make_label_terms() -> LabelTerms:
+    """Terms of three hospitals that answer for their labels of 50 public inputs by randomised response."""
+    return LabelTerms(
+        study="s",
+        mechanism="randres",
+        num_classes=3,
+        pool_size=50,
+        pool_digest="00" * 32,
+        num_clients=3,
+        least_clients=2,
+        epsilon=1.0,
+        delta=0.0,
+    )
 
 
 def vary(value: T, **changes: Any) -> T:

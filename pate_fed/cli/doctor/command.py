@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.format import printable
+from pate_fed.format import counted, printable
 
 if TYPE_CHECKING:
     from pate_fed.cli.doctor.coordinator import CoordinatorSide
@@ -136,9 +136,5 @@ def _show(severity: str, check: str, text: str) -> None:
 def _outcome(problems: int, warnings: int) -> str:
     if not problems and not warnings:
         return "nothing is wrong"
-    counted = [
-        f"{count} {what}{'s' if count > 1 else ''}"
-        for count, what in ((problems, "problem"), (warnings, "warning"))
-        if count
-    ]
-    return " and ".join(counted) + ("" if problems else "; nothing that would stop a study")
+    found = [counted(*each) for each in ((problems, "problem"), (warnings, "warning")) if each[0]]
+    return " and ".join(found) + ("" if problems else "; nothing that would stop a study")

@@ -9,13 +9,13 @@ from pathlib import Path
 from pate_fed.cli.doctor.findings import CheckResult, Finding, run_check
 from pate_fed.cli.doctor.machine import Requirements
 from pate_fed.cli.terms import cost_text
-from pate_fed.config.study import Study
+from pate_fed.config.study import Study, read_study
 from pate_fed.errors import InputError, QuorumError
 from pate_fed.flower.processes import check_port, split_address
 from pate_fed.identity import Authority
 from pate_fed.identity.certificates import days_left, expiry_warnings, require_valid
 from pate_fed.protocol.messages import Terms
-from pate_fed.runtime.run_dir import fresh_run_dir, unfinished_run
+from pate_fed.runtime.run_dir import choose_run_dir
 
 __all__ = ["CoordinatorSide"]
 
@@ -156,7 +156,7 @@ class CoordinatorSide:
 
     def _check_run_dir(self) -> CheckResult:
         assert self._study is not None
-        given = self._given.run_dir
-        if given is not None and unfinished_run(Path(given), self._study):
-            return CheckResult(f"{given} holds this study, cut off: it goes on from its ledger")
-        return CheckResult(f"{fresh_run_dir(given, self._study.name)} is free for it")
+        study = self._study
+        path, begun = choose_run_dir(self._given.run_dir, study.name, lambda held: read_study(held) == study)
+        told = "holds this study, cut off: it goes on from its ledger" if begun else "is free for it"
+        return CheckResult(f"{path} {told}")

@@ -1,4 +1,4 @@
-"""Data-independent bounds of Gaussian PATE: zCDP, exact Gaussian DP, privacy loss distributions, PATE++.
+"""Data-independent bounds of Gaussian PATE: zCDP, exact Gaussian DP, PATE++.
 
 For Q queries asked and A answered, one vote moved: ρ = Q/(2 σ1²) + A/σ2², RDP α ρ at every order α. A is
 random; the totals hold where it is capped beforehand or a filter stands in front.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any
 
 from scipy.special import log_ndtr
 
@@ -24,7 +23,6 @@ __all__ = [
     "gaussian_delta",
     "gaussian_dp_epsilon",
     "pate_plus_plus_epsilon",
-    "pld_epsilon",
 ]
 
 _LOG_ULPS = 8  # units in the last place; at most 2 were seen against 80 digits
@@ -84,7 +82,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 def gaussian_dp_epsilon(mu: float, delta: float) -> float:
     """ε at δ of μ-Gaussian DP, exact and rounded up; no RDP analysis of Gaussian noise can give less.
 
-    Exact for continuous Gaussian noise. For integer noise `pld_epsilon` and RDP are the proven figures.
+    Exact for continuous Gaussian noise. For integer noise RDP is the proven figure.
 
     Raises:
         InputError: μ below 0, δ outside (0, 1).
@@ -100,57 +98,6 @@ def gaussian_dp_epsilon(mu: float, delta: float) -> float:
     while low < (middle := (low + high) / 2) < high:
         low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
     return round_up(high)
-
-
-def pld_epsilon(
-    asked: int,
-    answered: int,
-    *,
-    sigma1: float | None,
-    sigma2: float,
-    delta: float,
-    discrete: bool = True,
-    interval: float = 1e-5,
-    protection: Protection = RECORD,
-) -> float:
-    """ε at δ of a run by composed privacy loss distributions (dp-accounting, pessimistic).
-
-    One moved vote changes two totals by one each, so an argmax counts as two one-dimensional mechanisms; with
-    `discrete` the noise is the discrete Gaussian that runs.
-
-    Raises:
-        InputError: parameters out of range, votes that vanish or more than one vote moved (not derived), or
-            dp-accounting is not installed.
-    """
-    confident_rho(asked, answered, sigma1=sigma1, sigma2=sigma2)
-    delta = check_delta(delta)
-    if protection.votes_moved != 1 or protection.votes_vanish:
-        raise InputError("a privacy loss distribution is derived for one moved vote only: use RDP instead")
-    parts = [(2 * answered, sigma2)] if sigma1 is None else [(asked, sigma1), (2 * answered, sigma2)]
-    library, total = _pld_library(), None
-    for times, sigma in parts:
-        if times:
-            one = _noise_pld(library, float(sigma), discrete, interval).self_compose(times)
-            total = one if total is None else total.compose(one)
-    return 0.0 if total is None else round_up(float(total.get_epsilon_for_delta(delta)))
-
-
-def _noise_pld(library: Any, sigma: float, discrete: bool, interval: float) -> Any:
-    if discrete:
-        return library.from_discrete_gaussian_mechanism(
-            sigma, sensitivity=1, value_discretization_interval=interval
-        )
-    return library.from_gaussian_mechanism(sigma, sensitivity=1.0, value_discretization_interval=interval)
-
-
-def _pld_library() -> Any:
-    try:
-        from dp_accounting.pld import privacy_loss_distribution
-    except ImportError as error:
-        raise InputError(
-            "privacy loss distributions need dp-accounting (pip install dp-accounting)"
-        ) from error
-    return privacy_loss_distribution
 
 
 def pate_plus_plus_epsilon(

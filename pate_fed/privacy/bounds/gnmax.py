@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr
 
 from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
@@ -19,7 +19,6 @@ from pate_fed.privacy.bounds.orders import (
     check_log_q,
     check_orders,
     check_sigma,
-    check_weights,
 )
 from pate_fed.privacy.protection import RECORD, Protection
 
@@ -62,17 +61,20 @@ def gnmax_log_q(totals: ArrayLike, sigma: float, *, discrete: bool = False) -> F
         terms = log_tail_gaussian_difference(gaps, sigma)
     else:
         terms = log_ndtr(-gaps / (math.sqrt(2) * sigma))
+    return log_union(terms, votes)
+
+
+def log_union(terms: Floats, votes: NDArray[np.int64]) -> Floats:
+    """Log-sum-exp over the losers of each query, at most ln(1 - 1/m); a row of nothing but -inf gives -inf.
+
+    Shapes: (queries, classes) both, `terms` changed in place, to (queries,).
+    """
     terms[np.arange(len(votes)), votes.argmax(axis=1)] = -np.inf
-    return log_sum(terms, cap=math.log1p(-1 / votes.shape[1]))
-
-
-def log_sum(terms: Floats, *, cap: float) -> Floats:
-    """Log-sum-exp of each row, at most `cap`; a row of nothing but -inf gives -inf."""
     top = terms.max(axis=1, initial=-np.inf)
     shifted = np.exp(terms - np.where(np.isfinite(top), top, 0.0)[:, None])
     with np.errstate(divide="ignore"):
         total: Floats = top + np.log(shifted.sum(axis=1))
-    np.minimum(total, cap, out=total)
+    np.minimum(total, math.log1p(-1 / votes.shape[1]), out=total)
     return total
 
 
@@ -172,17 +174,15 @@ def gnmax_rdp_total(
     sigma: float,
     orders: ArrayLike,
     *,
-    weights: ArrayLike | None = None,
     discrete: bool = False,
     protection: Protection = RECORD,
 ) -> Floats:
-    """Data-dependent RDP of GNMax over all queries, each times its weight (1 without weights).
+    """Data-dependent RDP of GNMax over all queries.
 
-    Shapes: `totals` (queries, classes), `weights` (queries,) to (orders,).
+    Shapes: `totals` (queries, classes) to (orders,).
 
     Raises:
-        InputError: totals that are no counts, weights of another length, below 0 or not a number.
+        InputError: as `gnmax_rdp`.
     """
-    curves = gnmax_rdp(totals, sigma, orders, discrete=discrete, protection=protection)
-    total: Floats = curves.sum(axis=0) if weights is None else check_weights(weights, len(curves)) @ curves
+    total: Floats = gnmax_rdp(totals, sigma, orders, discrete=discrete, protection=protection).sum(axis=0)
     return total

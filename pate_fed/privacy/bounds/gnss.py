@@ -11,7 +11,7 @@ import math
 from scipy.special import chdtri, ndtri
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.checks import check_delta, is_number
+from pate_fed.privacy.checks import check_delta, check_epsilon, is_number
 
 __all__ = ["gnss_rdp", "gnss_rdp_printed", "nrs_parameters"]
 
@@ -75,9 +75,7 @@ def nrs_parameters(epsilon: float, delta: float) -> tuple[float, float]:
     Raises:
         InputError: ε not above 0, or δ outside (0, 1).
     """
-    if not is_number(epsilon) or not 0 < epsilon < math.inf:
-        raise InputError(f"epsilon={epsilon!r}: must be finite and above 0")
-    half = check_delta(delta) / 2
+    epsilon, half = check_epsilon(epsilon), check_delta(delta) / 2
     t = -float(ndtri(half))
     # √(t² + ε/2) - t loses its digits where ε is small.
     alpha = (epsilon / 2) / (math.sqrt(t * t + epsilon / 2) + t)

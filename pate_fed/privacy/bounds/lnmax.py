@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import ConvertedEpsilon, round_up
 from pate_fed.privacy.bounds.discrete import log_tail_laplace_difference
-from pate_fed.privacy.bounds.gnmax import log1mexp, log_sum
+from pate_fed.privacy.bounds.gnmax import log1mexp, log_union
 from pate_fed.privacy.bounds.orders import (
     Floats,
     check_curve,
@@ -56,8 +56,7 @@ def lnmax_log_q(totals: ArrayLike, scale: float, *, discrete: bool = False) -> F
         terms = log_tail_laplace_difference(gaps, scale)
     else:
         terms = np.log(2 + gaps / scale) - math.log(4) - gaps / scale
-    terms[np.arange(len(votes)), votes.argmax(axis=1)] = -np.inf
-    return log_sum(terms, cap=math.log1p(-1 / votes.shape[1]))
+    return log_union(terms, votes)
 
 
 def lnmax_data_independent(pure_epsilon: float, orders: ArrayLike) -> Floats:

@@ -7,7 +7,7 @@ Only sums of local-sensitivity curves may be smoothed: one teacher votes on ever
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -110,7 +110,7 @@ def gnmax_sensitivity(sigma: float, num_classes: int, order: float) -> GNMaxSens
         sigma=sigma, num_classes=num_classes, order=order, log_q0=log_q0, log_q1=-math.inf
     )
     log_q1 = float(blank.down(np.array([log_q0]))[0])
-    return GNMaxSensitivity(sigma=sigma, num_classes=num_classes, order=order, log_q0=log_q0, log_q1=log_q1)
+    return replace(blank, log_q1=log_q1)
 
 
 def _log_q0(sigma: float, order: float) -> float:

@@ -16,7 +16,7 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.discrete import log_tail_gaussian
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp_from_log_q
 from pate_fed.privacy.bounds.orders import Floats, check_orders, check_sigma
-from pate_fed.privacy.checks import check_threshold
+from pate_fed.privacy.checks import check_count, check_threshold
 from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = [
@@ -151,9 +151,7 @@ def exact_bit_worst_case(
     Raises:
         InputError: parameters out of range.
     """
-    if not isinstance(num_teachers, (int, np.integer)) or num_teachers < 1:
-        raise InputError(f"num_teachers={num_teachers!r}: must be a whole number of at least 1")
-    every = np.arange(lowest, num_teachers + 1)
+    every = np.arange(lowest, check_count("num_teachers", num_teachers, least=1) + 1)
     curves = exact_bit_rdp(every, threshold, sigma1, orders, discrete=True, protection=protection)
     worst: Floats = curves.max(axis=0)
     return worst

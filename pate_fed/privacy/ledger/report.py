@@ -8,7 +8,8 @@ report cannot be held against it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.format import epsilon_text
+from pate_fed.format import counted, epsilon_text
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
+from pate_fed.privacy.ledger.file import read_only
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guarantee_text, guaranteed_coordinator_epsilon, guaranteed_epsilon
-from pate_fed.privacy.ledger.verify import SLACK, read_ledger
+from pate_fed.privacy.ledger.verify import SLACK, read_chain
 from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism
 
 __all__ = ["LedgerReport", "describe", "verify", "verify_run"]
@@ -85,7 +87,7 @@ class LedgerReport:
         rows = len(self.chain.entries) + 1
         signed = f"signed by {self.chain.public_key}" if self.chain.public_key else "not signed"
         return [
-            f"{self.path}: intact, {_count(rows, 'row')}, {signed}",
+            f"{self.path}: intact, {counted(rows, 'row')}, {signed}",
             f"{self.asked} queries asked, {self.answered} answered, every released label as it was written",
             *_bounds(self),
             *self.beside,
@@ -104,7 +106,9 @@ def verify(path: Path, *, public_key: str | None = None, head: str | None = None
         InputError: there is no ledger.
         IntegrityError: it is not as it was written; the message names the first row that is not.
     """
-    return LedgerReport(path=Path(path), chain=read_ledger(Path(path), public_key=public_key, head=head))
+    path = Path(path)
+    with closing(read_only(path)) as connection:
+        return LedgerReport(path=path, chain=read_chain(connection, path, public_key=public_key, head=head))
 
 
 def verify_run(run_dir: Path, *, public_key: str | None = None, head: str | None = None) -> LedgerReport:
@@ -176,7 +180,9 @@ def _metrics(path: Path, report: LedgerReport) -> str:
             "whether the noise protects": (metrics["seed"] is None, terms.private),
         }
         if terms.protection.unit == "label":
-            told += [float(value) for value in _told_of_labels(metrics)]
+            told.append(float(privacy["epsilon"]))
+            if metrics.get("hospitals"):
+                told.append(float(metrics["hospitals"]["coordinator"]["epsilon"]))
         more = metrics["queries_answered"] > report.answered
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise IntegrityError(f"{path}: a figure is missing or none") from error
@@ -196,13 +202,6 @@ def _metrics(path: Path, report: LedgerReport) -> str:
     return f"{path.name}: no ε below the ledger's, and of the same terms"
 
 
-def _told_of_labels(metrics: dict[str, Any]) -> Iterator[float]:
-    """Further places in which a study of private labels states its ε."""
-    yield metrics["privacy"]["epsilon"]
-    if metrics.get("hospitals"):
-        yield metrics["hospitals"]["coordinator"]["epsilon"]
-
-
 def describe(path: Path) -> list[str]:
     """The ledger as text, line by line, after the checks of `verify`."""
     report = verify(path)
@@ -214,7 +213,7 @@ def describe(path: Path) -> list[str]:
         f"Noise: {terms.noise}",
         f"Budget: {budget}",
         f"Spent: {report.asked} queries asked, {report.answered} answered, in "
-        f"{_count(len(chain.entries), 'release')}",
+        f"{counted(len(chain.entries), 'release')}",
         *_bounds(report),
         *(_entry_line(entry, chain.entries) for entry in chain.entries),
     ]
@@ -235,9 +234,10 @@ def _bounds(report: LedgerReport) -> list[str]:
         coordinator = f"as against the public: it sees {terms.coordinator.text()}"
     else:
         view = terms.coordinator
+        colluders = f"{counted(view.colluders, 'hospital')} tell{'s' if view.colluders == 1 else ''}"
         coordinator = (
             f"({epsilon_text(seen if most is None else most)}, {terms.delta:g})-differential privacy "
-            f"{protected}, while at most {_hospitals(view.colluders, 'tell', 'tells')} it their noise: it "
+            f"{protected}, while at most {colluders} it their noise: it "
             f"sees {view.text()}; spent so far ε={epsilon_text(seen)}"
         )
     lines = [
@@ -260,21 +260,12 @@ def _bounds(report: LedgerReport) -> list[str]:
     return lines
 
 
-def _hospitals(count: int, several: str = "", one: str = "") -> str:
-    verb = one if count == 1 else several
-    return _count(count, "hospital") + (f" {verb}" if verb else "")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _other(view: CoordinatorView) -> str:
     if view.variance is None:
         return "as against the student"
     if view.colluders:
         together = " together" if view.colluders > 1 else ""
-        return f"as against the student, also for {_hospitals(view.colluders)}{together}"
+        return f"as against the student, also for {counted(view.colluders, 'hospital')}{together}"
     return "no bound is stated: it knows its own share of the noise, and no colluder was reckoned with"
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import epsilon_text
 from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
-from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
+from pate_fed.privacy.checks import check_count, check_delta
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.label_dp import LabelRelease, LabelResponse
 from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, Mechanism, PrivacyEvent
@@ -78,8 +78,6 @@ class LedgerTerms:
             check_delta(self.delta)
         if self.each_once and len({each.cost_asked(self.protection) for each in self.mechanisms}) > 1:
             raise InputError("mechanisms that respond label by label must have one ε")
-        if self.epsilon is not None:
-            check_epsilon(self.epsilon)
         if self.epsilon is not None:
             BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved)
         for name in ("most_asked", "most_answered"):

@@ -21,7 +21,7 @@ import numpy as np
 from pate_fed.errors import BudgetError, InputError, IntegrityError
 from pate_fed.format import epsilon_text
 from pate_fed.privacy.ledger.chain import Chain, Outputs
-from pate_fed.privacy.ledger.file import SCHEMA, read_only
+from pate_fed.privacy.ledger.file import SCHEMA
 from pate_fed.privacy.ledger.rows import (
     COLUMNS,
     FIRST_PREVIOUS,
@@ -34,19 +34,10 @@ from pate_fed.privacy.ledger.rows import (
 )
 from pate_fed.privacy.ledger.terms import LedgerTerms
 
-__all__ = ["SLACK", "read_chain", "read_ledger"]
+__all__ = ["SLACK", "read_chain"]
 
 # A recorded ε may differ from ours by the last digits of another platform's logarithm.
 SLACK = 1e-9
-
-
-def read_ledger(path: Path, *, public_key: str | None = None, head: str | None = None) -> Chain:
-    """Read and check the ledger at `path`; see `read_chain`."""
-    connection = read_only(path)
-    try:
-        return read_chain(connection, path, public_key=public_key, head=head)
-    finally:
-        connection.close()
 
 
 def read_chain(

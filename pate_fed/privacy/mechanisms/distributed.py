@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.checks import check_count, check_scale, is_number
-from pate_fed.privacy.mechanisms.events import CoordinatorView, hospital_noise
+from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, hospital_noise
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.noisy_max import Release, Voting, finish
 from pate_fed.privacy.mechanisms.totals import noisy_argmax, stop_after
@@ -30,19 +30,17 @@ __all__ = ["DistributedGNMax", "party_sigma"]
 _LARGEST = 2**31
 
 
-def party_sigma(sigma: float, *, parties: int, dropouts: int = 0, colluders: int = 0) -> float:
-    """Noise parameter of one hospital's share, in votes: honest survivors add up to `sigma`.
+def party_sigma(sigma: float, *, parties: int, colluders: int = 0) -> float:
+    """Noise parameter of one hospital's share, in votes: of `parties` in a sum, the honest add up to `sigma`.
 
     Raises:
         InputError: counts that leave no honest survivor.
     """
-    check_count("dropouts", dropouts)
     check_count("colluders", colluders)
-    honest = check_count("parties", parties, least=1) - dropouts - colluders
+    honest = check_count("parties", parties, least=1) - colluders
     if honest < 1:
         raise InputError(
-            f"dropouts={dropouts}, colluders={colluders}: none of {parties} hospitals is left whose noise "
-            "nobody knows"
+            f"colluders={colluders}: none of {parties} hospitals is left whose noise nobody knows"
         )
     share = check_scale("sigma", sigma) / math.sqrt(honest)
     # Rounded up, compared exactly: the shares must not add up to less than they should.
@@ -88,7 +86,7 @@ class DistributedGNMax(Voting):
         *,
         max_answers: int | None = None,
         protection: Protection = RECORD,
-        coordinator: CoordinatorView,
+        coordinator: CoordinatorView = PLAIN,
     ) -> Release:
         """Answer from noisy totals; all queries count as asked, since all were unmasked.
 

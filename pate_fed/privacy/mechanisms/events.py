@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.cost import Cost
@@ -25,36 +25,46 @@ __all__ = [
 ]
 
 
-class Mechanism(Protocol):
-    """Interface of a mechanism: its parameters, fixed before the first vote, and what a release costs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mechanism:
+    """Base of the mechanisms: parameters, fixed before the first vote, and what a release costs.
 
-    @property
-    def name(self) -> str:
-        """The mechanism's name in a study and in the ledger."""
+    `name` is the mechanism's in a study and in the ledger; `answers_all` says that every query is answered.
+    """
 
-    @property
-    def num_teachers(self) -> int:
-        """Most votes that a query can have."""
+    name: ClassVar[str]
+    answers_all: ClassVar[bool] = False
 
-    @property
-    def num_classes(self) -> int:
-        """Classes that are voted on."""
+    if TYPE_CHECKING:  # fields of the mechanisms, each in the order of its own parameters
 
-    @property
-    def answers_all(self) -> bool:
-        """Whether every query that is asked is answered."""
+        @property
+        def num_teachers(self) -> int:
+            """Most votes that a query can have."""
+
+        @property
+        def num_classes(self) -> int:
+            """Classes that are voted on."""
 
     def parameters(self) -> dict[str, Any]:
         """All parameters, as plain numbers by name."""
+        # One spelling for 40, 40.0 and NumPy's 40, so that equal mechanisms give equal text.
+        given = {part.name: (str(part.type), getattr(self, part.name)) for part in fields(self)}
+        return {
+            name: int(value) if kind == "int" else value if value is None else float(value)
+            for name, (kind, value) in given.items()
+        }
 
     def cost(self, asked: int, answered: int, protection: Protection) -> Cost:
         """Cost of a release of so many queries."""
+        return self.cost_asked(protection) * asked + self.cost_answered(protection) * answered
 
     def cost_asked(self, protection: Protection) -> Cost:
         """Cost of each query that is looked at, answered or not."""
+        raise TypeError(f"{type(self).__name__} states no cost")
 
     def cost_answered(self, protection: Protection) -> Cost:
         """Further cost of each answered query."""
+        return Cost()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

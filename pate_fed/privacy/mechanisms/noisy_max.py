@@ -11,9 +11,9 @@ any rule for ties is post-processing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -65,11 +65,9 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Voting:
-    """Base of the mechanisms: counts of teachers and classes, canonical parameters, default costs."""
+class Voting(Mechanism):
+    """Base of the mechanisms on totals: counts of teachers and classes, and the release."""
 
-    name: ClassVar[str]
-    answers_all: ClassVar[bool] = False
     num_teachers: int
     num_classes: int
 
@@ -77,26 +75,31 @@ class Voting:
         check_count("num_teachers", self.num_teachers, least=1)
         check_count("num_classes", self.num_classes, least=2)
 
-    def parameters(self) -> dict[str, Any]:
-        """All parameters, as plain numbers by name."""
-        # One spelling for 40, 40.0 and NumPy's 40, so that equal mechanisms give equal text.
-        given = {part.name: (str(part.type), getattr(self, part.name)) for part in fields(self)}
-        return {
-            name: int(value) if kind == "int" else value if value is None else float(value)
-            for name, (kind, value) in given.items()
-        }
+    def release(
+        self,
+        totals: ArrayLike,
+        noise: NoiseSource,
+        *,
+        max_answers: int | None = None,
+        protection: Protection = RECORD,
+        coordinator: CoordinatorView = PLAIN,
+    ) -> Release:
+        """Answer every query, or those that pass the check, in order; none is asked after `max_answers`.
 
-    def cost(self, asked: int, answered: int, protection: Protection) -> Cost:
-        """Cost of a release of so many queries."""
-        return self.cost_asked(protection) * asked + self.cost_answered(protection) * answered
+        Shapes: `totals` int (queries, classes).
 
-    def cost_asked(self, protection: Protection) -> Cost:
-        """Cost of each query that is looked at, answered or not."""
-        raise TypeError(f"{type(self).__name__} states no cost")
+        Raises:
+            InputError: totals that are no vote totals.
+        """
+        votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
+        answered, label = self._answer(votes, votes.max(axis=1), noise, max_answers)
+        return finish(self, answered, label, noise, protection, coordinator)
 
-    def cost_answered(self, protection: Protection) -> Cost:
-        """Further cost of each answered query."""
-        return Cost()
+    def _answer(
+        self, votes: Ints, top: Ints, noise: NoiseSource, max_answers: int | None
+    ) -> tuple[Bools, Ints]:
+        """Answered bits and labels of the asked queries; a check, where there is one, is on `top`."""
+        raise TypeError(f"{type(self).__name__} answers no exact totals")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,27 +112,13 @@ class AnswerAll(Voting):
         """The mechanism's noise for totals of this shape, in votes."""
         raise TypeError(f"{type(self).__name__} draws no noise")
 
-    def release(
-        self,
-        totals: ArrayLike,
-        noise: NoiseSource,
-        *,
-        max_answers: int | None = None,
-        protection: Protection = RECORD,
-        coordinator: CoordinatorView = PLAIN,
-    ) -> Release:
-        """Answer every query, up to `max_answers`.
-
-        Shapes: `totals` int (queries, classes).
-
-        Raises:
-            InputError: totals that are no vote totals.
-        """
-        votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
-        votes = votes[: stop_after(np.ones(len(votes), dtype=np.bool_), max_answers)]
-        label = noisy_argmax(votes, self.draw(noise, votes.shape), noise)
+    def _answer(
+        self, votes: Ints, top: Ints, noise: NoiseSource, max_answers: int | None
+    ) -> tuple[Bools, Ints]:
         answered = np.ones(len(votes), dtype=np.bool_)
-        return finish(self, answered, label, noise, protection, coordinator)
+        answered = answered[: stop_after(answered, max_answers)]
+        votes = votes[: len(answered)]
+        return answered, noisy_argmax(votes, self.draw(noise, votes.shape), noise)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,35 +201,9 @@ class ConfidentGNMax(Voting):
         """ρ = 1/σ2² for the noisy argmax where one vote moves (P18, Proposition 8)."""
         return _gaussian(protection.l2_squared, self.sigma2)
 
-    def release(
-        self,
-        totals: ArrayLike,
-        noise: NoiseSource,
-        *,
-        max_answers: int | None = None,
-        protection: Protection = RECORD,
-        coordinator: CoordinatorView = PLAIN,
-    ) -> Release:
-        """Answer the queries that pass the check, in order; nothing more is asked after `max_answers`.
-
-        Shapes: `totals` int (queries, classes).
-
-        Raises:
-            InputError: totals that are no vote totals.
-        """
-        votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
-        return self._checked(votes, votes.max(axis=1), noise, max_answers, protection, coordinator)[0]
-
-    def _checked(
-        self,
-        votes: Ints,
-        top: Ints,
-        noise: NoiseSource,
-        max_answers: int | None,
-        protection: Protection,
-        coordinator: CoordinatorView,
-    ) -> tuple[Release, Bools]:
-        """The check on `top`, then the argmax of `votes` where it passed."""
+    def _answer(
+        self, votes: Ints, top: Ints, noise: NoiseSource, max_answers: int | None
+    ) -> tuple[Bools, Ints]:
         # The check's noise is drawn for every query, before any of the argmax's: a release that stops early
         # must not differ in what it drew before, and a seeded run must repeat.
         passed = top + noise.discrete_gaussian(top.shape, sigma=self.sigma1) >= math.ceil(self.threshold)
@@ -248,7 +211,7 @@ class ConfidentGNMax(Voting):
         voted = votes[: len(answered)][answered]
         label = np.full(len(answered), NOT_ANSWERED, dtype=np.int64)
         label[answered] = noisy_argmax(voted, noise.discrete_gaussian(voted.shape, sigma=self.sigma2), noise)
-        return finish(self, answered, label, noise, protection, coordinator), answered
+        return answered, label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +246,7 @@ class InteractiveGNMax(ConfidentGNMax):
         protection: Protection = RECORD,
         coordinator: CoordinatorView = PLAIN,
     ) -> Release:
-        """Answer the queries on which the teachers contradict the student; see `ConfidentGNMax.release`.
+        """Answer the queries on which the teachers contradict the student; see `Voting.release`.
 
         Shapes: `totals` int (queries, classes), `predictions` float (queries, classes) with the student's
         probabilities.
@@ -293,7 +256,8 @@ class InteractiveGNMax(ConfidentGNMax):
         """
         votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
         top = self.contradiction(votes, predictions)
-        release, answered = self._checked(votes, top, noise, max_answers, protection, coordinator)
+        answered, label = self._answer(votes, top, noise, max_answers)
+        release = finish(self, answered, label, noise, protection, coordinator)
         seen = np.asarray(predictions)[: release.asked]
         return replace(release, reinforced=frozen(self.reinforced(answered, seen)))
 

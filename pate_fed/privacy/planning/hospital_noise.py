@@ -10,6 +10,7 @@ from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.mechanisms.distributed import DistributedGNMax, party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
+from pate_fed.privacy.planning.search import Offer, OfferSearch
 
 __all__ = ["SharesOffer", "offer_with_shares"]
 
@@ -47,37 +48,30 @@ class SharesOffer:
 
 
 def offer_with_shares(
-    *,
-    num_hospitals: int,
-    num_teachers: int,
-    num_classes: int,
-    sigma2: float,
-    threshold: float | None,
-    asked: int,
-    budget: BudgetFilter,
-    pool: int,
+    best: Offer | None, search: OfferSearch, *, num_hospitals: int, epsilon: float
 ) -> SharesOffer | None:
-    """Price of these queries with the hospitals' noise; None where too few could sum under masks.
+    """Price of the best offer's queries with the hospitals' noise; None where too few could sum under masks.
 
     None too where a whole hospital may join or leave, whose noise would come and go with its votes.
 
     Dropouts and colluders are a study's defaults; `sigma2` is raised where shares of it would be too small.
     """
-    if num_hospitals < LEAST_PARTIES or budget.protection.votes_vanish:
+    if best is None or num_hospitals < LEAST_PARTIES or search.protection.votes_vanish:
         return None
+    budget = BudgetFilter(epsilon, search.delta, search.protection)
     trust = TrustModel(secure_sum=True, noise_at="hospitals")
     shares = trust.shares(num_hospitals, trust.least_voters(num_hospitals, _QUORUM))
-    sigma = max(sigma2, shares.least_sigma)
+    sigma = max(best.sigma2, shares.least_sigma)
     share = party_sigma(sigma, parties=shares.least_voters, colluders=shares.colluders)
     mechanism = DistributedGNMax(
-        num_teachers=num_teachers,
-        num_classes=num_classes,
-        threshold=threshold,
+        num_teachers=search.n,
+        num_classes=search.num_classes,
+        threshold=best.threshold,
         sigma_party=share,
         least_honest=shares.honest,
     )
     view = hospital_noise(sigma_party=share, survivors=num_hospitals, colluders=shares.colluders)
-    seen = view.cost(asked, budget.protection, num_classes=num_classes)
+    seen = view.cost(best.asked, budget.protection, num_classes=search.num_classes)
     assert seen is not None
     return SharesOffer(
         hospitals=num_hospitals,
@@ -85,8 +79,8 @@ def offer_with_shares(
         colluders=shares.colluders,
         sigma2=sigma,
         sigma_party=share,
-        asked=asked,
-        epsilon=epsilon_of(mechanism.cost_asked(budget.protection) * asked, budget.delta),
+        asked=best.asked,
+        epsilon=epsilon_of(mechanism.cost_asked(budget.protection) * best.asked, budget.delta),
         epsilon_coordinator=epsilon_of(seen, budget.delta),
-        affordable=budget.affordable(mechanism, queries=pool),
+        affordable=budget.affordable(mechanism, queries=search.pool),
     )

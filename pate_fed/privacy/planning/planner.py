@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pate_fed.errors import InputError
-from pate_fed.format import epsilon_text
+from pate_fed.format import counted, epsilon_text
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.mechanisms.noisy_max import GNMax
 from pate_fed.privacy.planning.hospital_noise import SharesOffer, offer_with_shares
-from pate_fed.privacy.planning.search import OBJECTIVE, CurvePoint, Offer, OfferSearch, better, counted
+from pate_fed.privacy.planning.search import OBJECTIVE, CurvePoint, Offer, OfferSearch, better
 from pate_fed.privacy.planning.vote_model import VoteModel, alike_votes, assumed_votes
 from pate_fed.privacy.protection import RECORD, Protection
 
@@ -134,7 +134,9 @@ def plan(
         best=best,
         with_threshold=checked,
         without_threshold=plain,
-        hospital_noise=_with_shares(best, search, num_hospitals or num_teachers, epsilon),
+        hospital_noise=offer_with_shares(
+            best, search, num_hospitals=num_hospitals or num_teachers, epsilon=epsilon
+        ),
         curve=tuple(search.point(factor * epsilon) for factor in _CURVE),
         advice=tuple(
             _advice(best, search, num_hospitals, epsilon, votes if isinstance(votes, float) else None)
@@ -157,23 +159,6 @@ def _check_hospitals(num_hospitals: int | None, num_teachers: int, protection: P
             f"votes_moved={protection.votes_moved}: a whole hospital is protected, and the largest of "
             f"{num_hospitals} with {num_teachers} teachers controls {most} votes"
         )
-
-
-def _with_shares(
-    best: Offer | None, search: OfferSearch, num_hospitals: int, epsilon: float
-) -> SharesOffer | None:
-    if best is None:
-        return None
-    return offer_with_shares(
-        num_hospitals=num_hospitals,
-        num_teachers=search.n,
-        num_classes=search.num_classes,
-        sigma2=best.sigma2,
-        threshold=best.threshold,
-        asked=best.asked,
-        budget=BudgetFilter(epsilon, search.delta, search.protection),
-        pool=search.pool,
-    )
 
 
 def _advice(

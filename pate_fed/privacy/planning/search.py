@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pate_fed.format import epsilon_text
+from pate_fed.format import counted, epsilon_text
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.bounds.orders import Floats
 from pate_fed.privacy.filter import BudgetFilter
@@ -20,7 +20,7 @@ from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax
 from pate_fed.privacy.planning.vote_model import VoteModel
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["OBJECTIVE", "CurvePoint", "Offer", "OfferSearch", "better", "counted", "effective_labels"]
+__all__ = ["OBJECTIVE", "CurvePoint", "Offer", "OfferSearch", "better", "effective_labels"]
 
 OBJECTIVE = (
     "effective labels = answered x (share right above chance)^4 x coverage; coverage is the part of the pool "
@@ -229,12 +229,6 @@ def effective_labels(answered: Floats, right: Floats, coverage: Any, num_classes
     above = np.maximum(right - (1 - right) / (num_classes - 1), 0.0)
     worth: Floats = answered * above**_EXPONENT * coverage
     return worth
-
-
-def counted(number: int, thing: str) -> str:
-    """A number and its noun, in the plural where it is not 1."""
-    plural = thing[:-1] + "ies" if thing.endswith("y") else thing + "s"
-    return f"{number} {thing if number == 1 else plural}"
 
 
 def _up(sigma: float) -> float:

@@ -7,26 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import make_label_terms
 
 from pate_fed.cli.doctor.records import WantedRecords, try_teachers
 from pate_fed.data import InputSpec, Rows
 from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.learning import TeacherSettings
-from pate_fed.protocol.label_terms import LabelTerms
 
 
 def test_labels_of_a_study_of_private_labels(site: Any) -> None:
-    terms = LabelTerms(
-        study="s",
-        mechanism="randres",
-        num_classes=3,
-        pool_size=50,
-        pool_digest="00" * 32,
-        num_clients=3,
-        least_clients=2,
-        epsilon=1.0,
-        delta=0.0,
-    )
+    terms = make_label_terms()
     authority = Authority.init(Path("labels"), address="127.0.0.1:9", terms=terms.to_json(), days=90)
     authority.admit(make_request(Path("own"), "north"), days=90).write(Path("north.admission"))
     HospitalIdentity.accept(Path("own"), Path("north.admission"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,52 +12,17 @@ import pytest
 from dp_accounting.rdp import compute_epsilon
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mnist_events import MNIST, event, mechanisms
 
 from pate_fed.errors import InputError
 from pate_fed.privacy import (
     BudgetFilter,
-    ConfidentGNMax,
-    DistributedGNMax,
-    GNMax,
-    LNMax,
-    PrivacyEvent,
-    Protection,
     epsilon_of,
     total_cost,
 )
 from pate_fed.privacy.bounds.cost import Cost, _best_order, _epsilon_at
 
-REST: dict[str, Any] = {"num_teachers": 250, "num_classes": 10}
-
-
-MNIST = ConfidentGNMax(**REST, threshold=200, sigma1=150, sigma2=40)
-
-
-scales = st.floats(0.3, 1e5)
-
-
-mechanisms = st.one_of(
-    st.builds(lambda a, b: replace(MNIST, sigma1=a, sigma2=b), scales, scales),
-    st.builds(lambda s: GNMax(**REST, sigma=s), scales),
-    st.builds(lambda s: LNMax(**REST, scale=s), scales),
-    st.builds(
-        lambda s: DistributedGNMax(**REST, threshold=10.0, sigma_party=s, least_honest=3), st.floats(2, 1e5)
-    ),
-)
-
-
 deltas = st.floats(1e-12, 0.1)
-
-
-def event(mechanism: Any, asked: int, answered: int, protection: Protection | None = None) -> PrivacyEvent:
-    return PrivacyEvent(
-        mechanism=mechanism,
-        asked=asked,
-        answered=answered,
-        protection=protection or Protection(),
-        noise="test",
-        private=False,
-    )
 
 
 def high_precision(cost: Cost, delta: float, order: float) -> Any:

@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.gnmax import gnmax_rdp_total
-from pate_fed.privacy.bounds.orders import DEFAULT_ORDERS, check_histograms, check_orders, check_sigma
+from pate_fed.privacy.bounds.orders import (
+    DEFAULT_ORDERS,
+    check_histograms,
+    check_orders,
+    check_sigma,
+    check_weights,
+)
 
 
 def test_orders_are_accepted_as_lists_and_whole_numbers() -> None:
@@ -68,4 +73,4 @@ VOTES = np.array([[250, 0, 0], [0, 200, 50], [84, 83, 83], [10, 10, 230], [125, 
 @pytest.mark.parametrize("weights", [[1.0], [-1.0] * 5, [math.nan] * 5])
 def test_bad_weights_are_refused(weights: list[float]) -> None:
     with pytest.raises(InputError, match="weights"):
-        gnmax_rdp_total(VOTES, 40.0, ORDERS, weights=weights)
+        check_weights(weights, len(VOTES))

@@ -9,21 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ledgers import TERMS
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy import ConfidentGNMax, Ledger, LedgerTerms, Protection, SeededNoise, verify
-
-MECHANISM = ConfidentGNMax(num_teachers=50, num_classes=4, threshold=30, sigma1=20, sigma2=10)
-
-
-TERMS = LedgerTerms(
-    study_digest="ab" * 32,
-    delta=1e-5,
-    mechanisms=(MECHANISM,),
-    protection=Protection(),
-    noise=SeededNoise(0).kind,
-    private=False,
-)
+from pate_fed.privacy import Ledger, verify
 
 
 def test_file_is_private_and_alone_after_closing(path: Path, charge: Any) -> None:

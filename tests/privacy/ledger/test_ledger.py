@@ -12,36 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from ledgers import MECHANISM, TERMS
 
 from pate_fed.errors import BudgetError, InputError, IntegrityError
 from pate_fed.privacy import (
     BudgetFilter,
-    ConfidentGNMax,
     DistributedGNMax,
     GNMax,
     Ledger,
-    LedgerTerms,
     Protection,
     Release,
-    SeededNoise,
     epsilon_of,
     total_cost,
     verify,
 )
 from pate_fed.privacy.ledger.chain import coordinator_epsilon
 from pate_fed.privacy.mechanisms.events import SECURE_SUM, hospital_noise
-
-MECHANISM = ConfidentGNMax(num_teachers=50, num_classes=4, threshold=30, sigma1=20, sigma2=10)
-
-
-TERMS = LedgerTerms(
-    study_digest="ab" * 32,
-    delta=1e-5,
-    mechanisms=(MECHANISM,),
-    protection=Protection(),
-    noise=SeededNoise(0).kind,
-    private=False,
-)
 
 
 def test_what_is_charged_is_there_after_opening_again(path: Path, charge: Any) -> None:

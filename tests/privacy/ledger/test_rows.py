@@ -9,35 +9,20 @@ from zipfile import ZipFile
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from ledgers import KEY, MECHANISM, PUBLIC, TERMS
 
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy import (
-    ConfidentGNMax,
     GNMax,
     InteractiveGNMax,
     Ledger,
-    LedgerTerms,
     LNMax,
     Protection,
-    SeededNoise,
     verify,
 )
 from pate_fed.privacy.ledger.chain import coordinator_epsilon
 from pate_fed.privacy.ledger.rows import charge_row, row_hash
 from pate_fed.privacy.mechanisms.events import hospital_noise
-
-MECHANISM = ConfidentGNMax(num_teachers=50, num_classes=4, threshold=30, sigma1=20, sigma2=10)
-
-
-TERMS = LedgerTerms(
-    study_digest="ab" * 32,
-    delta=1e-5,
-    mechanisms=(MECHANISM,),
-    protection=Protection(),
-    noise=SeededNoise(0).kind,
-    private=False,
-)
 
 
 def test_every_mechanism_and_protection_comes_back_from_the_file(
@@ -75,12 +60,6 @@ def test_every_mechanism_and_protection_comes_back_from_the_file(
 
 
 FILES = Path(__file__).resolve().parents[2] / "files"
-
-
-KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-
-
-PUBLIC = KEY.public_key().public_bytes_raw().hex()
 
 
 @pytest.mark.parametrize(

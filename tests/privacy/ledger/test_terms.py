@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ledgers import MECHANISM, TERMS
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import (
-    ConfidentGNMax,
     DistributedGNMax,
     Ledger,
     LedgerTerms,
@@ -26,18 +26,6 @@ from pate_fed.privacy import (
 from pate_fed.privacy.ledger.report import describe
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.privacy.mechanisms.events import hospital_noise
-
-MECHANISM = ConfidentGNMax(num_teachers=50, num_classes=4, threshold=30, sigma1=20, sigma2=10)
-
-
-TERMS = LedgerTerms(
-    study_digest="ab" * 32,
-    delta=1e-5,
-    mechanisms=(MECHANISM,),
-    protection=Protection(),
-    noise=SeededNoise(0).kind,
-    private=False,
-)
 
 
 @pytest.mark.parametrize(

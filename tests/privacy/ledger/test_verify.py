@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -10,72 +9,20 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ledgers import PUBLIC
 
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy import (
-    ConfidentGNMax,
     Ledger,
-    LedgerTerms,
-    Protection,
-    SeededNoise,
     epsilon_of,
     total_cost,
     verify,
 )
 from pate_fed.privacy.ledger.rows import COLUMNS, row_hash
-
-MECHANISM = ConfidentGNMax(num_teachers=50, num_classes=4, threshold=30, sigma1=20, sigma2=10)
-
-
-TERMS = LedgerTerms(
-    study_digest="cd" * 32,
-    delta=1e-5,
-    epsilon=50.0,
-    mechanisms=(MECHANISM,),
-    protection=Protection(),
-    noise=SeededNoise(0).kind,
-    private=False,
-)
-
-
-KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-
-
-PUBLIC = KEY.public_key().public_bytes_raw().hex()
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
-    """A ledger with five charges, the same signed, and the unsigned one's head after two."""
-    folder = tmp_path_factory.mktemp("ledgers")
-    paths = folder / "plain.sqlite", folder / "signed.sqlite"
-    early = ""
-    for path, key in zip(paths, (None, KEY), strict=True):
-        with Ledger.create(path, TERMS, key=key) as ledger:
-            for batch in range(5):
-                totals = np.random.default_rng(batch).multinomial(50, [0.7, 0.1, 0.1, 0.1], size=6)
-                out = MECHANISM.release(totals, SeededNoise(batch))
-                digest = hashlib.sha256(bytes([batch])).hexdigest()
-                ledger.charge(
-                    out.event,
-                    batch_digest=digest,
-                    index=np.arange(6) + 10 * batch,
-                    answered=out.answered,
-                    label=out.label,
-                )
-                if batch == 1 and key is None:
-                    early = ledger.head
-    return *paths, early
-
-
-@pytest.fixture
-def plain(made: tuple[Path, Path, str], tmp_path: Path) -> Path:
-    return Path(shutil.copy(made[0], tmp_path / "ledger.sqlite"))
 
 
 @pytest.fixture
