@@ -29,21 +29,17 @@ from pate_fed.learning.students.export import write_torchscript
 from pate_fed.privacy import Ledger, LedgerTerms
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
-from pate_fed.report import (
+from pate_fed.report.html import write_report
+from pate_fed.report.log import RunLog, read_result
+from pate_fed.report.metrics import collect_versions, make_metrics, outcome_json, outcome_line
+from pate_fed.report.result import (
     Accuracy,
     LabelStudyRecord,
     LeftOut,
     Outcome,
     PrivacyFigures,
     ReleasedBatch,
-    RunLog,
     Seconds,
-    collect_versions,
-    make_metrics,
-    outcome_json,
-    outcome_line,
-    read_result,
-    write_report,
 )
 from pate_fed.report.log import LOG_NAME, Event, read_log
 from pate_fed.runtime.command import nothing_spent
