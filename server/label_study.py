@@ -30,7 +30,7 @@ from pate_fed.privacy import Ledger, LedgerTerms
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.report.html import write_report
-from pate_fed.report.log import RunLog, read_result
+from pate_fed.report.log import LOG_NAME, Event, RunLog, read_log, read_result
 from pate_fed.report.metrics import collect_versions, make_metrics, outcome_json, outcome_line
 from pate_fed.report.result import (
     Accuracy,
@@ -41,7 +41,6 @@ from pate_fed.report.result import (
     ReleasedBatch,
     Seconds,
 )
-from pate_fed.report.log import LOG_NAME, Event, read_log
 from pate_fed.runtime.command import nothing_spent
 from pate_fed.runtime.run_dir import claim_run_dir
 from server.label_hospitals import HospitalLabels
