@@ -41,42 +41,6 @@ M = TypeVar("M")
 _NOBODY = "unknown"  # the party's own name is in its settings, which could not be read
 
 
-@app.train("teacher")
-def train_teacher(message: Message, context: Context) -> Message:
-    """`train.teacher`: agree to the study's terms and train."""
-    return _answer(message, context, _voter, TeachRequest.from_record, Hospital.teach)
-
-
-@app.query("votes")
-def query_votes(message: Message, context: Context) -> Message:
-    """`query.votes`: one vote matrix for a whole batch of public inputs."""
-    return _answer(message, context, _voter, VoteRequest.from_record, Hospital.vote)
-
-
-@app.query("sum")
-def query_sum(message: Message, context: Context) -> Message:
-    """`query.sum`: one step of a batch's secure summation."""
-    return _answer(message, context, _voter, SumRequest.from_record, Hospital.sum_step)
-
-
-@app.query("labels")
-def query_labels(message: Message, context: Context) -> Message:
-    """`query.labels`: agree to a study of private labels; send them after randomised response, or enrol."""
-    return _answer(message, context, _labeller, LabelRequest.from_record, LabelHospital.answer)
-
-
-@app.query("counts")
-def query_counts(message: Message, context: Context) -> Message:
-    """`query.counts`: one step of the secure summation of noisy label counts."""
-    return _answer(message, context, _labeller, SumRequest.from_record, LabelHospital.sum_step)
-
-
-@app.query("end")
-def query_end(message: Message, context: Context) -> Message:
-    """`query.end`: the study is over."""
-    return _answer(message, context, _voter, EndRequest.from_record, Hospital.end)
-
-
 def _voter(node_config: Mapping[str, object]) -> Hospital:
     return Hospital(read_site(node_config))
 
@@ -97,26 +61,45 @@ def note_sent(node_config: Mapping[str, object], *, message_type: str, bytes_out
     _voter(node_config).journal.note("sent", message_type=message_type, bytes=bytes_out)
 
 
-def _answer(
-    message: Message,
-    context: Context,
+def _handler(
     open_hospital: Callable[[Mapping[str, object]], H],
     read: Callable[[Record], M],
     handle: Callable[[H, M], Reply],
-) -> Message:
-    """The hospital's reply. No text of an exception leaves: it could carry data out; only a code does."""
-    start = time.perf_counter()
-    try:
-        hospital = open_hospital(context.node_config)
+) -> Callable[[Message, Context], Message]:
+    """Answer one kind of request. No text of an exception leaves: it could carry data out, a code cannot."""
+
+    def answer(message: Message, context: Context) -> Message:
+        start = time.perf_counter()
         try:
-            reply: Reply = handle(hospital, read(from_flower(message.content)))
-        except IntegrityError:
-            reply = hospital.refuse(Refusal.MALFORMED)
-        except Exception as error:
-            hospital.journal.fault(error)
-            reply = hospital.refuse(Refusal.FAULT)
-        hospital.journal.note("handled", seconds=time.perf_counter() - start)
-    except Exception as error:  # not even the hospital's own log could be opened
-        print(f"a request was not handled: {type(error).__name__}", file=sys.stderr)
-        reply = RefusalReply(party=_NOBODY, code=Refusal.FAULT.name)
-    return Message(to_flower(reply.to_record()), reply_to=message)
+            hospital = open_hospital(context.node_config)
+            try:
+                reply: Reply = handle(hospital, read(from_flower(message.content)))
+            except IntegrityError:
+                reply = hospital.refuse(Refusal.MALFORMED)
+            except Exception as error:
+                hospital.journal.fault(error)
+                reply = hospital.refuse(Refusal.FAULT)
+            hospital.journal.note("handled", seconds=time.perf_counter() - start)
+        except Exception as error:  # not even the hospital's own log could be opened
+            print(f"a request was not handled: {type(error).__name__}", file=sys.stderr)
+            reply = RefusalReply(party=_NOBODY, code=Refusal.FAULT.name)
+        return Message(to_flower(reply.to_record()), reply_to=message)
+
+    return answer
+
+
+# A study with votes: agree to its terms and train, vote on a batch in the open or one step under masks.
+app.train("teacher")(
+    _handler(_voter, TeachRequest.from_record, lambda hospital, asked: hospital.teach(asked))
+)
+app.query("votes")(_handler(_voter, VoteRequest.from_record, lambda hospital, asked: hospital.vote(asked)))
+app.query("sum")(_handler(_voter, SumRequest.from_record, lambda hospital, asked: hospital.sum_step(asked)))
+# Private labels: agree, and send them after randomised response or enrol; one step of the sum of counts.
+app.query("labels")(
+    _handler(_labeller, LabelRequest.from_record, lambda hospital, asked: hospital.answer(asked))
+)
+app.query("counts")(
+    _handler(_labeller, SumRequest.from_record, lambda hospital, asked: hospital.sum_step(asked))
+)
+# Either kind of study is over.
+app.query("end")(_handler(_voter, EndRequest.from_record, lambda hospital, asked: hospital.end(asked)))

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from clients.policy import Policy
 from clients.site import TERMS_FILE, LocalSettings, Site, find_site, seed_of, simulated_site
-from pate_fed.config.study import Data, Parties, Study, read_study
+from pate_fed.config.sections import Data, Parties
+from pate_fed.config.study import Study, read_study
 from pate_fed.data import (
     Dataset,
     InputSpec,

@@ -6,14 +6,13 @@ the fixed list; the sentence with the figures stays in the hospital's own log.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pate_fed.config.trust import LEAST_PARTIES
-from pate_fed.errors import InputError
+from pate_fed.disk import read_toml
 from pate_fed.format import epsilon_text
 from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
@@ -75,13 +74,7 @@ class Policy:
         """
         if path is None:
             return cls()
-        try:
-            values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-        except OSError as error:
-            raise InputError(f"--policy {path}: cannot be read ({error.strerror})") from error
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise InputError(f"--policy {path}: not valid TOML: {error}") from error
-        return from_plain(cls, values, where=f"--policy {path}")
+        return from_plain(cls, read_toml(path, option="--policy"), where=f"--policy {path}")
 
     def objection(self, terms: Agreement) -> tuple[Refusal, str] | None:
         """Why this hospital does not take part in a study, with a sentence for its own log; or None."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import sys
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pate_fed.disk import write_private
+from pate_fed.disk import try_lock, write_private
 from pate_fed.errors import InputError, PolicyError
 from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal, Terms
 from pate_fed.runtime.connection import Connection
@@ -243,12 +242,10 @@ def _queries(done: Exchange) -> int:
 def lock_state_dir(state: Path) -> Iterator[None]:
     """Hold the state directory: two processes of one hospital would each think that they answer once."""
     with open(os.open(state / "lock", os.O_CREAT | os.O_RDWR, 0o600), "r+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        if not try_lock(lock.fileno()):
             raise InputError(
                 f"--state-dir {state}: another process of this hospital uses it; one at a time is meant"
-            ) from error
+            )
         yield
 
 

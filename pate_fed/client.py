@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 
 from pate_fed import __version__
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.parser import Parser, add_option
 from pate_fed.errors import PateFedError
 from pate_fed.runtime.signals import INTERRUPTED, terminating
 
@@ -42,47 +42,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m pate_fed.client", description=__doc__, epilog=_EPILOG)
-    parser.add_argument("--hospital", metavar="NAME", required=True, help="this hospital's name")
-    parser.add_argument(
-        "--data",
-        metavar="PATH",
-        required=True,
-        help="this hospital's records: a CSV, an .npz (x, y), a folder of images by class or of idx files; "
+    add_option(parser, "--hospital NAME", "this hospital's name", required=True)
+    data = (
+        "this hospital's records: a CSV, an .npz (x, y), a folder of images by class or of idx files; "
         "with private labels a CSV of index,label; "
-        "part:I rehearses with the part that party I of a simulation of --config gets",
+        "part:I rehearses with the part that party I of a simulation of --config gets"
     )
-    parser.add_argument(
-        "--pool", metavar="PATH", help="its copy of the public inputs (default: the coordinator sends one)"
+    add_option(parser, "--data PATH", data, required=True)
+    add_option(parser, "--pool PATH", "its copy of the public inputs (default: the coordinator sends one)")
+    add_option(
+        parser, "--teachers K", "train so many teachers, or refuse (default: as the study says)", type=int
     )
-    parser.add_argument(
-        "--teachers",
-        type=int,
-        metavar="K",
-        help="train so many teachers, or refuse (default: as the study says)",
+    add_option(parser, "--server HOST:PORT", "the coordinator's address (default: of the admission)")
+    add_option(parser, "--tls-dir DIR", "this hospital's identity: key and admission")
+    add_option(parser, "--config FILE", "with --data part:I, the study.toml to rehearse")
+    add_option(parser, "--insecure", "no TLS; on this machine only")
+    add_option(parser, "--insecure-anywhere", "no TLS, and to other machines")
+    add_option(
+        parser, "--policy FILE", "this hospital's policy.toml (default: all but seeded noise is allowed)"
     )
-    parser.add_argument(
-        "--server", metavar="HOST:PORT", help="the coordinator's address (default: of the admission)"
-    )
-    parser.add_argument("--tls-dir", metavar="DIR", help="this hospital's identity: key and admission")
-    parser.add_argument("--config", metavar="FILE", help="with --data part:I, the study.toml to rehearse")
-    parser.add_argument("--insecure", action="store_true", help="no TLS; on this machine only")
-    parser.add_argument("--insecure-anywhere", action="store_true", help="no TLS, and to other machines")
-    parser.add_argument(
-        "--policy",
-        metavar="FILE",
-        help="this hospital's policy.toml (default: all but seeded noise is allowed)",
-    )
-    parser.add_argument(
-        "--state-dir", metavar="DIR", help="teachers, answered batches, log (default hospital-NAME)"
-    )
-    parser.add_argument(
-        "--wait",
-        type=float,
-        default=3600.0,
-        metavar="SECONDS",
-        help="give up when the coordinator is out of reach for so long (default 3600)",
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress, only warnings and the outcome")
+    add_option(parser, "--state-dir DIR", "teachers, answered batches, log (default hospital-NAME)")
+    wait = "give up when the coordinator is out of reach for so long"
+    add_option(parser, "--wait SECONDS", wait, default=3600, type=float)
+    add_option(parser, "--quiet", "no progress, only warnings and the outcome")
     parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
     return parser
 

@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,30 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
 
-__all__ = ["check_file_path", "sync_folder", "try_lock", "write_arrays", "write_private", "write_result"]
+__all__ = [
+    "check_file_path",
+    "read_toml",
+    "sync_folder",
+    "try_lock",
+    "write_arrays",
+    "write_private",
+    "write_result",
+]
+
+
+def read_toml(path: Path, *, option: str) -> dict[str, Any]:
+    """The tables of a TOML file.
+
+    Raises:
+        InputError: the file cannot be read or is not TOML; the error names the option, the file, the place.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InputError(f"{option} {path}: cannot be read ({reason})") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{option} {path}: not valid TOML: {error}") from error
 
 
 def write_private(path: Path, content: bytes, *, durable: bool = True) -> None:

@@ -1,11 +1,11 @@
-"""ε and δ as they are shown and stored, rounded up, never down; times and counts as a person says them."""
+"""ε and δ as they are shown and stored, rounded up, never down; times, counts and others' words in words."""
 
 from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Decimal
 
-__all__ = ["counted", "delta_text", "duration_text", "epsilon_json", "epsilon_text"]
+__all__ = ["counted", "delta_text", "duration_text", "epsilon_json", "epsilon_text", "printable"]
 
 _DIGITS = 4  # significant ones that a small ε keeps
 
@@ -46,6 +46,11 @@ def duration_text(seconds: float | None) -> str:
     if hours:
         return f"{hours} h {minutes:02d} min"
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def printable(text: str, instead: str = " ") -> str:
+    """The text without control characters: another's words cannot steer the terminal."""
+    return "".join(letter if letter.isprintable() else instead for letter in text)
 
 
 def counted(number: int, thing: str) -> str:

@@ -9,9 +9,8 @@ import threading
 from collections.abc import Sequence
 
 from pate_fed import __version__
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.parser import Parser, add_address_options, add_option
 from pate_fed.runtime.command import run_study_command
-from pate_fed.runtime.host import add_address_options
 
 __all__ = ["main"]
 
@@ -33,8 +32,8 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, started: float) -
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m pate_fed.server", description=__doc__, epilog=_EPILOG)
-    parser.add_argument("--config", metavar="FILE", required=True, help="the study's study.toml")
-    parser.add_argument("--num-hospitals", type=int, metavar="N", help="hospitals (default: from the study)")
+    add_option(parser, "--config FILE", "the study's study.toml", required=True)
+    add_option(parser, "--num-hospitals N", "hospitals (default: from the study)")
     add_address_options(parser)
     parser.add_argument("--run-dir", metavar="DIR", help="where the run's files go (default runs/NAME-TIME)")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="of the outcome line")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed import __version__
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.parser import Parser, add_option
 from pate_fed.config.options import add_study_options, study_from_arguments
 from pate_fed.config.study import Study
 from pate_fed.runtime.command import run_study_command
@@ -102,11 +102,9 @@ def _parser() -> Parser:
     )
     add_study_options(parser)
     output = parser.add_argument_group("output")
-    output.add_argument("--run-dir", metavar="DIR", help="where the run's files go (default runs/NAME-TIME)")
-    output.add_argument(
-        "--format", choices=("text", "json"), default="text", help="of the outcome line (default text)"
-    )
-    output.add_argument("--quiet", action="store_true", help="no progress, only warnings and the outcome")
+    add_option(output, "--run-dir DIR", "where the run's files go (default runs/NAME-TIME)")
+    add_option(output, "--format", "of the outcome line", choices=("text", "json"), default="text")
+    add_option(output, "--quiet", "no progress, only warnings and the outcome")
     parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
     return parser
 

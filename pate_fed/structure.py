@@ -95,10 +95,7 @@ class Entry:
     @property
     def kinds(self) -> tuple[Any, ...]:
         """The types that it may have, without None."""
-        several = get_origin(self.hint) in (Union, UnionType)
-        return tuple(
-            kind for kind in (get_args(self.hint) if several else (self.hint,)) if kind is not NoneType
-        )
+        return tuple(kind for kind in _members(self.hint) if kind is not NoneType)
 
     def from_text(self, text: str) -> Any:
         """The number or truth value that a text says, None where an empty one may be; else the text."""
@@ -303,7 +300,7 @@ def fit(hint: Any, value: Any, declared: Setting, path: str, aside: bool = False
             value = declared.read(value)
         except InputError as error:
             raise SettingError(path, str(error), flag=declared.flag) from error
-    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kinds = _members(hint)
     if value is None and NoneType in kinds:
         return None
     for kind in kinds:
@@ -313,6 +310,10 @@ def fit(hint: Any, value: Any, declared: Setting, path: str, aside: bool = False
                 return fitted
     near = nearest(value, (*declared.choices, *declared.also))
     raise SettingError(path, f"{_wanted(kinds, declared)} is meant{near}", _shown(value), declared.flag)
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def _as(kind: Any, value: Any, declared: Setting, path: str, aside: bool) -> Any:

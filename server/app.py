@@ -28,25 +28,12 @@ from pate_fed.privacy import Ledger, noise_from_seed
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.protocol.cost import make_interactive, make_ledger_terms, make_mechanism
 from pate_fed.protocol.make_terms import check_against_data, make_terms
-from pate_fed.report import (
-    Accuracy,
-    Outcome,
-    PartyWork,
-    PrivacyFigures,
-    RunLog,
-    Seconds,
-    StudyRecord,
-    collect_versions,
-    counted_phase,
-    make_progress,
-    outcome_json,
-    outcome_line,
-    print_summary,
-    read_result,
-    write_metrics,
-    write_report,
-)
+from pate_fed.report.html import write_report
+from pate_fed.report.log import PartyWork, RunLog, read_result
 from pate_fed.report.memory import watch_memory
+from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line, write_metrics
+from pate_fed.report.result import Accuracy, Outcome, PrivacyFigures, Seconds, StudyRecord
+from pate_fed.report.terminal import counted_phase, make_progress, print_summary
 from pate_fed.runtime.run_dir import claim_run_dir
 from server.base import BaseCoordinator, explain_disk_error
 from server.exchange import Stopped

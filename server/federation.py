@@ -30,7 +30,8 @@ from pate_fed.protocol.messages import (
     VoteRequest,
     check_votes,
 )
-from pate_fed.report import LeftOut, Phase, Progress
+from pate_fed.report.result import LeftOut
+from pate_fed.report.terminal import Phase, Progress
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
 from server.exchange import (
     Answer,

@@ -28,7 +28,7 @@ from pate_fed.privacy import (
 )
 from pate_fed.privacy.mechanisms.sanitise import SanitisedEpsilon
 from pate_fed.protocol.cost import Mechanism
-from pate_fed.report import Accuracy, Evaluation, Spending, count_confusion, count_top_votes
+from pate_fed.report.result import Accuracy, Evaluation, Spending, count_confusion, count_top_votes
 from server.query_rounds import QueryRounds
 from server.state import Totals
 

@@ -36,7 +36,7 @@ from pate_fed.protocol.label_terms import (
     PublicPool,
     label_terms,
 )
-from pate_fed.report import Progress, make_progress
+from pate_fed.report.terminal import Progress, make_progress
 from pate_fed.runtime.run_dir import simulated_disks
 from pate_fed.runtime.signals import interruptible, raise_if
 

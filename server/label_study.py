@@ -12,7 +12,7 @@ import io
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -29,23 +29,18 @@ from pate_fed.learning.students.export import write_torchscript
 from pate_fed.privacy import Ledger, LedgerTerms
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
-from pate_fed.report import (
+from pate_fed.report.html import write_report
+from pate_fed.report.log import LOG_NAME, Event, RunLog, read_log, read_result
+from pate_fed.report.metrics import collect_versions, make_metrics, outcome_json, outcome_line
+from pate_fed.report.result import (
     Accuracy,
     LabelStudyRecord,
     LeftOut,
     Outcome,
     PrivacyFigures,
     ReleasedBatch,
-    RunLog,
     Seconds,
-    collect_versions,
-    make_metrics,
-    outcome_json,
-    outcome_line,
-    read_result,
-    write_report,
 )
-from pate_fed.report.log import LOG_NAME, read_log
 from pate_fed.runtime.command import nothing_spent
 from pate_fed.runtime.run_dir import claim_run_dir
 from server.label_hospitals import HospitalLabels
@@ -56,15 +51,12 @@ __all__ = ["LabelStudy"]
 Ints = NDArray[np.int64]
 
 
-def _may_have_spent(log: Path) -> bool:
+def _may_have_spent(events: Sequence[Event | None]) -> bool:
     """Whether anything about labels may have left a hospital for an earlier process that had a ledger.
 
-    Its outcome in the log tells; one that was killed told none, and whatever it may have been sent counts.
+    Its outcome tells; one that was killed told none, and whatever it may have been sent counts.
     """
-    try:
-        ends = [event for _, event in read_log(log) if isinstance(event, LabelStudyRecord | Outcome)]
-    except PateFedError:
-        return True
+    ends = [event for event in events if isinstance(event, LabelStudyRecord | Outcome)]
     died = not ends or any(
         isinstance(event, LabelStudyRecord) and not isinstance(after, Outcome)
         for event, after in zip_longest(ends, ends[1:])
@@ -141,16 +133,22 @@ class LabelStudy(Record):
         write_private(path, content.getvalue())
         return drawn
 
+    def _earlier_may_have_spent(self) -> bool:
+        """Whether anything about labels may have left a hospital for an earlier process of this run."""
+        if not (self.run_dir / LEDGER_NAME).exists():
+            return False
+        log = self.run_dir / LOG_NAME
+        return _may_have_spent([event for _, event in read_log(log)] if log.exists() else [])
+
     def _opened(self, terms: LedgerTerms) -> Ledger:
         if self._ledger is not None:
             return self._ledger
         if not (self.run_dir / "study.toml").exists():
             claim_run_dir(self.run_dir, self._options.to_toml())
-        log, begun = self.run_dir / LOG_NAME, (self.run_dir / LEDGER_NAME).exists()
-        self._spent_before = begun and _may_have_spent(log)
         told = releases_told(self.run_dir)
+        self._spent_before = self._earlier_may_have_spent()
         ledger = open_ledger(self.run_dir, terms)
-        self._ledger, self._log = ledger, RunLog(log)
+        self._ledger, self._log = ledger, RunLog(self.run_dir / "log.jsonl")
         self._write_log(self._facts(terms))
         for entry in ledger.entries()[len(told) :]:  # charged by a process that died before it told
             self._tell(entry)

@@ -22,7 +22,8 @@ from pate_fed.format import epsilon_text
 from pate_fed.label_dp.release import NO_LABEL
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import COUNTS, LABELS, RELEASE, LabelReply, LabelRequest, VoteRequest
-from pate_fed.report import LeftOut, Progress
+from pate_fed.report.result import LeftOut
+from pate_fed.report.terminal import Progress
 from server.base import BaseCoordinator
 from server.federation import Channel, Federation, Invitation
 from server.state import CoordinatorState, Totals

@@ -14,7 +14,9 @@ from pate_fed.data import Dataset
 from pate_fed.learning import TABLE_STUDENTS
 from pate_fed.learning.settings import EpochRecord
 from pate_fed.protocol.make_terms import public_encoder
-from pate_fed.report import Epoch, Progress, RunLog, Samples
+from pate_fed.report.log import RunLog
+from pate_fed.report.result import Epoch, Samples
+from pate_fed.report.terminal import Progress
 from server.exchange import Stopped
 from server.state import CoordinatorState, StudentPredictions
 

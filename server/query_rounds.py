@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.study import Queries
+from pate_fed.config.sections import Queries
 from pate_fed.errors import IntegrityError
 from pate_fed.learning import choose_order
 from pate_fed.privacy import InteractiveGNMax, Ledger

@@ -20,8 +20,8 @@ from pate_fed.privacy.mechanisms.events import Mechanism
 from pate_fed.protocol.cost import Mechanism as VoteMechanism
 from pate_fed.protocol.cost import coordinator_view, make_interactive
 from pate_fed.protocol.messages import Terms
-from pate_fed.report import ReleasedBatch, read_result
-from pate_fed.report.log import LOG_NAME
+from pate_fed.report.log import LOG_NAME, read_result
+from pate_fed.report.result import ReleasedBatch
 from server.state import Totals
 
 __all__ = ["LabelReleaser", "charge", "open_ledger", "releases_told"]

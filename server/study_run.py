@@ -19,7 +19,8 @@ import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from pate_fed.config.study import PROCESSES, Study
+from pate_fed.config.sections import PROCESSES
+from pate_fed.config.study import Study
 from pate_fed.data import Dataset, repeated_inputs
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.protocol.cost import make_interactive
@@ -37,7 +38,9 @@ from pate_fed.protocol.messages import (
     Terms,
     VoteRequest,
 )
-from pate_fed.report import Accuracy, Progress, ReleasedBatch, RunLog, Seconds, Taught, Voted
+from pate_fed.report.log import RunLog, Taught, Voted
+from pate_fed.report.result import Accuracy, ReleasedBatch, Seconds
+from pate_fed.report.terminal import Progress
 from server.federation import AdmittedKeys, Channel, Federation, Invitation
 from server.figures import measure
 from server.learning import Learner

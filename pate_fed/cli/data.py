@@ -6,8 +6,7 @@ import argparse
 from dataclasses import fields, replace
 from pathlib import Path
 
-from pate_fed.cli.help import add_command, add_option
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.data import DATASETS
 from pate_fed.disk import check_file_path
 
@@ -30,7 +29,7 @@ def add_data_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _data(arguments: argparse.Namespace) -> int:
     from pate_fed.data import GlyphSettings, contact_sheet, load_dataset
-    from pate_fed.report import counted_phase, make_progress
+    from pate_fed.report.terminal import counted_phase, make_progress
 
     if arguments.preview:
         check_file_path(Path(arguments.preview), option="--preview")

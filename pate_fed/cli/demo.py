@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pate_fed.cli.help import add_command, add_option
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.errors import InputError, PateFedError
 
 if TYPE_CHECKING:

@@ -11,11 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.cli.parser import Parser, as_typed
+from pate_fed.cli.parser import Parser, add_address_options, as_typed
 from pate_fed.config.trust import QUORUM
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.runtime.command import nothing_spent
-from pate_fed.runtime.host import add_address_options
 from pate_fed.runtime.signals import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -253,7 +252,7 @@ def _hospitals(arguments: argparse.Namespace, records: Records, run_dir: Path) -
         return None
     from pate_fed.data import pool_digest
     from pate_fed.protocol.label_terms import PublicPool
-    from pate_fed.report import make_progress
+    from pate_fed.report.terminal import make_progress
     from server.label_hospitals import HospitalLabels
 
     count = len(records.images)

@@ -1,4 +1,4 @@
-"""Command lines: errors in one sentence with the nearest option there is."""
+"""Command lines: options, their help, and errors in one sentence with the nearest option there is."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from pate_fed.cli.help import HelpFormatter
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
-__all__ = ["Parser", "as_typed", "print_lines"]
+__all__ = [
+    "Parser",
+    "RawHelpFormatter",
+    "add_address_options",
+    "add_command",
+    "add_format_option",
+    "add_option",
+    "as_typed",
+    "print_lines",
+]
 
 
 def print_lines(lines: Iterable[str], *, indent: int = 2) -> None:
@@ -25,6 +33,36 @@ def print_lines(lines: Iterable[str], *, indent: int = 2) -> None:
                 line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
             )
         print(line, flush=True)
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """argparse's formatter, with room for the names of commands and no line that ends within a word."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        """As argparse's, which forgets that commands stand further in than options."""
+        super().add_argument(action)
+        for below in self._iter_indented_subactions(action):
+            length = len(self._format_action_invocation(below)) + self._current_indent
+            self._action_max_length = max(self._action_max_length, length)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return textwrap.fill(
+            " ".join(text.split()),
+            width,
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+        )
+
+
+class RawHelpFormatter(HelpFormatter):
+    """The same, with the lines of description and epilog as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return textwrap.indent(text, indent)
 
 
 class Parser(argparse.ArgumentParser):
@@ -62,3 +100,47 @@ def as_typed(message: str, arguments: argparse.Namespace) -> str:
     parameter, equals, rest = message.partition("=")
     name = parameter.removeprefix("num_")
     return f"--{name.replace('_', '-')} {rest}" if equals and hasattr(arguments, name) else message
+
+
+def add_command(
+    commands: argparse._SubParsersAction[Any], name: str, summary: str, **options: Any
+) -> argparse.ArgumentParser:
+    """Add a command whose own --help begins with its summary in the list of commands."""
+    sentence = f"{summary[0].upper()}{summary[1:]}."
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, **{"help": summary, "description": sentence, **options}
+    )
+    return parser
+
+
+def add_option(
+    parser: argparse._ActionsContainer, flag: str, text: str, *, default: object = None, **given: Any
+) -> None:
+    """Add the option `--name METAVAR`, with its default in its help; without metavar or choices a switch.
+
+    The metavar N stands for a whole number, X for a number.
+    """
+    name, _, metavar = flag.partition(" ")
+    if metavar:
+        given = {"metavar": metavar, "type": {"N": int, "X": float}.get(metavar, str), **given}
+    elif "choices" not in given:
+        given["action"] = "store_true"
+    if default is not None:
+        text, given["default"] = f"{text} (default {default})", default
+    parser.add_argument(name, help=text, **given)
+
+
+def add_format_option(parser: argparse._ActionsContainer) -> None:
+    """Add `--format`."""
+    add_option(parser, "--format", "of the output", choices=("text", "json"), default="text")
+
+
+def add_address_options(parser: argparse._ActionsContainer) -> None:
+    """Add the options of every command that hospitals connect to."""
+    where = "where hospitals connect to, gRPC (default: of --tls-dir, else 127.0.0.1 and a free port)"
+    add_option(parser, "--address HOST[:PORT]", where)
+    add_option(parser, "--tls-dir DIR", "the folder of `pate-fed study init`")
+    add_option(parser, "--insecure", "no TLS; on this machine only")
+    add_option(parser, "--insecure-anywhere", "no TLS, and from other machines")
+    wait = "wait so long for all hospitals, then start with those that are there"
+    add_option(parser, "--wait SECONDS", wait, default=3600, type=float)

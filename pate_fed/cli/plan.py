@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pate_fed.cli.help import add_command, add_format_option, add_option
-from pate_fed.cli.parser import Parser, print_lines
+from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
 from pate_fed.disk import check_file_path
 from pate_fed.errors import IntegrityError
 

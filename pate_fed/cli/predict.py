@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.cli.help import add_command, add_format_option, add_option
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option
 from pate_fed.errors import InputError, IntegrityError
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pate_fed.cli.help import RawHelpFormatter, add_command, add_option
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.parser import Parser, RawHelpFormatter, add_command, add_option
 
 __all__ = ["add_reproduce_command"]
 

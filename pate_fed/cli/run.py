@@ -6,8 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from pate_fed.cli.help import add_command, add_format_option, add_option
-from pate_fed.cli.parser import Parser, print_lines
+from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
 from pate_fed.errors import InputError
 
 __all__ = ["add_ledger_command", "add_report_command"]
@@ -65,7 +64,8 @@ def _ledger_path(run_dir: str) -> Path:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from pate_fed.report import read_result, write_report
+    from pate_fed.report.html import write_report
+    from pate_fed.report.log import read_result
 
     run_dir = Path(arguments.run_dir)
     path = run_dir / ("report-publishable.html" if arguments.publishable else "report.html")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pate_fed.cli.help import add_command, add_option
-from pate_fed.cli.parser import Parser
+from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.errors import InputError
 
 __all__ = ["add_study_command"]

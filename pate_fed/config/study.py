@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 
 from pate_fed.config.sections import (
     INTERACTIVE,
-    PROCESSES,
     Aggregation,
     Data,
     Engine,
@@ -25,6 +23,7 @@ from pate_fed.config.sections import (
     Queries,
 )
 from pate_fed.config.trust import TrustModel
+from pate_fed.disk import read_toml
 from pate_fed.errors import InputError
 from pate_fed.learning import (
     STUDENTS,
@@ -36,19 +35,7 @@ from pate_fed.learning import (
 )
 from pate_fed.structure import SettingError, check, from_plain, refusal, setting, to_plain
 
-__all__ = [
-    "PROCESSES",
-    "Aggregation",
-    "Data",
-    "Engine",
-    "Parties",
-    "Privacy",
-    "Queries",
-    "Study",
-    "load_study",
-    "read_study",
-    "study_from_dict",
-]
+__all__ = ["Study", "load_study", "read_study", "study_from_dict"]
 
 _TOP = ("name", "seed")  # stand in [study]
 
@@ -173,13 +160,7 @@ def load_study(path: Path) -> dict[str, Any]:
     Raises:
         InputError: the file cannot be read or is not TOML; the error names the file and the place.
     """
-    try:
-        return _anchored(tomllib.loads(path.read_text(encoding="utf-8-sig")), path.parent)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise InputError(f"--config {path}: cannot be read ({reason})") from error
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"--config {path}: not valid TOML: {error}") from error
+    return _anchored(read_toml(path, option="--config"), path.parent)
 
 
 def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -21,7 +21,6 @@ __all__ = [
     "private_folder",
     "split_address",
     "version_of",
-    "write_secret",
 ]
 
 _GRACE_S = 8.0
@@ -57,18 +56,26 @@ def _started(command: str) -> list[str]:
 
 
 class Child:
-    """One of Flower's commands as a child process; its output goes to a file of the user's alone."""
+    """A SuperLink or SuperNode as a child process, whose tasks this process takes itself.
 
-    def __init__(self, command: str, arguments: Sequence[str], *, home: Path, log: Path) -> None:
-        self._log, self._read = log, 0
-        handle = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    `folder` holds all its state, its output among it, of the user's alone. It serves this process at
+    `local_address`; only who knows its `secret` gets a task.
+    """
+
+    def __init__(self, command: str, arguments: Sequence[str], *, folder: Path) -> None:
+        port, secret = str(free_port()), private_folder(folder) / "executor.secret"
+        self.local_address, self.secret = f"127.0.0.1:{port}", _write_secret(secret)
+        own = ["--host", "127.0.0.1", "--port", port, "--isolation", "process"]
+        own += ["--superexec-auth-secret-file", str(secret)]
+        self.log, self._read = folder / f"{command.removeprefix('flower-')}.log", 0
+        handle = os.open(self.log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
         try:
             self._process = subprocess.Popen(
-                [*_started(command), *arguments],
+                [*_started(command), *own, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=handle,
                 stderr=handle,
-                env=_environment(home),
+                env=_environment(folder),
                 start_new_session=True,  # a signal to the user's process group is the parent's to handle
             )
         finally:
@@ -79,14 +86,9 @@ class Child:
         """Whether the process is still there."""
         return self._process.poll() is None
 
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
-
     def new_lines(self) -> list[str]:
         """Whole lines that the process wrote since the last call."""
-        with open(self._log, "rb") as file:
+        with open(self.log, "rb") as file:
             file.seek(self._read)
             content = file.read()
         whole = content[: content.rfind(b"\n") + 1]
@@ -128,7 +130,7 @@ def private_folder(path: Path) -> Path:
     return path
 
 
-def write_secret(path: Path) -> bytes:
+def _write_secret(path: Path) -> bytes:
     """A fresh random secret in a file that only its owner reads."""
     secret = secrets.token_bytes(32).hex().encode()
     path.unlink(missing_ok=True)

@@ -39,7 +39,7 @@ from flwr.superlink.grid import HttpGrid
 
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.bundle import build_bundle
-from pate_fed.flower.processes import Child, free_port, private_folder, write_secret
+from pate_fed.flower.processes import Child
 
 __all__ = ["PROTECTED", "ServerTls", "SuperLink"]
 
@@ -90,41 +90,29 @@ class ServerTls:
     key: Path
 
 
-class SuperLink:
+class SuperLink(Child):
     """A SuperLink of one study. `folder` holds all its state; `address` is what hospitals connect to.
 
     Hospitals reach the Fleet API alone. The HTTP port, over which runs are submitted, stays on loopback.
     """
 
     def __init__(self, folder: Path, address: str, *, tls: ServerTls | None) -> None:
-        self._folder, self._tls = private_folder(folder), tls
-        self._http = f"127.0.0.1:{free_port()}"
-        secret = self._folder / "executor.secret"
-        self._secret = write_secret(secret)
+        self._tls = tls
         self._grid: HttpGrid | None = None
         self._heartbeat: HeartbeatSender | None = None
-        arguments = ["--fleet-api-address", address, "--host", "127.0.0.1", "--port", self._http[10:]]
-        arguments += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
-        arguments += ["--disable-runtime-dependency-installation"]
+        arguments = ["--fleet-api-address", address, "--disable-runtime-dependency-installation"]
         if tls is None:
             arguments += ["--insecure"]
         else:
             arguments += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate)]
             arguments += ["--ssl-keyfile", str(tls.key), "--enable-supernode-auth"]
-        self._child = Child(
-            "flower-superlink", arguments, home=self._folder, log=self._folder / "superlink.log"
-        )
+        super().__init__("flower-superlink", arguments, folder=folder)
         self._control = ControlHttpClient.from_server_address(
-            server_address=self._http,
+            server_address=self.local_address,
             insecure=tls is None,
             root_certificates=self._root(),
             interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
         )
-
-    @property
-    def running(self) -> bool:
-        """Whether the SuperLink's process is alive."""
-        return self._child.running
 
     def wait_until_ready(self, interrupted: Callable[[], bool]) -> None:
         """Return when the SuperLink serves; it takes about two seconds.
@@ -134,8 +122,8 @@ class SuperLink:
         """
         end = time.monotonic() + _START_S
         while not self._healthy():
-            if not self._child.running or time.monotonic() > end:
-                raise PateFedError(f"Flower's SuperLink did not start: see {self._folder / 'superlink.log'}")
+            if not self.running or time.monotonic() > end:
+                raise PateFedError(f"Flower's SuperLink did not start: see {self.log}")
             if interrupted():
                 return
             time.sleep(0.1)
@@ -159,8 +147,8 @@ class SuperLink:
         fab = fab_to_proto(Fab(hashlib.sha256(bundle).hexdigest(), bundle, {}))
         answer = self._control.StartRun(StartRunRequest(fab=fab))
         if not answer.HasField("run_id"):
-            raise PateFedError(f"Flower did not start the run: see {self._folder / 'superlink.log'}")
-        grid = _StudyGrid(self._http, self._tls is None, self._root(), token=self._acquire())
+            raise PateFedError(f"Flower did not start the run: see {self.log}")
+        grid = _StudyGrid(self.local_address, self._tls is None, self._root(), token=self._acquire())
         grid._retry_invoker.max_time = _RETRY_S
         runtime = grid._runtime_client
         self._heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(runtime))
@@ -190,17 +178,17 @@ class SuperLink:
     def stop(self) -> None:
         """End the SuperLink; may be called twice."""
         self._control.close()
-        self._child.stop()
+        super().stop()
 
     def _acquire(self) -> str:
         """The token of the run's task; only who knows the secret file gets it."""
         client = RuntimeHttpClient.from_server_address(
-            server_address=self._http,
+            server_address=self.local_address,
             insecure=self._tls is None,
             root_certificates=self._root(),
             interceptors=[
                 RuntimeVersionHttpInterceptor(component_name="SuperExec"),
-                SuperExecAuthHttpInterceptor(master_secret=self._secret, protected_methods=PROTECTED),
+                SuperExecAuthHttpInterceptor(master_secret=self.secret, protected_methods=PROTECTED),
             ],
             retry_invoker=make_simple_http_retry_invoker(),
         )
@@ -213,7 +201,7 @@ class SuperLink:
                 time.sleep(0.1)
         finally:
             client.close()
-        raise PateFedError(f"Flower did not hand out the run's task: see {self._folder / 'superlink.log'}")
+        raise PateFedError(f"Flower did not hand out the run's task: see {self.log}")
 
     def _root(self) -> bytes | None:
         if self._tls is None:
@@ -227,7 +215,9 @@ class SuperLink:
         context = None if self._tls is None else ssl.create_default_context(cafile=str(self._tls.ca))
         scheme = "http" if self._tls is None else "https"
         try:
-            with urllib.request.urlopen(f"{scheme}://{self._http}/health", timeout=2, context=context):
+            with urllib.request.urlopen(
+                f"{scheme}://{self.local_address}/health", timeout=2, context=context
+            ):
                 return True
         except (urllib.error.URLError, OSError):
             return False

@@ -29,7 +29,7 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from pate_fed.errors import IntegrityError
 from pate_fed.flower.bundle import is_the_shim
-from pate_fed.flower.processes import Child, free_port, private_folder, write_secret
+from pate_fed.flower.processes import Child
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.flower.superlink import PROTECTED
 from pate_fed.protocol.messages import Record
@@ -56,36 +56,18 @@ class Exchange:
     bytes_out: int
 
 
-class SuperNode:
+class SuperNode(Child):
     """A SuperNode of one hospital; `folder` holds all its state, `address` is the coordinator's."""
 
     def __init__(self, folder: Path, address: str, *, tls: NodeTls | None) -> None:
-        self._folder = private_folder(folder)
-        port = free_port()
-        secret = self._folder / "executor.secret"
-        executor = SuperExecAuthHttpInterceptor(
-            master_secret=write_secret(secret), protected_methods=PROTECTED
-        )
-        self._runtime = f"127.0.0.1:{port}"
-        arguments = ["--superlink", address, "--host", "127.0.0.1", "--port", str(port)]
-        arguments += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
+        arguments = ["--superlink", address]
         if tls is None:
             arguments += ["--insecure"]
         else:
             arguments += ["--root-certificates", str(tls.ca), "--auth-supernode-private-key", str(tls.key)]
-        self._child = Child(
-            "flower-supernode", arguments, home=self._folder, log=self._folder / "supernode.log"
-        )
+        super().__init__("flower-supernode", arguments, folder=folder)
+        executor = SuperExecAuthHttpInterceptor(master_secret=self.secret, protected_methods=PROTECTED)
         self._client = self._connect(executor)
-
-    @property
-    def running(self) -> bool:
-        """Whether the SuperNode's process is alive."""
-        return self._child.running
-
-    def new_lines(self) -> list[str]:
-        """What the SuperNode logged since the last call."""
-        return self._child.new_lines()
 
     def answer_next(self, client_app: ClientApp, *, refuse_bundle: Callable[[], Record]) -> Exchange | None:
         """Answer one waiting request; None where none waits.
@@ -126,7 +108,7 @@ class SuperNode:
     def stop(self) -> None:
         """End the SuperNode; may be called twice."""
         self._client.close()
-        self._child.stop()
+        super().stop()
 
     def _acquire(self) -> str | None:
         try:
@@ -141,7 +123,7 @@ class SuperNode:
         name = "SuperExec" if isinstance(interceptor, SuperExecAuthHttpInterceptor) else "flwr-clientapp"
         retry = None if name == "SuperExec" else make_simple_http_retry_invoker()
         return RuntimeHttpClient.from_server_address(
-            server_address=self._runtime,
+            server_address=self.local_address,
             insecure=True,  # the SuperNode's own port, on this machine's loopback
             root_certificates=None,
             interceptors=[RuntimeVersionHttpInterceptor(component_name=name), interceptor],

@@ -11,11 +11,11 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.report.result import (
@@ -104,7 +104,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class RunLog:
+class RunLog(AbstractContextManager["RunLog"]):
     """Appends events to a log that only its owner can read; safe to use from several threads.
 
     Each event is one `write` of one whole line, so a killed process leaves at most one half line.
@@ -144,12 +144,7 @@ class RunLog:
                 os.close(self._file)
                 self._file = -1
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _end_torn_line(self) -> None:

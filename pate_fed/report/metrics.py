@@ -15,7 +15,7 @@ from typing import Any
 
 from pate_fed import __version__
 from pate_fed.disk import write_result
-from pate_fed.format import delta_text, epsilon_json, epsilon_text
+from pate_fed.format import delta_text, epsilon_json, epsilon_text, printable
 from pate_fed.report.result import Accuracy, RunResult, Seconds
 
 __all__ = [
@@ -103,7 +103,7 @@ def outcome_line(result: RunResult, report: Path | None = None) -> str:
         f"unit={study.terms.privacy.unit}",
         f"labels={result.queries_answered}",
         f"accuracy={'-' if accuracy is None else f'{accuracy:.3f}'}",
-        f"report={_printable(report)}",
+        f"report={'-' if report is None else printable(str(report), '?')}",
     )
     return f"{outcome.status.upper()}  {' '.join(parts)}"
 
@@ -122,12 +122,6 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
         "report": None if report is None else str(report),
     }
     return json.dumps(values, ensure_ascii=False, allow_nan=False)
-
-
-def _printable(path: Path | None) -> str:
-    if path is None:
-        return "-"
-    return "".join(letter if letter.isprintable() else "?" for letter in str(path))
 
 
 def collect_versions() -> dict[str, str]:

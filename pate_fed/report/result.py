@@ -44,22 +44,18 @@ _MOST_SAMPLES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudyRecord:
-    """What was run, known before the first vote: the terms, and the few facts that are no terms.
+class _Record:
+    """What was run in either kind of study, known before the first release.
 
-    `dataset` names the data, `partition` how records were dealt out (None where hospitals bring their own);
-    `inputs` is what they and the pool hold, in the plural, and `test_size` how many of the pool are never
-    asked about and test the student. `guaranteed` is the ε that budget and caps fix before the first query.
-    `noise` is the source in words, `noise_private` whether it protects anyone. `coordinator` is "plain",
-    "secure-sum" or "hospital-noise", `coordinator_sees` says it in words; so does `protects` for unit and
-    adjacency.
+    `dataset` names the data; `inputs` is what records and pool hold, in the plural, and `test_size` how many
+    of the pool are never asked about and test the student. `guaranteed` is the ε that budget and caps fix
+    before the first query. `noise` is the source in words, `noise_private` whether it protects anyone.
+    `coordinator` is "plain", "secure-sum" or "hospital-noise" where teachers vote, else what is seen of the
+    labels; `coordinator_sees` says it in words; so does `protects` for unit and adjacency.
     """
 
-    terms: Terms
     dataset: str
-    queries: Queries
     student: str = ""
-    partition: str | None = "iid"
     backend: str = ""
     inputs: str = "images"
     test_size: int | None = None
@@ -70,6 +66,18 @@ class StudyRecord:
     coordinator: str = "plain"
     coordinator_sees: str = "every hospital's votes"
     versions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyRecord(_Record):
+    """What was run: the terms, and the few facts that are no terms.
+
+    `partition` says how records were dealt out; None where hospitals bring their own.
+    """
+
+    terms: Terms
+    queries: Queries
+    partition: str | None = "iid"
 
     @property
     def mechanism(self) -> str:
@@ -89,16 +97,14 @@ class StudyRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelStudyRecord:
-    """What was run in a study of private labels, known before the first release: its own terms.
+class LabelStudyRecord(_Record):
+    """What was run in a study of private labels: its own terms.
 
     `mechanism` is the method's name, `epsilon` its budget; `max_queries` and `labels` are the ledger's caps.
-    The other fields are as in `StudyRecord`.
     """
 
     study: str
     mechanism: str
-    dataset: str
     num_clients: int
     least_clients: int
     teachers_per_client: int
@@ -112,18 +118,6 @@ class LabelStudyRecord:
     unit: str
     adjacency: str
     seed: int | None = None
-    classes: tuple[str, ...] = ()
-    backend: str = ""
-    inputs: str = "images"
-    test_size: int | None = None
-    guaranteed: float | None = None
-    protects: str
-    noise: str
-    noise_private: bool
-    coordinator: str
-    coordinator_sees: str
-    student: str = ""
-    versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def terms(self) -> LabelStudyRecord:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol, TextIO
 
-from pate_fed.format import delta_text, duration_text, epsilon_text
+from pate_fed.format import delta_text, duration_text, epsilon_text, printable
 from pate_fed.report.result import RunResult
 
 __all__ = ["Phase", "Progress", "counted_phase", "make_progress", "print_summary"]
@@ -92,7 +92,7 @@ class _Lines:
 
     def say(self, text: str) -> None:
         with self._lock:
-            print(_plain(text), file=self._stream, flush=True)
+            print(printable(text), file=self._stream, flush=True)
 
 
 class _Line:
@@ -113,14 +113,15 @@ class _Line:
                 return
             self._said_at, self._said_share = now, share
             left = (now - self._began) * (1 - share) / share
-            text = f"{self._name}: {self._done}/{self._total}, about {duration_text(left)} left"
-        self._say(text + (f" ({self._note})" if self._note else ""))
+            text = f", about {duration_text(left)} left"
+        self._tell(text)
 
     def end(self) -> None:
-        took = duration_text(self._clock() - self._began)
-        self._say(
-            f"{self._name}: {self._done}/{self._total} in {took}" + (f" ({self._note})" if self._note else "")
-        )
+        self._tell(f" in {duration_text(self._clock() - self._began)}")
+
+    def _tell(self, text: str) -> None:
+        note = f" ({self._note})" if self._note else ""
+        self._say(f"{self._name}: {self._done}/{self._total}{text}{note}")
 
 
 class _Bars:
@@ -141,7 +142,7 @@ class _Bars:
                 self._display = _display(self._console)
                 self._display.start()
             self._open += 1
-            bar = _Bar(self._display, _plain(name), total)
+            bar = _Bar(self._display, printable(name), total)
         try:
             yield bar
         finally:
@@ -153,7 +154,7 @@ class _Bars:
                     self._display = None
 
     def say(self, text: str) -> None:
-        self._console.print(_plain(text), markup=False, highlight=False)
+        self._console.print(printable(text), markup=False, highlight=False)
 
 
 class _Bar:
@@ -162,7 +163,7 @@ class _Bar:
         self._task = display.add_task(name, total=total, note="")
 
     def advance(self, n: int = 1, note: str = "") -> None:
-        extra = {"note": _plain(note)} if note else {}
+        extra = {"note": printable(note)} if note else {}
         self._display.update(self._task, advance=n, **extra)
 
     def end(self) -> None:
@@ -185,17 +186,12 @@ def _display(console: Any) -> Any:
     )
 
 
-def _plain(text: str) -> str:
-    """Without control characters: a party's words cannot steer the terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
 def print_summary(result: RunResult, stream: TextIO | None = None) -> None:
     """A short table of the run's figures on `stream` (default: standard error); plain text off a terminal."""
     stream = sys.stderr if stream is None else stream
     rows = _summary(result)
     if not stream.isatty():
-        print("\n".join(f"{name:<24}{_plain(value)}" for name, value in rows), file=stream, flush=True)
+        print("\n".join(f"{name:<24}{printable(value)}" for name, value in rows), file=stream, flush=True)
         return
     from rich.console import Console
     from rich.table import Table
@@ -205,7 +201,7 @@ def print_summary(result: RunResult, stream: TextIO | None = None) -> None:
     table.add_column(style="dim")
     table.add_column()
     for name, value in rows:
-        table.add_row(name, Text(_plain(value)))
+        table.add_row(name, Text(printable(value)))
     Console(file=stream).print(table)
 
 

@@ -213,7 +213,7 @@ def guarantees(result: RunResult) -> list[Guarantee]:
 
 def _of_labels(study: LabelStudyRecord, outcome: Outcome) -> list[Guarantee]:
     """Features are public, and one private label of a record is protected."""
-    bound, kind = _public_bound(study, outcome)
+    bound, kind = _bound(study, outcome.privacy.student)
     by = f"{study.noise}; fixed before the first label was asked about, by {study.mechanism}"
     who = "Anyone who gets the student or the released labels"
     public = Guarantee(who, "Features and released labels", "The records' own labels", bound, by, kind)
@@ -235,7 +235,7 @@ _AT_HOME = "Records, teachers and their weights, gradients, scores"
 
 def _public(study: StudyRecord, outcome: Outcome) -> Guarantee:
     privacy = outcome.privacy
-    bound, kind = _public_bound(study, outcome)
+    bound, kind = _bound(study, outcome.privacy.student)
     by = f"noise on every vote: {study.noise}; fixed before the first query by {_fixed_by(study)}"
     if not study.noise_private and privacy.student is not None:
         by = f"{study.noise}; with private noise it would be ε = {epsilon_text(privacy.student)}"
@@ -257,10 +257,12 @@ def _fixed_by(study: StudyRecord) -> str:
     return caps if terms.privacy.epsilon is None else f"the budget and {caps}"
 
 
-def _public_bound(study: StudyRecord | LabelStudyRecord, outcome: Outcome) -> tuple[str, str]:
-    epsilon = outcome.privacy.student
+def _bound(
+    study: StudyRecord | LabelStudyRecord, epsilon: float | None, *, none: str = "No bound"
+) -> tuple[str, str]:
+    """A bound in words and its kind; `none` says that there is none."""
     if epsilon is None:
-        return "No bound", "none"
+        return none, "none"
     if not study.noise_private:
         return "None: the noise was seeded", "broken"
     kind = "finite" if epsilon <= EPSILON_ALARM else "broken"
@@ -268,7 +270,6 @@ def _public_bound(study: StudyRecord | LabelStudyRecord, outcome: Outcome) -> tu
 
 
 def _coordinator(study: StudyRecord, outcome: Outcome) -> Guarantee:
-    epsilon = outcome.privacy.coordinator
     hidden, by = {
         "plain": (_AT_HOME, "trust alone: no noise is added before it sees the votes"),
         "secure-sum": (
@@ -281,13 +282,7 @@ def _coordinator(study: StudyRecord, outcome: Outcome) -> Guarantee:
             f"{_plural(study.terms.colluders, 'hospital')} may tell it their own noise",
         ),
     }.get(study.coordinator, (_AT_HOME, "see the ledger"))
-    if epsilon is None:
-        bound, kind = "Unbounded: no promise", "none"
-    elif not study.noise_private:
-        bound, kind = "None: the noise was seeded", "broken"
-    else:
-        kind = "finite" if epsilon <= EPSILON_ALARM else "broken"
-        bound = f"ε = {epsilon_text(epsilon)}, δ = {delta_text(study.terms.delta)}"
+    bound, kind = _bound(study, outcome.privacy.coordinator, none="Unbounded: no promise")
     sees = study.coordinator_sees[:1].upper() + study.coordinator_sees[1:]
     return Guarantee("The coordinator", sees, hidden, bound, by, kind)
 
@@ -303,7 +298,7 @@ def _masks_hold(study: StudyRecord) -> str:
 
 
 def _other_hospitals(study: StudyRecord, outcome: Outcome) -> Guarantee:
-    bound, kind = _public_bound(study, outcome)
+    bound, kind = _bound(study, outcome.privacy.student)
     by = "the same noise, as long as they do not share in what the coordinator sees"
     if study.coordinator == "hospital-noise":
         if not study.terms.colluders:
@@ -325,28 +320,19 @@ def _other_hospitals(study: StudyRecord, outcome: Outcome) -> Guarantee:
 def describe_terms(result: RunResult) -> list[tuple[str, str]]:
     """The study's terms as names and values, in reading order; what does not apply is left out."""
     study = result.study
-    if isinstance(study, LabelStudyRecord):
-        return _label_terms(study)
-    terms = study.terms
-    _, sigma1, sigma2 = terms.aggregation.fixed()
-    budget = terms.privacy.epsilon
-    checked = study.threshold is not None and not terms.adds_noise
+    voted = study if isinstance(study, StudyRecord) else None
+    terms, budget = study.terms, study.terms.privacy.epsilon
+    stop = f"at {_plural(terms.labels, 'label')} or {_plural(terms.max_queries, 'query')}"
     shown = [
         ("Data set", f"{study.dataset}, {terms.num_classes} classes"),
         ("Public pool", f"{terms.pool_size:,} {study.inputs}, SHA-256 {terms.pool_digest[:12]}…"),
-        ("Hospitals", f"{terms.num_clients:,}, at least {terms.least_clients:,} in every batch"),
-        ("Teachers a hospital", f"{terms.teachers_per_client:,} ({terms.teacher.name})"),
-        ("Private records", study.partition or "every hospital's own"),
-        ("Mechanism", terms.aggregation.aggregator),
-        ("Threshold T", _in_votes(study.threshold, terms)),
-        ("Threshold noise σ₁", _in_votes(sigma1 if checked else None, terms)),
-        ("Vote noise σ₂", _in_votes(sigma2, terms)),
+        *(_of_method(study) if isinstance(study, LabelStudyRecord) else _of_votes(study)),
         ("Noise from", study.noise),
-        ("Votes reach the coordinator", _ways(study)),
+        ("Votes reach the coordinator", _ways(voted) if voted else ""),
         ("Protected", study.protects),
         ("Budget", "none was set; ε is reported" if budget is None else f"ε = {budget:,.6g}"),
-        ("Stop", f"at {_plural(terms.labels, 'label')} or {_plural(terms.max_queries, 'query')}"),
-        ("Questions", _questions(study)),
+        ("Stop", stop if voted else ""),
+        ("Questions", _questions(voted) if voted else ""),
         ("Student", _student(result)),
         ("Ran on", _ENGINES.get(study.backend, study.backend)),
         ("Seed", "none" if terms.seed is None else f"{terms.seed} (repeatable, not private)"),
@@ -354,20 +340,27 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
     return [(name, value) for name, value in shown if value]
 
 
-def _label_terms(study: LabelStudyRecord) -> list[tuple[str, str]]:
+def _of_votes(study: StudyRecord) -> list[tuple[str, str]]:
+    terms = study.terms
+    _, sigma1, sigma2 = terms.aggregation.fixed()
+    checked = study.threshold is not None and not terms.adds_noise
+    return [
+        ("Hospitals", f"{terms.num_clients:,}, at least {terms.least_clients:,} in every batch"),
+        ("Teachers a hospital", f"{terms.teachers_per_client:,} ({terms.teacher.name})"),
+        ("Private records", study.partition or "every hospital's own"),
+        ("Mechanism", terms.aggregation.aggregator),
+        ("Threshold T", _in_votes(study.threshold, terms)),
+        ("Threshold noise σ₁", _in_votes(sigma1 if checked else None, terms)),
+        ("Vote noise σ₂", _in_votes(sigma2, terms)),
+    ]
+
+
+def _of_method(study: LabelStudyRecord) -> list[tuple[str, str]]:
     hospitals = f"{study.num_clients:,}, at least {study.least_clients:,} must answer"
-    shown = [
-        ("Data set", f"{study.dataset}, {study.num_classes} classes"),
-        ("Public pool", f"{study.pool_size:,} {study.inputs}, SHA-256 {study.pool_digest[:12]}…"),
+    return [
         ("Hospitals", "" if study.coordinator == IN_ONE_PLACE else hospitals),
         ("Method", study.mechanism),
-        ("Noise from", study.noise),
-        ("Protected", study.protects),
-        ("Budget", f"ε = {study.epsilon:,.6g}"),
-        ("Ran on", _ENGINES.get(study.backend, study.backend)),
-        ("Seed", "none" if study.seed is None else f"{study.seed} (repeatable, not private)"),
     ]
-    return [(name, value) for name, value in shown if value]
 
 
 _ENGINES = {

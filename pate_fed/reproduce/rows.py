@@ -9,14 +9,14 @@ from __future__ import annotations
 import csv
 import json
 import os
-import types
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError
+from pate_fed.structure import from_plain
 
 __all__ = ["append_row", "bind_rows", "read_rows", "task_of", "write_rows"]
 
@@ -36,17 +36,12 @@ def read_rows(path: Path, kind: type[Row]) -> list[Row]:
     """
     if not path.exists():
         return []
-    hints = get_type_hints(kind)
+    wrong = "not the rows that this command writes; remove it to start again"
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            return [
-                kind(**{entry.name: _read(row[entry.name], hints[entry.name]) for entry in fields(kind)})  # type: ignore[arg-type]
-                for row in csv.DictReader(file)
-            ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path}: not the rows that this command writes; remove it to start again"
-        ) from error
+            return [from_plain(kind, row, where=str(path), text=True) for row in csv.DictReader(file)]
+    except (InputError, ValueError) as error:
+        raise InputError(f"{path}: {wrong}") from error
 
 
 def append_row(path: Path, row: Any) -> None:
@@ -99,11 +94,3 @@ def write_rows(path: Path, names: Sequence[str], rows: Iterable[Sequence[object]
         writer = csv.writer(file)
         writer.writerow(names)
         writer.writerows(rows)
-
-
-def _read(text: str, hint: Any) -> object:
-    if get_origin(hint) is types.UnionType:
-        hint = next(each for each in get_args(hint) if each is not type(None))
-        if not text:
-            return None
-    return hint(text)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pate_fed.identity import Authority
     from pate_fed.protocol.messages import EndRequest
 
-__all__ = ["Host", "HostedCoordinator", "add_address_options", "open_host"]
+__all__ = ["Host", "HostedCoordinator", "open_host"]
 
 _POLL_S = 0.3
 
@@ -37,25 +37,6 @@ class HostedCoordinator(Protocol):
 
     def notify_hospitals(self, grid: Any, notice: EndRequest) -> None:
         """Send the notice to every hospital that is connected."""
-
-
-def add_address_options(parser: argparse._ActionsContainer) -> None:
-    """The options of every command that hospitals connect to."""
-    parser.add_argument(
-        "--address",
-        metavar="HOST[:PORT]",
-        help="where hospitals connect to, gRPC (default: of --tls-dir, else 127.0.0.1 and a free port)",
-    )
-    parser.add_argument("--tls-dir", metavar="DIR", help="the folder of `pate-fed study init`")
-    parser.add_argument("--insecure", action="store_true", help="no TLS; on this machine only")
-    parser.add_argument("--insecure-anywhere", action="store_true", help="no TLS, and from other machines")
-    parser.add_argument(
-        "--wait",
-        type=float,
-        default=3600.0,
-        metavar="SECONDS",
-        help="wait so long for all hospitals, then start with those that are there (default 3600)",
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,10 @@ def fresh_run_dir(given: str | None, name: str) -> Path:
     return path
 
 
-def check_writable(path: Path, *, option: str) -> None:
+def check_writable(path: Path, *, option: str) -> Path:
     """Make sure that a directory can be written, or made where it is not there yet; nothing is made.
+
+    Returns the directory itself or, where it is not there, the one in which it would be made.
 
     Raises:
         InputError: it cannot.
@@ -55,6 +57,7 @@ def check_writable(path: Path, *, option: str) -> None:
     existing = next(each for each in (path, *path.absolute().parents) if each.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(f"{option} {path}: {existing} cannot be written; give another directory")
+    return existing
 
 
 def choose_run_dir(given: str | None, name: str, same: Callable[[Path], bool]) -> tuple[Path, bool]:

@@ -24,7 +24,8 @@ from clients.hospital import Hospital
 from clients.local import read_site
 from clients.site import SITE_VARIABLE, Site
 from clients.teaching import teacher_paths
-from pate_fed.config.study import Data, Engine, Parties, Study
+from pate_fed.config.sections import Data, Engine, Parties
+from pate_fed.config.study import Study
 from pate_fed.data import GlyphSettings
 from pate_fed.errors import InputError
 from pate_fed.flower.compat import set_identity, stamp

@@ -19,7 +19,8 @@ import clients.site
 from clients.hospital import Hospital
 from clients.masked import is_sound
 from clients.site import LocalSettings, Site
-from pate_fed.config.study import Aggregation, Data, Engine, Parties, Study
+from pate_fed.config.sections import Aggregation, Data, Engine, Parties
+from pate_fed.config.study import Study
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import GlyphSettings, pool_digest
 from pate_fed.errors import IntegrityError

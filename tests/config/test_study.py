@@ -10,13 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pate_fed.config.study import (
-    Parties,
-    Privacy,
-    Study,
-    load_study,
-    study_from_dict,
-)
+from pate_fed.config.sections import Parties, Privacy
+from pate_fed.config.study import Study, load_study, study_from_dict
 from pate_fed.errors import InputError
 from pate_fed.simulation import main
 

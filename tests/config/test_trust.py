@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pate_fed.config.study import Aggregation, Parties, Study, study_from_dict
+from pate_fed.config.sections import Aggregation, Parties
+from pate_fed.config.study import Study, study_from_dict
 from pate_fed.config.trust import LEAST_PARTIES, TrustModel
 from pate_fed.errors import InputError
 from pate_fed.privacy.mechanisms.distributed import party_sigma

@@ -9,7 +9,7 @@ import pytest
 from builders import make_terms
 
 from pate_fed.config.sections import Queries
-from pate_fed.report import (
+from pate_fed.report.result import (
     Accuracy,
     Epoch,
     Evaluation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,21 +13,8 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.report import (
-    Epoch,
-    LeftOut,
-    Outcome,
-    PartyWork,
-    ReleasedBatch,
-    RunLog,
-    RunResult,
-    Samples,
-    Taught,
-    Voted,
-    read_log,
-    read_result,
-)
-from pate_fed.report.log import EVENTS
+from pate_fed.report.log import EVENTS, PartyWork, RunLog, Taught, Voted, read_log, read_result
+from pate_fed.report.result import LeftOut, ReleasedBatch, RunResult, Samples
 
 
 def write_run(result: RunResult, path: Path) -> None:
@@ -191,23 +178,3 @@ def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
     with RunLog(path) as log:
         log.write(ReleasedBatch(batch=0, asked=1, answered=1, epsilon=float("inf")))
     assert json.loads(path.read_text(encoding="utf-8"))["epsilon"] is None
-
-
-def test_an_epoch_is_made_of_any_record() -> None:
-    @dataclass
-    class Record:
-        epoch: int = 3
-        losses: tuple[float, float] = (0.5, 0.25)
-        broken: float = float("nan")
-        name: str = "x"
-        test_accuracy: float | None = 0.75
-
-    epoch = Epoch.of(Record())
-    assert epoch == Epoch(epoch=3, test_accuracy=0.75, values={"losses 1": 0.5, "losses 2": 0.25})
-    with pytest.raises(InputError, match="epoch"):
-        Epoch.of(object())
-
-
-def test_an_outcome_has_a_known_status() -> None:
-    with pytest.raises(InputError, match="finished"):
-        Outcome(status="finished")

@@ -11,17 +11,8 @@ import pytest
 from builders import vary
 
 from pate_fed.errors import InputError
-from pate_fed.report import (
-    Accuracy,
-    Outcome,
-    PrivacyFigures,
-    RunResult,
-    collect_versions,
-    make_metrics,
-    outcome_json,
-    outcome_line,
-    write_metrics,
-)
+from pate_fed.report.metrics import collect_versions, make_metrics, outcome_json, outcome_line, write_metrics
+from pate_fed.report.result import Accuracy, Outcome, PrivacyFigures, RunResult
 from pate_fed.runtime.command import nothing_spent
 
 SCHEMA = {

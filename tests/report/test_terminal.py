@@ -8,16 +8,8 @@ from dataclasses import replace
 import pytest
 from builders import vary
 
-from pate_fed.report import (
-    Accuracy,
-    Outcome,
-    PrivacyFigures,
-    RunResult,
-    counted_phase,
-    make_progress,
-    print_summary,
-)
-from pate_fed.report.terminal import _Lines
+from pate_fed.report.result import Accuracy, Outcome, PrivacyFigures, RunResult
+from pate_fed.report.terminal import _Lines, counted_phase, make_progress, print_summary
 
 
 class Terminal(io.StringIO):

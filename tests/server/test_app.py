@@ -15,7 +15,7 @@ from pate_fed.privacy import epsilon_of, total_cost, verify
 from pate_fed.privacy.ledger.rows import digest_of
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.protocol.messages import VoteRequest
-from pate_fed.report import read_result
+from pate_fed.report.log import read_result
 from pate_fed.simulation import main
 from server.federation import Federation
 from server.state import Totals

@@ -373,7 +373,7 @@ def test_more_noise_than_needed_is_never_less_private() -> None:
 
 
 def test_the_coordinator_knows_whose_key_a_node_has_and_how_it_ended() -> None:
-    from pate_fed.report import make_progress
+    from pate_fed.report.terminal import make_progress
     from server.labels import LabelCoordinator
 
     given = {"clusters": None, "backend": "inline", "progress": make_progress(True)}

@@ -25,7 +25,7 @@ from pate_fed.flower.inline import run_inline
 from pate_fed.label_dp.noise_cluster import label_counts
 from pate_fed.label_dp.release import PrivateLabels
 from pate_fed.protocol.label_terms import PublicClusters, PublicPool
-from pate_fed.report import make_progress
+from pate_fed.report.terminal import make_progress
 from pate_fed.secure_sum import read_reply
 from pate_fed.secure_sum.messages import BatchShares, MaskedVector
 from server import federation

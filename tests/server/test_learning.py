@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pate_fed.config.study import Data, Study
+from pate_fed.config.sections import Data
+from pate_fed.config.study import Study
 from pate_fed.data import GlyphSettings, load_dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.students.student import Student
-from pate_fed.report import Epoch, Samples, make_progress
 from pate_fed.report.curves import learning_curves
+from pate_fed.report.result import Epoch, Samples
+from pate_fed.report.terminal import make_progress
 from server.exchange import Stopped
 from server.learning import Learner
 from server.state import CoordinatorState

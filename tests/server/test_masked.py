@@ -33,7 +33,7 @@ from pate_fed.protocol.messages import (
     Terms,
     VoteRequest,
 )
-from pate_fed.report import LeftOut
+from pate_fed.report.result import LeftOut
 from pate_fed.secure_sum import (
     HospitalSum,
     Identity,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pate_fed.config.study import Queries
+from pate_fed.config.sections import Queries
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy import (
     ConfidentGNMax,

@@ -14,7 +14,7 @@ import pytest
 
 from pate_fed.privacy import verify
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
-from pate_fed.report import read_result
+from pate_fed.report.log import read_result
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,7 +17,8 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 from clients.app import app as app_of_hospitals
-from pate_fed.config.study import Aggregation, Data, Engine, Parties, Privacy, Queries, Study
+from pate_fed.config.sections import Aggregation, Data, Engine, Parties, Privacy, Queries
+from pate_fed.config.study import Study
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import GlyphSettings
 from pate_fed.errors import PateFedError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from pate_fed.config.study import Aggregation, Privacy
+from pate_fed.config.sections import Aggregation, Privacy
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Terms

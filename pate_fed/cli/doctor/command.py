@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pate_fed.cli.help import add_command, add_format_option, add_option
-from pate_fed.cli.parser import Parser, print_lines
+from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.format import counted, printable
 
 if TYPE_CHECKING:
     from pate_fed.cli.doctor.coordinator import CoordinatorSide
@@ -129,16 +129,12 @@ def _show(severity: str, check: str, text: str) -> None:
 
     Some text comes from others, as a certificate's names do: nothing in it moves the cursor.
     """
-    line = f"{severity:<8} {check:<13} {''.join(each if each.isprintable() else '?' for each in text)}"
+    line = f"{severity:<8} {check:<13} {printable(text, '?')}"
     print_lines([line], indent=_INDENT)
 
 
 def _outcome(problems: int, warnings: int) -> str:
     if not problems and not warnings:
         return "nothing is wrong"
-    counted = [
-        f"{count} {what}{'s' if count > 1 else ''}"
-        for count, what in ((problems, "problem"), (warnings, "warning"))
-        if count
-    ]
-    return " and ".join(counted) + ("" if problems else "; nothing that would stop a study")
+    found = [counted(*each) for each in ((problems, "problem"), (warnings, "warning")) if each[0]]
+    return " and ".join(found) + ("" if problems else "; nothing that would stop a study")

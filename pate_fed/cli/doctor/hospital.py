@@ -42,6 +42,8 @@ class HospitalSide:
         self._identity: HospitalIdentity | None = None
         self._terms: Terms | LabelTerms | None = None
         self._wanted: WantedRecords | None = None
+        self._rows: Rows | None = None
+        self._reached: tuple[str, int] | None = None
 
     @property
     def requirements(self) -> Requirements:
@@ -70,13 +72,21 @@ class HospitalSide:
             yield from run_check("policy", self._check_policy)
         if given.data is not None:
             yield from run_check("data", self._check_data)
-            yield from self._check_records()
+        if self._wanted is not None or (
+            isinstance(self._terms, LabelTerms) and given.data and Path(given.data).exists()
+        ):
+            yield from run_check("records", self._check_records, private=True)
+        if self._rows is not None and self._wanted is not None:
+            check = partial(try_teachers, self._rows, self._wanted)
+            yield from run_check("teachers", check, private=True)
         if given.pool is not None:
             yield from run_check("pool", self._check_pool)
         if (given.hospital, given.tls_dir, given.state_dir) != (None, None, None):
             yield from run_check("state", self._check_state_dir)
         if given.server is not None:
-            yield from self._check_connection()
+            yield from run_check("coordinator", self._check_server)
+        if self._reached is not None and self._identity is not None:
+            yield from run_check("TLS", partial(shake_hands, *self._reached, self._identity.ca_path))
 
     def not_checked(self) -> list[str]:
         """What was not looked at, and the option for it."""
@@ -159,23 +169,14 @@ class HospitalSide:
             return CheckResult(warnings=(unread,))
         return CheckResult(f"{path}, read as {'the terms say' if self._terms else given.config}")
 
-    def _check_records(self) -> Iterator[Finding]:
+    def _check_records(self) -> CheckResult:
         """What is in the records, for the hospital's own terminal."""
-        path, terms, wanted = Path(self._given.data), self._terms, self._wanted
-        if path.exists() and isinstance(terms, LabelTerms):
-            yield from run_check("records", partial(check_labels, path, terms), private=True)
-        if wanted is None:
-            return
-        read: list[Rows] = []
-
-        def check() -> CheckResult:
-            rows, result = wanted.read(path)
-            read.append(rows)
-            return result
-
-        yield from run_check("records", check, private=True)
-        for rows in read:
-            yield from run_check("teachers", partial(try_teachers, rows, wanted), private=True)
+        path = Path(self._given.data)
+        if isinstance(self._terms, LabelTerms):
+            return check_labels(path, self._terms)
+        assert self._wanted is not None
+        self._rows, result = self._wanted.read(path)
+        return result
 
     def _check_pool(self) -> CheckResult:
         path = Path(self._given.pool)
@@ -203,18 +204,10 @@ class HospitalSide:
             return CheckResult(warnings=(open_,))
         return CheckResult(f"{folder} is there, and free")
 
-    def _check_connection(self) -> Iterator[Finding]:
-        reached: list[tuple[str, int]] = []
-
-        def check() -> CheckResult:
-            host, port = split_address(self._given.server, option="--server")
-            if port is None:
-                raise InputError(f"--server {host}: HOST:PORT is meant, as the coordinator shows it")
-            result = connect(host, port)
-            if not result.warnings:
-                reached.append((host, port))
-            return result
-
-        yield from run_check("coordinator", check)
-        if reached and self._identity is not None:
-            yield from run_check("TLS", partial(shake_hands, *reached[0], self._identity.ca_path))
+    def _check_server(self) -> CheckResult:
+        host, port = split_address(self._given.server, option="--server")
+        if port is None:
+            raise InputError(f"--server {host}: HOST:PORT is meant, as the coordinator shows it")
+        result = connect(host, port)
+        self._reached = None if result.warnings else (host, port)
+        return result

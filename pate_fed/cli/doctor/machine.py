@@ -72,11 +72,6 @@ def simulation() -> Requirements:
     )
 
 
-def _existing(path: Path) -> Path:
-    """The folder that is there: the path itself, or the one in which it would be made."""
-    return next(each for each in (path, *path.absolute().parents) if each.exists())
-
-
 def _libraries() -> CheckResult:
     from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
@@ -111,8 +106,7 @@ def _libraries() -> CheckResult:
 def _disk(requirements: Requirements) -> CheckResult:
     seen: dict[int, tuple[Path, int]] = {}
     for wanted in requirements.folders():
-        check_writable(wanted, option="folder")
-        folder = _existing(wanted)
+        folder = check_writable(wanted, option="folder")
         seen.setdefault(folder.stat().st_dev, (folder, shutil.disk_usage(folder).free))
     for folder, free in seen.values():
         if free < _LEAST_ROOM:
