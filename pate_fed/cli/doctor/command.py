@@ -73,7 +73,6 @@ def add_doctor_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _doctor(arguments: argparse.Namespace) -> int:
     from pate_fed.cli.doctor.findings import PROBLEM, WARNING
-    from pate_fed.cli.doctor.machine import machine_findings
 
     try:
         side = _side(arguments)
@@ -84,12 +83,11 @@ def _doctor(arguments: argparse.Namespace) -> int:
         ) from error
     as_json, own_terminal = arguments.format == "json", sys.stdout.isatty()
     found: list[Finding] = []
-    for findings in (side.findings(), machine_findings(side.requirements)):
-        for finding in findings:
-            found.append(finding)
-            if not as_json:
-                text = finding.text if own_terminal else finding.file_text
-                _show(finding.severity, finding.check, text)
+    for finding in _findings(side):
+        found.append(finding)
+        if not as_json:
+            text = finding.text if own_terminal else finding.file_text
+            _show(finding.severity, finding.check, text)
     code = next((finding.exit_code for finding in found if finding.severity == PROBLEM), 0)
     not_checked = side.not_checked()
     if as_json:
@@ -101,6 +99,13 @@ def _doctor(arguments: argparse.Namespace) -> int:
     problems, warnings = (sum(each.severity == kind for each in found) for kind in (PROBLEM, WARNING))
     print(_outcome(problems, warnings))
     return code
+
+
+def _findings(side: HospitalSide | CoordinatorSide | _Simulation) -> Iterator[Finding]:
+    from pate_fed.cli.doctor.machine import machine_findings
+
+    yield from side.findings()
+    yield from machine_findings(side.requirements)  # known once the study is read
 
 
 def _side(arguments: argparse.Namespace) -> HospitalSide | CoordinatorSide | _Simulation:

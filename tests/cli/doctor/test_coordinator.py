@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pate_fed.cli.doctor.findings import PROBLEM, WARNING
+from pate_fed.cli.doctor.findings import PROBLEM, WARNING, Finding
+from pate_fed.cli.doctor.machine import Requirements
+from pate_fed.cli.main import main
 from pate_fed.identity import Authority
 
 STUDY = ("--config", "study.toml", "--tls-dir", "authority")
@@ -104,3 +106,18 @@ def test_what_masks_and_seeds_mean_is_said(site: Any) -> None:
     found = site.coordinator("--config", "study.toml")
     assert "under masks stay to its end; the noise of 2 of them is counted on" in found["quorum"].text
     assert found["study"].severity == WARNING and "protects nobody" in found["study"].text
+
+
+def test_the_machine_is_held_to_as_many_hospitals_as_the_study_has(
+    site: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def looked_at(requirements: Requirements) -> Iterator[Finding]:
+        asked.append(requirements.what)
+        return iter(())
+
+    monkeypatch.setattr("pate_fed.cli.doctor.machine.machine_findings", looked_at)
+    main(["doctor", *STUDY, "--num-hospitals", "4"])
+    capsys.readouterr()
+    assert asked == ["a coordinator of 4 hospitals"]
