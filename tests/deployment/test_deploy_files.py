@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from typing import Any
 import pytest
 import yaml
 
-from clients.process import lock_state_dir
 from pate_fed import client, server
 from pate_fed.cli import health
 from pate_fed.cli.parser import Parser
@@ -166,21 +164,6 @@ def test_a_hospital_in_kubernetes_takes_no_connection() -> None:
     ]
     assert policy["spec"]["ingress"] == []
     assert {port["port"] for port in policy["spec"]["egress"][0]["ports"]} == {9092, 53}
-
-
-def test_health(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{listening.getsockname()[1]}"
-        listening.listen()
-        assert health.main(["coordinator", address]) == 0
-    assert health.main(["coordinator", address]) == 1
-    assert health.main(["coordinator", "x:y"]) == 2
-    assert health.main(["hospital", str(tmp_path)]) == 1
-    with lock_state_dir(tmp_path):
-        assert health.main(["hospital", str(tmp_path)]) == 0
-    assert health.main(["hospital", str(tmp_path)]) == 1
-    assert capsys.readouterr().out.splitlines() == ["alive", *["not alive"] * 2, "alive", "not alive"]
 
 
 def test_the_page_tells_of_every_file_and_nothing_else() -> None:
