@@ -7,6 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from clients.hospital import Hospital
+from clients.site import Site
+from pate_fed.config.sections import Data, Engine, Parties
+from pate_fed.config.study import Study
+from pate_fed.data import GlyphSettings
+from pate_fed.learning import TeacherSettings
+from pate_fed.protocol.make_terms import make_terms
+from pate_fed.protocol.messages import TeachReply, TeachRequest
+
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -15,3 +28,30 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATE_FED_CACHE", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="session")
+def small_study() -> Study:
+    """Four hospitals of three teachers each, and 60 public inputs."""
+    return Study(
+        parties=Parties(num_clients=4, teachers_per_client=3),
+        data=Data(glyph=GlyphSettings(classes=3, private=400, public=60)),
+        teacher=TeacherSettings(epochs=1),
+        engine=Engine(device="cpu"),
+    ).resolve()
+
+
+@pytest.fixture
+def site(small_study: Study, tmp_path: Path) -> Site:
+    """The second of the four, simulated."""
+    return Site(party="party-1", number=1, study=small_study, state_dir=tmp_path / "party-1", simulated=True)
+
+
+@pytest.fixture
+def taught(site: Site) -> Hospital:
+    """The hospital of that site, once it has trained its teachers."""
+    hospital, terms = Hospital(site), make_terms(site.study, site.dataset)
+    reply = hospital.teach(TeachRequest(terms=terms.to_json()))
+    assert isinstance(reply, TeachReply)
+    assert reply == TeachReply(party="party-1", terms_digest=terms.digest, num_teachers=3)
+    return hospital

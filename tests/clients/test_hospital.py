@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -18,16 +17,11 @@ prepare_environment()
 
 from flwr.app import Context, Message, RecordDict
 
-import clients.site
 from clients.app import app
 from clients.hospital import Hospital
 from clients.local import read_site
 from clients.site import SITE_VARIABLE, Site
-from clients.teaching import teacher_paths
-from pate_fed.config.sections import Data, Engine, Parties
 from pate_fed.config.study import Study
-from pate_fed.data import GlyphSettings
-from pate_fed.errors import InputError
 from pate_fed.flower.compat import set_identity, stamp
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.learning import TeacherSettings
@@ -43,21 +37,9 @@ from pate_fed.protocol.messages import (
     VoteRequest,
 )
 
-STUDY = Study(
-    parties=Parties(num_clients=4, teachers_per_client=3),
-    data=Data(glyph=GlyphSettings(classes=3, private=400, public=60)),
-    teacher=TeacherSettings(epochs=1),
-    engine=Engine(device="cpu"),
-).resolve()
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(party="party-1", number=1, study=STUDY, state_dir=tmp_path / "party-1", simulated=True)
-
 
 def _terms(site: Site) -> Terms:
-    return make_terms(STUDY, site.dataset)
+    return make_terms(site.study, site.dataset)
 
 
 def _request(terms: Terms, index: list[int], **changes: object) -> VoteRequest:
@@ -68,15 +50,6 @@ def _request(terms: Terms, index: list[int], **changes: object) -> VoteRequest:
 def _code(reply: object) -> Refusal:
     assert isinstance(reply, RefusalReply)
     return reply.refusal
-
-
-@pytest.fixture
-def taught(site: Site) -> Hospital:
-    hospital = Hospital(site)
-    reply = hospital.teach(TeachRequest(terms=_terms(site).to_json()))
-    assert isinstance(reply, TeachReply)
-    assert reply == TeachReply(party="party-1", terms_digest=_terms(site).digest, num_teachers=3)
-    return hospital
 
 
 def test_votes_sum_to_the_hospitals_teachers(taught: Hospital, site: Site) -> None:
@@ -143,55 +116,8 @@ def test_refusals(taught: Hospital, site: Site) -> None:
     assert _code(real.vote(_request(terms, [0], purpose="evaluation"))) is Refusal.POLICY
 
 
-def test_a_pool_that_was_changed_on_disk_is_noticed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    terms = _terms(site)
-    images = np.array(site.dataset.public_images)
-    images[3, 5, 5] ^= 1
-    changed = replace(site.dataset, public_images=images)
-    monkeypatch.setattr("clients.site._dataset", lambda _: changed)
-    clients.site._pool_digest.cache_clear()
-    try:
-        assert _code(Hospital(site).teach(TeachRequest(terms=terms.to_json()))) is Refusal.POOL
-    finally:
-        clients.site._pool_digest.cache_clear()
-
-
 def test_nothing_is_voted_before_training(site: Site) -> None:
     assert _code(Hospital(site).vote(_request(_terms(site), [0]))) is Refusal.NOT_TAUGHT
-
-
-def test_a_lost_teacher_is_noticed_and_trained_again_alike(taught: Hospital, site: Site) -> None:
-    terms = _terms(site)
-    before = taught.vote(_request(terms, list(range(30))))
-    (site.state_dir / "teacher-1.pt").unlink()
-    assert _code(taught.vote(_request(terms, [40]))) is Refusal.NOT_TAUGHT
-    taught.teach(TeachRequest(terms=terms.to_json()))
-    (site.state_dir / "answered").rename(site.state_dir / "forgotten")
-    after = Hospital(site).vote(_request(terms, list(range(30))))
-    assert isinstance(before, VoteReply)
-    assert isinstance(after, VoteReply)
-    np.testing.assert_array_equal(before.votes, after.votes)
-
-
-def test_teachers_of_other_records_do_not_vote_beside_new_ones(
-    taught: Hospital, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A hospital that corrects its records amid training would have one of them in two teachers' parts."""
-    terms, parts = _terms(site), site.teacher_parts()
-    before = [path.read_bytes() for path in teacher_paths(site)]
-    (site.state_dir / "teacher-1.pt").unlink()
-    monkeypatch.setattr(
-        Site, "teacher_parts", lambda _: [np.roll(np.concatenate(parts), 7)[i::3] for i in range(3)]
-    )
-    taught.teach(TeachRequest(terms=terms.to_json()))
-    assert all(path.read_bytes() != old for path, old in zip(teacher_paths(site), before, strict=True))
-    assert '"teachers_trained_again": 2' in (site.state_dir / "log.jsonl").read_text()
-    # Records that a patient was taken from, or a label corrected in, are others too.
-    (site.state_dir / "teacher-2.pt").unlink()
-    changed = replace(site.dataset, private_labels=(site.dataset.private_labels + 1) % 3)
-    monkeypatch.setattr("clients.site._dataset", lambda _: changed)
-    Hospital(site).teach(TeachRequest(terms=terms.to_json()))
-    assert (site.state_dir / "log.jsonl").read_text().count('"teachers_trained_again": 2') == 2
 
 
 def test_what_lies_on_disk_is_private(taught: Hospital, site: Site) -> None:
@@ -200,18 +126,6 @@ def test_what_lies_on_disk_is_private(taught: Hospital, site: Site) -> None:
     for path in site.state_dir.rglob("*"):
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode & 0o077 == 0, path
-
-
-def test_parts_of_all_teachers_are_disjoint_and_complete(tmp_path: Path) -> None:
-    parts = [
-        part
-        for number in range(4)
-        for part in Site(
-            party=f"party-{number}", number=number, study=STUDY, state_dir=tmp_path, simulated=True
-        ).teacher_parts()
-    ]
-    assert len(parts) == 12
-    assert sorted(np.concatenate(parts).tolist()) == list(range(400))
 
 
 def _send(message_type: str, content: RecordDict) -> Message:
@@ -231,8 +145,8 @@ def _send(message_type: str, content: RecordDict) -> Message:
 
 
 @pytest.fixture
-def site_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "study.toml").write_text(STUDY.to_toml(), encoding="utf-8")
+def site_file(small_study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "study.toml").write_text(small_study.to_toml(), encoding="utf-8")
     path = tmp_path / "site.json"
     path.write_text(json.dumps({"study": str(tmp_path / "study.toml"), "state_dir": str(tmp_path)}))
     monkeypatch.setenv(SITE_VARIABLE, str(path))
@@ -280,21 +194,12 @@ def test_a_malformed_message_is_refused(site_file: Path) -> None:
     assert from_flower(reply.content)["code"] == "MALFORMED"
 
 
-def test_a_site_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SITE_VARIABLE, raising=False)
-    with pytest.raises(InputError, match=SITE_VARIABLE):
-        read_site({"partition-id": 0})
-    assert os.environ.get(SITE_VARIABLE) is None
-
-
-CLOSED_FORM = replace(STUDY, teacher=TeacherSettings(name="encoder-head"))
-
-
 def test_teachers_learn_on_the_encoder_that_came_with_the_order(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    light = replace(site, study=CLOSED_FORM)
-    terms, file = make_terms(CLOSED_FORM, light.dataset), encoder_file(CLOSED_FORM, light.dataset)
+    closed_form = replace(site.study, teacher=TeacherSettings(name="encoder-head"))
+    light = replace(site, study=closed_form)
+    terms, file = make_terms(closed_form, light.dataset), encoder_file(closed_form, light.dataset)
     public = light.dataset.public_images[: light.dataset.num_queries]
     assert terms.encoder == Encoder.from_bytes(file).digest == fit_encoder(public).digest
     assert Terms.from_json(terms.to_json()).encoder == terms.encoder
@@ -310,8 +215,9 @@ def test_teachers_learn_on_the_encoder_that_came_with_the_order(
 
 
 def test_another_encoder_none_and_an_unexpected_one_are_refused(site: Site) -> None:
-    light = replace(site, study=CLOSED_FORM)
-    terms, file = make_terms(CLOSED_FORM, light.dataset), encoder_file(CLOSED_FORM, light.dataset)
+    closed_form = replace(site.study, teacher=TeacherSettings(name="encoder-head"))
+    light = replace(site, study=closed_form)
+    terms, file = make_terms(closed_form, light.dataset), encoder_file(closed_form, light.dataset)
     other = fit_encoder(light.dataset.public_images[:20]).to_bytes()
     for content in (b"", b"nothing", other, file[:-100]):
         reply = Hospital(light).teach(TeachRequest(terms=terms.to_json(), encoder=content))

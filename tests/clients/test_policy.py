@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from builders import make_terms, vary
 
-from clients.local import local_site
 from clients.policy import Policy
-from clients.site import LocalSettings
 from pate_fed.errors import InputError
 from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.messages import Refusal, Terms
@@ -99,26 +97,6 @@ def test_a_policy_binds_the_roster_and_every_sum() -> None:
     policy = Policy(least_hospitals=9, every_signature=True, trusted=prints)
     wanted = Demands(least_parties=9, least_voters=9, every_signature=True, trusted=prints)
     assert policy.demands(TERMS) == wanted
-
-
-def test_a_rehearsal_is_held_to_a_policy_too(tmp_path: Path) -> None:
-    (tmp_path / "study.toml").write_text("[parties]\nnum_clients = 3\n", encoding="utf-8")
-    (tmp_path / "policy.toml").write_text('studies = ["hearts"]\nmost_queries_a_day = 5\n', encoding="utf-8")
-    settings = LocalSettings(
-        hospital="north", data="part:0", config=tmp_path / "study.toml", state_dir=tmp_path / "state"
-    )
-    free = local_site(settings)
-    assert free.objection(vary(TERMS, seed=3)) is None  # a rehearsal may be seeded
-    assert free.refuses_more(answered=0, today=0, asked=6) is None
-    bound = local_site(replace(settings, policy=tmp_path / "policy.toml"))
-    bound.state_dir.mkdir()
-    minded = [bound.objection(TERMS), bound.refuses_more(answered=0, today=0, asked=6)]
-    minded += [
-        local_site(replace(settings, **other)).objection(TERMS)
-        for other in ({"terms_digest": "00" * 32}, {"teachers": 4})
-    ]
-    wanted = [Refusal.POLICY_STUDY, Refusal.POLICY_DAY, Refusal.TERMS, Refusal.TERMS]
-    assert [found and found[0] for found in minded] == wanted
 
 
 def test_a_limit_counts_what_was_answered_before() -> None:

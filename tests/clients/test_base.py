@@ -1,0 +1,61 @@
+"""What a hospital is in either kind of study: bound once, and every refusal is one of a fixed list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders import make_terms, vary
+
+from clients.base import BaseHospital
+from clients.site import BaseSite
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.protocol.messages import EndReply, Refusal, RefusalReply, Terms
+from pate_fed.secure_sum import RefusedError, SumRefusal
+
+
+class _Hospital(BaseHospital[Terms]):
+    @staticmethod
+    def _read_terms(text: str) -> Terms:
+        return Terms.from_json(text)
+
+
+@pytest.fixture
+def hospital(tmp_path: Path) -> _Hospital:
+    return _Hospital(BaseSite(party="north", number=0, state_dir=tmp_path, simulated=False), tmp_path)
+
+
+def test_the_first_terms_bind_also_a_new_process(hospital: _Hospital, tmp_path: Path) -> None:
+    assert hospital._agreed() is None
+    hospital._agree(make_terms())
+    hospital._agree(vary(make_terms(), sigma2=9.0))
+    again = _Hospital(BaseSite(party="north", number=0, state_dir=tmp_path, simulated=False), tmp_path)
+    assert again._agreed() == hospital._agreed() == make_terms()
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (InputError("Ann Smith, line 3"), Refusal.DATA),
+        (IntegrityError("Ann Smith, line 3"), Refusal.FAULT),
+        (RefusedError(SumRefusal.VERSION, "Ann Smith, line 3"), Refusal.VERSION),
+        (RefusedError(SumRefusal.COORDINATOR, "Ann Smith, line 3"), Refusal.COORDINATOR),
+        (RefusedError(SumRefusal.MALFORMED, "Ann Smith, line 3"), Refusal.MALFORMED),
+    ],
+)
+def test_why_it_refuses_is_a_code_outside_and_a_sentence_in_its_own_log(
+    hospital: _Hospital, tmp_path: Path, error: Exception, reason: Refusal
+) -> None:
+    def fails() -> EndReply:
+        raise error
+
+    assert hospital._answered(fails) == RefusalReply(party="north", code=reason.name)
+    log = (tmp_path / "log.jsonl").read_text(encoding="utf-8")
+    assert "Ann Smith, line 3" in log
+    assert f'"reason": "{reason.name}"' in log
+
+
+def test_an_objection_is_its_reason_and_its_sentence_stays(hospital: _Hospital, tmp_path: Path) -> None:
+    assert hospital._objects(None) is None
+    assert hospital._objects((Refusal.POLICY_STUDY, "lungs are not ours")) is Refusal.POLICY_STUDY
+    assert "lungs are not ours" in (tmp_path / "log.jsonl").read_text(encoding="utf-8")

@@ -1,0 +1,94 @@
+"""A real hospital's site: its settings and policy, its study by the terms alone, the pool that it is sent."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import make_terms, vary
+
+from clients.local import LocalSite, check_records, kind_of, local_site
+from clients.site import LocalSettings
+from pate_fed.data import Schema, pool_digest
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.learning import TeacherSettings
+from pate_fed.protocol.messages import Refusal
+
+TERMS = make_terms(
+    study="lungs",
+    num_classes=2,
+    image_shape=(3,),
+    pool_size=100,
+    pool_digest="ab" * 32,
+    teachers_per_client=5,
+    aggregator="gnmax",
+    sigma2=20.0,
+    labels=50,
+    max_queries=60,
+    classes=("ill", "well"),
+)
+
+
+def test_a_rehearsal_is_held_to_a_policy_too(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text("[parties]\nnum_clients = 3\n", encoding="utf-8")
+    (tmp_path / "policy.toml").write_text('studies = ["hearts"]\nmost_queries_a_day = 5\n', encoding="utf-8")
+    settings = LocalSettings(
+        hospital="north", data="part:0", config=tmp_path / "study.toml", state_dir=tmp_path / "state"
+    )
+    free = local_site(settings)
+    assert free.objection(vary(TERMS, seed=3)) is None  # a rehearsal may be seeded
+    assert free.refuses_more(answered=0, today=0, asked=6) is None
+    bound = local_site(replace(settings, policy=tmp_path / "policy.toml"))
+    bound.state_dir.mkdir()
+    minded = [bound.objection(TERMS), bound.refuses_more(answered=0, today=0, asked=6)]
+    minded += [
+        local_site(replace(settings, **other)).objection(TERMS)
+        for other in ({"terms_digest": "00" * 32}, {"teachers": 4})
+    ]
+    wanted = [Refusal.POLICY_STUDY, Refusal.POLICY_DAY, Refusal.TERMS, Refusal.TERMS]
+    assert [found and found[0] for found in minded] == wanted
+
+
+def test_only_the_pool_of_the_terms_is_kept(tmp_path: Path) -> None:
+    pool = np.zeros((100, 3))
+    buffer = io.BytesIO()
+    np.save(buffer, pool)
+    found = local_site(LocalSettings(hospital="north", data="north.csv", state_dir=tmp_path))
+    assert isinstance(found, LocalSite)
+    schema = Schema(label="y", classes=("ill", "well"), columns=(("a", ()), ("b", ()), ("c", ())))
+    forest = TeacherSettings(name="random-forest")
+    site = found.under(vary(TERMS, table=schema, pool_digest=pool_digest(pool), teacher=forest))
+    for wrong, words in ((b"junk", "no array"), (buffer.getvalue()[:-8], "no array")):
+        with pytest.raises(IntegrityError, match=words):
+            site.keep_pool(wrong)
+    other = io.BytesIO()
+    np.save(other, pool + 1)
+    for hospital, content in ((site, other.getvalue()), (found, buffer.getvalue())):  # one has no terms yet
+        with pytest.raises(IntegrityError, match="not the one in the terms"):
+            hospital.keep_pool(content)
+    assert not site.has_pool
+    site.keep_pool(buffer.getvalue())
+    assert site.has_pool
+
+
+def test_records_of_too_few_patients_for_the_teachers_are_named(tmp_path: Path) -> None:
+    schema = Schema(label="y", classes=("ill", "well"), columns=(("a", ()),))
+    kind = kind_of(vary(TERMS, image_shape=(1,), table=schema))
+    path = tmp_path / "north.csv"
+    path.write_text("a,y\n1,ill\n2,well\n", encoding="utf-8")
+    assert check_records(path, kind, teachers=2).labels.tolist() == [0, 1]
+    with pytest.raises(InputError, match="north"):
+        check_records(path, kind, teachers=3)
+
+
+@pytest.mark.parametrize("part", ["part:3", "part:-1", "part:x", "part:"])
+def test_a_rehearsed_part_that_the_study_has_not_is_named(part: str, tmp_path: Path) -> None:
+    settings = LocalSettings(hospital="north", data=part, state_dir=tmp_path)
+    with pytest.raises(InputError, match="--config"):
+        local_site(settings)
+    (tmp_path / "study.toml").write_text("[parties]\nnum_clients = 3\n", encoding="utf-8")
+    with pytest.raises(InputError, match="part:0 to part:2"):
+        local_site(replace(settings, config=tmp_path / "study.toml"))

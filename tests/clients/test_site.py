@@ -1,0 +1,53 @@
+"""Where a hospital's own things are: its part of the records, the pool as it lies here, what names them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import clients.site
+from clients.hospital import Hospital
+from clients.local import read_site
+from clients.site import SITE_VARIABLE, Site
+from pate_fed.config.study import Study
+from pate_fed.errors import InputError
+from pate_fed.protocol.make_terms import make_terms
+from pate_fed.protocol.messages import Refusal, RefusalReply, TeachRequest
+
+
+def test_a_pool_that_was_changed_on_disk_is_noticed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = make_terms(site.study, site.dataset)
+    images = np.array(site.dataset.public_images)
+    images[3, 5, 5] ^= 1
+    changed = replace(site.dataset, public_images=images)
+    monkeypatch.setattr("clients.site._dataset", lambda _: changed)
+    clients.site._pool_digest.cache_clear()
+    try:
+        reply = Hospital(site).teach(TeachRequest(terms=terms.to_json()))
+        assert isinstance(reply, RefusalReply)
+        assert reply.refusal is Refusal.POOL
+    finally:
+        clients.site._pool_digest.cache_clear()
+
+
+def test_parts_of_all_teachers_are_disjoint_and_complete(small_study: Study, tmp_path: Path) -> None:
+    parts = [
+        part
+        for number in range(4)
+        for part in Site(
+            party=f"party-{number}", number=number, study=small_study, state_dir=tmp_path, simulated=True
+        ).teacher_parts()
+    ]
+    assert len(parts) == 12
+    assert sorted(np.concatenate(parts).tolist()) == list(range(400))
+
+
+def test_a_site_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SITE_VARIABLE, raising=False)
+    with pytest.raises(InputError, match=SITE_VARIABLE):
+        read_site({"partition-id": 0})
+    assert os.environ.get(SITE_VARIABLE) is None

@@ -1,0 +1,70 @@
+"""A hospital's teachers on its disk: lost ones come back alike, and all learnt from the very same records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clients.hospital import Hospital
+from clients.site import Site
+from clients.teaching import count_votes, teacher_paths, train_missing
+from pate_fed.protocol.make_terms import make_terms
+from pate_fed.protocol.messages import Refusal, RefusalReply, TeachRequest, Terms, VoteReply, VoteRequest
+
+
+def _terms(site: Site) -> Terms:
+    return make_terms(site.study, site.dataset)
+
+
+def _request(terms: Terms, index: list[int]) -> VoteRequest:
+    return VoteRequest(terms_digest=terms.digest, batch=0, purpose="release", index=np.array(index))
+
+
+def test_a_lost_teacher_is_noticed_and_trained_again_alike(taught: Hospital, site: Site) -> None:
+    terms = _terms(site)
+    before = taught.vote(_request(terms, list(range(30))))
+    (site.state_dir / "teacher-1.pt").unlink()
+    missing = taught.vote(_request(terms, [40]))
+    assert isinstance(missing, RefusalReply)
+    assert missing.refusal is Refusal.NOT_TAUGHT
+    taught.teach(TeachRequest(terms=terms.to_json()))
+    (site.state_dir / "answered").rename(site.state_dir / "forgotten")
+    after = Hospital(site).vote(_request(terms, list(range(30))))
+    assert isinstance(before, VoteReply)
+    assert isinstance(after, VoteReply)
+    np.testing.assert_array_equal(before.votes, after.votes)
+
+
+def test_teachers_of_other_records_do_not_vote_beside_new_ones(
+    taught: Hospital, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hospital that corrects its records amid training would have one of them in two teachers' parts."""
+    terms, parts = _terms(site), site.teacher_parts()
+    before = [path.read_bytes() for path in teacher_paths(site)]
+    (site.state_dir / "teacher-1.pt").unlink()
+    monkeypatch.setattr(
+        Site, "teacher_parts", lambda _: [np.roll(np.concatenate(parts), 7)[i::3] for i in range(3)]
+    )
+    taught.teach(TeachRequest(terms=terms.to_json()))
+    assert all(path.read_bytes() != old for path, old in zip(teacher_paths(site), before, strict=True))
+    assert '"teachers_trained_again": 2' in (site.state_dir / "log.jsonl").read_text()
+    # Records that a patient was taken from, or a label corrected in, are others too.
+    (site.state_dir / "teacher-2.pt").unlink()
+    changed = replace(site.dataset, private_labels=(site.dataset.private_labels + 1) % 3)
+    monkeypatch.setattr("clients.site._dataset", lambda _: changed)
+    Hospital(site).teach(TeachRequest(terms=terms.to_json()))
+    assert (site.state_dir / "log.jsonl").read_text().count('"teachers_trained_again": 2') == 2
+
+
+def test_what_is_trained_is_not_trained_again_and_votes_once_a_teacher(taught: Hospital, site: Site) -> None:
+    told: list[int] = []
+    before = [path.read_bytes() for path in teacher_paths(site)]
+    train_missing(site, encoder=None, taught=told.append, anew=told.append)
+    assert not told
+    assert [path.read_bytes() for path in teacher_paths(site)] == before
+    votes = count_votes(site, site.dataset.public_images[:10])
+    assert votes.shape == (10, 3)
+    assert votes.dtype == np.int64
+    np.testing.assert_array_equal(votes.sum(axis=1), 3)
