@@ -17,21 +17,6 @@ from pate_fed.cli.main import main
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """240 images whose bright stripe tells the class, of three; 60 more to test with. Runs go there too."""
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    for name, count in (("train", 240), ("test", 60)):
-        labels = np.arange(count) % 3
-        images = rng.integers(0, 50, (count, 16, 16, 1))
-        for row in range(4):
-            images[np.arange(count), 5 * labels + row] += 150
-        np.save(tmp_path / f"{name}-images.npy", images.astype(np.uint8))
-        np.save(tmp_path / f"{name}-labels.npy", labels)
-    return tmp_path
-
-
 def _command(records: Path, *more: str) -> list[str]:
     files = ["--dataset", "files"]
     for option, part in (("", "train"), ("test-", "test")):
@@ -231,34 +216,6 @@ def test_bad_input_ends_with_2_and_a_sentence(
     assert not (records / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("part", "change", "message"),
-    [
-        ("labels", lambda labels: labels[:-1], "--test-labels: 59 labels for 60 images"),
-        ("labels", lambda labels: labels + 1, "--test-labels: a label is outside the classes: 0 to 2"),
-        ("images", lambda images: images[:, :-1], "--test-images are 15×16×1 pixels and channels: 16×16×1"),
-        ("images", lambda images: images[:-1], "--test-labels: 60 labels for 59 images"),
-    ],
-)
-def test_a_test_part_that_does_not_fit_is_refused_before_labels_are_asked(
-    records: Path,
-    part: str,
-    change: Callable[[np.ndarray], np.ndarray],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def spent(*_: object) -> None:
-        raise AssertionError("labels were privatised")
-
-    monkeypatch.setattr("pate_fed.label_dp.RandRes.release", spent)
-    path = records / f"test-{part}.npy"
-    np.save(path, change(np.load(path)))
-    assert main(_command(records, "--epsilon", "1", "--method", "lp-1st")) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("error: ") and message in error
-
-
 def test_what_was_released_outlives_a_failed_test(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pate_fed.label_dp.public import PublicInputs
 
@@ -294,78 +251,6 @@ def test_an_interrupted_run_says_what_is_spent_and_goes_on(
     assert "SUCCESS  ε=1 δ=0 unit=label labels=240" in capsys.readouterr().out
 
 
-FILES = ["--dataset", "files", "--images", "i.npy", "--labels", "l.npy"]
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ([*FILES, "--test-labels", "t.npy"], "--test-labels t.npy: give --test-images FILE too"),
-        ([*FILES, "--records", "10"], "--records 10: goes with --advise or a named data set"),
-        ([*FILES, "--records", "0"], "--records 0: goes with --advise or a named data set"),
-        ([*FILES, "--data-dir", "d"], "--data-dir d: goes with a named data set"),
-        ([*FILES, "--download"], "--download: goes with a named data set"),
-        (["--classes", "10"], "--classes 10: goes with --advise or --dataset files; fashion-mnist says"),
-        (["--images", "i.npy"], "--images i.npy: goes with --dataset files"),
-        (["--test-labels", "t.npy"], "--test-labels t.npy: goes with --dataset files"),
-        (["--abundant-compute"], "--abundant-compute: goes with --advise"),
-        (["--teachers", "9"], "--teachers 9: goes with --method pate-fm"),
-        (["--method", "lp-1st", "--clusters", "9"], "--clusters 9: goes with --method noise-cluster or"),
-        (["--method", "alibi", "--clusterer", "pca"], "--clusterer pca: goes with --method noise-cluster or"),
-        (["--method", "noise-cluster", "--epochs", "9"], "--epochs 9: does not go with"),
-        (["--method", "noise-cluster", "--network", "light"], "--network light: does not go with"),
-        (["--advise", "--out", "o"], "--run-dir o: does not go with --advise"),
-        (["--advise", "--method", "alibi"], "--method alibi: does not go with --advise"),
-        (["--advise", "--seed", "0"], "--seed 0: does not go with --advise"),
-    ],
-)
-def test_an_option_without_effect_is_refused(
-    more: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["label-dp", "--epsilon", "1", *more]) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("error: ") and message in error
-
-
-def test_private_labels_do_not_tell_how_many_classes_there_are(
-    records: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = _command(records, "--epsilon", "1")
-    place = command.index("--classes")
-    assert main(command[:place] + command[place + 2 :]) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "give --classes K too" in error and "must not tell it" in error
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--insecure"], "--insecure: give --hospitals N too"),
-        (["--hospitals", "4", "--insecure", "--seed", "1", "--out", "o"], "--seed 1 with --insecure"),
-        (["--hospitals", "4", "--insecure", "--labels", "l.npy", "--out", "o"], "--labels l.npy with"),
-        (["--hospitals", "4", "--tls-dir", "none", "--out", "o"], "none"),
-        (["--hospitals", "4", "--address", "127.0.0.1:0", "--out", "o"], "--address"),
-        (["--hospitals", "4", "--address", "10.1.2.3:900", "--insecure", "--out", "o"], "unprotected"),
-        (["--hospitals", "4", "--init", "keys"], "--init keys: give --address HOST:PORT too"),
-        (["--hospitals", "4", "--init", "keys", "--address", "localhost"], "give --address HOST:PORT too"),
-        (["--hospitals", "4", "--init", "keys", "--method", "alibi"], "--hospitals with --method alibi"),
-    ],
-)
-def test_what_hospitals_connect_to_must_be_clear(
-    records: Path,
-    more: list[str],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(records)
-    command = ["label-dp", "--dataset", "files", "--images", "train-images.npy", "--epsilon", "1"]
-    assert main([*command, "--method", "lp-1st", *more, "--classes", "3"]) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("error: ") and message in error
-    assert not (records / "keys").exists()
-
-
 @pytest.mark.parametrize("method", ["lp-1st", "noise-cluster"])
 def test_keys_are_made_for_the_very_terms(
     records: Path, method: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -387,15 +272,6 @@ def test_keys_are_made_for_the_very_terms(
     assert f"'label-dp': private labels {words} against the" in cost_text(terms.to_json())
     assert isinstance(terms, LabelTerms) and terms.pool_size == 240 and terms.epsilon == 2
     assert terms.secure_sum == (method == "noise-cluster") and terms.seed is None
-
-
-def test_missing_files_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["label-dp", "--epsilon", "1", "--dataset", "files"]) == 2
-    assert "needs --images FILE" in capsys.readouterr().err
-    folder = tmp_path / "file"
-    folder.write_text("")
-    assert main(["label-dp", "--epsilon", "1", "--dataset", "cifar100", "--data-dir", str(folder)]) == 2
-    assert "no such folder" in capsys.readouterr().err
 
 
 def test_advice(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,65 @@
+"""Terms of any kind have one text and one digest, and what is no such text is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from builders import make_label_terms, make_terms, vary
+
+from pate_fed.config.trust import TrustModel
+from pate_fed.data import Schema
+from pate_fed.errors import IntegrityError
+from pate_fed.protocol.agreed import digest_of
+from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.protocol.messages import Terms
+
+NOISY = make_terms(
+    secrecy=TrustModel(secure_sum=True, noise_at="hospitals", colluders=1),
+    sigma_party=3.0,
+    classes=("a", "b", "c"),
+    encoder="ab" * 32,
+    seed=3,
+    epsilon=2.0,
+)
+TABLE = vary(
+    make_terms(image_shape=(2,)),
+    table=Schema(label="y", classes=("a", "b", "c"), columns=(("x", ()), ("z", ("only",)))),
+)
+
+
+@pytest.mark.parametrize("terms", [NOISY, TABLE, make_terms()])
+def test_terms_survive_their_text(terms: Terms) -> None:
+    again = Terms.from_json(terms.to_json())
+    assert again == terms
+    assert again.digest == terms.digest
+
+
+def test_whole_numbers_that_are_figures_have_one_text() -> None:
+    assert make_terms(sigma2=5).digest == make_terms(sigma2=5.0).digest
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '"x"', "3", '{"study": {"study": 3}}', "\ud800"])
+def test_what_is_no_table_is_refused(text: str) -> None:
+    with pytest.raises(IntegrityError):
+        Terms.from_json(text)
+
+
+def test_terms_of_the_other_kind_are_refused() -> None:
+    """Each kind has its own fields, so that neither can be taken for the other."""
+    with pytest.raises(IntegrityError):
+        Terms.from_json(make_label_terms().to_json())
+    with pytest.raises(IntegrityError):
+        LabelTerms.from_json(make_terms().to_json())
+
+
+def test_a_text_has_one_order_and_other_orders_are_read_as_the_same_terms() -> None:
+    text = make_label_terms().to_json()
+    turned = json.dumps(dict(reversed(json.loads(text).items())), indent=1)
+    assert turned != text
+    assert LabelTerms.from_json(turned).to_json() == text
+
+
+def test_no_two_lists_of_parts_have_one_digest() -> None:
+    lists = [(), (b"",), (b"", b""), (b"ab",), (b"a", b"b"), (b"", b"ab"), (b"ab", b"")]
+    assert len({digest_of(*parts) for parts in lists}) == len(lists)
