@@ -1,0 +1,127 @@
+"""A request is answered by the installed app; one that came with any code but the shim is refused unread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.constant import SubStatus
+
+from pate_fed.flower import supernode
+from pate_fed.flower.bundle import build_bundle
+from pate_fed.flower.compat import set_identity, stamp
+from pate_fed.flower.processes import Child
+from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.flower.supernode import NodeTls, SuperNode
+
+REFUSED = {"kind": "refused", "party": "north", "code": "POLICY"}
+ASKED = {"kind": "query", "party": "coordinator"}
+
+
+class _Node:
+    """A SuperNode without a process: `bundle` comes with a request, what goes back is noted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.bundle, self.arguments = build_bundle(), list[str]()
+        self.sent, self.ends = list[Message](), list[Any]()
+
+        def start(child: Child, command: str, arguments: Sequence[str], *, folder: Path) -> None:
+            self.arguments[:] = [command, *arguments]
+            child.local_address, child.secret = "127.0.0.1:1", b""
+
+        monkeypatch.setattr(Child, "__init__", start)
+        monkeypatch.setattr(SuperNode, "_acquire", lambda _: "token")
+        monkeypatch.setattr(supernode, "HeartbeatSender", lambda _: _Silent())
+        monkeypatch.setattr(supernode, "pull_task_input", lambda _: self._request())
+        monkeypatch.setattr(supernode, "push_message", lambda _, reply, __: self.sent.append(reply))
+        monkeypatch.setattr(
+            supernode, "push_task_output", lambda client, context, status, _: self.ends.append(status)
+        )
+        self.node = SuperNode(folder, "127.0.0.1:9092", tls=None)
+
+    def _request(self) -> tuple[Message, Context, None, Any]:
+        set_identity(run_id=1, node_id=1)
+        message = Message(to_flower(dict(ASKED)), 2, "query.votes")
+        stamp(message)
+        context = Context(run_id=1, node_id=2, node_config={}, state=RecordDict(), run_config={})
+        return message, context, None, SimpleNamespace(content=self.bundle)
+
+
+class _Silent:
+    def start(self) -> None:
+        """No heart beats here."""
+
+    def stop(self) -> None:
+        """No heart beats here."""
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Node:
+    return _Node(monkeypatch, tmp_path)
+
+
+def _app(*, fails: bool = False) -> ClientApp:
+    app = ClientApp()
+
+    @app.query("votes")
+    def votes(message: Message, context: Context) -> Message:
+        if fails:
+            raise RuntimeError("Ann Smith, born 1931")
+        return Message(to_flower({**from_flower(message.content), "party": "north"}), reply_to=message)
+
+    return app
+
+
+def test_the_installed_app_answers(made: _Node) -> None:
+    done = made.node.answer_next(_app(), refuse_bundle=lambda: pytest.fail("it was the shim"))
+    assert done is not None
+    assert (done.message_type, done.request, done.reply) == (
+        "query.votes",
+        ASKED,
+        {**ASKED, "party": "north"},
+    )
+    assert done.bytes_out > 0
+    assert made.ends == [SubStatus.COMPLETED]
+
+
+def test_any_other_code_is_refused_and_neither_it_nor_the_app_sees_the_request(made: _Node) -> None:
+    made.bundle += b"\0"
+    done = made.node.answer_next(_app(fails=True), refuse_bundle=lambda: dict(REFUSED))
+    assert done is not None
+    assert done.request is None
+    assert done.reply == from_flower(made.sent[0].content) == REFUSED
+
+
+def test_no_text_of_a_fault_leaves(made: _Node) -> None:
+    done = made.node.answer_next(_app(fails=True), refuse_bundle=lambda: dict(REFUSED))
+    assert done is not None
+    [reply] = made.sent
+    assert reply.has_error()
+    assert "Ann" not in str(reply.error.reason)
+    assert (done.reply, done.bytes_out) == ({}, 0)
+
+
+def test_nothing_waits_nothing_is_answered(made: _Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SuperNode, "_acquire", lambda _: None)
+    assert made.node.answer_next(_app(), refuse_bundle=lambda: dict(REFUSED)) is None
+    assert not made.sent
+
+
+def test_with_keys_the_coordinator_must_show_its_authority(made: _Node, tmp_path: Path) -> None:
+    assert made.arguments == ["flower-supernode", "--superlink", "127.0.0.1:9092", "--insecure"]
+    SuperNode(tmp_path, "h:1", tls=NodeTls(ca=tmp_path / "ca.crt", key=tmp_path / "north.key"))
+    assert "--insecure" not in made.arguments
+    assert made.arguments[3:] == [
+        *("--root-certificates", str(tmp_path / "ca.crt")),
+        *("--auth-supernode-private-key", str(tmp_path / "north.key")),
+    ]
