@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives import serialization
@@ -24,8 +25,10 @@ _WATCH_S = 2.0
 class AdmittedHospitals:
     """The admitted hospitals of a running study; the authority's folder is read again every two seconds.
 
-    `names` says whose key each node has, `sum_identities` which key each signs secure sums with. Both grow
-    when a hospital is admitted while the study waits.
+    `names` says whose key each node has, `sum_identities` which key each signs secure sums with. Both change
+    while the study runs: who is not in them is not asked, and what it answers is not taken. A hospital that
+    is revoked and admitted again with the same key is the node that it was. What fails for one hospital is
+    said once with its name, tried again at every look, and keeps no other out.
     """
 
     def __init__(self, authority: Authority, link: SuperLink, *, report: Callable[[str], None]) -> None:
@@ -33,7 +36,9 @@ class AdmittedHospitals:
         self.names: dict[int, str] = {}
         self.sum_identities: dict[str, bytes] = {}
         self._nodes: dict[str, tuple[int, bytes]] = {}  # each one's node, and the key that it was let in with
+        self._connected: dict[int, str] = {}  # revoked, but Flower has not cut them off yet
         self._skipped: set[int] = set()  # serial numbers of certificates that are not valid
+        self._failed: set[str] = set()  # what was said of hospitals already
         self._stop = threading.Event()
         self._update()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -46,24 +51,41 @@ class AdmittedHospitals:
 
     def _watch(self) -> None:
         while not self._stop.wait(_WATCH_S):
-            try:
+            with self._apart("the list of hospitals", "was not read"):
                 self._update()
-            except Exception as error:  # a half-written file, or a SuperLink that is going: looked at again
-                print(f"warning: the list of hospitals was not read: {type(error).__name__}", file=sys.stderr)
 
     def _update(self) -> None:
         now = dict(self._authority.admitted())
         for name, (node, key) in list(self._nodes.items()):
             # Between two looks a name may have been revoked and admitted with another key.
             if name not in now or _public(now[name]) != key:
+                # From here on nothing of it counts, whatever becomes of its connection.
                 del self._nodes[name]
                 self.names.pop(node, None)
                 self.sum_identities.pop(name, None)
-                self._link.unregister(node)
+                self._connected[node] = name
                 self._report(f"{name} is revoked: shut out")
+        for node, name in list(self._connected.items()):
+            with self._apart(name, "is revoked and not heard, but could not be cut off"):
+                self._link.unregister(node)
+                del self._connected[node]
         for name, certificate in now.items():
             if name not in self._nodes and certificate.serial_number not in self._skipped:
-                self._admit(name, certificate)
+                with self._apart(name, "could not be let in"):
+                    self._admit(name, certificate)
+
+    @contextmanager
+    def _apart(self, name: str, what: str) -> Iterator[None]:
+        """Keep one hospital's failure from the others; it is said once until it succeeds."""
+        try:
+            yield
+        except Exception as error:  # a half-written file, or a SuperLink that is going: looked at again
+            text = f"warning: {name} {what} ({type(error).__name__}); it is tried again"
+            if text not in self._failed:
+                print(text, file=sys.stderr)
+            self._failed.add(text)
+        else:
+            self._failed = {text for text in self._failed if not text.startswith(f"warning: {name} {what}")}
 
     def _admit(self, name: str, certificate: Certificate) -> None:
         try:
@@ -72,13 +94,13 @@ class AdmittedHospitals:
             self._skipped.add(certificate.serial_number)
             print(f"warning: {error}; it cannot connect", file=sys.stderr)
             return
-        for warning in expiry_warnings(certificate, f"{name}'s"):
-            print(f"warning: {warning}", file=sys.stderr)
         public = _public(certificate)
         node = self._link.register(public, name)
+        for warning in expiry_warnings(certificate, f"{name}'s"):
+            print(f"warning: {warning}", file=sys.stderr)
         self._nodes[name] = node, public
-        self.names[node] = name
         self.sum_identities[name] = sum_identity_of(certificate)
+        self.names[node] = name
 
 
 def _public(certificate: Certificate) -> bytes:
