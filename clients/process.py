@@ -93,10 +93,11 @@ class HospitalProcess:
         while True:
             raise_if(self._stop)
             connection.watch()
-            done = self._answer(connection.node)
+            done = self._answer(connection.node) if connection.may_have_request() else None
             if done is None:
                 time.sleep(_POLL_S)
                 continue
+            connection.note_answered()
             self._print_request(done)
             over = done.message_type == END and done.reply.get("kind") == "ended"
             refused = _refusal(done)

@@ -38,7 +38,10 @@ class AdmittedHospitals:
         self._nodes: dict[str, tuple[int, bytes]] = {}  # each one's node, and the key that it was let in with
         self._connected: dict[int, str] = {}  # revoked, but Flower has not cut them off yet
         self._skipped: set[int] = set()  # serial numbers of certificates that are not valid
-        self._failed: set[str] = set()  # what was said of hospitals already
+        self._failed: set[str] = set()  # what was said of hospitals, and is tried again
+        self._seen: frozenset[tuple[str, int, int]] | None = (
+            None  # of the authority's folder, at the last look
+        )
         self._stop = threading.Event()
         self._update()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -55,24 +58,36 @@ class AdmittedHospitals:
                 self._update()
 
     def _update(self) -> None:
-        now = dict(self._authority.admitted())
+        seen = _files(self._authority)
+        if seen == self._seen and not self._failed:
+            return
+        self._seen = seen
+        admitted: dict[str, Certificate] = {}
+        for name in self._authority.hospital_names():
+            with self._apart(name, "is out: its certificate is damaged"):
+                certificate = self._authority.certificate_of(name)
+                if certificate is not None:
+                    admitted[name] = certificate
         for name, (node, key) in list(self._nodes.items()):
             # Between two looks a name may have been revoked and admitted with another key.
-            if name not in now or _public(now[name]) != key:
-                # From here on nothing of it counts, whatever becomes of its connection.
-                del self._nodes[name]
-                self.names.pop(node, None)
-                self.sum_identities.pop(name, None)
-                self._connected[node] = name
-                self._report(f"{name} is revoked: shut out")
+            if name not in admitted or _public(admitted[name]) != key:
+                self._revoke(name, node)
         for node, name in list(self._connected.items()):
             with self._apart(name, "is revoked and not heard, but could not be cut off"):
                 self._link.unregister(node)
                 del self._connected[node]
-        for name, certificate in now.items():
+        for name, certificate in admitted.items():
             if name not in self._nodes and certificate.serial_number not in self._skipped:
                 with self._apart(name, "could not be let in"):
                     self._admit(name, certificate)
+
+    def _revoke(self, name: str, node: int) -> None:
+        """From here on nothing of a hospital counts, whatever becomes of its connection."""
+        del self._nodes[name]
+        self.names.pop(node, None)
+        self.sum_identities.pop(name, None)
+        self._connected[node] = name
+        self._report(f"{name} is revoked: shut out")
 
     @contextmanager
     def _apart(self, name: str, what: str) -> Iterator[None]:
@@ -80,12 +95,11 @@ class AdmittedHospitals:
         try:
             yield
         except Exception as error:  # a half-written file, or a SuperLink that is going: looked at again
-            text = f"warning: {name} {what} ({type(error).__name__}); it is tried again"
-            if text not in self._failed:
-                print(text, file=sys.stderr)
-            self._failed.add(text)
+            if f"{name} {what}" not in self._failed:
+                print(f"warning: {name} {what} ({type(error).__name__}); it is tried again", file=sys.stderr)
+            self._failed.add(f"{name} {what}")
         else:
-            self._failed = {text for text in self._failed if not text.startswith(f"warning: {name} {what}")}
+            self._failed.discard(f"{name} {what}")
 
     def _admit(self, name: str, certificate: Certificate) -> None:
         try:
@@ -101,6 +115,12 @@ class AdmittedHospitals:
         self._nodes[name] = node, public
         self.sum_identities[name] = sum_identity_of(certificate)
         self.names[node] = name
+
+
+def _files(authority: Authority) -> frozenset[tuple[str, int, int]]:
+    """What the authority's folder holds of hospitals: whoever is admitted or revoked changes it."""
+    found = [path for name in ("hospitals", "revoked") for path in (authority.folder / name).glob("*.crt")]
+    return frozenset((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in found)
 
 
 def _public(certificate: Certificate) -> bytes:
