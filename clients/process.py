@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HospitalProcess", "lock_state_dir"]
 
-_POLL_S = 0.3
+_POLL_S = 0.5
 _DELIVERY_S = 15.0
 _PART = "part:"  # rehearse with a simulated party's part
 _SITE_FILE = "hospital.json"

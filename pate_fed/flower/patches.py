@@ -96,4 +96,12 @@ def patch_supernode() -> None:
 
 
 def _open(make: Callable[..., grpc.Channel], *given: Any, options: Any = (), **named: Any) -> grpc.Channel:
-    return make(*given, options=[*(options or ()), *_CHANNEL], **named)
+    channel = make(*given, options=[*(options or ()), *_CHANNEL], **named)
+    # Flower would hear of each change of the connection's state, five times a second, and log it nowhere:
+    # more than half of what a SuperNode costs at rest.
+    channel.subscribe = _ignore  # type: ignore[method-assign]
+    return channel
+
+
+def _ignore(*given: object, **named: object) -> None:
+    """Hear of nothing."""

@@ -145,13 +145,17 @@ def test_a_supernode_is_heard_of_often_and_hears_of_a_dead_connection(
 ) -> None:
     given: dict[str, Any] = {}
 
-    def open_channel(target: str, options: Any = None, compression: Any = None) -> str:
+    class Channel:
+        def subscribe(self, callback: object, try_to_connect: bool = False) -> None:
+            pytest.fail("a thread would ask for the connection's state five times a second")
+
+    def open_channel(target: str, options: Any = None, compression: Any = None) -> Channel:
         given.update(options)
-        return target
+        return Channel()
 
     monkeypatch.setattr(grpc, "insecure_channel", open_channel)
     patch_supernode()
-    assert create_channel("127.0.0.1:1", insecure=True) == "127.0.0.1:1"
+    create_channel("127.0.0.1:1", insecure=True).subscribe(print)
     assert "grpc.max_send_message_length" in given  # Flower's own options stay
     assert (given["grpc.keepalive_time_ms"], given["grpc.max_reconnect_backoff_ms"]) == (20_000, 10_000)
     assert connection.HEARTBEAT_DEFAULT_INTERVAL == heartbeat.HEARTBEAT_DEFAULT_INTERVAL == 10
