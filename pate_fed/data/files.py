@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from pate_fed.data.dataset import Dataset, pool_digest
 from pate_fed.data.idx import read_labelled_images
 from pate_fed.data.pictures import PICTURE_SUFFIXES, pictures_in, read_arrays, read_picture
-from pate_fed.data.schema import UNLABELLED, Rows, Schema, read_table
+from pate_fed.data.schema import Schema
+from pate_fed.data.table import LARGEST, UNLABELLED, Rows, read_table
 from pate_fed.errors import InputError
 
 __all__ = ["InputSpec", "dataset_from_files", "read_pool", "read_records"]
@@ -163,9 +164,10 @@ def _as_rows(path: Path, inputs: NDArray[Any], schema: Schema) -> NDArray[np.flo
         raise InputError(
             f"{path}: x is {inputs.dtype} {inputs.shape}: numbers (n, {schema.num_features}) are meant"
         )
-    bad = np.argwhere(np.isinf(inputs))
+    bad = np.argwhere(np.abs(inputs.astype(np.float64)) > LARGEST)
     if len(bad):
-        raise InputError(f"{path} row {bad[0][0]}, column {bad[0][1]}: not a finite number")
+        row, column = bad[0]
+        raise InputError(f"{path} row {row}, column {column}: not finite, or above {LARGEST:.1e} in size")
     return np.asarray(inputs, dtype=np.float64)
 
 

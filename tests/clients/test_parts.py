@@ -9,7 +9,7 @@ import pytest
 from builders import make_terms, vary
 
 from pate_fed.data import Schema, split_by_patient
-from pate_fed.data.schema import read_table
+from pate_fed.data.table import read_table
 from pate_fed.privacy import Protection
 from pate_fed.protocol.cost import make_ledger_terms
 
