@@ -116,12 +116,15 @@ class Data:
 
     def __post_init__(self) -> None:
         check(self)
-        if self.from_files and self.pool is None:
-            raise refusal(self, "pool", "the file of the public inputs is meant")
+        lacking = {"pool": "the file of the public inputs"} if self.from_files and self.pool is None else {}
         if self.dataset == "table" and self.table is None:
-            raise refusal(self, "table", "a schema is meant")
+            lacking["table"] = "label, classes and columns (`pate-fed study new --csv FILE` writes them)"
         if self.dataset == "images" and len(self.classes) < 2:
-            raise refusal(self, "classes", "the classes' names, two or more, are meant")
+            lacking["classes"] = "the classes' names, two or more"
+        if lacking:  # all at once: each alone would be one more attempt
+            (name, what), *others = lacking.items()
+            rest = "".join(f", and as data.{key} {other}" for key, other in others)
+            raise refusal(self, name, f"{what}{rest}, is meant" if rest else f"{what} is meant")
 
     @property
     def from_files(self) -> bool:

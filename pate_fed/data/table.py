@@ -99,8 +99,8 @@ def _undecodable(path: Path) -> str:
             except UnicodeDecodeError as error:
                 column = line[: error.start].count(b",") + 1
                 return (
-                    f"{path} row {number}, value {column}: not UTF-8 (byte 0x{line[error.start]:02x}), it may "
-                    f"be Latin-1; save it in UTF-8, or: iconv -f latin1 -t utf-8 {path.name} > new.csv"
+                    f"{path} row {number}, value {column}: not in UTF-8 (byte 0x{line[error.start]:02x}); if "
+                    f"the file is in Latin-1: iconv -f latin1 -t utf-8 {path.name} > new.csv"
                 )
     return f"{path}: not a CSV file in UTF-8"
 

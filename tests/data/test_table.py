@@ -96,7 +96,7 @@ def test_a_pools_label_that_is_misspelt_is_no_missing_label(column: str, taken: 
     ("content", "words"),
     [
         (HEADER.encode() + "a,41,f,1,Zoé,well\n".encode("latin-1"), "row 2, value 5: .*byte 0xe9.* iconv"),
-        ("\ufeff".encode() + HEADER.encode() + b"a,41,f,1,x,well\n\x80", "row 3, value 1: not UTF-8"),
+        ("\ufeff".encode() + HEADER.encode() + b"a,41,f,1,x,well\n\x80", "row 3, value 1: not in UTF-8"),
         (HEADER.encode("utf-16"), "is in UTF-16"),
     ],
 )
