@@ -183,7 +183,7 @@ def _rehearsing(settings: LocalSettings) -> Site:
 
 def kind_of(terms: Terms) -> InputSpec:
     """What the records of a study with these terms are."""
-    return InputSpec(classes=terms.classes, schema=terms.table, shape=terms.image_shape)
+    return InputSpec(classes=terms.classes, schema=terms.table, shape=terms.image_shape, window=terms.window)
 
 
 def study_of(terms: Terms) -> Study:
@@ -199,7 +199,13 @@ def study_of(terms: Terms) -> Study:
             name=terms.study,
             seed=terms.seed,
             parties=parties,
-            data=Data(dataset=dataset, pool=POOL_FILE, classes=kind.classes, table=kind.schema),
+            data=Data(
+                dataset=dataset,
+                pool=POOL_FILE,
+                classes=kind.classes,
+                table=kind.schema,
+                window=kind.window,
+            ),
             teacher=terms.teacher,
             student=student,
         )

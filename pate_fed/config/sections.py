@@ -97,7 +97,8 @@ class Data:
     """Where the inputs come from: a known data set, or files of hospitals' own ("table" or "images").
 
     For files `pool` is the public inputs' file, of which `num_queries` may be asked about; `table` a table's
-    schema, `classes` the images' classes. `private` are the parties' files, for a simulation alone.
+    schema, `classes` the images' classes, `window` the values of DICOM images that are shown black and white.
+    `private` are the parties' files, for a simulation alone.
     """
 
     dataset: str = setting(
@@ -110,6 +111,9 @@ class Data:
     pool: str | None = None
     private: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
+    window: tuple[float, float] | None = setting(
+        None, low=-1e9, high=1e9, allowed="[black, white] in DICOM images' own units, the first the smaller"
+    )
     num_queries: int | None = setting(None, low=1, high=MOST_INPUTS)
     table: Schema | None = None
     glyph: GlyphSettings = field(default_factory=GlyphSettings)
@@ -121,6 +125,10 @@ class Data:
             lacking["table"] = "label, classes and columns (`pate-fed study new --csv FILE` writes them)"
         if self.dataset == "images" and len(self.classes) < 2:
             lacking["classes"] = "the classes' names, two or more"
+        if self.window is not None and (self.dataset != "images" or self.window[0] >= self.window[1]):
+            raise refusal(
+                self, "window", 'with dataset = "images" [black, white], the first the smaller, is meant'
+            )
         if lacking:  # all at once: each alone would be one more attempt
             (name, what), *others = lacking.items()
             rest = "".join(f", and as data.{key} {other}" for key, other in others)
@@ -134,7 +142,7 @@ class Data:
     def kind(self) -> InputSpec:
         """What the inputs in the study's own files are."""
         classes = self.table.classes if self.table is not None else self.classes
-        return InputSpec(classes=classes, schema=self.table)
+        return InputSpec(classes=classes, schema=self.table, window=self.window)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

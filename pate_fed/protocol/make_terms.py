@@ -37,6 +37,7 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         seed=study.seed,
         classes=dataset.class_names,
         table=study.data.table,
+        window=study.data.window,
         encoder=None if encoder is None else encoder.digest,
     )
 
