@@ -44,7 +44,11 @@ MOST_CLASSES = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parties:
-    """Who takes part. `quorum` is the least share of `num_clients` that must answer a batch."""
+    """Who takes part. `quorum` is the least share of `num_clients` that must answer a batch.
+
+    With `records_per_teacher` a party has as many teachers as its size allows, at least one and at most
+    `teachers_per_client`; the noise and T are set for the most that there can be.
+    """
 
     num_clients: int = setting(
         250,
@@ -59,6 +63,12 @@ class Parties:
         help="teachers a party trains on disjoint parts",
         low=1,
         high=MOST_IN_PARTY,
+    )
+    records_per_teacher: int | None = setting(
+        None,
+        help="a teacher for so many records (patients, where these are named), up to teachers_per_client",
+        low=1,
+        high=MOST_INPUTS,
     )
     partition: str = setting(
         "iid", flags=("--partition",), help="how private records are dealt out: iid or dirichlet:ALPHA"
@@ -81,8 +91,18 @@ class Parties:
 
     @property
     def num_teachers(self) -> int:
-        """Teachers in the whole federation."""
+        """Teachers in the whole federation, the most that there can be."""
         return self.num_clients * self.teachers_per_client
+
+    def teachers_for(self, patients: int) -> int:
+        """Teachers of a party with so many patients.
+
+        The number of patients decides, not that of records: one patient's records that are replaced by
+        more or fewer leave the number of teachers, and every other teacher, as they are.
+        """
+        if self.records_per_teacher is None:
+            return self.teachers_per_client
+        return max(1, min(self.teachers_per_client, patients // self.records_per_teacher))
 
 
 def _is_positive(text: str) -> bool:

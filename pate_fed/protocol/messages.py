@@ -152,6 +152,7 @@ class Terms(Agreed):
     pool_digest: str = setting(**_SHA256)
     num_clients: int = same_as(Parties, "num_clients")
     teachers_per_client: int = same_as(Parties, "teachers_per_client")
+    records_per_teacher: int | None = same_as(Parties, "records_per_teacher", None)
     least_clients: int = setting(low=1, high=MOST_PARTIES)
     aggregation: Aggregation
     labels: int = same_as(Queries, "labels")
@@ -187,8 +188,13 @@ class Terms(Agreed):
 
     @property
     def num_teachers(self) -> int:
-        """Teachers in the whole federation: no query has more votes."""
+        """Teachers in the whole federation, or the most that there can be: no query has more votes."""
         return self.num_clients * self.teachers_per_client
+
+    @property
+    def least_teachers(self) -> int:
+        """The fewest teachers that a hospital has."""
+        return self.teachers_per_client if self.records_per_teacher is None else 1
 
     @property
     def delta(self) -> float:
@@ -433,10 +439,13 @@ def parse_reply(record: Record) -> Reply:
     raise IntegrityError("a reply of unknown kind")
 
 
-def check_votes(votes: NDArray[np.int64], *, queries: int, classes: int, num_teachers: int) -> None:
+def check_votes(
+    votes: NDArray[np.int64], *, queries: int, classes: int, num_teachers: int, least_teachers: int
+) -> None:
     """Refuse a vote matrix that no honest party can send.
 
-    Shapes: `votes` int64 (queries, classes); every row sums to the party's `num_teachers`.
+    Shapes: `votes` int64 (queries, classes); every row sums to the party's number of teachers, which is
+    `least_teachers` to `num_teachers`.
 
     Raises:
         IntegrityError: wrong type or shape, a negative count, or a row with too many or too few votes. The
@@ -449,5 +458,9 @@ def check_votes(votes: NDArray[np.int64], *, queries: int, classes: int, num_tea
     if votes.size and votes.min() < 0:
         raise IntegrityError("votes hold negative counts")
     # Each entry is checked before the sum, which could otherwise wrap around in 64 bits.
-    if (votes.size and votes.max() > num_teachers) or (votes.sum(axis=1) != num_teachers).any():
-        raise IntegrityError(f"a row of votes does not sum to the party's {num_teachers} teachers")
+    if votes.size and votes.max() > num_teachers:  # a sum of larger numbers could wrap around
+        raise IntegrityError(f"a class has more votes than the party's {num_teachers} teachers")
+    sums = votes.sum(axis=1)
+    if (sums.size and not least_teachers <= sums[0] <= num_teachers) or (sums != sums[:1]).any():
+        fewer = "" if least_teachers == num_teachers else f"{least_teachers} to "
+        raise IntegrityError(f"a row of votes does not sum to the party's {fewer}{num_teachers} teachers")
