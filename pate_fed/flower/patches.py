@@ -84,7 +84,8 @@ class StudyLinkState(InMemoryLinkState):
 
 def patch_superlink() -> None:
     """Let the SuperLink admit a hospital again that was revoked."""
-    linkstate_factory.InMemoryLinkState = StudyLinkState  # type: ignore[misc]
+    factory: Any = linkstate_factory  # whose types leave out what it imports
+    factory.InMemoryLinkState = StudyLinkState
 
 
 def patch_supernode() -> None:
@@ -99,7 +100,7 @@ def _open(make: Callable[..., grpc.Channel], *given: Any, options: Any = (), **n
     channel = make(*given, options=[*(options or ()), *_CHANNEL], **named)
     # Flower would hear of each change of the connection's state, five times a second, and log it nowhere:
     # more than half of what a SuperNode costs at rest.
-    channel.subscribe = _ignore  # type: ignore[method-assign]
+    channel.subscribe = _ignore
     return channel
 
 
