@@ -110,6 +110,7 @@ class AdmittedHospitals:
             return
         public = _public(certificate)
         node = self._link.register(public, name)
+        self._connected.pop(node, None)  # cut off after all, only that nobody heard so: it is the same node
         for warning in expiry_warnings(certificate, f"{name}'s"):
             print(f"warning: {warning}", file=sys.stderr)
         self._nodes[name] = node, public

@@ -177,3 +177,31 @@ def test_an_unchanged_folder_is_not_read_again(
     roster._update()
     roster.stop()
     assert sorted(roster.names.values()) == ["north", "south"]
+
+
+class _Deaf(Link):
+    """A SuperLink that cuts a node off, but whose answer is lost; a key is always the same node's."""
+
+    def register(self, public: bytes, name: str) -> int:
+        self.keys[1] = public
+        return 1
+
+    def unregister(self, node: int) -> None:
+        super().unregister(node)
+        raise TimeoutError
+
+
+def test_who_is_admitted_again_is_not_cut_off_late(authority: Authority, tmp_path: Path) -> None:
+    link = _Deaf()
+    request = make_request(tmp_path / "north", "north")
+    authority.admit(request, days=60)
+    roster = AdmittedHospitals(authority, cast(Any, link), report=lambda text: None)
+    authority.revoke("north")
+    roster._update()
+    assert link.keys == {}
+    authority.admit(request, days=60)
+    for _ in range(3):
+        roster._update()
+    roster.stop()
+    assert roster.names == {1: "north"}
+    assert list(link.keys) == [1]
