@@ -215,6 +215,10 @@ class Federation:
             if reply.num_teachers != terms.teachers_per_client:
                 raise IntegrityError(f"has {reply.num_teachers} teachers, not {terms.teachers_per_client}")
 
+    def revoked(self) -> list[str]:
+        """Participants that are revoked by now."""
+        return [party for party in self.participants.values() if self._is_revoked(party)]
+
     def follow_restarts(self, request: Record) -> None:
         """From now on a hospital without a key may come back as another node, once it agrees to `request`."""
         self._presence.returning = Returning(self._channel.grid, self.participants, request)
