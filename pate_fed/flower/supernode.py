@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +71,7 @@ class SuperNode(Child):
         self._client = self._connect(executor)
 
     def answer_next(self, client_app: ClientApp, *, refuse_bundle: Callable[[], Record]) -> Exchange | None:
-        """Answer one waiting request; None where none waits.
+        """Answer one waiting request; None where none waits, or the SuperNode ends before it has the reply.
 
         `refuse_bundle` gives the reply to a request that came with any code but the shim.
         """
@@ -100,9 +101,15 @@ class SuperNode(Child):
                 seconds=seconds,
                 bytes_out=sent,
             )
+        except httpx.HTTPError:
+            if self.running:
+                raise
+            return None  # cut off by the coordinator, for one; a reply that was given lies on the disk
         finally:
-            push_task_output(client, context, status, "")
-            heartbeat.stop()
+            with suppress(httpx.HTTPError):
+                push_task_output(client, context, status, "")
+            if heartbeat.is_running:
+                heartbeat.stop()
             client.close()
 
     def stop(self) -> None:
@@ -122,6 +129,9 @@ class SuperNode(Child):
     ) -> RuntimeHttpClient:
         name = "SuperExec" if isinstance(interceptor, SuperExecAuthHttpInterceptor) else "flwr-clientapp"
         retry = None if name == "SuperExec" else make_simple_http_retry_invoker()
+        if retry is not None and (gives_up := retry.should_giveup) is not None:
+            # Flower would try for ever to reach a SuperNode that has ended.
+            retry.should_giveup = lambda error: not self.running or gives_up(error)
         return RuntimeHttpClient.from_server_address(
             server_address=self.local_address,
             insecure=True,  # the SuperNode's own port, on this machine's loopback

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,16 +14,18 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
+import httpx
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import SubStatus
+from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 
 from pate_fed.flower import supernode
 from pate_fed.flower.bundle import build_bundle
 from pate_fed.flower.compat import set_identity, stamp
 from pate_fed.flower.processes import Child
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.flower.supernode import NodeTls, SuperNode
+from pate_fed.flower.supernode import Exchange, NodeTls, SuperNode
 
 REFUSED = {"kind": "refused", "party": "north", "code": "POLICY"}
 ASKED = {"kind": "query", "party": "coordinator"}
@@ -58,6 +61,8 @@ class _Node:
 
 
 class _Silent:
+    is_running = True
+
     def start(self) -> None:
         """No heart beats here."""
 
@@ -115,6 +120,35 @@ def test_nothing_waits_nothing_is_answered(made: _Node, monkeypatch: pytest.Monk
     monkeypatch.setattr(SuperNode, "_acquire", lambda _: None)
     assert made.node.answer_next(_app(), refuse_bundle=lambda: dict(REFUSED)) is None
     assert not made.sent
+
+
+@pytest.mark.parametrize("lives", [False, True])
+def test_a_supernode_that_ended_meanwhile_is_not_waited_for(
+    lives: bool, made: _Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does whose hospital is revoked while it votes; Flower would try to reach it for ever."""
+    monkeypatch.setattr(SuperNode, "running", property(lambda _: lives))
+
+    def push(client: Any, reply: Message, context: Context) -> None:
+        if lives:
+            raise httpx.ReadError("a fault that is not its end")
+        client.PushMessages(PushAppMessagesRequest())  # really: nobody listens there
+
+    monkeypatch.setattr(supernode, "push_message", push)
+    answered: list[Exchange | None] = []
+
+    def answer() -> None:
+        answered.append(made.node.answer_next(_app(), refuse_bundle=lambda: dict(REFUSED)))
+
+    if lives:
+        with pytest.raises(httpx.ReadError):
+            answer()
+    else:
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        thread.join(timeout=10)
+        assert answered == [None]
+    assert made.ends == [SubStatus.FAILED]
 
 
 def test_with_keys_the_coordinator_must_show_its_authority(made: _Node, tmp_path: Path) -> None:
