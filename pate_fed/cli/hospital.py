@@ -15,8 +15,6 @@ from pate_fed.format import epsilon_text
 
 __all__ = ["add_hospital_command", "log_lines"]
 
-LOG_FILE = "log.jsonl"
-
 
 def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `hospital`."""
@@ -74,14 +72,13 @@ def log_lines(state_dir: Path, *, as_json: bool) -> Iterator[str]:
     Raises:
         InputError: the directory holds no log.
     """
-    path = state_dir / LOG_FILE
-    if not path.is_file():
+    from clients.journal import LOG_FILE, read_events
+
+    if not (state_dir / LOG_FILE).is_file():
         raise InputError(f"{state_dir}: holds no {LOG_FILE}; give the --state-dir of a hospital")
     sent = queries = refused = torn = 0
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            event: dict[str, Any] = json.loads(line)
-        except ValueError:  # a line that a full disk or a crash cut
+    for line, event in read_events(state_dir):
+        if event is None:
             torn += 1
             continue
         sent += int(event["bytes"]) if event["event"] == "sent" else 0

@@ -125,7 +125,7 @@ def open_host(arguments: argparse.Namespace, *, quiet: bool) -> Host:
 
     prepare_environment()
     authority = None if arguments.tls_dir is None else _authority(Path(arguments.tls_dir))
-    address = arguments.address or (authority.study["address"] if authority else "127.0.0.1")
+    address = arguments.address or (authority.study.address if authority else "127.0.0.1")
     host, port = split_address(address, option="--address")
     check_security(arguments, host, where=f"--address {host}", keys="the keys of `pate-fed study init`")
     if port is None:

@@ -265,7 +265,7 @@ def test_keys_are_made_for_the_very_terms(
     command += ["--clusters", "6"] if method == "noise-cluster" else []
     assert main([*command, "--init", "keys", "--address", "localhost:9999"]) == 0
     assert "--tls-dir keys" in capsys.readouterr().out
-    terms = read_terms(Authority(records / "keys").study["terms"])
+    terms = read_terms(Authority(records / "keys").study.terms)
     words = (
         "by cluster-counts, once: ε=2 δ=1e-05" if method == "noise-cluster" else "by randres, once: ε=2 δ=0"
     )

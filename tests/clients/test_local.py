@@ -11,7 +11,7 @@ import pytest
 from builders import make_terms, vary
 
 from clients.local import LocalSite, check_records, kind_of, local_site
-from clients.site import LocalSettings
+from clients.site_files import LocalSettings
 from pate_fed.data import Schema, pool_digest
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import TeacherSettings
