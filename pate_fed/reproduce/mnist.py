@@ -22,7 +22,7 @@ from pate_fed.data import Dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import ConfidentGNMax, data_dependent_epsilon_do_not_publish, epsilon_of
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
-from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.rows import write_rows
@@ -51,7 +51,7 @@ class MnistRun(StudentRow):
     epsilon_data_independent: float
 
 
-def reproduce_mnist(plan: Reproduction, say: Say) -> list[str]:
+def reproduce_mnist(plan: Reproduction, log: Log) -> list[str]:
     """Train the students and write mnist-votes.txt, .csv and .png."""
     dataset = plan.load("mnist")
     if plan.totals is None:
@@ -67,7 +67,7 @@ def reproduce_mnist(plan: Reproduction, say: Say) -> list[str]:
         lines=_lines,
     )
     text = plan.out_dir / "mnist-votes.txt"
-    return run_tables(plan, [table], text=text, say=say, show=partial(_show, plan))
+    return run_tables(plan, [table], text=text, log=log, show=partial(_show, plan))
 
 
 def _tasks(seeds: int) -> Iterator[tuple[str, int, int]]:

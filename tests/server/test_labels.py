@@ -54,7 +54,7 @@ class World:
             yield self.disks
 
         patch.setattr("server.label_hospitals.simulated_disks", outliving)
-        patch.setattr(SimulatedHospitals, "kept", property(lambda place: self.kept))
+        patch.setattr(SimulatedHospitals, "state_dir", property(lambda place: self.kept))
         place = SimulatedHospitals(parts=PARTS, labels=LABEL, client_app=lambda: clients.app.app)
         pool = PublicPool(size=RECORDS, digest="ab" * 32, num_classes=CLASSES)
         self.hospitals = HospitalLabels(place=place, pool=pool)
@@ -88,7 +88,7 @@ def test_before_counts_were_asked_for_another_goes_on(
     found = world.run()
     assert world.counted() == [1] * HOSPITALS and (found.label == LABEL).mean() > 0.7
     assert world.hospitals.answered == HOSPITALS and world.hospitals.left_out == ()
-    assert not world.hospitals.kept and len(world.hospitals.lines()) == 1
+    assert not world.hospitals.restored and len(world.hospitals.lines()) == 1
 
 
 def test_a_sum_that_is_there_is_taken_again_and_nobody_asked(
