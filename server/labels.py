@@ -18,7 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
 from pate_fed.errors import BudgetError, IntegrityError, PateFedError
-from pate_fed.format import epsilon_text
+from pate_fed.format import delta_text, epsilon_text
 from pate_fed.label_dp.release import NO_LABEL
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import COUNTS, LABELS, RELEASE, LabelReply, LabelRequest, VoteRequest
@@ -106,7 +106,11 @@ class LabelCoordinator(BaseCoordinator):
         return f"{self._cost()} unit=label"
 
     def _cost(self) -> str:
-        return f"ε={epsilon_text(self._terms.spent)} δ={self._terms.delta:g}" if self.spent else "ε=0 δ=0"
+        return (
+            f"ε={epsilon_text(self._terms.spent)} δ={delta_text(self._terms.delta)}"
+            if self.spent
+            else "ε=0 δ=0"
+        )
 
     def run(self, start: Callable[[ServerApp], None]) -> Collected:
         """Hand the ServerApp to `start`, which returns when its main has; what came.

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
+from pate_fed.format import delta_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import GNMax
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
@@ -129,7 +130,7 @@ def _lines(rows: list[FrontierRun]) -> Iterator[str]:
     yield from student_table(columns, _cells(rows), pairs=True)
     for name, figures in OTHERS.items():
         yield f"{name}: " + ", ".join(f"{value:.1f} % at ε {epsilon:g}" for epsilon, value in figures.items())
-    yield f"ε is data-independent, at δ {DELTA:g}; not private: seeded noise, on a public data set"
+    yield f"ε is data-independent, at δ {delta_text(DELTA)}; not private: seeded noise, on a public data set"
 
 
 def _show(plan: Reproduction, rows: list[FrontierRun]) -> None:

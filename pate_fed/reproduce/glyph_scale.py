@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data import load_dataset
 from pate_fed.data.settings import GlyphSettings
+from pate_fed.format import delta_text
 from pate_fed.privacy import (
     ConfidentGNMax,
     GNMax,
@@ -185,7 +186,8 @@ def _ensembles(ensembles: Mapping[str, Ints], truth: Ints) -> Iterator[str]:
 
 
 def _epsilon_lines(rows: list[BudgetRun]) -> Iterator[str]:
-    yield f"{ASKED:,} queries, δ {DELTA:g}: labels that are right, %, at a data-independent ε (LNMax / GNMax)"
+    asked = f"{ASKED:,} queries, δ {delta_text(DELTA)}"
+    yield f"{asked}: labels that are right, %, at a data-independent ε (LNMax / GNMax)"
     yield f"{'teachers':<16} " + " ".join(f"{'ε ' + format(e, 'g'):>13}" for e in EPSILONS)
     found = {(row.teachers, row.mechanism, row.epsilon): 100 * row.accuracy for row in rows}
     for name in dict.fromkeys(row.teachers for row in rows):

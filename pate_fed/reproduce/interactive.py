@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
+from pate_fed.format import delta_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import (
     BudgetFilter,
@@ -204,7 +205,7 @@ def _lines(rows: list[InteractiveRun]) -> Iterator[str]:
     yield from _verdicts(rows)
     yield (
         f"T {NOISE['threshold']:g}, σ1 {NOISE['sigma1']:g}, σ2 {NOISE['sigma2']:g} votes of 250, half of the "
-        f"budget for the first round; ε is data-independent, at δ {DELTA:g}"
+        f"budget for the first round; ε is data-independent, at δ {delta_text(DELTA)}"
     )
     yield "not private: seeded noise, on public data"
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
+from pate_fed.format import delta_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import ConfidentGNMax, data_dependent_epsilon_do_not_publish, epsilon_of
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
@@ -116,7 +117,7 @@ def _lines(rows: list[MnistRun]) -> Iterator[str]:
             worst = max(row.epsilon_do_not_publish for row in some)
             flat = max(row.epsilon_data_independent for row in some)
             yield (
-                f"{labels} labels, T {THRESHOLD:g}, σ1 {SIGMA1:g}, σ2 {SIGMA2:g}, δ {DELTA:g}: "
+                f"{labels} labels, T {THRESHOLD:g}, σ1 {SIGMA1:g}, σ2 {SIGMA2:g}, δ {delta_text(DELTA)}: "
                 f"data-independent ε {flat:.2f}; data-dependent at most {worst:.2f} "
                 "(do not publish; P18: 1.97 for 286)"
             )

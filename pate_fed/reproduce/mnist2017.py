@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
+from pate_fed.format import delta_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import RECORD, LNMax, SeededNoise, epsilon_of
 from pate_fed.privacy.bounds.lnmax import lnmax_log_moments, moments_epsilon
@@ -212,7 +213,8 @@ def _lines(figures: list[str], rows: list[MnistStudent]) -> Iterator[str]:
         Column("ε", lambda cell: cell.rows[0].epsilon_data_independent, ".2f"),
     )
     yield from figures
-    yield f"Figure 4: the student, noise of scale {SCALE:g} votes, δ {DELTA:g}; the paper's is the GAN"
+    delta = delta_text(DELTA)
+    yield f"Figure 4: the student, noise of scale {SCALE:g} votes, δ {delta}; the paper's is the GAN"
     cells = cells_of(rows, product(reversed(STUDENTS), SOURCES, LABELS))
     yield from student_table(columns, cells, after=charged)
     yield "* data-dependent (moments accountant, 8 moments, γ 1/10 and 1/20): DO NOT PUBLISH; the last"

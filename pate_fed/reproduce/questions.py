@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, partition
+from pate_fed.format import delta_text
 from pate_fed.learning import STRATEGIES, StudentSettings, choose_order, expert_scores
 from pate_fed.privacy import RECORD, GNMax, SeededNoise, epsilon_of
 from pate_fed.reproduce.columns import ACCURACY, Cell, Column, cells_of, student_table, text_table
@@ -188,7 +189,7 @@ def _asked_lines(rows: list[Asked]) -> Iterator[str]:
     gain = Column("gain", lambda cell: cell.percent()[0] - random.get(cell.task[1], np.nan), "+.1f")
     yield from student_table(columns, cells, after=(gain,))
     yield "published, on SVHN: least confident +4 to +10 points, binary experts +1.5 to +2.5"
-    yield f"ε is data-independent, at δ {DELTA:g}; not private: seeded noise, on public data"
+    yield f"ε is data-independent, at δ {delta_text(DELTA)}; not private: seeded noise, on public data"
 
 
 def _distilled_lines(rows: list[Distilled]) -> Iterator[str]:

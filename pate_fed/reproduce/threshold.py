@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
+from pate_fed.format import delta_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import ConfidentGNMax, GNMax
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
@@ -127,4 +128,5 @@ def _lines(rows: list[ThresholdRun]) -> Iterator[str]:
         pool = Cell((), rows).percent("agreement_pool")[0]
         yield f"agreed: teachers behind the plurality, of what was answered; in the whole pool {pool:.1f} %"
     yield "rarest: labels of the class with fewest, of an even part"
-    yield f"each row at data-independent ε {EPSILON:g}, δ {DELTA:g}; not private: seeded noise, public data"
+    cost = f"data-independent ε {EPSILON:g}, δ {delta_text(DELTA)}"
+    yield f"each row at {cost}; not private: seeded noise, public data"
