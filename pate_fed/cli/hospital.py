@@ -11,7 +11,7 @@ from typing import Any
 
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option
 from pate_fed.errors import InputError
-from pate_fed.format import epsilon_text
+from pate_fed.format import delta_text, epsilon_text
 
 __all__ = ["add_hospital_command", "log_lines"]
 
@@ -103,7 +103,7 @@ def _words(event: dict[str, Any]) -> str:
     if kind == "voted":
         return f"{when}  voted on {event['queries']} queries"
     if kind in ("labelled", "labelled again"):
-        what = f"{event['mechanism']}, ε={epsilon_text(event['epsilon'])} δ={event['delta']:g}"
+        what = f"{event['mechanism']}, ε={epsilon_text(event['epsilon'])} δ={delta_text(event['delta'])}"
         same = "" if kind == "labelled" else ", the same answer again: at no further cost"
         return f"{when}  answered about its labels ({what}{same})"
     if kind == "refused":
