@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
+import socket
+import ssl
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +23,7 @@ prepare_environment()
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Message
 from flwr.app.message import remove_content_from_message
+from flwr.client.grpc_rere_client import connection
 from flwr.client.grpc_rere_client.node_auth_client_interceptor import NodeAuthClientInterceptor
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.common.serde import message_to_proto
@@ -36,18 +39,19 @@ from flwr.supercore.interceptors import RpcErrorTranslationServerInterceptor
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.superlink.federation import NoOpFederationManager
+from flwr.supernode import start_client_internal
 
 from pate_fed.errors import PateFedError
 from pate_fed.flower import guard
 from pate_fed.flower.compat import set_identity
 from pate_fed.flower.guard import LinkGuard, NodeGuard, PullGuard, fleet_channel, fleet_server
+from pate_fed.flower.processes import free_port
 from pate_fed.flower.records import to_flower
 from pate_fed.identity import Authority, make_request
 from pate_fed.identity.keys import KEY_FILE, load_key
 
 MOST = 200_000
 CODE = grpc.StatusCode
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 @dataclass
@@ -339,40 +343,87 @@ def test_a_message_of_a_thousand_parts_is_dropped_unread() -> None:
     assert not made.result().messages_list and not made.result().message_object_trees
 
 
-@pytest.mark.parametrize("command", ["flower-superlink", "flower-supernode"])
-def test_another_flwr_is_refused_before_it_serves(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {
-        "flower-superlink": LinkGuard(most_bytes=MOST, hospitals=2).to_json(),
-        "flower-supernode": NodeGuard(most_bytes=MOST, certificate="", key="").to_json(),
-    }[command]
-    assert json.loads(settings)["most_bytes"] == MOST
-    import flwr.client.grpc_rere_client.connection as connection
-    import flwr.superlink.cli.flower_superlink  # noqa: F401
-    from flwr.supernode import start_client_internal
-
-    superlink = sys.modules["flwr.superlink.cli.flower_superlink"]
-    for module, name in (
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Flower's modules whose functions the guard replaces; they are themselves again after the test."""
+    superlink = import_module(
+        "flwr.superlink.cli.flower_superlink"
+    )  # the package has a function of that name
+    replaced = (
         (superlink, "generic_create_grpc_server"),
         (superlink.SuperLinkLifespan, "startup"),
         (connection, "create_channel"),
         (start_client_internal, "get_fused_config_from_fab"),
-    ):
+    )
+    for module, name in replaced:
         monkeypatch.setattr(module, name, getattr(module, name))
+    return SimpleNamespace(superlink=superlink, supernode=start_client_internal)
+
+
+def test_flowers_own_programs_meet_behind_the_guard(
+    programs: SimpleNamespace, identities: tuple[Authority, Hospital, Hospital]
+) -> None:
+    authority, north, _ = identities
+    ca, certificate, key = (authority.folder / name for name in ("ca.crt", "server.crt", "server.key"))
+    port = free_port()
+    store = ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
+    factory = LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), store)
+    known = factory.state().create_node("", "north", north.public, 0)
+    config = SimpleNamespace(
+        certificates=(ca.read_bytes(), certificate.read_bytes(), key.read_bytes()),
+        enable_event_log=False,
+        enable_supernode_auth=True,
+        fleet_api_type="grpc-rere",
+        fleet_api_address=f"127.0.0.1:{port}",
+        simulation=False,
+        isolation="process",
+        health_server_address=None,
+    )
+    guard.install("flower-superlink", LinkGuard(most_bytes=MOST, hospitals=2).to_json())
+    lifespan = programs.superlink.SuperLinkLifespan(config, factory)
+    lifespan.startup()
+    settings = NodeGuard(most_bytes=MOST, certificate=north.certificate, key=str(north.path))
+    guard.install("flower-supernode", settings.to_json())
+    keys = (north.key, north.key.public_key())
+    with programs.supernode._init_connection(
+        "grpc-rere", f"127.0.0.1:{port}", False, ca.read_bytes(), keys, 0, 5.0
+    ) as made:
+        assert made[0] == known
+        assert made[1]() is None  # it asks for messages, and there is none
+    shown = ssl.create_default_context(cafile=str(ca))
+    shown.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=5) as raw,
+        shown.wrap_socket(raw, server_hostname="127.0.0.1") as tls,
+    ):
+        assert tls.version() == "TLSv1.3"
+        with suppress(ConnectionError):
+            assert tls.recv(1) == b""  # closed, without a byte of HTTP/2
+    lifespan.shutdown()
+
+
+@pytest.mark.parametrize("command", ["flower-superlink", "flower-supernode"])
+def test_another_flwr_is_refused_before_it_serves(
+    command: str, programs: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        "flower-superlink": LinkGuard(most_bytes=MOST, hospitals=2).to_json(),
+        "flower-supernode": NodeGuard(most_bytes=MOST, certificate="", key="").to_json(),
+    }[command]
     guard.install(command, settings)  # the installed one will do
-    names = {
-        "flower-superlink": (superlink, "generic_create_grpc_server"),
+    module, name = {
+        "flower-superlink": (programs.superlink, "generic_create_grpc_server"),
         "flower-supernode": (connection, "create_channel"),
-    }
-    monkeypatch.setattr(*names[command], lambda address: None)
+    }[command]
+    monkeypatch.setattr(module, name, lambda address: None)
     with pytest.raises(PateFedError, match=r"install flwr 1\.39"):
         guard.install(command, settings)
 
 
-def test_a_superlink_that_never_asks_for_the_guard_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    import flwr.superlink.cli.flower_superlink  # noqa: F401
-
-    superlink = sys.modules["flwr.superlink.cli.flower_superlink"]
-    monkeypatch.setattr(superlink, "generic_create_grpc_server", superlink.generic_create_grpc_server)
+def test_a_superlink_that_never_asks_for_the_guard_does_not_start(
+    programs: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    superlink = programs.superlink
     monkeypatch.setattr(superlink.SuperLinkLifespan, "startup", lambda self: None)
     guard.install("flower-superlink", LinkGuard(most_bytes=MOST, hospitals=2).to_json())
     with pytest.raises(PateFedError, match="without its guard"):
