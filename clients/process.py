@@ -20,6 +20,7 @@ from clients.site_files import LOCAL_SITE, SITE_VARIABLE, LocalSettings
 from pate_fed.disk import try_lock
 from pate_fed.errors import InputError, PolicyError
 from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal, Terms
+from pate_fed.protocol.sizes import largest_messages
 from pate_fed.runtime.connection import Connection
 from pate_fed.runtime.security import check_security
 from pate_fed.runtime.signals import raise_if
@@ -145,8 +146,13 @@ class HospitalProcess:
     def _start_node(self) -> SuperNode:
         from pate_fed.flower.supernode import NodeTls, SuperNode
 
-        found = self._identity
-        tls = None if found is None else NodeTls(ca=found.ca_path, key=found.key_path)
+        tls = None
+        if (found := self._identity) is not None:
+            from pate_fed.identity import read_terms
+
+            largest = largest_messages(read_terms(found.admission.terms)).to_hospital
+            certificate = found.admission.certificate
+            tls = NodeTls(ca=found.ca_path, key=found.key_path, certificate=certificate, most_bytes=largest)
         return SuperNode(self._state / "flower", self._address, tls=tls)
 
     def _write_site(self) -> None:
