@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HospitalProcess", "lock_state_dir"]
 
-_POLL_S = 0.3
+_POLL_S = 0.5
 _DELIVERY_S = 15.0
 _PART = "part:"  # rehearse with a simulated party's part
 
@@ -94,10 +94,11 @@ class HospitalProcess:
         while True:
             raise_if(self._stop)
             connection.watch()
-            done = self._answer(connection.node)
+            done = self._answer(connection.node) if connection.may_have_request() else None
             if done is None:
                 time.sleep(_POLL_S)
                 continue
+            connection.note_answered()
             self._print_request(done)
             over = done.message_type == END and done.reply.get("kind") == "ended"
             refused = _refusal(done)

@@ -49,10 +49,16 @@ def _run(command: str) -> None:
     if command == "flower-superlink":
         from flwr.superlink.cli.flower_superlink import flower_superlink
 
+        from pate_fed.flower.patches import patch_superlink
+
+        patch_superlink()
         flower_superlink()
     elif command == "flower-supernode":
         from flwr.supernode.cli.flower_supernode import flower_supernode
 
+        from pate_fed.flower.patches import patch_supernode
+
+        patch_supernode()
         flower_supernode()
     else:
         raise ValueError(f"unknown command {command!r}")

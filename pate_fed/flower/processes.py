@@ -90,6 +90,8 @@ class Child:
 
     def new_lines(self) -> list[str]:
         """Whole lines that the process wrote since the last call."""
+        if self.log.stat().st_size == self._read:
+            return []
         with open(self.log, "rb") as file:
             file.seek(self._read)
             content = file.read()

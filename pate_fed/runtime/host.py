@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Host", "HostedCoordinator", "open_host"]
 
-_POLL_S = 0.3
+_POLL_S = 1.0
 
 
 class HostedCoordinator(Protocol):
@@ -109,7 +109,7 @@ class Host:
             if found != seen:
                 seen = found
                 self.report(f"waiting for hospitals: {seen} of {wanted} connected")
-            time.sleep(_POLL_S)
+            stop.wait(_POLL_S)
 
 
 def open_host(arguments: argparse.Namespace, *, quiet: bool) -> Host:
