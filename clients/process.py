@@ -20,6 +20,7 @@ from clients.site_files import LOCAL_SITE, SITE_VARIABLE, LocalSettings
 from pate_fed.disk import try_lock
 from pate_fed.errors import InputError, PolicyError
 from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal, Terms
+from pate_fed.protocol.sizes import largest_messages
 from pate_fed.runtime.connection import Connection
 from pate_fed.runtime.security import check_security
 from pate_fed.runtime.signals import raise_if
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HospitalProcess", "lock_state_dir"]
 
-_POLL_S = 0.3
+_POLL_S = 0.5
 _DELIVERY_S = 15.0
 _PART = "part:"  # rehearse with a simulated party's part
 
@@ -93,10 +94,11 @@ class HospitalProcess:
         while True:
             raise_if(self._stop)
             connection.watch()
-            done = self._answer(connection.node)
+            done = self._answer(connection.node) if connection.may_have_request() else None
             if done is None:
                 time.sleep(_POLL_S)
                 continue
+            connection.note_answered()
             self._print_request(done)
             over = done.message_type == END and done.reply.get("kind") == "ended"
             refused = _refusal(done)
@@ -145,8 +147,13 @@ class HospitalProcess:
     def _start_node(self) -> SuperNode:
         from pate_fed.flower.supernode import NodeTls, SuperNode
 
-        found = self._identity
-        tls = None if found is None else NodeTls(ca=found.ca_path, key=found.key_path)
+        tls = None
+        if (found := self._identity) is not None:
+            from pate_fed.identity import read_terms
+
+            largest = largest_messages(read_terms(found.admission.terms)).to_hospital
+            certificate = found.admission.certificate
+            tls = NodeTls(ca=found.ca_path, key=found.key_path, certificate=certificate, most_bytes=largest)
         return SuperNode(self._state / "flower", self._address, tls=tls)
 
     def _write_site(self) -> None:

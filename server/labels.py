@@ -75,6 +75,7 @@ class LabelCoordinator(BaseCoordinator):
         self._state = CoordinatorState(own)
         self._federation: Federation | None = None
         self._lost_before = False
+        self._places: dict[str, Ints] = {}  # of whose inputs each hospital sent labels
         self._found = Collected(label=np.full(terms.pool_size, NO_LABEL, dtype=np.int64))
 
     @property
@@ -181,6 +182,10 @@ class LabelCoordinator(BaseCoordinator):
             federation.admit(invitation)
         finally:
             self._found.hospitals = len(federation.participants)
+        for party in federation.revoked() if not masked else ():  # while the others were still asked
+            self._found.label[self._places.pop(party)] = NO_LABEL
+            self._found.hospitals -= 1
+            self._leave_out(LeftOut(party=party, phase=invitation.phase, reason="is revoked"))
         return federation
 
     def _take_nothing(self, reply: LabelReply) -> None:
@@ -198,6 +203,7 @@ class LabelCoordinator(BaseCoordinator):
         if (taken[index] != NO_LABEL).any():
             raise IntegrityError("sent labels of inputs that are another hospital's")
         taken[index] = label
+        self._places[reply.party] = index
 
     def _lost(self) -> str:
         return (

@@ -161,14 +161,30 @@ class Authority:
         Raises:
             IntegrityError: a certificate is not the authority's, or not of that name.
         """
-        ca = self.certificate
-        for path in sorted((self.folder / "hospitals").glob("*.crt")):
-            certificate = load_certificate(path)
-            require_issued(certificate, ca, f"{path.stem}'s")
-            if name_of(certificate) != path.stem:
-                raise IntegrityError(f"{path}: the certificate is of {name_of(certificate)!r}")
-            if not self._was_revoked(path.stem, certificate):
-                yield path.stem, certificate
+        for name in self.hospital_names():
+            certificate = self.certificate_of(name)
+            if certificate is not None:
+                yield name, certificate
+
+    def hospital_names(self) -> list[str]:
+        """Names of the hospitals of which a certificate lies in hospitals/."""
+        return sorted(path.stem for path in (self.folder / "hospitals").glob("*.crt"))
+
+    def certificate_of(self, name: str) -> Certificate | None:
+        """The certificate with which a hospital is admitted, None where it is revoked.
+
+        Raises:
+            InputError: the file cannot be read.
+            IntegrityError: the certificate is not the authority's, or not of that name.
+        """
+        path = self.folder / "hospitals" / f"{name}.crt"
+        if not path.exists():
+            return None
+        certificate = load_certificate(path)
+        require_issued(certificate, self.certificate, f"{name}'s")
+        if name_of(certificate) != name:
+            raise IntegrityError(f"{path}: the certificate is of {name_of(certificate)!r}")
+        return None if self._was_revoked(name, certificate) else certificate
 
     def _was_revoked(self, name: str, certificate: Certificate) -> bool:
         """Whether this very certificate, or one that was given out after it, is in revoked/."""
