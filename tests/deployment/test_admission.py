@@ -31,7 +31,7 @@ def test_with_a_revoked_a_foreign_and_a_swapped_hospital_the_others_finish(rehea
     authority = Authority(folder / "authority")
     # West's key answers under north's name; a stranger has keys of another authority for the same address.
     stranger = Authority.init(
-        folder / "strange", address=authority.study["address"], terms=authority.study["terms"], days=9
+        folder / "strange", address=authority.study.address, terms=authority.study.terms, days=9
     )
     own = folder / "identity-stranger"
     stranger.admit(make_request(own, "stranger"), days=9).write(own / "x.admission")
