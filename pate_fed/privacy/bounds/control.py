@@ -1,0 +1,245 @@
+"""ε and δ that a study with caps on its queries and labels can spend, by optimal control of the privacy loss.
+
+An adaptive adversary chooses every query's votes after it has seen all earlier outcomes. The state is the
+likelihood ratio of the two neighbouring inputs; the value of the worst adversary satisfies a backward
+induction (Bellman's equation). The privacy profile of the Gaussian mechanism, with a variance that grows by a
+proven amount at every check and every label, stays above that value. RDP of one outcome
+(`pate_fed.privacy.bounds.outcomes`) is all that is used of the mechanism. `docs/proofs/control.md` has the
+proof; the labels (C), (Z) and (S) below are its.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from pate_fed.privacy.bounds.conversion import to_epsilon
+from pate_fed.privacy.bounds.gaussian import gaussian_delta, gaussian_dp_epsilon
+from pate_fed.privacy.bounds.orders import Floats, check_sigma
+from pate_fed.privacy.bounds.outcomes import argmax_rdp, bit_rdp
+from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
+
+__all__ = ["control_delta", "control_epsilon"]
+
+# Rényi orders of the table of moments, in units of the noise. Between them the moments are log-convex.
+_ORDERS = (0.15, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3)
+_CELLS = 1000  # of nu, in every one of which inequality (C) is checked at its worst corner
+_PIECES = 4  # of the integral in (C)
+_BLOCK = 0.15  # growth of the variance after which the increment is computed anew
+_STARTS = (2.0, 3.0, 5.0)  # first variances that are tried, in units of the coarser step's own
+_SHARES = (0.003, 0.01)  # of δ that may go to the far tails
+_LARGEST = 300.0  # exponent that is taken at most
+_ROUNDING = 1e-9  # relative; the sums here are a few terms of 1e-15 each
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What one outcome reveals: an upper bound on its moments, and the variance of the noise's own loss.
+
+    `knots` are orders less 1/2, rising; `log_moments` are ln Z there, Z = (e^((α-1) RDP(α)) - 1)/(α(α-1)).
+    RDP(α) is at most α `variance`/2 at every order.
+    """
+
+    knots: Floats
+    log_moments: Floats
+    variance: float
+
+    def log_moment(self, nu: Floats) -> Floats:
+        """Upper bound on ln Z(nu) for nu >= 0, nu = α - 1/2 (Z)."""
+        found: Floats = np.interp(nu, self.knots, self.log_moments)
+        far = nu > self.knots[-1]
+        found[far] = (nu[far] ** 2 - 0.25) * self.variance / 2 - np.log(nu[far] ** 2 - 0.25)
+        return found + _ROUNDING
+
+
+def _step(rdp: Callable[[float, float], float], sigma: float, variance: float) -> _Step:
+    orders = sorted({2.0, *(max(2.0, float(round(share * sigma))) for share in _ORDERS)})
+    curve = [rdp(sigma, order) for order in orders]
+    # What follows the last order is the noise's own curve, which is larger; one chord leads there.
+    orders.append(1.25 * orders[-1] + 1)
+    curve.append(orders[-1] * variance / 2)
+    alpha = np.array(orders)
+    log_moment = (alpha - 1) * np.array(curve)
+    log_z = log_moment + np.log(-np.expm1(-log_moment)) - np.log(alpha * (alpha - 1))
+    return _Step(alpha - 0.5, np.maximum.accumulate(log_z), variance)
+
+
+@lru_cache(maxsize=64)
+def _answer(sigma: float) -> _Step:
+    """The class that wins under noise of `sigma`, one vote moved."""
+    return _step(argmax_rdp, sigma, 2 / (sigma * sigma))
+
+
+@lru_cache(maxsize=64)
+def _check(sigma: float) -> _Step:
+    """The bit of a threshold check under noise of `sigma`, one vote moved."""
+    return _step(bit_rdp, sigma, 1 / (sigma * sigma))
+
+
+def _rise(nu: Floats, start: float, rise: float) -> Floats:
+    """Lower bound on what the Gaussian's profile gains from variance `start` to `start + rise`, (C)'s left.
+
+    In units of its density at nu `start`. On a piece of the integral the falling factors are taken at its
+    end; the exponent nu² φ/2 is concave in the variance, so above its chord.
+    """
+    ends = start + rise * np.arange(_PIECES + 1) / _PIECES
+    phi = start * (ends - start) / ends
+    gained = np.zeros_like(nu)
+    for low, high, here, there in zip(ends[:-1], ends[1:], phi[:-1], phi[1:], strict=True):
+        x = np.minimum(nu * nu * (there - here) / 2, _LARGEST)
+        mean = np.where(x > 1e-8, np.expm1(x) / np.where(x > 1e-8, x, 1.0), 1.0)
+        factor = math.exp(-(high - start) / 8) * math.sqrt(start / high) * (high - low) / 2
+        gained += factor * mean * np.exp(np.minimum(nu * nu * here / 2, _LARGEST))
+    return gained
+
+
+def _increment(step: _Step, start: float, slack: float) -> float:
+    """A variance that one `step` adds at most where `start` or more has been reached, but for `slack` (C).
+
+    ∞ where none is found; `start` must exceed the step's own variance.
+    """
+    log_slack = math.log(slack) + math.log(2 * math.pi * start) / 2
+    # Beyond the larger root the slack alone is above the noise's own moments (S).
+    a, b, c = (start - step.variance) / 2, -start / 2, start / 8 + log_slack
+    last = max(2.0, (-b + math.sqrt(max(b * b - 4 * a * c, 0.0))) / (2 * a)) * (1 + _ROUNDING)
+    # Most cells where most of the weight is.
+    nu = last * np.linspace(0.0, 1.0, _CELLS + 1) ** 2
+    least = start * (np.clip(0.5, nu[:-1], nu[1:]) - 0.5) ** 2 / 2 + log_slack
+    moment = step.log_moment(nu[1:])
+    open_cells = moment > least
+    if moment[open_cells].max(initial=0.0) > _LARGEST:
+        return math.inf
+    corner = nu[:-1][open_cells]
+    needed = np.exp(moment[open_cells]) - np.exp(least[open_cells])
+
+    def enough(rise: float) -> bool:
+        return bool((_rise(corner, start, rise) >= needed).all())
+
+    high = step.variance
+    while not enough(high):
+        high *= 2
+        if high > 64 * start:
+            return math.inf
+    low = 0.0
+    while high - low > 1e-5 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _blocks(count: int, start: float) -> Iterator[int]:
+    """`count` steps in runs within which the variance, in units of a step's, grows little from `start`."""
+    done = 0
+    while done < count:
+        size = min(count - done, max(1, math.floor(_BLOCK * (start + done / 2))))
+        yield size
+        done += size
+
+
+def _variance(
+    main: tuple[_Step, int], other: tuple[_Step, int] | None, *, first: float, slack: float
+) -> float:
+    """Variance of the Gaussian whose profile, plus `slack`, is above the adversary's value.
+
+    `main` are the steps that reveal more. `first` is what the Gaussian starts from, in units of their own.
+    """
+    step, count = main
+    variance = start = first * step.variance
+    for_main = slack
+    if other is not None:
+        for_main, for_other = slack * 0.8, slack * 0.2
+        variance += other[1] * _increment(other[0], start, for_other / other[1])
+    blocks = list(_blocks(count, first))
+    for size in blocks:
+        # The increment falls as the variance rises, so that of a block's start holds throughout it.
+        rise = size * _increment(step, start, for_main / len(blocks) / size)
+        if math.isinf(rise):
+            return rise
+        start, variance = start + rise, variance + rise
+    return variance * (1 + _ROUNDING)
+
+
+def _parts(sigma1: float | None, sigma2: float, max_queries: int, max_labels: int) -> list[tuple[_Step, int]]:
+    """Kinds of outcomes and how often each comes at most, the one that reveals most first.
+
+    Raises:
+        InputError: noise or caps out of range.
+    """
+    sigma2, queries = check_sigma("sigma2", sigma2), check_count("max_queries", max_queries)
+    labels = min(queries, check_count("max_labels", max_labels))
+    parts = [(_answer(sigma2), labels)] if labels else []
+    if sigma1 is not None and queries:
+        parts.append((_check(check_sigma("sigma1", sigma1)), queries))
+    return sorted(parts, key=lambda part: -part[0].variance)
+
+
+@lru_cache(maxsize=256)
+def control_epsilon(
+    *, sigma1: float | None, sigma2: float, max_queries: int, max_labels: int, delta: float
+) -> float:
+    """ε at δ of any adaptive sequence of threshold checks and noisy argmaxes under two caps; rounded up.
+
+    At most `max_queries` checks with noise `sigma1` (None: no check, every query is answered) and at most
+    `max_labels` answers with noise `sigma2`, in any order, each chosen from all earlier outcomes, stopped at
+    any time. Noise is discrete Gaussian, ties are broken uniformly; any number of classes. One vote of every
+    query may move (replace-one). It is for those who see outcomes, not for those who see noisy totals. The
+    first call for a σ2 takes seconds.
+
+    Raises:
+        InputError: noise, caps or δ out of range.
+    """
+    delta = check_delta(delta)
+    parts = _parts(sigma1, sigma2, max_queries, max_labels)
+    if not parts:
+        return 0.0
+    main, other = parts[0], parts[1] if len(parts) > 1 else None
+    found = [_rdp_epsilon(sigma1, sigma2, max_queries, max_labels, delta)]
+    for first in _STARTS:
+        for share in _SHARES:
+            variance = _variance(main, other, first=first, slack=share * delta)
+            if math.isfinite(variance):
+                found.append(gaussian_dp_epsilon(math.sqrt(variance), (1 - share) * delta))
+    return min(found)
+
+
+def _rdp_epsilon(
+    sigma1: float | None, sigma2: float, max_queries: int, max_labels: int, delta: float
+) -> float:
+    """ε of the same by RDP, which is less only where a few queries of little noise are asked."""
+    orders = np.unique(np.maximum(2.0, np.round(np.array(_ORDERS) * sigma2)))
+    labels = min(max_queries, max_labels)
+    curve = [
+        labels * argmax_rdp(sigma2, float(order))
+        + (0.0 if sigma1 is None else max_queries * bit_rdp(sigma1, float(order)))
+        for order in orders
+    ]
+    return to_epsilon(orders, curve, delta).epsilon
+
+
+def control_delta(
+    *, sigma1: float | None, sigma2: float, max_queries: int, max_labels: int, epsilon: float
+) -> float:
+    """δ at ε of the same sequences as `control_epsilon`; at most 1.
+
+    Raises:
+        InputError: noise, caps or ε out of range.
+    """
+    epsilon = check_epsilon(epsilon)
+    parts = _parts(sigma1, sigma2, max_queries, max_labels)
+    if not parts:
+        return 0.0
+    main, other = parts[0], parts[1] if len(parts) > 1 else None
+    # About what comes out, by the limit of many steps; any positive slack is valid.
+    about = gaussian_delta(math.sqrt(2 / math.pi * sum(n * step.variance for step, n in parts)), epsilon)
+    found = [1.0]
+    for first in _STARTS:
+        for share in _SHARES:
+            slack = max(share * about, 1e-300)
+            variance = _variance(main, other, first=first, slack=slack)
+            if math.isfinite(variance):
+                found.append(gaussian_delta(math.sqrt(variance), epsilon) + slack)
+    return min(found)
