@@ -11,9 +11,9 @@ proof; the labels (C), (Z) and (S) below are its.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -23,18 +23,40 @@ from pate_fed.privacy.bounds.orders import Floats, check_sigma
 from pate_fed.privacy.bounds.outcomes import argmax_rdp, bit_rdp
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 
-__all__ = ["control_delta", "control_epsilon"]
+__all__ = ["CappedOutcome", "capped_delta", "capped_epsilon", "control_delta", "control_epsilon"]
 
-# Rényi orders of the table of moments, in units of the noise. Between them the moments are log-convex.
+# Rényi orders of the table of moments, in units of √(2/variance). Between them the moments are log-convex.
 _ORDERS = (0.15, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3)
 _CELLS = 600  # of nu, in every one of which inequality (C) is checked at its worst corner
 _PIECES = 4  # of the integral in (C)
 _BLOCK = 0.2  # growth of the variance after which the increment is computed anew
-_STARTS = (2.0, 3.5)  # first variances that are tried, in units of the coarser step's own
+_STARTS = (2.0, 3.5)  # first variances that are tried, in units of the coarsest outcome's
 _SHARES = (0.003, 0.01)  # of δ that may go to the far tails
+_FOR_MAIN = 0.8  # of that, for the coarsest outcomes
 _ATTEMPTS = 40  # to find an increment
 _LARGEST = 300.0  # exponent that is taken at most
 _ROUNDING = 1e-9  # relative; the sums here are a few terms of 1e-15 each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CappedOutcome:
+    """A kind of outcome that a study releases at most `times` times.
+
+    `rdp` bounds its RDP at an order of at least 2, in both directions and for any votes. `variance` bounds it
+    too: RDP(α) <= α `variance`/2 at every order α > 1, as noise with ρ = `variance`/2 has. Tables are kept by
+    `rdp`, so equal kinds give equal functions.
+
+    Raises:
+        InputError: `variance` or `times` out of range.
+    """
+
+    rdp: Callable[[float], float]
+    variance: float
+    times: int
+
+    def __post_init__(self) -> None:
+        check_sigma("variance", self.variance)
+        check_count("times", self.times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +64,6 @@ class _Step:
     """What one outcome reveals: an upper bound on its moments, and the variance of the noise's own loss.
 
     `knots` are orders less 1/2, rising; `log_moments` are ln Z there, Z = (e^((α-1) RDP(α)) - 1)/(α(α-1)).
-    RDP(α) is at most α `variance`/2 at every order.
     """
 
     knots: Floats
@@ -57,9 +78,15 @@ class _Step:
         return found + _ROUNDING
 
 
-def _step(rdp: Callable[[float, float], float], sigma: float, variance: float) -> _Step:
-    orders = sorted({2.0, *(max(2.0, float(round(share * sigma))) for share in _ORDERS)})
-    curve = [rdp(sigma, order) for order in orders]
+def _orders(variance: float) -> list[float]:
+    unit = math.sqrt(2 / variance)
+    return sorted({2.0, *(max(2.0, float(round(share * unit))) for share in _ORDERS)})
+
+
+@lru_cache(maxsize=256)
+def _step(rdp: Callable[[float], float], variance: float) -> _Step:
+    orders = _orders(variance)
+    curve = [min(rdp(order), order * variance / 2) for order in orders]
     # What follows the last order is the noise's own curve, which is larger; one chord leads there.
     orders.append(1.25 * orders[-1] + 1)
     curve.append(orders[-1] * variance / 2)
@@ -67,18 +94,6 @@ def _step(rdp: Callable[[float, float], float], sigma: float, variance: float) -
     log_moment = (alpha - 1) * np.array(curve)
     log_z = log_moment + np.log(-np.expm1(-log_moment)) - np.log(alpha * (alpha - 1))
     return _Step(alpha - 0.5, np.maximum.accumulate(log_z), variance)
-
-
-@lru_cache(maxsize=64)
-def _answer(sigma: float) -> _Step:
-    """The class that wins under noise of `sigma`, one vote moved."""
-    return _step(argmax_rdp, sigma, 2 / (sigma * sigma))
-
-
-@lru_cache(maxsize=64)
-def _check(sigma: float) -> _Step:
-    """The bit of a threshold check under noise of `sigma`, one vote moved."""
-    return _step(bit_rdp, sigma, 1 / (sigma * sigma))
 
 
 def _rise(nu: Floats, start: float, rise: float) -> Floats:
@@ -142,20 +157,18 @@ def _blocks(count: int, start: float) -> Iterator[int]:
         done += size
 
 
-def _variance(
-    main: tuple[_Step, int], other: tuple[_Step, int] | None, *, first: float, slack: float
-) -> float:
+def _variance(outcomes: Sequence[CappedOutcome], *, first: float, slack: float) -> float:
     """Variance of the Gaussian whose profile, plus `slack`, is above the adversary's value.
 
-    `main` are the steps that reveal more. `first` is what the Gaussian starts from, in units of their own.
+    The coarsest outcome stands first. `first` is what the Gaussian starts from, in units of its variance.
     """
-    step, count = main
-    variance = start = first * step.variance
-    for_main = slack
-    if other is not None:
-        for_main, for_other = slack * 0.8, slack * 0.2
-        variance += other[1] * _increment(other[0], start, for_other / other[1])
-    blocks = list(_blocks(count, first))
+    main, others = outcomes[0], outcomes[1:]
+    variance = start = first * main.variance
+    for_main = slack * _FOR_MAIN if others else slack
+    for other in others:
+        own = (slack - for_main) / len(others) / other.times
+        variance += other.times * _increment(_step(other.rdp, other.variance), start, own)
+    step, blocks = _step(main.rdp, main.variance), list(_blocks(main.times, first))
     for size in blocks:
         # The increment falls as the variance rises, so that of a block's start holds throughout it.
         rise = size * _increment(step, start, for_main / len(blocks) / size)
@@ -165,61 +178,96 @@ def _variance(
     return variance * (1 + _ROUNDING)
 
 
-def _parts(sigma1: float | None, sigma2: float, max_queries: int, max_labels: int) -> list[tuple[_Step, int]]:
-    """Kinds of outcomes and how often each comes at most, the one that reveals most first.
+def _coarsest_first(outcomes: Sequence[CappedOutcome]) -> list[CappedOutcome]:
+    return sorted((each for each in outcomes if each.times), key=lambda each: -each.variance)
+
+
+def capped_epsilon(outcomes: Sequence[CappedOutcome], delta: float) -> float:
+    """ε at δ of any adaptive sequence of `outcomes`, each kind as often as its cap; rounded up.
+
+    In any order, each chosen from all earlier outcomes, stopped at any time.
+
+    Raises:
+        InputError: δ out of range.
+    """
+    delta, parts = check_delta(delta), _coarsest_first(outcomes)
+    if not parts:
+        return 0.0
+    # RDP is less only where a few queries of little noise are asked.
+    orders = _orders(parts[0].variance)
+    curve = [sum(part.times * part.rdp(order) for part in parts) for order in orders]
+    found = [to_epsilon(orders, curve, delta).epsilon]
+    for first in _STARTS:
+        for share in _SHARES:
+            variance = _variance(parts, first=first, slack=share * delta)
+            if math.isfinite(variance):
+                found.append(gaussian_dp_epsilon(math.sqrt(variance), (1 - share) * delta))
+    return min(found)
+
+
+def capped_delta(outcomes: Sequence[CappedOutcome], epsilon: float) -> float:
+    """δ at ε of the same sequences as `capped_epsilon`; at most 1.
+
+    Raises:
+        InputError: ε out of range.
+    """
+    epsilon, parts = check_epsilon(epsilon), _coarsest_first(outcomes)
+    if not parts:
+        return 0.0
+    # About what comes out, by the limit of many outcomes; any positive slack is valid.
+    about = gaussian_delta(
+        math.sqrt(2 / math.pi * sum(each.times * each.variance for each in parts)), epsilon
+    )
+    found = [1.0]
+    for first in _STARTS:
+        for share in _SHARES:
+            slack = max(share * about, 1e-300)
+            variance = _variance(parts, first=first, slack=slack)
+            if math.isfinite(variance):
+                found.append(gaussian_delta(math.sqrt(variance), epsilon) + slack)
+    return min(found)
+
+
+def _study(sigma1: float | None, sigma2: float, max_queries: int, max_labels: int) -> list[CappedOutcome]:
+    """The bits and the winners of a study, one vote moved.
 
     Raises:
         InputError: noise or caps out of range.
     """
     sigma2, queries = check_sigma("sigma2", sigma2), check_count("max_queries", max_queries)
     labels = min(queries, check_count("max_labels", max_labels))
-    parts = [(_answer(sigma2), labels)] if labels else []
-    if sigma1 is not None and queries:
-        parts.append((_check(check_sigma("sigma1", sigma1)), queries))
-    return sorted(parts, key=lambda part: -part[0].variance)
+    winner = CappedOutcome(rdp=_argmax(sigma2), variance=2 / (sigma2 * sigma2), times=labels)
+    if sigma1 is None:
+        return [winner]
+    sigma1 = check_sigma("sigma1", sigma1)
+    return [winner, CappedOutcome(rdp=_bit(sigma1), variance=1 / (sigma1 * sigma1), times=queries)]
 
 
 @lru_cache(maxsize=256)
+def _argmax(sigma: float) -> Callable[[float], float]:
+    return partial(argmax_rdp, sigma)
+
+
+@lru_cache(maxsize=256)
+def _bit(sigma: float) -> Callable[[float], float]:
+    return partial(bit_rdp, sigma)
+
+
+@lru_cache(maxsize=1024)
 def control_epsilon(
     *, sigma1: float | None, sigma2: float, max_queries: int, max_labels: int, delta: float
 ) -> float:
     """ε at δ of any adaptive sequence of threshold checks and noisy argmaxes under two caps; rounded up.
 
     At most `max_queries` checks with noise `sigma1` (None: no check, every query is answered) and at most
-    `max_labels` answers with noise `sigma2`, in any order, each chosen from all earlier outcomes, stopped at
-    any time. Noise is discrete Gaussian, ties are broken uniformly; any number of classes. One vote of every
-    query may move (replace-one). It is for those who see outcomes, not for those who see noisy totals. The
-    first call for a σ2 takes seconds.
+    `max_labels` answers with noise `sigma2`. Noise is discrete Gaussian, ties are broken uniformly; any
+    number of classes. One vote of every query may move (replace-one). It is for those who see outcomes, not
+    for those who see noisy totals. The first call for a σ2 takes seconds.
 
     Raises:
         InputError: noise, caps or δ out of range.
     """
-    delta = check_delta(delta)
-    parts = _parts(sigma1, sigma2, max_queries, max_labels)
-    if not parts:
-        return 0.0
-    main, other = parts[0], parts[1] if len(parts) > 1 else None
-    found = [_rdp_epsilon(sigma1, sigma2, max_queries, max_labels, delta)]
-    for first in _STARTS:
-        for share in _SHARES:
-            variance = _variance(main, other, first=first, slack=share * delta)
-            if math.isfinite(variance):
-                found.append(gaussian_dp_epsilon(math.sqrt(variance), (1 - share) * delta))
-    return min(found)
-
-
-def _rdp_epsilon(
-    sigma1: float | None, sigma2: float, max_queries: int, max_labels: int, delta: float
-) -> float:
-    """ε of the same by RDP, which is less only where a few queries of little noise are asked."""
-    orders = np.unique(np.maximum(2.0, np.round(np.array(_ORDERS) * sigma2)))
-    labels = min(max_queries, max_labels)
-    curve = [
-        labels * argmax_rdp(sigma2, float(order))
-        + (0.0 if sigma1 is None else max_queries * bit_rdp(sigma1, float(order)))
-        for order in orders
-    ]
-    return to_epsilon(orders, curve, delta).epsilon
+    return capped_epsilon(_study(sigma1, sigma2, max_queries, max_labels), delta)
 
 
 def control_delta(
@@ -230,18 +278,4 @@ def control_delta(
     Raises:
         InputError: noise, caps or ε out of range.
     """
-    epsilon = check_epsilon(epsilon)
-    parts = _parts(sigma1, sigma2, max_queries, max_labels)
-    if not parts:
-        return 0.0
-    main, other = parts[0], parts[1] if len(parts) > 1 else None
-    # About what comes out, by the limit of many steps; any positive slack is valid.
-    about = gaussian_delta(math.sqrt(2 / math.pi * sum(n * step.variance for step, n in parts)), epsilon)
-    found = [1.0]
-    for first in _STARTS:
-        for share in _SHARES:
-            slack = max(share * about, 1e-300)
-            variance = _variance(main, other, first=first, slack=slack)
-            if math.isfinite(variance):
-                found.append(gaussian_delta(math.sqrt(variance), epsilon) + slack)
-    return min(found)
+    return capped_delta(_study(sigma1, sigma2, max_queries, max_labels), epsilon)

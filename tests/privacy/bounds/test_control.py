@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import mpmath
 import numpy as np
@@ -15,8 +15,15 @@ from scipy.stats import binom, norm
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds import control
-from pate_fed.privacy.bounds.control import control_delta, control_epsilon
+from pate_fed.privacy.bounds.control import (
+    CappedOutcome,
+    capped_delta,
+    capped_epsilon,
+    control_delta,
+    control_epsilon,
+)
 from pate_fed.privacy.bounds.conversion import to_epsilon
+from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.outcomes import argmax_rdp, bit_rdp
 
 Floats = NDArray[np.float64]
@@ -185,7 +192,7 @@ def profile(r: Floats, variance: float) -> Floats:
 def test_one_outcome_adds_no_more_than_the_increment(start: float) -> None:
     """Lemma 2 against real laws: E_p[G(r q/p)] <= G'(r) + η for random pairs and every r."""
     rng, sigma, slack = np.random.default_rng(3), 5.0, 1e-6
-    step = control._answer(sigma)
+    step = control._step(control._argmax(sigma), 2 / sigma**2)
     variance = start * step.variance
     raised = variance + control._increment(step, variance, slack)
     r = np.exp(np.linspace(-4, 4, 801))
@@ -210,7 +217,7 @@ def test_its_inequality_holds_in_fifty_digits() -> None:
     sigma, slack = 6.0, 1e-7
     variance = 2 / sigma**2
     start = 4 * variance
-    rise = control._increment(control._answer(sigma), start, slack)
+    rise = control._increment(control._step(control._argmax(sigma), 2 / sigma**2), start, slack)
     rng = np.random.default_rng(5)
     with mpmath.workdps(50):
         for alpha in (2.0, 3.0, 5.0, *rng.uniform(2, 14, size=4).tolist()):
@@ -257,6 +264,21 @@ def test_delta_and_epsilon_are_each_others_inverse() -> None:
     assert control_delta(**CAPS, epsilon=epsilon) == pytest.approx(1e-5, rel=0.1)
     assert control_delta(**CAPS, epsilon=epsilon + 2) < 1e-6
     assert control_delta(**CAPS, epsilon=1e-3) <= 1
+
+
+def gaussian(order: float, variance: float) -> float:
+    return order * variance / 2
+
+
+def test_gaussian_outcomes_cost_their_exact_figure() -> None:
+    """Outcomes with the Gaussian's own RDP compose to Gaussian DP, and no bound may be below it."""
+    fine = CappedOutcome(rdp=partial(gaussian, variance=1e-4), variance=1e-4, times=1000)
+    coarse = CappedOutcome(rdp=partial(gaussian, variance=1e-3), variance=1e-3, times=500)
+    exact = gaussian_dp_epsilon(math.sqrt(0.6), 1e-5)
+    stated = capped_epsilon([fine, coarse], 1e-5)
+    assert exact < stated < 1.015 * exact
+    assert stated == pytest.approx(capped_epsilon([coarse, fine], 1e-5), rel=1e-9)
+    assert capped_delta([fine, coarse], stated) == pytest.approx(1e-5, rel=0.05)
 
 
 def test_checks_alone_or_nothing_at_all_have_a_figure() -> None:
