@@ -25,8 +25,8 @@ __all__ = ["NOTHING", "SEARCHED_ORDERS", "Cost", "OutcomeCost", "about_share", "
 # α - 1 of the orders that are searched. Any order gives a valid ε; the best lies near 1 + sqrt(ln(1/δ)/ρ).
 SEARCHED_ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 801)
 
-# What an outcome reveals of its noisy totals, about: 2/π and the third outcome's share, and how both grow with
-# the order. It only chooses an order to ask at; see `bounds.outcomes` for the figure that is charged.
+# What an outcome reveals of its noisy totals, about: 2/π and the third outcome's share, and how both grow
+# with the order. It only chooses an order to ask at; `bounds.outcomes` has the figure that is charged.
 _SHARE = {GAUSSIAN: 0.64, LAPLACE: 1 / 3}
 _GROWTH = 0.022
 _STEPS = 20.48  # orders to ask at for each factor e of α - 1, so that costs of alike sizes share them
@@ -86,7 +86,7 @@ class OutcomeCost:
 
 
 def about_share(sigma: Floats | float, order: Floats | float) -> Floats:
-    """About what the winner costs of its totals with Gaussian noise, at once; `order` times the votes moved."""
+    """About what the winner costs of its Gaussian totals, at once; `order` times the votes moved."""
     at = np.minimum(np.asarray(order) / sigma, 1e3)
     share: Floats = np.where(sigma > WIDEST[GAUSSIAN], 1.0, _SHARE[GAUSSIAN] + _GROWTH * at * at)
     return np.minimum(share, 1.0)
@@ -96,11 +96,12 @@ def about_share(sigma: Floats | float, order: Floats | float) -> Floats:
 class Cost:
     """Data-independent RDP curve of a release.
 
-    `rho` is the ρ of all Gaussian parts (ρ-zCDP: RDP `a * rho` at every order a); `pure` lists pure-DP parts
-    as (ε, times), each worth min(ε, ε² a / 2) at order a (Bun and Steinke 2016, Proposition 3.3; P17, Theorem
-    2). `outcomes` lists what is charged by its outcome, each as often as it says. `flat` is RDP at every order up to `most_order` (RDP grows with the order, so one order bounds those
-    below it); beyond, nothing is known. None: there is no such limit. `epsilon` and `delta` are of parts that
-    are known as (ε, δ)-DP only; they add up by themselves (basic composition), at δ = 0 too.
+    `rho` is the ρ of Gaussian parts (ρ-zCDP: RDP `a * rho` at every order a); `pure` lists pure-DP parts as
+    (ε, times), each worth min(ε, ε² a / 2) at order a (Bun and Steinke 2016, Proposition 3.3; P17, Theorem
+    2). `outcomes` lists what is charged by its outcome, each with how often. `flat` is RDP at every order up
+    to `most_order` (RDP grows with the order, so one order bounds those below it); beyond, nothing is known.
+    None: there is no such limit. `epsilon` and `delta` are of parts that are known as (ε, δ)-DP only; they
+    add up by themselves (basic composition), at δ = 0 too.
     """
 
     rho: Fraction = Fraction(0)
@@ -236,7 +237,7 @@ def _best_order(cost: Cost, delta: float) -> float:
         orders = 1.0 + np.geomspace(low - 1, high - 1, 201)
     if not cost.outcomes:
         return found
-    # The next of fixed orders, of which each is evaluated once in a process; below a limit, where there is one.
+    # The next of fixed orders, each of which is evaluated once in a process; below the limit, if any.
     step = _STEPS * math.log(found - 1)
     step = round(step) if cost.most_order is None else math.floor(step)
     return 1.0 + math.exp(step / _STEPS)

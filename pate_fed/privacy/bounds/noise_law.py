@@ -1,7 +1,7 @@
 """Tails of the integer noise that runs, and of its Rényi moments where a total moves: sums of positive terms.
 
-The moment of a total that moves by k at order α is Σ P(x)^α P(x + k)^(1-α). Its parts are what an event of the
-noise adds to a divergence, at most (data processing).
+The moment of a total that moves by k at order α is Σ P(x)^α P(x + k)^(1-α). Its part on an event of the noise
+is what that event adds to a divergence, at most (data processing).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class NoiseLaw:
     scale: float
 
     def rdp(self, order: float, shift: int) -> float:
-        """RDP of a noisy total that moves by `shift`, rounded up: αk²/(2σ²), or min(ε, ε² α/2), ε = k/scale."""
+        """RDP of a total that moves by `shift`, rounded up: αk²/(2σ²), or min(ε, ε² α/2), ε = k/scale."""
         epsilon = shift / self.scale
         found = order * epsilon * epsilon / 2
         if self.kind == LAPLACE:
@@ -42,7 +42,7 @@ class NoiseLaw:
         return found * (1 + 2**-50)
 
     def farthest(self, order: float, shift: int) -> int | None:
-        """Votes beyond which nothing adds to a moment that a float could tell; None where no table reaches."""
+        """Votes beyond which nothing adds to a moment that a float can tell; None if no table reaches."""
         reach = 2 * shift * order + _ENOUGH[self.kind] * self.scale + 7
         if reach + 2 * shift + 6 > min(_RANGE[self.kind] * self.scale, _WIDEST):
             return None

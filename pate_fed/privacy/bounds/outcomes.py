@@ -30,8 +30,8 @@ _GOAL = {GAUSSIAN: 1.001, LAPLACE: 1.15}  # of the larger supremum of two outcom
 def bit_rdp(scale: float, order: float, *, shift: int = 1, kind: str = GAUSSIAN) -> float:
     """Largest RDP at `order` of the bit [n + Z >= T] where n changes by at most `shift` votes; rounded up.
 
-    Z is discrete N(0, `scale`²), or discrete Laplace noise of that scale, and n any whole number, so the bound
-    holds for every threshold. It is at most the noise's own: α `shift`²/(2σ²), or min(ε, ε² α/2) with
+    Z is discrete N(0, `scale`²), or discrete Laplace noise of that scale, and n any whole number, so the
+    bound holds for every threshold. It is at most the noise's own: α `shift`²/(2σ²), or min(ε, ε² α/2) with
     ε = `shift`/scale.
 
     Raises:
@@ -87,7 +87,7 @@ def moved_rdp(one: Callable[[float], float], order: float, votes: int) -> float:
     """RDP at `order` where a unit sways `votes` votes, each from and to any class; `one` is that of a vote.
 
     Σ over j < k of kα/(kα - j) `one`(kα - j), by Hölder's inequality along a path of single votes (Bun and
-    Steinke 2016, Lemma 27, unrolled). (α - 1) times a divergence is convex, so two orders bound those between.
+    Steinke 2016, unrolled). (α - 1) times a divergence is convex, so two orders bound those between.
     """
     if votes == 1:
         return one(order)
@@ -109,7 +109,7 @@ class _Outside:
 
     def __init__(self, law: NoiseLaw, order: float, reach: int) -> None:
         most = reach + 4
-        # By the distance g: Pr[Z >= g]; the moments of Z >= g where the total moves down, and where it moves up.
+        # By the distance g: Pr[Z >= g]; the moments of Z >= g where the total falls, and where it rises.
         tail, toward, away = (
             law.upper_tails(most)[most:],
             law.tilted_tails(order, 1, most)[most:],

@@ -29,7 +29,7 @@ OBJECTIVE = (
 # How much a wrong label hurts. 2 would be the loss of signal to a student that knows the noise; students that
 # do not know it lose more: on Fashion-MNIST 2,200 labels 36 % wrong taught a GAN no more than 500 11 % wrong.
 _EXPONENT = 4
-# The search prices outcomes by an estimate; what is offered is held against the filter, with more noise if need be.
+# The search prices outcomes by an estimate; what is offered is held against the filter.
 _MARGIN, _TRIES, _MORE = 1.005, 8, 1.01
 
 

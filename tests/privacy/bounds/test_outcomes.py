@@ -204,7 +204,7 @@ def test_votes_that_vanish_stay_below_their_bound(votes: int) -> None:
 
 
 def test_sums_of_hospitals_shares_stay_below_their_bound() -> None:
-    """Noise that is a sum of discrete Gaussians, also of more than are counted on, with a threshold and without."""
+    """Noise that is a sum of discrete Gaussians, also of more than are counted on."""
     party, hospitals, order = 1.5, 3, 4.0
     one, mass = gaussian_masses(party, 20), np.ones(1)
     for _ in range(hospitals):
