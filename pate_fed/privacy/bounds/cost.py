@@ -55,6 +55,12 @@ class OutcomeCost:
             return Cost(pure=((self.totals, times),))
         return Cost(rho=self.totals * times)
 
+    @property
+    def variance(self) -> float:
+        """V with RDP of at most α v/2 at every order α, rounded up."""
+        most = self.totals * self.totals if self.kind == LAPLACE else 2 * self.totals
+        return math.nextafter(float(most), math.inf)
+
     def rdp(self, order: Fraction) -> Fraction:
         """Rényi divergence bound at `order` > 1, in nats, rounded up."""
         at = float(order)

@@ -2,7 +2,8 @@
 
 How many queries are asked and answered depends on the votes, so what a run happened to spend is a reading,
 and no bound that was fixed beforehand. The budget is one, held by the filter at one order (Feldman and Zrnic
-2021); so is the cost of as many queries and labels as the terms allow, which is an ordinary composition.
+2021); so is the cost of as many queries and labels as the terms allow: an ordinary composition, and tighter by optimal control over
+the privacy loss, as the caps are fixed beforehand.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import epsilon_text
+from pate_fed.privacy.accountant import capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta
 from pate_fed.privacy.filter import BudgetFilter
@@ -217,7 +219,10 @@ def guaranteed_epsilon(terms: LedgerTerms) -> float | None:
         most = {
             _most(mechanism, terms, terms.most_asked, terms.most_answered) for mechanism in terms.mechanisms
         }
-        bounds.append(epsilon_of(sum(most, terms.reserved), terms.delta))
+        capped = sum(most, terms.reserved)
+        bounds.append(
+            capped_cost_epsilon(capped, terms.delta) if terms.by_outcome else epsilon_of(capped, terms.delta)
+        )
     return min(bounds, default=None)
 
 
