@@ -54,8 +54,9 @@ class NoiseLaw:
 
     def masses(self, most: int) -> Floats:
         """Pr[Z = x] for x = -most..most; `most` reaches beyond all but 1e-16."""
-        found = np.exp(self._logs(np.arange(-most, most + 1)))
-        return found / found.sum()
+        mass = np.exp(self._logs(np.arange(-most, most + 1)))
+        found: Floats = mass / mass.sum()
+        return found
 
     def upper_tails(self, most: int) -> Floats:
         """Pr[Z >= j] for j = -most..most."""

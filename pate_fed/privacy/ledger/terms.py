@@ -2,8 +2,8 @@
 
 How many queries are asked and answered depends on the votes, so what a run happened to spend is a reading,
 and no bound that was fixed beforehand. The budget is one, held by the filter at one order (Feldman and Zrnic
-2021); so is the cost of as many queries and labels as the terms allow: an ordinary composition, and tighter by optimal control over
-the privacy loss, as the caps are fixed beforehand.
+2021); so is the cost of as many queries and labels as the terms allow: an ordinary composition, and tighter
+by optimal control over the privacy loss, as the caps are fixed beforehand.
 """
 
 from __future__ import annotations
