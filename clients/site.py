@@ -7,7 +7,6 @@ the command line in a site file of its own.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.policy import Agreement, Policy
+from clients.site_files import LOCAL_SITE, SITE_VARIABLE, LocalSettings, SimulatedSites
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import Study, read_study
 from pate_fed.data import Dataset, partition, pool_digest, split_among_teachers, split_by_patient
@@ -28,10 +28,8 @@ from pate_fed.protocol.messages import Refusal, Terms
 from pate_fed.secure_sum import Demands
 
 __all__ = [
-    "SITE_VARIABLE",
     "TERMS_FILE",
     "BaseSite",
-    "LocalSettings",
     "Objection",
     "Site",
     "find_site",
@@ -39,41 +37,10 @@ __all__ = [
     "simulated_site",
 ]
 
-SITE_VARIABLE = "PATE_FED_SITE"
-LOCAL_SITE = "hospital.json"  # the name of a site file that belongs to one real hospital
 TERMS_FILE = "terms.json"  # in a hospital's folder of one kind of study: what it agreed to
 
 Objection = tuple[Refusal, str]
 """Why a hospital refuses, with a sentence for its own log."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSettings:
-    """What the hospital's user gave on the command line.
-
-    `data` is a path, or part:I for a rehearsal: the records that party I of a simulation of `config` gets.
-    `pool` is the hospital's own copy of the public inputs; None: the coordinator sends one. `teachers` is how
-    many it is ready to train; None: as the study says. `terms_digest` names the terms that it was admitted
-    to; None: any. `policy` is the hospital's policy.toml.
-    """
-
-    hospital: str
-    data: str
-    state_dir: Path
-    config: Path | None = None
-    pool: Path | None = None
-    teachers: int | None = None
-    terms_digest: str | None = None
-    policy: Path | None = None
-    sum_key: Path | None = None
-
-    @classmethod
-    def read(cls, path: Path) -> LocalSettings:
-        """From the site file that the launcher wrote."""
-        values = json.loads(path.read_text(encoding="utf-8"))
-        for name in ("state_dir", "config", "pool", "policy", "sum_key"):
-            values[name] = None if values.get(name) is None else Path(values[name])
-        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,9 +126,11 @@ class Site(BaseSite):
         """Also another number of teachers than the hospital is ready to train."""
         found = BaseSite.objection(self, terms)  # `super()` does not work in a dataclass with slots
         ready = None if self.settings is None else self.settings.teachers
-        if found is None and isinstance(terms, Terms) and ready not in (None, terms.teachers_per_client):
+        if found is not None or ready is None or not isinstance(terms, Terms):
+            return found
+        if terms.records_per_teacher is None and ready != terms.teachers_per_client:
             return Refusal.TERMS, f"this hospital trains {ready} teachers, not {terms.teachers_per_client}"
-        return found
+        return None
 
     def noise(self, batch: int) -> NoiseSource:
         """Its share of a batch's noise; only a simulated party's may be seeded, as a seed takes it away."""
@@ -184,11 +153,24 @@ class Site(BaseSite):
     def teacher_parts(self) -> list[NDArray[np.int64]]:
         """Indices of this party's records, one disjoint part a teacher."""
         mine, dataset = _partition(self.study)[self.number], self.dataset
-        teachers = self.study.parties.teachers_per_client
-        seed = self.study.seed_for("split", self.seeding)
+        teachers, seed = self.num_teachers, self.study.seed_for("split", self.seeding)
         if dataset.patients is not None:
             return split_by_patient(mine, dataset.patients[mine], num_teachers=teachers, seed=seed)
         return split_among_teachers(mine, num_teachers=teachers, seed=seed)
+
+    @property
+    def num_teachers(self) -> int:
+        """Teachers of this party, at most as many as its user is ready to train."""
+        parties = self.study.parties
+        if parties.records_per_teacher is None:
+            return parties.teachers_per_client
+        teachers = parties.teachers_for(self._count_patients())
+        ready = None if self.settings is None else self.settings.teachers
+        return teachers if ready is None else min(teachers, ready)
+
+    def _count_patients(self) -> int:
+        mine, patients = _partition(self.study)[self.number], self.dataset.patients
+        return len(mine) if patients is None else len(np.unique(patients[mine]))
 
 
 def seed_of(name: str) -> int:
@@ -224,8 +206,8 @@ def simulated_site(path: Path, number: int) -> Site:
 
 @lru_cache(maxsize=2)
 def _read_site_file(path: Path) -> tuple[Study, Path]:
-    site = json.loads(path.read_text(encoding="utf-8"))
-    return read_study(Path(site["study"])), Path(site["state_dir"])
+    site = SimulatedSites.read(path)
+    return read_study(site.study), site.state_dir
 
 
 @lru_cache(maxsize=1)
