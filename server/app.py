@@ -42,9 +42,18 @@ from server.release import LEDGER_NAME, LabelReleaser, open_ledger, releases_tol
 from server.state import CoordinatorState
 from server.study_run import StudyRun, StudySetup
 
-__all__ = ["Coordinator"]
+__all__ = ["Coordinator", "remove_private"]
 
 _PRIVATE = "private"  # the folder in the run directory; see `server.state`
+
+
+def remove_private(run_dir: Path) -> None:
+    """Remove votes, totals and keys of a study that is finished; a user must hear where that fails."""
+    private = run_dir / _PRIVATE
+    try:
+        CoordinatorState(private).remove_private()
+    except OSError as error:
+        print(f"warning: {private}: private, remove it by hand ({error.strerror})", file=sys.stderr)
 
 
 class Coordinator(BaseCoordinator):
@@ -89,6 +98,11 @@ class Coordinator(BaseCoordinator):
         self._main_seconds = 0.0
         self._peak_mb: int | None = None
 
+    @property
+    def needs_hospitals(self) -> bool:
+        """Whether hospitals will be asked anything: not where all that is asked is on the ledger."""
+        return not self._state.all_asked
+
     def run(self, start: Callable[[ServerApp], float | None]) -> None:
         """Make the run directory and hand the ServerApp to `start`, which returns when its main has.
 
@@ -128,6 +142,8 @@ class Coordinator(BaseCoordinator):
         try:
             write_metrics(result, self._run_dir / "metrics.json")
             write_report(result, report)
+            if self._error is None:  # only now: until the run is told as finished another process may go on
+                remove_private(self._run_dir)
         except InputError as error:  # what was spent is printed all the same
             print(f"warning: {error}", file=sys.stderr)
         if not self._quiet:
@@ -169,8 +185,6 @@ class Coordinator(BaseCoordinator):
                     account(ledger)
                 except Exception as error:
                     self._fail(error)
-        if self._error is None:
-            self._remove_private()
         self._main_seconds = time.perf_counter() - begun
 
     def _fail(self, error: BaseException) -> None:
@@ -198,14 +212,6 @@ class Coordinator(BaseCoordinator):
             self._privacy = replace(
                 self._privacy, sanitised=drawn.epsilon, sanitised_sd=drawn.deviation_do_not_publish
             )
-
-    def _remove_private(self) -> None:
-        """Remove votes, totals and keys at the study's end; a user must hear where that fails."""
-        try:
-            self._state.remove_private()
-        except OSError as error:
-            path = self._run_dir / _PRIVATE
-            print(f"warning: {path}: private, remove it by hand ({error.strerror})", file=sys.stderr)
 
     def _log_spending(self, ledger: Ledger) -> None:
         self._log.write(spending_curve(ledger))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -265,9 +265,14 @@ class Federation:
             voters.add(party)
 
         asked = [node for node, party in self.participants.items() if party not in voters]
-        reasons = ask(VOTES, dict.fromkeys(asked, question.to_record()), take)
+        reasons = ask(VOTES, dict.fromkeys(asked, self._signed(question).to_record()), take)
         self._require_quorum(len(voters), "answered the batch", reasons)
         return Totals(question.index, total, len(voters))
+
+    def _signed(self, question: VoteRequest) -> VoteRequest:
+        """The question under this run's key, by which hospitals know it if it is asked again."""
+        run = self._state.identity()
+        return replace(question, coordinator=run.public, signature=run.sign(bytes.fromhex(question.digest)))
 
     def _check_votes(self, votes: NDArray[np.int64], shape: tuple[int, ...]) -> None:
         if isinstance(self._terms, LabelTerms):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pate_fed.config.sections import PROCESSES
 from pate_fed.config.study import Study, read_study
 from pate_fed.runtime.host import open_host
-from pate_fed.runtime.run_dir import choose_run_dir
+from pate_fed.runtime.run_dir import choose_run_dir, read_metrics
 from pate_fed.runtime.signals import interruptible
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class CoordinatorProcess:
         self._arguments, self._stop, self._started = arguments, stop, started
         self._study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_hospitals)
         self._host = open_host(arguments, quiet=arguments.quiet)
+        _clear_finished(arguments.run_dir)
         self._run_dir, self._resume = choose_run_dir(
             arguments.run_dir, self._study.name, lambda held: read_study(held) == self._study
         )
@@ -58,13 +59,27 @@ class CoordinatorProcess:
         self._host.require_terms(coordinator.terms_digest)
         count, folder = self._study.parties.num_clients, self._run_dir / "flower"
 
+        from server.shutdown import TELL_S
+
+        host = self._host
+        if not coordinator.needs_hospitals:  # those that still wait are told how it ended
+            host = replace(host, wait_s=min(host.wait_s, TELL_S))
+
         def serve(server_app: ServerApp) -> None:
-            self._host.serve(server_app, coordinator, folder=folder, hospitals=count, stop=self._stop)
+            host.serve(server_app, coordinator, folder=folder, hospitals=count, stop=self._stop)
 
         with interruptible(self._stop):
             with quiet_flower():
                 coordinator.run(serve)
             return coordinator.conclude(as_json=self._arguments.format == "json")
+
+
+def _clear_finished(run_dir: str | None) -> None:
+    """Remove what is private in a run that is finished, where its process died before it could."""
+    if run_dir is not None and read_metrics(Path(run_dir)).get("status") == "success":
+        from server.app import remove_private
+
+        remove_private(Path(run_dir))
 
 
 def study_to_run(config: Path, *, num_hospitals: int | None) -> Study:
