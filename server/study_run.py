@@ -252,7 +252,7 @@ class StudyRun:
         self._log_release(number, asked=len(index), answered=0)
 
     def _cut_off(self) -> VoteRequest | None:
-        """The question that a dead process left open, to be asked again as it was; None where there is none."""
+        """The question that a dead process left open, to be asked again as it was; None: there is none."""
         last = self._state.last_batch
         if last is None or last.digest in self._charged():
             return None
