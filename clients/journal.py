@@ -7,6 +7,7 @@ claim: a coordinator that died gets the very same answer to the very same questi
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import sys
@@ -84,15 +85,12 @@ class Journal:
         None where it got none, was asked by somebody else, or is not the last that was answered: whoever asks
         the next question has the answers to the one before.
         """
-        path = self._answered.with_name(_ANSWER)
+        path, wanted = self._answered.with_name(_ANSWER), (question.digest.encode(), asker)
         if not self._claimed_by(question) or not path.exists():
             return None
         try:
-            with np.load(path, allow_pickle=False) as held:
-                same = (held["question"].tobytes(), held["asker"].tobytes()) == (
-                    question.digest.encode(),
-                    asker,
-                )
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as held:
+                same = (held["question"].tobytes(), held["asker"].tobytes()) == wanted
                 return np.asarray(held["votes"], dtype=np.int64) if same else None
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             self.fault(error)

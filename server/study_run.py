@@ -46,7 +46,7 @@ from server.federation import AdmittedKeys, Channel, Federation, Invitation
 from server.figures import measure
 from server.learning import Learner
 from server.query_rounds import QueryRounds
-from server.release import LabelReleaser
+from server.release import LabelReleaser, releases_told
 from server.state import CoordinatorState, StudentPredictions, Totals
 
 __all__ = ["StudyRun", "StudySetup"]
@@ -97,6 +97,7 @@ class StudyRun:
         self._setup, self._releaser, self._state, self._keys = setup, releaser, state, keys
         self._log, self._progress, self._stop = log, progress, stop
         self._ledger = releaser.ledger
+        self._tell_charged()
         self._open = self._cut_off()
         self._next_batch = self._first_number()
         pool = self._dataset.num_queries
@@ -250,6 +251,15 @@ class StudyRun:
         self._releaser.void(digest, index)
         self._state.forget_answers()
         self._log_release(number, asked=len(index), answered=0)
+
+    def _tell_charged(self) -> None:
+        """Have the log tell of what a process charged that died before it told."""
+        told = len(releases_told(self._setup.run_dir))
+        for number, entry in enumerate(self._ledger.entries()[told:], told):
+            event, epsilon = entry.event, entry.epsilon
+            self._log.write(
+                ReleasedBatch(batch=number, asked=event.asked, answered=event.answered, epsilon=epsilon)
+            )
 
     def _cut_off(self) -> VoteRequest | None:
         """The question that a dead process left open, to be asked again as it was; None: there is none."""

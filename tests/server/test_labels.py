@@ -117,7 +117,7 @@ def test_a_sum_that_is_there_is_taken_again_and_nobody_asked(
 
 
 @pytest.mark.parametrize("kind", [MaskedVector, SurvivorConsent, UnmaskShares, None])
-@pytest.mark.parametrize("after", [True, False])
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_sum_that_was_cut_off_goes_on_and_no_hospital_counts_again(
     kind: type | None, after: bool, dying: Any, takes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

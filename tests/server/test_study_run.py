@@ -96,6 +96,9 @@ class World:
         with np.load(self.run_dir / "labels.npz") as labels:
             index = labels["index"]
         assert len(np.unique(index)) == len(index)
+        log = (self.run_dir / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        told = [event["asked"] for event in map(json.loads, log) if event["event"] == "release"]
+        assert told == [entry.event.asked for entry in entries]
         assert self.events("refused") == []
         assert len(self.events("taught")) == 2 * PARTIES
         assert not (self.run_dir / "private").exists()
@@ -129,14 +132,14 @@ def test_votes_and_totals_outlive_the_coordinator(
 @pytest.mark.parametrize(
     ("owner", "name", "after"),
     [
-        (CoordinatorState, "begin_batch", True),
         (CoordinatorState, "keep_votes", False),
-        (CoordinatorState, "keep_votes", True),
-        (CoordinatorState, "keep_totals", False),
-        (LabelReleaser, "release", True),
-        (CoordinatorState, "note_all_asked", False),
-        (Learner, "learn", False),
         (Learner, "learn", True),
+        pytest.param(CoordinatorState, "begin_batch", True, marks=pytest.mark.slow),
+        pytest.param(CoordinatorState, "keep_votes", True, marks=pytest.mark.slow),
+        pytest.param(CoordinatorState, "keep_totals", False, marks=pytest.mark.slow),
+        pytest.param(LabelReleaser, "release", True, marks=pytest.mark.slow),
+        pytest.param(CoordinatorState, "note_all_asked", False, marks=pytest.mark.slow),
+        pytest.param(Learner, "learn", False, marks=pytest.mark.slow),
     ],
 )
 def test_whenever_it_dies_each_question_gets_one_answer(
@@ -236,8 +239,16 @@ def test_totals_that_are_lost_leave_only_the_bound_that_holds_anyway(
     assert "not all there (folder private of the run directory)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["sent", "heard"])
-@pytest.mark.parametrize("reply", [BatchShares, MaskedVector, SurvivorConsent, UnmaskShares])
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["sent", "heard"])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param(BatchShares, marks=pytest.mark.slow),
+        MaskedVector,
+        pytest.param(SurvivorConsent, marks=pytest.mark.slow),
+        UnmaskShares,
+    ],
+)
 def test_a_batch_under_masks_that_was_cut_off_goes_on_where_it_was(
     reply: type, after: bool, dying: Any, takes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
