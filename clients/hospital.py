@@ -164,8 +164,11 @@ class Hospital(SummingHospital[Terms]):
         self.journal.note("ended", status=request.status)
         if request.exit_code == 0:
             self.journal.forget_answer()
-            for folder in (self._folder, self._folder / LABELS):
-                forget_replies(self._site, folder)
+            try:
+                for folder in (self._folder, self._folder / LABELS):
+                    forget_replies(self._site, folder)
+            except IntegrityError as error:  # a damaged state repeats nothing either
+                self.journal.fault(error)
         return EndReply(party=self._party)
 
     def _objection(self, terms: Terms) -> Refusal | None:

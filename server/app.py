@@ -34,7 +34,7 @@ from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line, write_metrics
 from pate_fed.report.result import Accuracy, Outcome, PrivacyFigures, Seconds, StudyRecord
 from pate_fed.report.terminal import counted_phase, make_progress, print_summary
-from pate_fed.runtime.run_dir import claim_run_dir
+from pate_fed.runtime.run_dir import claim_run_dir, read_metrics
 from server.base import BaseCoordinator, explain_disk_error
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending_curve
@@ -42,16 +42,17 @@ from server.release import LEDGER_NAME, LabelReleaser, open_ledger, releases_tol
 from server.state import CoordinatorState
 from server.study_run import StudyRun, StudySetup
 
-__all__ = ["Coordinator", "remove_private"]
+__all__ = ["Coordinator", "clear_finished"]
 
 _PRIVATE = "private"  # the folder in the run directory; see `server.state`
 
 
-def remove_private(run_dir: Path) -> None:
-    """Remove votes, totals and keys of a study that is finished; a user must hear where that fails."""
+def clear_finished(run_dir: Path) -> None:
+    """Remove votes, totals and keys of a run that is told as finished; a user must hear where that fails."""
     private = run_dir / _PRIVATE
     try:
-        CoordinatorState(private).remove_private()
+        if read_metrics(run_dir).get("status") == "success":
+            CoordinatorState(private).remove_private()
     except OSError as error:
         print(f"warning: {private}: private, remove it by hand ({error.strerror})", file=sys.stderr)
 
@@ -136,16 +137,18 @@ class Coordinator(BaseCoordinator):
         return f"ε={epsilon_text(self._privacy.student)} δ={self._terms.delta:g} labels={self._labels}"
 
     def conclude(self, *, as_json: bool) -> int:
-        """Write metrics and report, print the outcome as the last line, and return the exit code."""
+        """Write report and metrics, print the outcome as the last line, and return the exit code.
+
+        The metrics of a success come last: until they are there another process goes on with the run.
+        """
         result = replace(read_result(self._run_dir), outcome=self._ended)
         report = self._run_dir / "report.html"
-        try:
-            write_metrics(result, self._run_dir / "metrics.json")
-            write_report(result, report)
-            if self._error is None:  # only now: until the run is told as finished another process may go on
-                remove_private(self._run_dir)
-        except InputError as error:  # what was spent is printed all the same
-            print(f"warning: {error}", file=sys.stderr)
+        for write, path in ((write_report, report), (write_metrics, self._run_dir / "metrics.json")):
+            try:
+                write(result, path)
+            except InputError as error:  # what was spent is printed all the same
+                print(f"warning: {error}", file=sys.stderr)
+        clear_finished(self._run_dir)
         if not self._quiet:
             print_summary(result)
         self._print_error()

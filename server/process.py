@@ -30,7 +30,10 @@ class CoordinatorProcess:
         self._arguments, self._stop, self._started = arguments, stop, started
         self._study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_hospitals)
         self._host = open_host(arguments, quiet=arguments.quiet)
-        _clear_finished(arguments.run_dir)
+        if arguments.run_dir is not None and read_metrics(Path(arguments.run_dir)):
+            from server.app import clear_finished
+
+            clear_finished(Path(arguments.run_dir))  # its process may have died before it could
         self._run_dir, self._resume = choose_run_dir(
             arguments.run_dir, self._study.name, lambda held: read_study(held) == self._study
         )
@@ -72,14 +75,6 @@ class CoordinatorProcess:
             with quiet_flower():
                 coordinator.run(serve)
             return coordinator.conclude(as_json=self._arguments.format == "json")
-
-
-def _clear_finished(run_dir: str | None) -> None:
-    """Remove what is private in a run that is finished, where its process died before it could."""
-    if run_dir is not None and read_metrics(Path(run_dir)).get("status") == "success":
-        from server.app import remove_private
-
-        remove_private(Path(run_dir))
 
 
 def study_to_run(config: Path, *, num_hospitals: int | None) -> Study:

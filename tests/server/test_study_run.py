@@ -31,10 +31,9 @@ from pate_fed.learning.settings import StudentSettings
 from pate_fed.privacy import Ledger, verify
 from pate_fed.protocol.messages import EndRequest
 from pate_fed.secure_sum.messages import BatchShares, MaskedVector, SurvivorConsent, UnmaskShares
-from server.app import Coordinator
+from server.app import Coordinator, clear_finished
 from server.learning import Learner
 from server.masked import MaskedRounds
-from server.process import _clear_finished
 from server.release import LabelReleaser
 from server.state import CoordinatorState
 
@@ -181,7 +180,7 @@ def test_what_is_private_in_a_finished_run_is_removed_by_the_next_command(
     with dying(CoordinatorState, "remove_private", after=False):
         world.run(resume=False)
     assert (world.run_dir / "private").exists()
-    _clear_finished(str(world.run_dir))
+    clear_finished(world.run_dir)
     assert not (world.run_dir / "private").exists() and (world.run_dir / "metrics.json").exists()
 
 
