@@ -66,7 +66,7 @@ class World:
             careful = lambda *found: replace(simulated_site(*found), simulated=False)  # noqa: E731
             patch.setattr("clients.local.simulated_site", careful)
 
-    def run(self, *, resume: bool, broken: bool = False) -> int:
+    def run(self, *, resume: bool, broken: bool = False, hospitals: int = PARTIES) -> int:
         coordinator = Coordinator(
             self.study,
             run_dir=self.run_dir,
@@ -79,7 +79,7 @@ class World:
         def start(app: Any) -> None:
             if broken:
                 raise PateFedError("Flower's SuperLink did not start")
-            run_inline(app, app_of_hospitals, num_nodes=PARTIES)
+            run_inline(app, app_of_hospitals, num_nodes=hospitals)
 
         coordinator.run(start)
         return coordinator.conclude(as_json=False)
@@ -156,6 +156,19 @@ def test_whenever_it_dies_each_question_gets_one_answer(
     assert [entry.event.asked for entry in entries] == [BATCH, BATCH, 5]
     assert asked in [entry.batch_digest for entry in entries]
     assert sum(event["queries"] for event in world.events("voted")) == PARTIES * BATCH * 3
+
+
+def test_once_all_is_asked_no_hospital_is_needed(
+    dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(replace(PLAIN, aggregation=GNMAX), tmp_path, monkeypatch)
+    with dying(CoordinatorState, "note_all_asked", after=False):
+        world.run(resume=False)
+    assert world.run(resume=True, hospitals=0) == 4  # one that did not say so yet asks who is there
+    with dying(Learner, "learn", after=False):
+        world.run(resume=True)
+    assert world.run(resume=True, hospitals=0) == 0
+    assert len(world.check()) == 3
 
 
 def test_what_hospitals_kept_goes_with_the_studys_success_alone(
