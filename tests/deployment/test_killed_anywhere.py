@@ -46,12 +46,11 @@ def watch(owner, name, phase):
         return result
     setattr(owner, name, call)
 from pate_fed.server import main
-import server.app, server.shutdown
+import server.app
 from pate_fed.privacy import Ledger
 from server.federation import Federation
 from server.learning import Learner
 from server.state import CoordinatorState
-server.shutdown.TELL_S = 20.0
 for owner, name, phase in (
     (Federation, "admit", "teaching"), (CoordinatorState, "begin_batch", "asking"),
     (CoordinatorState, "keep_votes", "voting"), (CoordinatorState, "keep_sum_reply", "summing"),
@@ -105,7 +104,14 @@ class Study:
     def coordinator(self, hold: str = "|0") -> Any:
         folder = self.rehearsal.folder
         options = ("--config", "study.toml", "--address", self.rehearsal.address, "--insecure")
-        options += ("--run-dir", "run", "--wait", "90", hold, str(folder / "moments"))
+        waiting = any(party.process.poll() is None for party in self.hospitals.values())
+        options += (
+            "--run-dir",
+            "run",
+            "--wait",
+            "90" if waiting else "2",
+        )  # else they were told that it is over
+        options += (hold, str(folder / "moments"))
         return self.rehearsal.start("server", "-c", WATCHED, *options)
 
     def moments(self, process: int) -> list[str]:
@@ -124,7 +130,7 @@ class Study:
         pid, end = party.process.pid, time.monotonic() + 300
         while self.moments(pid).count(moment) < nth:
             if party.process.poll() is not None:
-                assert party.process.returncode == 0, self.told(party)
+                assert party.process.returncode == 0 or _is_finished(party), self.told(party)
                 return False
             assert time.monotonic() < end, f"never came to {moment}: {self.told(party)}"
             time.sleep(0.02)
@@ -135,7 +141,7 @@ class Study:
         self.died[self.moments(pid)[-1]] += 1
         print(f"{self.kind}: killed {self.moments(pid)[-1]} (aimed at {moment})", flush=True)
         for name in () if "telling" in moment else NAMES[self.kind]:
-            if self.stream.random() < 0.05:
+            if self.stream.random() < 0.05 and self.hospitals[name].process.poll() is None:
                 _kill(self.hospitals[name], alone=False)
                 self.hospitals[name] = self.hospital(name)
         return True
