@@ -101,8 +101,9 @@ class SuperNode(Child):
                 bytes_out=sent,
             )
         finally:
-            push_task_output(client, context, status, "")
+            # Before the task is over: Flower has a process interrupted whose heartbeat comes after it.
             heartbeat.stop()
+            push_task_output(client, context, status, "")
             client.close()
 
     def stop(self) -> None:

@@ -41,7 +41,7 @@ class _Node:
 
         monkeypatch.setattr(Child, "__init__", start)
         monkeypatch.setattr(SuperNode, "_acquire", lambda _: "token")
-        monkeypatch.setattr(supernode, "HeartbeatSender", lambda _: _Silent())
+        monkeypatch.setattr(supernode, "HeartbeatSender", lambda _: _Heart(self.ends))
         monkeypatch.setattr(supernode, "pull_task_input", lambda _: self._request())
         monkeypatch.setattr(supernode, "push_message", lambda _, reply, __: self.sent.append(reply))
         monkeypatch.setattr(
@@ -57,12 +57,15 @@ class _Node:
         return message, context, None, SimpleNamespace(content=self.bundle)
 
 
-class _Silent:
+class _Heart:
+    def __init__(self, ends: list[Any]) -> None:
+        self._ends = ends
+
     def start(self) -> None:
         """No heart beats here."""
 
     def stop(self) -> None:
-        """No heart beats here."""
+        self._ends.append("the heart")
 
 
 @pytest.fixture
@@ -91,7 +94,8 @@ def test_the_installed_app_answers(made: _Node) -> None:
         {**ASKED, "party": "north"},
     )
     assert done.bytes_out > 0
-    assert made.ends == [SubStatus.COMPLETED]
+    # A beat that comes after its task has ended makes Flower interrupt the hospital's process.
+    assert made.ends == ["the heart", SubStatus.COMPLETED]
 
 
 def test_any_other_code_is_refused_and_neither_it_nor_the_app_sees_the_request(made: _Node) -> None:
