@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -24,7 +25,9 @@ from numpy.typing import NDArray
 from pate_fed.disk import write_arrays, write_private
 from pate_fed.protocol.messages import VoteRequest
 
-__all__ = ["Journal"]
+__all__ = ["LOG_FILE", "Journal", "read_events"]
+
+LOG_FILE = "log.jsonl"
 
 Ints = NDArray[np.int64]
 
@@ -155,7 +158,7 @@ class Journal:
         """Append one line to the hospital's own log; a full disk costs the line, not the work it tells of."""
         line = json.dumps({"time": time.time(), "event": event, **figures})
         try:
-            handle = os.open(self._dir / "log.jsonl", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+            handle = os.open(self._dir / LOG_FILE, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
             with os.fdopen(handle, "a", encoding="utf-8") as log:
                 log.write(line + "\n")
         except OSError as error:
@@ -164,3 +167,14 @@ class Journal:
     def fault(self, error: BaseException) -> None:
         """Keep an unexpected error, with its traceback, in the hospital's own log."""
         self.note("fault", error="".join(traceback.format_exception(error)))
+
+
+def read_events(state_dir: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Every line of a hospital's own log, as it stands and as an event; None where a crash cut the line."""
+    path = state_dir / LOG_FILE
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            event = None
+        yield line, event if isinstance(event, dict) else None

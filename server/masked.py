@@ -58,7 +58,8 @@ _NO_INDEX: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 class MaskedRounds:
     """One study's secure summation at the coordinator, asked for with messages of `message_type`.
 
-    `expected` are the hospitals' public keys by name, where they were admitted with one; no others join.
+    `expected` are the hospitals' public keys by name, where they were admitted with one; no others join, and
+    who is not in it any more is left out of a sum of which the survivors are not named yet.
     Another process goes on with the keys and the roster in `state`.
     """
 
@@ -70,6 +71,7 @@ class MaskedRounds:
         expected: Mapping[str, bytes] | None = None,
         message_type: str = SUM,
     ) -> None:
+        self._expected = expected
         self._terms, self._state, self._message_type = terms, state, message_type
         # The fewest and the most votes that a party has in each row, where no noise hides it.
         self._votes_each: tuple[int, int] | None = None
@@ -81,6 +83,7 @@ class MaskedRounds:
         else:
             self._sum = CoordinatorSum(identity, study=terms.digest, expected=expected)
         self._pinned: set[str] = set()
+        self._vectors: dict[str, MaskedVector] = {}  # of this step, so that one can be taken out again
         self.spent = False
 
     @property
@@ -135,6 +138,7 @@ class MaskedRounds:
         shape = (len(question.index), self._terms.num_classes)
         each, begun = self._votes_each, self._begun(question)
         self.spent = begun is not None and begun.asked
+        self._vectors.clear()
         sum_range = SumRange.noisy() if each is None else SumRange.votes(self._terms.num_clients * each[1])
         batch = self._sum.open_batch(
             batch=question.batch,
@@ -152,14 +156,15 @@ class MaskedRounds:
                 self._state.begin_batch(question, asked=self.spent, step=step)
             came = self._take_kept(batch, step)
             if begun is not None and step < begun.step:
-                continue  # closed before: whoever is not among those that came is out
+                self._vectors.clear()
+                continue  # closed before, and stays so: whoever is not among those that came is out
             sent = {
                 nodes[party]: self._record(question, party, request)
                 for party, request in requests.items()
                 if party in nodes and party not in came  # after a restart some of the roster may be gone
             }
-            take = partial(self._take, batch, step, participants)
-            ask(self._message_type, sent, take)
+            ask(self._message_type, sent, partial(self._take, batch, step, participants))
+            self._withdraw_revoked(batch, step)
         totals = batch.total().reshape(shape)
         voters = len(batch.survivors)
         if each is not None:
@@ -177,8 +182,21 @@ class MaskedRounds:
         """Take the replies that another process got to a step; who sent them."""
         replies = [_batch_reply(packed) for packed in self._state.sum_replies(step)]
         for reply in replies:
-            batch.take(reply)
+            self._take_reply(batch, reply)
         return {reply.party for reply in replies}
+
+    def _take_reply(self, batch: SumBatch, reply: BatchReply) -> None:
+        batch.take(reply)
+        if self._expected is not None and isinstance(reply, MaskedVector):
+            self._vectors[reply.party] = reply
+
+    def _withdraw_revoked(self, batch: SumBatch, step: int) -> None:
+        """Take the vectors out again of whoever was revoked while the others were still asked."""
+        for party, vector in self._vectors.items():
+            if self._expected is not None and party not in self._expected:
+                batch.withdraw(vector)
+                self._state.forget_sum_reply(step, party)  # before the step is closed without it
+        self._vectors.clear()
 
     def _record(self, question: VoteRequest, party: str, step: BatchRequest) -> Record:
         asks = isinstance(step, BatchOpening | MaskRequest)
@@ -198,7 +216,7 @@ class MaskedRounds:
             raise IntegrityError("answered under another name")
         if isinstance(reply, SumRefused):
             raise IntegrityError(f"refused: {self._sum.read_refusal(reply).value}")
-        batch.take(_batch_reply(packed))
+        self._take_reply(batch, _batch_reply(packed))
         self._state.keep_sum_reply(step, sender, packed)
         self._pinned.add(sender)
 

@@ -20,11 +20,12 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.disk import sync_folder, write_arrays, write_private
+from pate_fed.disk import read_json, sync_folder, write_arrays, write_private
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy.ledger.rows import digest_of
 from pate_fed.protocol.messages import VoteRequest
 from pate_fed.secure_sum import Identity
+from pate_fed.structure import setting, to_plain
 
 __all__ = ["CoordinatorState", "OpenBatch", "StudentPredictions", "Totals"]
 
@@ -58,6 +59,18 @@ class OpenBatch:
     index: Ints
     asked: bool
     step: int = 0
+    void: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BatchNote:
+    """An open batch as it is written."""
+
+    batch: int = setting(low=0)
+    digest: str
+    index: tuple[int, ...] = setting(low=0)
+    asked: bool
+    step: int = setting(0, low=0)  # earlier releases noted neither this nor what is void
     void: bool = False
 
 
@@ -121,19 +134,9 @@ class CoordinatorState:
         path = self._existing(_BATCH)
         if path is None:
             return None
-        try:
-            note = json.loads(path.read_text(encoding="utf-8"))
-            index = np.array(note["index"], dtype=np.int64)
-            return OpenBatch(
-                int(note["batch"]),
-                str(note["digest"]),
-                index,
-                bool(note["asked"]),
-                step=int(note.get("step", 0)),  # earlier releases noted neither this nor what is void
-                void=bool(note.get("void", False)),
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise IntegrityError(f"{path}: the note of the last batch is damaged") from error
+        note = read_json(_BatchNote, path, what="the note of the last batch", error=IntegrityError)
+        index = np.array(note.index, dtype=np.int64)
+        return OpenBatch(note.batch, note.digest, index, note.asked, step=note.step, void=note.void)
 
     def begin_batch(self, question: VoteRequest, *, asked: bool, step: int = 0) -> None:
         """Note a batch before its first message, and each step of its secure summation before the step's."""
@@ -149,9 +152,15 @@ class CoordinatorState:
             self._note(replace(last, void=True))
 
     def _note(self, batch: OpenBatch) -> None:
-        note = {"batch": batch.number, "digest": batch.digest, "index": batch.index.tolist()}
-        note |= {"asked": batch.asked, "step": batch.step, "void": batch.void}
-        self._write(_BATCH, json.dumps(note).encode())
+        note = _BatchNote(
+            batch=batch.number,
+            digest=batch.digest,
+            index=tuple(batch.index.tolist()),
+            asked=batch.asked,
+            step=batch.step,
+            void=batch.void,
+        )
+        self._write(_BATCH, json.dumps(to_plain(note)).encode())
 
     def votes(self) -> dict[str, Ints]:
         """Votes that came for the last batch, int64 (queries, classes) by hospital.
@@ -176,6 +185,12 @@ class CoordinatorState:
     def keep_sum_reply(self, step: int, party: str, reply: bytes) -> None:
         """Keep one hospital's reply to a step before that is closed, so that it is closed the same again."""
         self._write(f"sum-{step}-{party}.msg", reply)
+
+    def forget_sum_reply(self, step: int, party: str) -> None:
+        """Remove one hospital's reply to a step that is not closed yet."""
+        path = self._existing(f"sum-{step}-{party}.msg")
+        if path is not None:
+            path.unlink()
 
     def forget_answers(self) -> None:
         """Remove what came for the last batch; for once it is charged."""
