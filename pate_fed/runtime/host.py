@@ -153,7 +153,7 @@ def _server_tls(authority: Authority) -> ServerTls:
     from pate_fed.identity import read_terms
     from pate_fed.protocol.sizes import largest_messages
 
-    keys, terms = authority.folder, read_terms(authority.study["terms"])
+    keys, terms = authority.folder, read_terms(authority.study.terms)
     guard = LinkGuard(most_bytes=largest_messages(terms).to_coordinator, hospitals=terms.num_clients)
     return ServerTls(
         ca=keys / "ca.crt", certificate=keys / "server.crt", key=keys / "server.key", guard=guard

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import httpx
 import pytest
 
 from pate_fed.flower import prepare_environment
@@ -12,7 +13,6 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.flower import grid
 from pate_fed.flower.guard import LinkGuard
 from pate_fed.flower.processes import Child
 from pate_fed.flower.superlink import ServerTls, SuperLink
@@ -61,10 +61,3 @@ def test_one_that_ends_before_it_serves_is_a_sentence_with_its_log(
     monkeypatch.setattr(Child, "running", property(lambda self: True))
     link.wait_until_ready(lambda: True)  # who interrupts waits no longer
     link.close_run(completed=True)  # none was opened
-
-
-def test_one_that_is_gone_is_a_sentence_and_other_faults_stay_what_they_are() -> None:
-    with pytest.raises(PateFedError, match="the same command again goes on"), grid._answering():
-        raise httpx.ConnectError("refused")
-    with pytest.raises(KeyError), grid._answering():
-        raise KeyError
