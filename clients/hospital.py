@@ -106,7 +106,11 @@ class Hospital(SummingHospital[Terms]):
         asker = self._asker(request)
         if asker is None:
             return self.refuse(Refusal.MALFORMED)
-        votes = self.journal.kept_answer(request, asker=asker)
+        try:
+            votes = self.journal.kept_answer(request, asker=asker)
+        except IntegrityError as error:
+            self.journal.fault(error)
+            return self.refuse(Refusal.REPEATED)
         if votes is not None:
             self.journal.note("voted again", queries=len(votes), bytes=votes.nbytes)
         elif not self.journal.overlaps(request.index):

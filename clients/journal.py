@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.disk import write_arrays, write_private
+from pate_fed.errors import IntegrityError
 from pate_fed.protocol.messages import VoteRequest
 
 __all__ = ["LOG_FILE", "Journal", "read_events"]
@@ -67,6 +68,9 @@ class Journal:
         an answer is for a simulation, in which nobody goes on.
 
         Shapes: `votes` and the answer are int64 (queries, classes).
+
+        Raises:
+            IntegrityError: the one that was kept is damaged.
         """
         with self.turn():
             if self._claimed_by(question):
@@ -87,6 +91,9 @@ class Journal:
 
         None where it got none, was asked by somebody else, or is not the last that was answered: whoever asks
         the next question has the answers to the one before.
+
+        Raises:
+            IntegrityError: it is damaged.
         """
         path, wanted = self._answered.with_name(_ANSWER), (question.digest.encode(), asker)
         if not self._claimed_by(question) or not path.exists():
@@ -96,8 +103,7 @@ class Journal:
                 same = (held["question"].tobytes(), held["asker"].tobytes()) == wanted
                 return np.asarray(held["votes"], dtype=np.int64) if same else None
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-            self.fault(error)
-            return None
+            raise IntegrityError(f"{path}: the answer that was kept is damaged") from error
 
     def forget_answer(self) -> None:
         """Remove the answer that is kept, once the study is over; the claims stay."""

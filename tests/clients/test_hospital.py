@@ -120,6 +120,15 @@ def test_an_identical_question_gets_the_identical_reply_and_no_other_does(
     assert _code(Hospital(replace(real, settings=stricter)).vote(question)) is Refusal.POLICY_HOSPITALS
 
 
+def test_a_kept_reply_that_is_damaged_is_not_made_anew(taught: Hospital, site: Site) -> None:
+    hospital = Hospital(replace(site, simulated=False))
+    question = _signed(_request(_terms(site), [1, 2, 3]), Identity.generate())
+    assert isinstance(hospital.vote(question), VoteReply)
+    (site.state_dir / "answer.npz").write_bytes(b"PK")
+    assert _code(hospital.vote(question)) is Refusal.REPEATED
+    assert "is damaged" in (site.state_dir / "log.jsonl").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("ended", [0, 4])
 def test_a_kept_reply_lasts_until_the_study_has_succeeded(ended: int, taught: Hospital, site: Site) -> None:
     hospital = Hospital(replace(site, simulated=False))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from clients.journal import Journal, read_events
+from pate_fed.errors import IntegrityError
 from pate_fed.protocol.messages import VoteRequest
 
 KEY = b"a coordinator's key"
@@ -66,7 +67,8 @@ def test_a_question_has_one_answer_which_only_its_asker_gets_again(tmp_path: Pat
     assert journal.answer_once(_asked(3, 6), other, asker=KEY) is not None  # the next, so this one is over
     assert journal.kept_answer(_asked(0, 3), asker=KEY) is None
     path.write_bytes(path.read_bytes()[:60])
-    assert journal.answer_once(_asked(3, 6), other, asker=KEY) is None
+    with pytest.raises(IntegrityError, match="the answer that was kept is damaged"):
+        journal.answer_once(_asked(3, 6), other, asker=KEY)
     journal.forget_answer()
     journal.forget_answer()
     assert not path.exists() and journal.answer_once(_asked(3, 6), other, asker=KEY) is None
