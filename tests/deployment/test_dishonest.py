@@ -25,7 +25,8 @@ from pate_fed.flower import supernode
 from pate_fed.flower.supernode import SuperNode
 from pate_fed.protocol.messages import EndReply, TeachReply, Terms, VoteRequest
 
-supernode.from_flower = lambda content: {}  # an honest program would read its own reply, and not send this one
+# An honest program would read its own reply, and not send this one.
+supernode.from_flower = lambda content: {}
 
 def votes_of(kind, queries):
     good = np.zeros((queries, 2), dtype=np.int64)
