@@ -22,7 +22,8 @@ class SharesOffer:
     """The same questions with the hospitals' own noise. All noise in votes.
 
     `epsilon` holds against all who see labels, `epsilon_coordinator` against the coordinator, which sees the
-    noisy totals, where every hospital votes and `epsilon_coordinator_most` where the fewest do; `affordable` is how many queries the budget buys. `honest` of `hospitals` are counted on.
+    noisy totals, where every hospital votes, and `epsilon_coordinator_most` where the fewest do; `affordable`
+    is how many queries the budget buys. `honest` of `hospitals` are counted on.
     """
 
     hospitals: int
@@ -42,8 +43,9 @@ class SharesOffer:
         public, most, own = (epsilon_text(bound) for bound in bounds)
         return [
             "noise at the hospitals instead (--secure-sum --noise-at hospitals): every query asked is paid "
-            f"in full, so {self.asked} queries at sigma2={self.sigma2:g} cost ε={public}, and ε={most} against "
-            f"the coordinator, which is unbounded otherwise; ε={own} against it where all {self.hospitals} vote",
+            f"in full, so {self.asked} queries at sigma2={self.sigma2:g} cost ε={public}, and ε={most} "
+            "against the coordinator, which is unbounded otherwise; "
+            f"ε={own} against it where all {self.hospitals} vote",
             f"the budget affords {self.affordable} such queries; each of {self.hospitals} hospitals adds "
             f"sigma={self.sigma_party:.3g}, {self.honest} are counted on, {self.colluders} may tell theirs",
         ]
