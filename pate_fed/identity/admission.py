@@ -24,6 +24,8 @@ from pate_fed.identity.certificates import (
 )
 from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, load_key, load_sum_key
 from pate_fed.identity.terms import read_terms, signed_bytes
+from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.protocol.messages import Terms
 
 __all__ = ["Admission", "HospitalIdentity"]
 
@@ -78,6 +80,15 @@ class Admission:
         return fingerprint(read_certificate(self.authority.encode(), "the admission"))
 
     @property
+    def study_terms(self) -> Terms | LabelTerms:
+        """The study's terms; `terms_digest` checks whose they are.
+
+        Raises:
+            IntegrityError: they are none.
+        """
+        return read_terms(self.terms)
+
+    @property
     def terms_digest(self) -> str:
         """SHA-256 of the terms, once the authority's signature on them is checked.
 
@@ -93,7 +104,7 @@ class Admission:
             raise IntegrityError(
                 "the terms in the admission are not signed by the study's authority"
             ) from error
-        return read_terms(self.terms).digest
+        return self.study_terms.digest
 
 
 @dataclass(frozen=True, slots=True)

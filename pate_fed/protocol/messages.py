@@ -104,12 +104,19 @@ class Refusal(Enum):
     POLICY_STUDY = "refused by the hospital's policy: not a study that it takes part in"
     POLICY_POOL = "refused by the hospital's policy: not a pool that it answers about"
     POLICY_CLASSES = "refused by the hospital's policy: other classes than it votes on"
-    POLICY_HOSPITALS = "refused by the hospital's policy: too few hospitals"
-    POLICY_SECURE_SUM = "refused by the hospital's policy: votes would be seen without masks"
+    POLICY_HOSPITALS = (
+        "refused by the hospital's policy: too few hospitals; a larger --quorum counts more of them"
+    )
+    POLICY_SECURE_SUM = (
+        "refused by the hospital's policy: votes would be seen without masks; --secure-sum masks them"
+    )
     POLICY_SEED = "refused by the hospital's policy: seeded noise protects nobody"
     POLICY_PUBLIC = "refused by the hospital's policy: too large an ε against the public"
     POLICY_COORDINATOR = "refused by the hospital's policy: too large an ε against the coordinator"
     POLICY_DELTA = "refused by the hospital's policy: too large a δ for a limit on ε"
+    POLICY_CAPS = (
+        "refused by the hospital's policy: the whole pool may be asked about; --max-queries below it is a cap"
+    )
     POLICY_QUERIES = "refused by the hospital's policy: more queries than it answers in all"
     POLICY_DAY = "refused by the hospital's policy: more queries than it answers in a day"
     MALFORMED = "the request is malformed"

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from builders import PLAIN_POLICY
 
 pytestmark = pytest.mark.benchmark
 
@@ -89,7 +90,7 @@ def _wait_for(folder: Path, name: str, words: str, seconds: float) -> None:
 
 def test_twenty_hospitals(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
-    (tmp_path / "policy.toml").write_text("seeded_noise = true\n", encoding="utf-8")
+    (tmp_path / "policy.toml").write_text(PLAIN_POLICY, encoding="utf-8")
     _write(tmp_path / "pool.csv", -(-QUERIES * 10 // 9) + 1, 0)  # nine tenths of the pool may be asked about
     names = [f"h{number:02d}" for number in range(HOSPITALS)]
     for number, name in enumerate(names):

@@ -109,6 +109,7 @@ class Rehearsal:
                     "PYTHONPATH": str(ROOT),
                     "PATE_FED_CACHE": str(self.cache),
                     "HOME": str(self.folder / "home"),
+                    "XDG_STATE_HOME": str(self.folder / "state"),
                     "OMP_NUM_THREADS": "1",
                     **environment,
                 },
@@ -124,6 +125,11 @@ class Rehearsal:
     def hospital(self, name: str, data: str, *options: str) -> Party:
         base = ["-m", "pate_fed.client", "--hospital", name, "--data", data, "--server", self.address]
         return self.start(name, *base, *options)
+
+    def state_of(self, name: str) -> Path:
+        """The state directory of an admitted hospital, where its command chose it."""
+        [found] = (self.folder / "state" / "pate_fed").glob(f"*/{name}")
+        return found
 
     def running(self) -> list[str]:
         """Command lines of every process that works in or below this folder's files."""

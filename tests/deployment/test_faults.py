@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import PLAIN_POLICY
 
 NAMES = ("north", "east", "west")
 pytestmark = pytest.mark.slow
@@ -19,7 +20,7 @@ def _start(rehearsal: Any, *options: str, study: Callable[[str], str] = str) -> 
     folder = rehearsal.folder
     text = study(rehearsal.write_tables(private=False))
     (folder / "study.toml").write_text(text, encoding="utf-8")
-    (folder / "policy.toml").write_text("seeded_noise = true\n", encoding="utf-8")
+    (folder / "policy.toml").write_text(PLAIN_POLICY, encoding="utf-8")
     server = rehearsal.server("--insecure", *options)
     return server, {name: _hospital(rehearsal, name) for name in NAMES}
 
@@ -111,7 +112,9 @@ def test_a_hospital_that_is_gone_leaves_the_quorum_to_decide(rehearsal: Any) -> 
 
 
 def test_below_the_quorum_everyone_is_told(rehearsal: Any) -> None:
-    (rehearsal.folder / "strict.toml").write_text("least_hospitals = 9\nseeded_noise = true\n")
+    (rehearsal.folder / "strict.toml").write_text(
+        "least_hospitals = 9\nseeded_noise = true\n"
+    )
     server, hospitals = _start(rehearsal)
     for name in ("east", "west"):
         hospitals[name].process.kill()
