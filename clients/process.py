@@ -69,9 +69,7 @@ class HospitalProcess:
         self._arguments, self._name, self._stop = arguments, arguments.hospital, stop
         self._policy = find_policy(arguments.policy, arguments.tls_dir)
         state = find_state_dir(arguments.state_dir, self._name, self._terms)
-        self._found_here = (
-            arguments.state_dir is None and state == old_state_dir(self._name) and state.exists()
-        )
+        self._found_here = state == old_state_dir(self._name) and state.exists()
         self._state = private_folder(state)
         self._queries = self._sent = 0
 

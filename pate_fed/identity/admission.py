@@ -18,8 +18,10 @@ from pate_fed.identity.certificates import (
     load_certificate,
     name_of,
     read_certificate,
+    read_spoken,
     require_issued,
     require_valid,
+    spoken,
     sum_identity_of,
 )
 from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, load_key, load_sum_key
@@ -124,17 +126,36 @@ class HospitalIdentity:
             InputError: another hospital's admission, or another authority's fingerprint.
             IntegrityError: the admission's parts do not belong together.
         """
+        identity = cls.offered(folder, admission, expected=expected)
+        identity.take()
+        return identity
+
+    @classmethod
+    def offered(cls, folder: Path, admission: Path, *, expected: str | None = None) -> HospitalIdentity:
+        """The identity that an admission would make of the key in the folder, checked; nothing is written.
+
+        Raises:
+            InputError: another hospital's admission.
+            IntegrityError: another authority's fingerprint, or parts that do not belong together.
+        """
         given = Admission.read(admission)
-        if expected is not None and expected.replace(":", "").lower() != given.fingerprint:
+        if expected is not None and read_spoken(expected) != given.fingerprint:
             raise IntegrityError(
-                f"{admission}: the authority's fingerprint is {given.fingerprint}, not the expected one: do "
-                "not join, call the coordinator"
+                f"{admission}: the authority's fingerprint is {spoken(given.fingerprint)}, not the expected "
+                "one: do not join, call the coordinator"
             )
         identity = cls(folder, given)
         identity.check(given.hospital)
-        given.write(folder / ADMISSION_FILE)
-        write_result(folder / CA_FILE, given.authority.encode(), public=True)
         return identity
+
+    def take(self) -> None:
+        """Write the admission into the folder.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        self.admission.write(self.folder / ADMISSION_FILE)
+        write_result(self.ca_path, self.admission.authority.encode(), public=True)
 
     @classmethod
     def open(cls, folder: Path) -> HospitalIdentity:

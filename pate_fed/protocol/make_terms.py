@@ -38,6 +38,7 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         classes=dataset.class_names,
         table=study.data.table,
         encoder=None if encoder is None else encoder.digest,
+        about=study.about,
     )
 
 

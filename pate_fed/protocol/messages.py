@@ -23,6 +23,7 @@ from pate_fed.config.sections import (
     MOST_CLASSES,
     MOST_INPUTS,
     MOST_TEACHERS,
+    About,
     Aggregation,
     Parties,
     Privacy,
@@ -144,7 +145,8 @@ class Terms(Agreed):
     The sections are those of the study, resolved. Where `secrecy.noise_at` is "hospitals" each adds noise of
     `sigma_party` votes first, so that sums over `least_clients` of them, less the colluders that may tell
     theirs, hold the vote's noise. `encoder` is the SHA-256 of the public encoder that teachers learn on, None
-    where they need none; `table` is what a table's columns mean.
+    where they need none; `table` is what a table's columns mean. `about` says who asks and what for, to
+    people.
 
     Raises:
         InputError: a value of the wrong type or out of range, or values that do not go together.
@@ -169,6 +171,7 @@ class Terms(Agreed):
     classes: tuple[str, ...] = setting((), most=1000)
     table: Schema | None = None
     encoder: str | None = setting(None, **_SHA256)
+    about: About = field(default_factory=About)
 
     def __post_init__(self) -> None:
         check(self)

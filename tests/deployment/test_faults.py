@@ -112,9 +112,7 @@ def test_a_hospital_that_is_gone_leaves_the_quorum_to_decide(rehearsal: Any) -> 
 
 
 def test_below_the_quorum_everyone_is_told(rehearsal: Any) -> None:
-    (rehearsal.folder / "strict.toml").write_text(
-        "least_hospitals = 9\nseeded_noise = true\n"
-    )
+    (rehearsal.folder / "strict.toml").write_text("least_hospitals = 9\nseeded_noise = true\n")
     server, hospitals = _start(rehearsal)
     for name in ("east", "west"):
         hospitals[name].process.kill()

@@ -91,7 +91,7 @@ def test_admitted_hospitals_count_under_masks_over_tls(
         admission = f"{name}.admission"
         request = f"id-{name}/{name}.req"
         assert main(["study", "admit", request, "--dir", "keys", "--out", admission]) == 0
-        assert main(["hospital", "accept", admission, "--dir", f"id-{name}"]) == 0
+        assert main(["hospital", "accept", admission, "--yes", "--dir", f"id-{name}"]) == 0
     (folder / "policy.toml").write_text("epsilon_public = 3.0\n")
     command = _command("noise-cluster", "--tls-dir", "keys", "--out", "out")
     server = rehearsal.start("server", *CLI, *command)

@@ -21,7 +21,7 @@ from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Terms
 
-__all__ = ["WantedRecords", "check_labels", "try_teachers"]
+__all__ = ["WantedRecords", "check_labels", "predict_by_teacher", "try_teachers"]
 
 Ints = NDArray[np.int64]
 
@@ -106,7 +106,7 @@ def try_teachers(rows: Rows, wanted: WantedRecords) -> CheckResult:
         own, left_out = (part, others) if wanted.teachers > 1 else (others, part)
         asked = _some(left_out)
         truth = rows.labels[asked]
-        right.append(float((_predict(rows, own, asked, wanted) == truth).mean()))
+        right.append(float((predict_by_teacher(rows, own, asked, wanted) == truth).mean()))
         usual.append(float((truth == most).mean()))
         if time.monotonic() > started + _PATIENCE_S:
             break
@@ -127,7 +127,7 @@ def _some(index: Ints) -> Ints:
     return np.random.default_rng(0).permutation(index)[:_MOST_RECORDS]
 
 
-def _predict(rows: Rows, own: Ints, asked: Ints, wanted: WantedRecords) -> Ints:
+def predict_by_teacher(rows: Rows, own: Ints, asked: Ints, wanted: WantedRecords) -> Ints:
     """Classes of the records `asked` by a teacher of the records `own`, both int64 indices."""
     classes = len(wanted.spec.classes)
     if wanted.spec.schema is not None:
