@@ -28,7 +28,7 @@ def interval(right: int, count: int) -> tuple[float, float]:
     share, square = right / count, _Z**2 / count
     middle = (share + square / 2) / (1 + square)
     reach = _Z / (1 + square) * math.sqrt(share * (1 - share) / count + square / (4 * count))
-    return max(0.0, middle - reach), min(1.0, middle + reach)
+    return max(0.0, min(share, middle - reach)), min(1.0, max(share, middle + reach))
 
 
 def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
@@ -89,4 +89,4 @@ def expect_labels(terms: Terms, votes: VoteModel) -> tuple[int, float]:
         passed = votes.answered(threshold, sigma1, terms.num_teachers)
     answered = float(passed.mean())
     share = float((passed * right).sum() / max(float(passed.sum()), 1e-300))
-    return min(terms.labels, int(terms.max_queries * answered)), share
+    return min(terms.labels, round(terms.max_queries * answered)), share

@@ -28,9 +28,9 @@ Ints = NDArray[np.int64]
 def plain_lines(terms: Terms, party: str, question: VoteRequest, votes: Ints) -> Iterator[str]:
     """What a vote matrix, int64 (queries, classes), would look like on its way: its bytes, and its rows."""
     reply = VoteReply(party=party, batch_digest=question.digest, votes=votes)
-    yield from _dump(reply.to_record(), tail=votes.nbytes)
+    yield from _dump(reply.to_record(), votes.astype("<i8").tobytes())
     yield ""
-    yield f"  In it, your teachers' votes on the first of {len(votes)} questions; the coordinator sees these:"
+    yield "  The votes in it, on the first questions. The coordinator sees these:"
     yield from _matrix(terms, votes)
 
 
@@ -41,17 +41,17 @@ def masked_lines(terms: Terms, party: str, question: VoteRequest, votes: Ints) -
         draw = SystemNoise().discrete_gaussian
         counts = add_noise_share(votes, draw, sigma_party=terms.sigma_party or 0.0)
     masked, total = mask_once(terms, party, question, counts)
-    yield from _dump(SumReply(party=party, step=masked.to_bytes()).to_record())
+    yield from _dump(SumReply(party=party, step=masked.to_bytes()).to_record(), _packed(masked))
     yield ""
-    yield f"  Your teachers' votes on the first of {len(votes)} questions stay here:"
+    yield "  Your teachers' votes, on the first questions. These stay here:"
     yield from _matrix(terms, votes)
     if terms.adds_noise:
         yield "  with this hospital's share of the noise they are"
         yield from _matrix(terms, counts)
-    yield "  In the message they are masked: uniformly random numbers, other ones each time:"
+    yield "  In the message they are masked: random numbers, other ones every time:"
     yield from _matrix(terms, masked.vector.astype(np.int64).reshape(votes.shape))
     same = "the same as above" if np.array_equal(total, counts) else "NOT the same: do not take part"
-    yield f"  Summed with {_OTHERS} invented hospitals that say 0, and unmasked, they are {same}."
+    yield f"  Summed with {_OTHERS} invented hospitals that say 0, they are {same}."
 
 
 def mask_once(terms: Terms, party: str, question: VoteRequest, counts: Ints) -> tuple[MaskedVector, Ints]:
@@ -87,13 +87,18 @@ def mask_once(terms: Terms, party: str, question: VoteRequest, counts: Ints) -> 
     return masked, batch.total().reshape(counts.shape)
 
 
-def _dump(record: Record, *, tail: int = 0) -> Iterator[str]:
-    """The parts of a message with their sizes, and the head of the largest, where its numbers begin."""
+def _packed(masked: MaskedVector) -> bytes:
+    """The masked numbers as they stand in the message."""
+    return masked.vector.astype(masked.vector.dtype.newbyteorder("<")).tobytes()
+
+
+def _dump(record: Record, numbers: bytes) -> Iterator[str]:
+    """The parts of a message with their sizes, and of the largest the bytes from where its numbers begin."""
     parts = wire_parts(record)
     sizes = ", ".join(f"{kind} {len(content)}" for kind, content in parts)
     yield f"  One message of {sum(len(content) for _, content in parts):,} bytes: {sizes}."
     _, largest = max(parts, key=lambda part: len(part[1]))
-    yield from hexdump(largest, start=max(0, len(largest) - tail) if tail else 0)
+    yield from hexdump(largest, start=max(0, largest.find(numbers)))
 
 
 def hexdump(content: bytes, *, start: int = 0) -> Iterator[str]:
