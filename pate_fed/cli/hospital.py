@@ -48,7 +48,7 @@ def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
         add_option(action, "--policy FILE", "its policy.toml (default: the one beside its keys)")
 
 
-def _add_terms(actions: argparse._SubParsersAction[Parser]) -> None:
+def _add_terms(actions: argparse._SubParsersAction[Any]) -> None:
     terms = add_command(actions, "terms", "a study in words, before anything is accepted")
     terms.add_argument("offer", metavar="FILE", help=_OFFER)
     add_option(terms, "--pool FILE", "a copy of the public inputs, to look at")
@@ -56,7 +56,7 @@ def _add_terms(actions: argparse._SubParsersAction[Parser]) -> None:
     terms.set_defaults(run=_hospital_terms)
 
 
-def _add_rehearse(actions: argparse._SubParsersAction[Parser]) -> argparse.ArgumentParser:
+def _add_rehearse(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
     rehearse = add_command(
         actions,
         "rehearse",
@@ -71,7 +71,7 @@ def _add_rehearse(actions: argparse._SubParsersAction[Parser]) -> argparse.Argum
     return rehearse
 
 
-def _add_join(actions: argparse._SubParsersAction[Parser]) -> argparse.ArgumentParser:
+def _add_join(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
     join = add_command(
         actions,
         "join",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +80,8 @@ def mask_once(terms: Terms, party: str, question: VoteRequest, counts: Ints) -> 
     for requests in batch.rounds():
         for name, request in requests.items():
             own = name == party
-            reply = parties[name].answer(request, lambda own=own: (counts if own else counts * 0).ravel())
+            vector = partial(np.ravel, counts if own else np.zeros_like(counts))
+            reply = parties[name].answer(request, vector)
             assert isinstance(reply, BatchReply)  # what a request of a batch is answered with
             masked = reply if own and isinstance(reply, MaskedVector) else masked
             batch.take(reply)

@@ -268,7 +268,9 @@ def _values(
 ) -> dict[str, Any]:
     """The same as plain values; ε is rounded up."""
     public, coordinator = _epsilons(terms)
-    votes = isinstance(terms, Terms)
+    teachers = None
+    if isinstance(terms, Terms):
+        teachers = {**asdict(terms.teacher), "count": terms.teachers_per_client}
     table = terms.table if isinstance(terms, Terms) else None
     return {
         "study": terms.study,
@@ -283,7 +285,7 @@ def _values(
         "patient": None if table is None else table.patient,
         "classes": list(terms.classes),
         "pool": {"size": terms.pool_size, "sha256": terms.pool_digest},
-        "teachers": asdict(terms.teacher) | {"count": terms.teachers_per_client} if votes else None,
+        "teachers": teachers,
         "leaves": dict(told[0]),
         "sees": dict(told[1]),
         "epsilon": {

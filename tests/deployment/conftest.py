@@ -94,14 +94,21 @@ class Rehearsal:
     address: str
     parties: list[Party] = field(default_factory=list)
 
-    def start(self, name: str, *command: str, **environment: str) -> Party:
+    def start(
+        self,
+        name: str,
+        *command: str,
+        folder: Path | None = None,
+        stdin: int = subprocess.DEVNULL,
+        **environment: str,
+    ) -> Party:
         out = self.folder / f"{name}.out"
         safe = ["-P"] if command[0] == "-c" else []  # such a program is not one of our commands
         with open(out, "ab") as file:
             process = subprocess.Popen(
                 [sys.executable, *safe, *command],
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
+                cwd=folder or self.folder,
+                stdin=stdin,
                 stdout=file,
                 stderr=file,
                 env={
