@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.local import POOL_FILE, LocalSite, check_records, kind_of
+from clients.local import POOL_FILE, LocalSite, check_records, kind_of, study_of
 from clients.policy import Policy, find_policy
 from clients.site import LocalSettings
 from clients.teaching import count_votes, train_missing
@@ -64,7 +64,7 @@ def rehearse(arguments: argparse.Namespace) -> int:
 
 def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name: str) -> None:
     own_terminal, started = sys.stdout.isatty(), time.monotonic()
-    rows = check_records(Path(arguments.data), kind_of(terms), teachers=terms.teachers_per_client)
+    rows = check_records(Path(arguments.data), kind_of(terms), parties=study_of(terms).parties)
     _show(("records", f"{len(rows.labels)} can be read" if own_terminal else "can be read"))
     inputs = rows.inputs if arguments.pool is None else open_pool(Path(arguments.pool), terms)
     np.save(folder / POOL_FILE, inputs)  # beside the teachers, as a copy that the coordinator sends
@@ -85,7 +85,7 @@ def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name
         if arguments.pool is None
         else "the pool"
     )
-    _show(("teachers", f"{counted(terms.teachers_per_client, 'teacher')} trained, in a private folder"))
+    _show(("teachers", f"{counted(site.num_teachers, 'teacher')} trained, in a private folder"))
     _show(("answered", f"{counted(len(index), 'input')} of {of}; {took}"))
     if not own_terminal:
         _show(("withheld", _WITHHELD))

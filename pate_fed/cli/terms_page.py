@@ -155,14 +155,17 @@ def _teachers(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
         return (("none", "Nothing is trained at your hospital."),)
     count, teacher = terms.teachers_per_client, terms.teacher
     size = f"of {counted(teacher.trees, 'tree')} each" if terms.table is not None else "each"
-    one = "It learns from all your records."
-    parts = (
-        f"Each learns from about one {count}th of your patients. No patient teaches two."
-        if count > 1
-        else one
-    )
+    parts = "It learns from all your records."
+    if count > 1:
+        parts = "Each learns from an equal part of your patients. No patient teaches two."
+    number = f"{count} at your hospital, {terms.num_teachers} in the study."
+    if terms.records_per_teacher is not None:
+        number = (
+            f"One for every {terms.records_per_teacher} of your patients, at most {count}; at most "
+            f"{terms.num_teachers} in the study."
+        )
     return (
-        ("number", f"{count} at your hospital, {terms.num_teachers} in the study."),
+        ("number", number),
         ("kind", f"{teacher.name}, {size}. {parts}"),
         ("where", "They are trained on your machine and stay on its disk."),
     )
@@ -171,7 +174,7 @@ def _teachers(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
 Told = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
 _ALSO = (
     "The hospital's name, its public keys, that it agrees, and a code where it refuses. No record, no "
-    "model, no count of records, no text of an error."
+    "model, no file name, no text of an error."
 )
 _PUBLIC = "Whoever gets the labels or the student sees the outcome of noisy votes."
 
@@ -180,7 +183,7 @@ def _of_votes(terms: Terms) -> Told:
     """What leaves a hospital in a study with votes, and who sees it."""
     row = (
         f"For each question one row of {terms.num_classes} whole numbers: how many of your teachers vote for "
-        f"each class. A row sums to {terms.teachers_per_client}."
+        f"each class. A row sums to {_sum_of_row(terms)}."
     )
     many = f"at least {terms.least_clients} hospitals"
     if not terms.secure_sum:
@@ -194,6 +197,13 @@ def _of_votes(terms: Terms) -> Told:
         sees = f"Sees noisy sums over {many}. Neither exact sums nor your hospital's own votes."
     leaves = (("votes", row), ("how", how), ("also", _ALSO))
     return leaves, (("coordinator", sees), ("hospitals", "See nothing of your votes."), ("public", _PUBLIC))
+
+
+def _sum_of_row(terms: Terms) -> str:
+    if terms.records_per_teacher is None:
+        return f"{terms.teachers_per_client}"
+    told = "" if terms.secure_sum else ", which tells the coordinator roughly how many patients you have"
+    return f"the number of your teachers{told}"
 
 
 def _of_labels(terms: LabelTerms) -> Told:

@@ -25,6 +25,7 @@ from pate_fed.config.sections import (
     MOST_TEACHERS,
     About,
     Aggregation,
+    Data,
     Parties,
     Privacy,
     Queries,
@@ -145,8 +146,8 @@ class Terms(Agreed):
     The sections are those of the study, resolved. Where `secrecy.noise_at` is "hospitals" each adds noise of
     `sigma_party` votes first, so that sums over `least_clients` of them, less the colluders that may tell
     theirs, hold the vote's noise. `encoder` is the SHA-256 of the public encoder that teachers learn on, None
-    where they need none; `table` is what a table's columns mean. `about` says who asks and what for, to
-    people.
+    where they need none; `table` is what a table's columns mean, `window` what is black and white in DICOM
+    images. `about` says who asks and what for, to people.
 
     Raises:
         InputError: a value of the wrong type or out of range, or values that do not go together.
@@ -159,6 +160,7 @@ class Terms(Agreed):
     pool_digest: str = setting(**_SHA256)
     num_clients: int = same_as(Parties, "num_clients")
     teachers_per_client: int = same_as(Parties, "teachers_per_client")
+    records_per_teacher: int | None = same_as(Parties, "records_per_teacher", None)
     least_clients: int = setting(low=1, high=MOST_PARTIES)
     aggregation: Aggregation
     labels: int = same_as(Queries, "labels")
@@ -170,6 +172,7 @@ class Terms(Agreed):
     seed: int | None = setting(None, low=0, high=2**63 - 1)
     classes: tuple[str, ...] = setting((), most=1000)
     table: Schema | None = None
+    window: tuple[float, float] | None = same_as(Data, "window", None)
     encoder: str | None = setting(None, **_SHA256)
     about: About = field(default_factory=About)
 
@@ -184,6 +187,7 @@ class Terms(Agreed):
             ("image_shape", math.prod(shape) <= _MOST_LENGTH, f"at most {_MOST_LENGTH:,} numbers"),
             ("image_shape", features is None or shape == (features,), f"the table's {features} features"),
             ("classes", len(self.classes) in (0, self.num_classes), f"a name for each of {self.num_classes}"),
+            ("window", self.window is None or self.window[0] < self.window[1], "[black, white]"),
             ("sigma_party", self.adds_noise == (self.sigma_party is not None), "noise, if hospitals add it,"),
             ("secrecy.colluders", not self.adds_noise or self.secrecy.colluders is not None, "a number"),
             ("secrecy.colluders", self.colluders < self.least_clients, f"fewer than {self.least_clients}"),
@@ -193,8 +197,13 @@ class Terms(Agreed):
 
     @property
     def num_teachers(self) -> int:
-        """Teachers in the whole federation: no query has more votes."""
+        """Teachers in the whole federation, or the most that there can be: no query has more votes."""
         return self.num_clients * self.teachers_per_client
+
+    @property
+    def least_teachers(self) -> int:
+        """The fewest teachers that a hospital has."""
+        return self.teachers_per_client if self.records_per_teacher is None else 1
 
     @property
     def delta(self) -> float:
@@ -439,10 +448,13 @@ def parse_reply(record: Record) -> Reply:
     raise IntegrityError("a reply of unknown kind")
 
 
-def check_votes(votes: NDArray[np.int64], *, queries: int, classes: int, num_teachers: int) -> None:
+def check_votes(
+    votes: NDArray[np.int64], *, queries: int, classes: int, num_teachers: int, least_teachers: int
+) -> None:
     """Refuse a vote matrix that no honest party can send.
 
-    Shapes: `votes` int64 (queries, classes); every row sums to the party's `num_teachers`.
+    Shapes: `votes` int64 (queries, classes); every row sums to the party's number of teachers, which is
+    `least_teachers` to `num_teachers`.
 
     Raises:
         IntegrityError: wrong type or shape, a negative count, or a row with too many or too few votes. The
@@ -455,5 +467,9 @@ def check_votes(votes: NDArray[np.int64], *, queries: int, classes: int, num_tea
     if votes.size and votes.min() < 0:
         raise IntegrityError("votes hold negative counts")
     # Each entry is checked before the sum, which could otherwise wrap around in 64 bits.
-    if (votes.size and votes.max() > num_teachers) or (votes.sum(axis=1) != num_teachers).any():
-        raise IntegrityError(f"a row of votes does not sum to the party's {num_teachers} teachers")
+    if votes.size and votes.max() > num_teachers:  # a sum of larger numbers could wrap around
+        raise IntegrityError(f"a class has more votes than the party's {num_teachers} teachers")
+    sums = votes.sum(axis=1)
+    if (sums.size and not least_teachers <= sums[0] <= num_teachers) or (sums != sums[:1]).any():
+        fewer = "" if least_teachers == num_teachers else f"{least_teachers} to "
+        raise IntegrityError(f"a row of votes does not sum to the party's {fewer}{num_teachers} teachers")

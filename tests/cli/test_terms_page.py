@@ -89,6 +89,14 @@ def test_what_leaves_and_who_sees_it(changes: dict[str, Any], leaves: str, sees:
     assert ("without masks" in text) is not bool(changes)
 
 
+def test_teachers_by_a_hospitals_size() -> None:
+    sized = vary(TABLE, records_per_teacher=25)
+    text = _text(sized)
+    assert "One for every 25 of your patients, at most 4; at most 40 in the study" in text
+    assert "tells the coordinator roughly how many patients" in text
+    assert "roughly how many" not in _text(vary(sized, secure_sum=True))
+
+
 def test_images_and_seeded_noise() -> None:
     text = _text(make_terms(seed=4, study=""))
     assert "Images of 8×8×1" in text and "3 without names" in text and "NOT PRIVATE" in text
