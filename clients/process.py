@@ -70,6 +70,8 @@ class HospitalProcess:
         self._policy = find_policy(arguments.policy, arguments.tls_dir)
         state = find_state_dir(arguments.state_dir, self._name, self._terms)
         self._found_here = state == old_state_dir(self._name) and state.exists()
+        for folder in (state.parent.parent, state.parent):
+            private_folder(folder)  # names of studies are nobody else's business either
         self._state = private_folder(state)
         self._queries = self._sent = 0
 

@@ -41,10 +41,6 @@ def accept(arguments: argparse.Namespace) -> int:
     admission = identity.admission
     print(f"accepted by {made.user}, recorded in {folder / CONSENT_FILE}")
     print(f"{admission.hospital} may connect to {printable(admission.address)}")
-    if arguments.fingerprint is None:
-        print(
-            "compare the authority's fingerprint above with the coordinator's, by telephone, before you join"
-        )
     return 0
 
 
@@ -61,6 +57,8 @@ def ask_consent(identity: HospitalIdentity, *, yes: bool, fingerprint_given: boo
         raise InputError(
             "not accepted: without a terminal nobody can be asked; read the terms above, then give --yes"
         )
+    if not fingerprint_given:
+        print("compare the authority's fingerprint above with the coordinator's, by telephone, first")
     answer = "--yes" if yes else "asked at the terminal"
     if not yes and _asked(f"Type yes to accept these terms for {admission.hospital}: ") != "yes":
         raise InputError("not accepted: nothing was changed, and nobody was told")

@@ -56,7 +56,7 @@ def test_a_yes_is_recorded_with_the_terms_it_is_for(
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal("Yes\n"))
     code, out, _ = run(*ACCEPT)
-    assert code == 0 and "north may connect to" in out and "by telephone, before you join" in out
+    assert code == 0 and "north may connect to" in out and "by telephone, first" in out
     admission = Admission.read(own / "admission.json")
     [consent] = _consents(own)
     assert consent["terms"] == admission.terms_digest and consent["authority"] == admission.fingerprint
