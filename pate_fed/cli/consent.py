@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+from clients.local import POOL_FILE
+from clients.state_dir import find_state_dir
 from pate_fed.cli.pool_preview import preview
 from pate_fed.cli.terms_page import make_page
 from pate_fed.errors import InputError, IntegrityError
@@ -23,13 +26,24 @@ __all__ = ["accept", "ask_consent", "read_offer", "show_terms"]
 def show_terms(arguments: argparse.Namespace) -> int:
     """Print a study's terms in words, or as JSON."""
     terms, admission = read_offer(Path(arguments.offer))
-    shown = None if arguments.pool is None else preview(Path(arguments.pool), terms)
+    pool = _own_pool(terms, admission) if arguments.pool is None else Path(arguments.pool)
+    shown = None if pool is None else preview(pool, terms)
     page = make_page(terms, admission=admission, preview=shown)
     if arguments.format == "json":
         print(json.dumps(page.values, indent=1))
     else:
         print("\n".join(page.lines()))
     return 0
+
+
+def _own_pool(terms: Terms | LabelTerms, admission: Admission | None) -> Path | None:
+    """The copy of the public pool that a coordinator sent before, if there is one."""
+    if admission is None or isinstance(terms, LabelTerms):
+        return None
+    with suppress(InputError):  # a user without a home has no state either
+        found = find_state_dir(None, admission.hospital, terms) / POOL_FILE
+        return found if found.is_file() else None
+    return None
 
 
 def accept(arguments: argparse.Namespace) -> int:

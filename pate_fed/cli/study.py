@@ -46,9 +46,10 @@ def _days(text: str) -> int:
 
 
 def _study_init(arguments: argparse.Namespace) -> int:
+    from clients.policy import Policy
     from pate_fed.cli.terms import make_terms_of
     from pate_fed.flower.processes import split_address
-    from pate_fed.identity import Authority
+    from pate_fed.identity import Authority, read_terms
     from pate_fed.identity.certificates import spoken
 
     if split_address(arguments.address, option="--address")[1] is None:
@@ -58,6 +59,9 @@ def _study_init(arguments: argparse.Namespace) -> int:
     print(f"made {made.folder}: the study's authority and the coordinator's keys, for {arguments.days} days")
     print("authority's fingerprint (tell every hospital another way):")
     print(f"  {spoken(made.fingerprint)}")
+    refused = Policy().objection(read_terms(terms))
+    if refused is not None:
+        print(f"hospitals whose policy says nothing else will not take part: {refused[0].value}")
     public = made.ledger_key().public_key().public_bytes_raw().hex()
     print(f"the ledger will be signed; verify it with: pate-fed ledger verify RUN_DIR --public-key {public}")
     return 0

@@ -8,10 +8,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from builders import make_label_terms
 
+from clients.state_dir import default_state_dir
+from pate_fed.cli.pool_preview import open_pool
 from pate_fed.identity import Admission
+from pate_fed.protocol.messages import Terms
 
 
 class Terminal(io.StringIO):
@@ -24,6 +28,7 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def own(demonstration: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """North's folder with its admission beside it, not yet accepted."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     shutil.copytree(demonstration / "identity-north", tmp_path / "own")
     (tmp_path / "own" / "admission.json").unlink()
@@ -94,6 +99,14 @@ def test_terms_are_read_from_an_admission_a_folder_and_a_file(
     Path("terms.json").write_text(admission.terms)
     code, out, _ = run("hospital", "terms", "terms.json", "--pool", str(demonstration / "pool.csv"))
     assert code == 0 and "Not signed" in out and "mean radius 12.25" in out
+    # A pool that the coordinator sent before is shown without being named.
+    terms = admission.study_terms
+    assert isinstance(terms, Terms)
+    state = default_state_dir("north", terms)
+    state.mkdir(parents=True)
+    assert "No copy is here" in from_admission
+    np.save(state / "pool.npy", open_pool(demonstration / "pool.csv", terms))
+    assert "mean radius 12.25" in run("hospital", "terms", "own/north.admission")[1]
     values = json.loads(run("hospital", "terms", "own/north.admission", "--format", "json")[1])
     assert values["terms_digest"] == admission.terms_digest and values["signed"] is True
     assert values["epsilon"]["coordinator"] is None and values["about"]["purpose"] == ""
