@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cli.doctor.records import WantedRecords, predict_by_teacher
+from pate_fed.cli.doctor.records import QUICK, WantedRecords, predict_by_teacher
 from pate_fed.data import Rows, split_by_patient
 from pate_fed.errors import InputError
 from pate_fed.privacy.planning.vote_model import VoteModel, assumed_votes
@@ -45,7 +45,8 @@ def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
     folds = split_by_patient(everyone, rows.patients, num_teachers=_FOLDS, seed=0)
     alone = _tested(rows, wanted, [(np.setdiff1d(everyone, part), part) for part in folds])
     most = int((rows.labels == np.bincount(rows.labels).argmax()).sum())
-    yield f"  alone       {_share(*alone)}: one model of all your records, each fifth left out once"
+    kind = "one model" if wanted.spec.schema is not None else f"one {QUICK} model, as a quick stand-in,"
+    yield f"  alone       {_share(*alone)}: {kind} of all your records, each fifth left out once"
     yield f"              always the most frequent class: {_share(most, len(rows.labels))}"
     single = alone
     if len(parts) > 1:

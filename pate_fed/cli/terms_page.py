@@ -154,7 +154,7 @@ def _teachers(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
     if isinstance(terms, LabelTerms):
         return (("none", "Nothing is trained at your hospital."),)
     count, teacher = terms.teachers_per_client, terms.teacher
-    size = f"of {counted(teacher.trees, 'tree')} each" if terms.table is not None else "each"
+    size = f", of {counted(teacher.trees, 'tree')} each" if terms.table is not None else ""
     parts = "It learns from all your records."
     if count > 1:
         parts = "Each learns from an equal part of your patients. No patient teaches two."
@@ -166,7 +166,7 @@ def _teachers(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
         )
     return (
         ("number", number),
-        ("kind", f"{teacher.name}, {size}. {parts}"),
+        ("kind", f"{teacher.name}{size}. {parts}"),
         ("where", "They are trained on your machine and stay on its disk."),
     )
 
