@@ -11,11 +11,14 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Journal"]
+__all__ = ["LOG_FILE", "Journal", "read_events"]
+
+LOG_FILE = "log.jsonl"
 
 
 class Journal:
@@ -83,7 +86,7 @@ class Journal:
         """Append one line to the hospital's own log; a full disk costs the line, not the work it tells of."""
         line = json.dumps({"time": time.time(), "event": event, **figures})
         try:
-            handle = os.open(self._dir / "log.jsonl", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+            handle = os.open(self._dir / LOG_FILE, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
             with os.fdopen(handle, "a", encoding="utf-8") as log:
                 log.write(line + "\n")
         except OSError as error:
@@ -92,3 +95,14 @@ class Journal:
     def fault(self, error: BaseException) -> None:
         """Keep an unexpected error, with its traceback, in the hospital's own log."""
         self.note("fault", error="".join(traceback.format_exception(error)))
+
+
+def read_events(state_dir: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Every line of a hospital's own log, as it stands and as an event; None where a crash cut the line."""
+    path = state_dir / LOG_FILE
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            event = None
+        yield line, event if isinstance(event, dict) else None

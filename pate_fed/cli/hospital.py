@@ -11,11 +11,10 @@ from typing import Any
 
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option
 from pate_fed.errors import InputError
-from pate_fed.format import epsilon_text
+from pate_fed.format import delta_text, epsilon_text
 
 __all__ = ["add_hospital_command", "log_lines"]
 
-LOG_FILE = "log.jsonl"
 _OFFER = "an admission, a file of terms, or this hospital's own folder of keys"
 
 
@@ -84,8 +83,8 @@ def _add_join(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentPars
     add_option(join, "--teachers K", "train so many teachers, or refuse", type=int)
     add_option(join, "--server HOST:PORT", "the coordinator's address (default: of the admission)")
     add_option(join, "--state-dir DIR", "teachers, answered batches, log (default: as the client's)")
-    wait = "give up when the coordinator is out of reach for so long"
-    add_option(join, "--wait SECONDS", wait, default=3600, type=float)
+    wait = "give up when the coordinator is out of reach, or has no seat for this hospital, for so long"
+    add_option(join, "--wait SECONDS", wait, default=604800, type=float)
     add_option(join, "--quiet", "no progress, only warnings and the outcome")
     join.set_defaults(run=_hospital_join)
     return join
@@ -148,14 +147,13 @@ def log_lines(state_dir: Path, *, as_json: bool) -> Iterator[str]:
     Raises:
         InputError: the directory holds no log.
     """
-    path = state_dir / LOG_FILE
-    if not path.is_file():
+    from clients.journal import LOG_FILE, read_events
+
+    if not (state_dir / LOG_FILE).is_file():
         raise InputError(f"{state_dir}: holds no {LOG_FILE}; give the --state-dir of a hospital")
     sent = queries = refused = torn = 0
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            event: dict[str, Any] = json.loads(line)
-        except ValueError:  # a line that a full disk or a crash cut
+    for line, event in read_events(state_dir):
+        if event is None:
             torn += 1
             continue
         sent += int(event["bytes"]) if event["event"] == "sent" else 0
@@ -180,7 +178,7 @@ def _words(event: dict[str, Any]) -> str:
     if kind == "voted":
         return f"{when}  voted on {event['queries']} queries"
     if kind in ("labelled", "labelled again"):
-        what = f"{event['mechanism']}, ε={epsilon_text(event['epsilon'])} δ={event['delta']:g}"
+        what = f"{event['mechanism']}, ε={epsilon_text(event['epsilon'])} δ={delta_text(event['delta'])}"
         same = "" if kind == "labelled" else ", the same answer again: at no further cost"
         return f"{when}  answered about its labels ({what}{same})"
     if kind == "refused":

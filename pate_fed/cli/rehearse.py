@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from clients.local import POOL_FILE, LocalSite, check_records, kind_of, study_of
 from clients.policy import Policy, find_policy
-from clients.site import LocalSettings
+from clients.site_files import LocalSettings
 from clients.teaching import count_votes, train_missing
 from pate_fed.cli.consent import read_offer
 from pate_fed.cli.gain import gain_lines

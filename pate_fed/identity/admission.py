@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pate_fed.disk import write_result
+from pate_fed.disk import read_json, write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.certificates import (
     expiry_warnings,
@@ -28,6 +28,7 @@ from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, load_key, load_sum_ke
 from pate_fed.identity.terms import read_terms, signed_bytes
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Terms
+from pate_fed.structure import to_plain
 
 __all__ = ["Admission", "HospitalIdentity"]
 
@@ -55,7 +56,7 @@ class Admission:
         Raises:
             InputError: it cannot be written.
         """
-        write_result(path, json.dumps(asdict(self), indent=1).encode(), public=True)
+        write_result(path, json.dumps(to_plain(self), indent=1).encode(), public=True)
 
     @classmethod
     def read(cls, path: Path) -> Admission:
@@ -64,17 +65,7 @@ class Admission:
         Raises:
             InputError: it cannot be read, or is no admission.
         """
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-        except ValueError:
-            values = None
-        names = {entry.name for entry in fields(cls)}
-        whole = isinstance(values, dict) and set(values) == names
-        if not whole or not all(isinstance(value, str) for value in values.values()):
-            raise InputError(f"{path}: not an admission of `pate-fed study admit`")
-        return cls(**values)
+        return read_json(cls, path, what="an admission of `pate-fed study admit`")
 
     @property
     def fingerprint(self) -> str:

@@ -14,7 +14,7 @@ import pytest
 from builders import make_label_terms
 
 from clients.local import LocalSite, local_site
-from clients.site import LocalSettings
+from clients.site_files import LocalSettings
 from clients.teaching import count_votes, train_missing
 from pate_fed.cli import rehearse
 from pate_fed.identity import Admission

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import make_label_terms, make_terms, vary
+from builders import make_label_terms, make_lung_terms, vary
 
 from clients.policy import Policy, find_policy
 from pate_fed.errors import InputError
@@ -15,19 +15,7 @@ from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Refusal, Terms
 from pate_fed.secure_sum import Demands
 
-TERMS = make_terms(
-    study="lungs",
-    num_classes=2,
-    image_shape=(3,),
-    pool_size=100,
-    pool_digest="ab" * 32,
-    teachers_per_client=5,
-    aggregator="gnmax",
-    sigma2=20.0,
-    labels=50,
-    max_queries=60,
-    classes=("ill", "well"),
-)
+TERMS = make_lung_terms()
 
 
 def _reason(policy: Policy, terms: Terms | LabelTerms = TERMS) -> Refusal | None:
