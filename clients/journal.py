@@ -1,13 +1,9 @@
-"""A hospital's own memory on its own disk: which batches it answered, and a log that never leaves it."""
+"""A hospital's own memory on its own disk: which batches it answered."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import sys
-import time
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,13 +15,12 @@ __all__ = ["Journal"]
 
 
 class Journal:
-    """Claims and notes in one state directory (mode 0700), readable by the hospital alone.
+    """Claims in one state directory (mode 0700), readable by the hospital alone.
 
     `answered` is the folder of the claims: questions of different kinds are counted apart.
     """
 
     def __init__(self, state_dir: Path, *, answered: Path | None = None) -> None:
-        self._dir = state_dir
         self._answered = answered or state_dir / "answered"
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._answered.mkdir(mode=0o700, exist_ok=True)
@@ -78,17 +73,3 @@ class Journal:
                 *(np.frombuffer(part[: len(part) // 8 * 8], "<i8") for part in parts),
             ]
         )
-
-    def note(self, event: str, **figures: float | int | str) -> None:
-        """Append one line to the hospital's own log; a full disk costs the line, not the work it tells of."""
-        line = json.dumps({"time": time.time(), "event": event, **figures})
-        try:
-            handle = os.open(self._dir / "log.jsonl", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
-            with os.fdopen(handle, "a", encoding="utf-8") as log:
-                log.write(line + "\n")
-        except OSError as error:
-            print(f"the hospital's log cannot be written: {error.strerror}", file=sys.stderr)
-
-    def fault(self, error: BaseException) -> None:
-        """Keep an unexpected error, with its traceback, in the hospital's own log."""
-        self.note("fault", error="".join(traceback.format_exception(error)))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.policy import Policy
-from clients.site import TERMS_FILE, LocalSettings, Site, find_site, seed_of, simulated_site
+from clients.site import PART, TERMS_FILE, LocalSettings, Site, find_site, seed_of, simulated_site
 from pate_fed.config.sections import Data, Parties
 from pate_fed.config.study import Study, read_study
 from pate_fed.data import (
@@ -35,7 +35,6 @@ from pate_fed.protocol.messages import Terms
 
 __all__ = ["LocalSite", "check_records", "kind_of", "local_site", "read_site", "study_of"]
 
-PART = "part:"
 POOL_FILE = "pool.npy"
 
 

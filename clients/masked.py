@@ -86,7 +86,7 @@ class SummingHospital(BaseHospital[T]):
             try:
                 reply = self._step_reply(machine, terms, request)
             except RefusedError as error:
-                self.journal.note("refused", reason=f"{error.reason.name} in secure summation")
+                self.log.note("refused", reason=f"{error.reason.name} in secure summation")
                 reply = machine.refuse(error.reason)
         return SumReply(party=self._party, step=reply.to_bytes())
 

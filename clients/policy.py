@@ -39,7 +39,8 @@ class Policy:
 
     `studies` are names or digests of terms, `pools` digests, `classes` names. ε are at the study's own δ, and
     the most that the study can cost; where one is limited, so is δ, by `delta`: the coordinator names it, and
-    at a large one any ε is small. `seeded_noise` allows rehearsals that protect nobody.
+    at a large one any ε is small. The totals limit what all of this hospital's studies can cost together, at
+    `delta`. `seeded_noise` allows rehearsals that protect nobody.
 
     In a secure summation `least_hospitals` is also the smallest roster and sum. `every_signature` wants
     all hospitals of a sum to sign who is in it. `trusted` are fingerprints by name, compared over the
@@ -55,6 +56,8 @@ class Policy:
     secure_sum: bool = False
     epsilon_public: float | None = setting(None, low=0, allowed=_LIMIT)
     epsilon_coordinator: float | None = setting(None, low=0, allowed=_LIMIT)
+    epsilon_public_total: float | None = setting(None, low=0, allowed=_LIMIT)
+    epsilon_coordinator_total: float | None = setting(None, low=0, allowed=_LIMIT)
     delta: float = setting(1e-3, low=0, allowed=_LIMIT)
     seeded_noise: bool = False
     every_signature: bool = False
@@ -92,6 +95,11 @@ class Policy:
             if most is not None and before + asked > most:
                 return reason, f"{before} queries were answered, {asked} more are asked, {most} are allowed"
         return None
+
+    @property
+    def limits_total(self) -> bool:
+        """Whether it limits what all studies can cost together."""
+        return self.epsilon_public_total is not None or self.epsilon_coordinator_total is not None
 
     def demands(self, terms: Agreement) -> Demands:
         """What this hospital demands of a roster and of each sum, beyond what the terms promise."""

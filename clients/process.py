@@ -12,10 +12,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clients.account import Account
+from clients.leave import STATEMENT_FILE, has_left
+from clients.log import LOG_FILE
 from pate_fed.disk import try_lock, write_private
 from pate_fed.errors import InputError, PolicyError
 from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal, Terms
@@ -65,6 +68,11 @@ class HospitalProcess:
         _check_files(arguments)
         self._arguments, self._name, self._stop = arguments, arguments.hospital, stop
         self._state = private_folder(Path(arguments.state_dir or f"hospital-{self._name}"))
+        if has_left(self._state):
+            statement = self._state / STATEMENT_FILE
+            raise PolicyError(f"this hospital has left the study and answers nothing any more: {statement}")
+        if not arguments.data.startswith(_PART):
+            Account(self._name).check()
         self._queries = self._sent = 0
 
     def run(self) -> int:
@@ -117,7 +125,8 @@ class HospitalProcess:
             return None
         done = node.answer_next(app, refuse_bundle=lambda: refuse_bundle({}))
         if done is not None:
-            note_sent({}, message_type=done.message_type, bytes_out=done.bytes_out)
+            sent, reply = done.bytes_out, done.reply
+            note_sent({}, message_type=done.message_type, bytes_out=sent, reply=reply)
         return done
 
     def _print_outcome(self, done: Exchange) -> int:
@@ -125,7 +134,7 @@ class HospitalProcess:
         status = str(request["status"]).upper()
         print(
             f"{status}  hospital={self._name} {request.get('summary')!s} answered={self._queries} "
-            f"sent={self._sent}B log={self._state / 'log.jsonl'}",
+            f"sent={self._sent}B log={self._state / LOG_FILE}",
             flush=True,
         )
         return int(str(request["exit_code"]))
@@ -139,9 +148,9 @@ class HospitalProcess:
 
     def _logged_reason(self, otherwise: str) -> str:
         """The sentence that the hospital's side left in its log; it was sent to nobody."""
-        path = self._state / "log.jsonl"
+        path = self._state / LOG_FILE
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        said = [event["sentence"] for event in map(json.loads, lines) if "sentence" in event]
+        said = [event["sentence"] for event in map(_event, lines) if "sentence" in event]
         return str(said[-1]) if said else otherwise
 
     def _start_node(self) -> SuperNode:
@@ -191,6 +200,15 @@ class HospitalProcess:
     def _print(self, text: str) -> None:
         if not self._arguments.quiet:
             print(text, file=sys.stderr, flush=True)
+
+
+def _event(line: str) -> dict[str, Any]:
+    """The values of a line of the log; none of one that a crash cut short."""
+    try:
+        values: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return {}
+    return values
 
 
 def _refusal(done: Exchange) -> Refusal | None:

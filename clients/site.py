@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.account import Account
 from clients.policy import Agreement, Policy
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import Study, read_study
@@ -28,6 +29,7 @@ from pate_fed.protocol.messages import Refusal, Terms
 from pate_fed.secure_sum import Demands
 
 __all__ = [
+    "PART",
     "SITE_VARIABLE",
     "TERMS_FILE",
     "BaseSite",
@@ -41,6 +43,7 @@ __all__ = [
 
 SITE_VARIABLE = "PATE_FED_SITE"
 LOCAL_SITE = "hospital.json"  # the name of a site file that belongs to one real hospital
+PART = "part:"  # rehearse with a simulated party's part
 TERMS_FILE = "terms.json"  # in a hospital's folder of one kind of study: what it agreed to
 
 Objection = tuple[Refusal, str]
@@ -99,6 +102,17 @@ class BaseSite:
     def sum_key(self) -> Path | None:
         """The key that this hospital was admitted with to secure summation; None: it makes one."""
         return None if self.settings is None else self.settings.sum_key
+
+    @property
+    def account(self) -> Account | None:
+        """The hospital's account over all its studies; None where nobody's records are answered about."""
+        rehearses = self.settings is None or self.settings.data.startswith(PART)
+        return None if rehearses else Account(self.party)
+
+    @property
+    def identity(self) -> Path | None:
+        """The folder of the hospital's identity, which holds all its keys; None: it has none."""
+        return None if self.sum_key is None else self.sum_key.parent
 
     def objection(self, terms: Agreement) -> Objection | None:
         """What the hospital minds about terms, before it reads its data: its policy first."""

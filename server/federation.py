@@ -28,8 +28,8 @@ from pate_fed.protocol.messages import (
     Terms,
     VoteReply,
     VoteRequest,
-    check_votes,
 )
+from pate_fed.protocol.votes import check_votes
 from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Phase, Progress
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
@@ -42,6 +42,7 @@ from server.exchange import (
     window_for,
 )
 from server.masked import ROUNDS, Ask, MaskedRounds
+from server.receipts import Receipts
 from server.returning import Returning
 from server.state import CoordinatorState, Totals
 
@@ -55,10 +56,14 @@ E = TypeVar("E", TeachReply, LabelReply)
 
 @dataclass(frozen=True, slots=True)
 class AdmittedKeys:
-    """Whose key each node has, and who signs secure sums with which; both grow while hospitals connect."""
+    """Whose key each node has, and who signs secure sums with which; both grow while hospitals connect.
+
+    `receipts` are told of all that comes from them.
+    """
 
     names: Mapping[int, str]
     sum_identities: Mapping[str, bytes]
+    receipts: Receipts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +300,9 @@ class Federation:
             window=window_for(channel.backend) or channel.window,
             returning=self._returning,
         ):
+            keys = self._keys
+            if keys is not None and answer.reply is not None and answer.node in keys.names:
+                keys.receipts.took(keys.names[answer.node], answer.reply)
             try:
                 take(answer)
             except IntegrityError as error:

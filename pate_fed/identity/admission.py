@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
@@ -22,8 +20,8 @@ from pate_fed.identity.certificates import (
     require_valid,
     sum_identity_of,
 )
-from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, load_key, load_sum_key
-from pate_fed.identity.terms import read_terms, signed_bytes
+from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, is_signed, load_key, load_sum_key
+from pate_fed.identity.terms import ledger_key_bytes, read_terms, signed_bytes
 
 __all__ = ["Admission", "HospitalIdentity"]
 
@@ -35,7 +33,9 @@ CA_FILE = "ca.crt"
 class Admission:
     """What the coordinator gives an admitted hospital; nothing in it is secret.
 
-    `certificate` and `authority` are PEM, `terms` the study's canonical JSON, signed by the authority.
+    `certificate` and `authority` are PEM, `terms` the study's canonical JSON, signed by the authority; so is
+    `ledger_key`, hex, with which the coordinator signs its ledger and receipts. Admissions of earlier
+    releases name none.
     """
 
     hospital: str
@@ -44,6 +44,8 @@ class Admission:
     address: str
     terms: str
     signature: str
+    ledger_key: str = ""
+    ledger_signature: str = ""
 
     def write(self, path: Path) -> None:
         """Write the file.
@@ -67,7 +69,8 @@ class Admission:
         except ValueError:
             values = None
         names = {entry.name for entry in fields(cls)}
-        whole = isinstance(values, dict) and set(values) == names
+        needed = {entry.name for entry in fields(cls) if entry.default is MISSING}
+        whole = isinstance(values, dict) and needed <= set(values) <= names
         if not whole or not all(isinstance(value, str) for value in values.values()):
             raise InputError(f"{path}: not an admission of `pate-fed study admit`")
         return cls(**values)
@@ -84,16 +87,31 @@ class Admission:
         Raises:
             IntegrityError: they are none, or the signature is not the authority's.
         """
-        public = read_certificate(self.authority.encode(), "the admission").public_key()
-        if not isinstance(public, ec.EllipticCurvePublicKey):
-            raise IntegrityError("the authority's certificate is of another kind")
-        try:
-            public.verify(bytes.fromhex(self.signature), signed_bytes(self.terms), ec.ECDSA(hashes.SHA384()))
-        except (InvalidSignature, ValueError) as error:
-            raise IntegrityError(
-                "the terms in the admission are not signed by the study's authority"
-            ) from error
+        self._require_signed(self.signature, signed_bytes(self.terms), "the terms in the admission are")
         return read_terms(self.terms).digest
+
+    @property
+    def receipt_key(self) -> Ed25519PublicKey | None:
+        """The key of the coordinator's receipts, once the authority's signature on it is checked.
+
+        None: the admission names none.
+
+        Raises:
+            IntegrityError: the signature is not the authority's, or it is no key.
+        """
+        if not self.ledger_key:
+            return None
+        signed = ledger_key_bytes(self.terms, self.ledger_key)
+        self._require_signed(self.ledger_signature, signed, "the ledger key in the admission is")
+        try:
+            return Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.ledger_key))
+        except ValueError as error:
+            raise IntegrityError("the ledger key in the admission is no key") from error
+
+    def _require_signed(self, signature: str, content: bytes, what: str) -> None:
+        public = read_certificate(self.authority.encode(), "the admission").public_key()
+        if not is_signed(public, signature, content):
+            raise IntegrityError(f"{what} not signed by the study's authority")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +189,7 @@ class HospitalIdentity:
             raise InputError(f"{self.folder}: {SUM_KEY_FILE} is not the key that was admitted as {hospital}")
         require_valid(authority, "the study authority's")
         require_valid(certificate, f"{hospital}'s")
-        _ = self.admission.terms_digest
+        _ = self.admission.terms_digest, self.admission.receipt_key
         return expiry_warnings(certificate, f"{hospital}'s")
 
     @property

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -34,8 +34,8 @@ from pate_fed.identity.certificates import (
     self_signed,
     to_pem,
 )
-from pate_fed.identity.keys import check_name, check_private, read_request, write_new_private
-from pate_fed.identity.terms import read_terms, signed_bytes
+from pate_fed.identity.keys import check_name, check_private, read_request, sign, write_new_private
+from pate_fed.identity.terms import ledger_key_bytes, read_terms, signed_bytes
 
 __all__ = ["Authority"]
 
@@ -58,17 +58,24 @@ class Authority:
             InputError: there is one already, or the folder cannot be written.
         """
         ca_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+        ledger_key = Ed25519PrivateKey.generate()
         ca = self_signed(ca_key, "pate_fed study authority", days=days)
         host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
         hosts = list(dict.fromkeys([host, *_LOCAL]))
         server = issue(ca, ca_key, name="coordinator", public=server_key.public_key(), days=days, hosts=hosts)
         write_new_private(folder / "ca.key", _pem(ca_key))
         write_new_private(folder / "server.key", _pem(server_key))
-        write_new_private(folder / "ledger.key", _pem(Ed25519PrivateKey.generate()))
+        write_new_private(folder / "ledger.key", _pem(ledger_key))
         write_result(folder / "ca.crt", to_pem(ca), public=True)
         write_result(folder / "server.crt", to_pem(server), public=True)
-        signature = ca_key.sign(signed_bytes(terms), ec.ECDSA(hashes.SHA384()))
-        study = {"address": address, "terms": terms, "signature": signature.hex()}
+        public = ledger_key.public_key().public_bytes_raw().hex()
+        study = {
+            "address": address,
+            "terms": terms,
+            "signature": sign(ca_key, signed_bytes(terms)),
+            "ledger_key": public,
+            "ledger_signature": sign(ca_key, ledger_key_bytes(terms, public)),
+        }
         write_result(folder / "study.json", json.dumps(study, indent=1).encode(), public=True)
         for name in ("hospitals", "revoked"):
             (folder / name).mkdir(exist_ok=True)
@@ -134,6 +141,9 @@ class Authority:
             address=study["address"],
             terms=study["terms"],
             signature=study["signature"],
+            # A folder of an earlier release has none: its hospitals get no receipts.
+            ledger_key=study.get("ledger_key", ""),
+            ledger_signature=study.get("ledger_signature", ""),
         )
 
     def revoke(self, name: str) -> None:

@@ -67,7 +67,6 @@ __all__ = [
     "Terms",
     "VoteReply",
     "VoteRequest",
-    "check_votes",
     "parse_reply",
 ]
 
@@ -112,6 +111,8 @@ class Refusal(Enum):
     POLICY_DELTA = "refused by the hospital's policy: too large a δ for a limit on ε"
     POLICY_QUERIES = "refused by the hospital's policy: more queries than it answers in all"
     POLICY_DAY = "refused by the hospital's policy: more queries than it answers in a day"
+    POLICY_TOTAL = "refused by the hospital's policy: too large an ε over all its studies"
+    LEFT = "this hospital has left the study"
     MALFORMED = "the request is malformed"
     PLAIN = "by the study's terms votes leave this hospital masked only"
     COORDINATOR = "this hospital began the study's secure summation with another coordinator or run directory"
@@ -390,6 +391,9 @@ class RefusalReply(_Message):
 class EndRequest(_Message):
     """Coordinator to hospital: the study is over; `exit_code` and `summary` are the coordinator's own.
 
+    `receipt` is a signed `pate_fed.identity.receipt.Receipt` of what came from this hospital; empty where the
+    coordinator has no keys.
+
     Raises:
         IntegrityError: long texts, or what steers a terminal; a hospital shows them on its own.
     """
@@ -398,6 +402,7 @@ class EndRequest(_Message):
     status: str
     exit_code: int
     summary: str
+    receipt: str = ""
 
     def __post_init__(self) -> None:
         said = self.status + self.summary
@@ -427,23 +432,3 @@ def parse_reply(record: Record) -> Reply:
         if record.get("kind") == kind.kind:
             return kind.from_record(record)
     raise IntegrityError("a reply of unknown kind")
-
-
-def check_votes(votes: NDArray[np.int64], *, queries: int, classes: int, num_teachers: int) -> None:
-    """Refuse a vote matrix that no honest party can send.
-
-    Shapes: `votes` int64 (queries, classes); every row sums to the party's `num_teachers`.
-
-    Raises:
-        IntegrityError: wrong type or shape, a negative count, or a row with too many or too few votes. The
-            message carries no votes.
-    """
-    if votes.dtype != np.int64:
-        raise IntegrityError(f"votes are {votes.dtype}, not int64")
-    if votes.shape != (queries, classes):
-        raise IntegrityError(f"votes have the shape {votes.shape}, not {(queries, classes)}")
-    if votes.size and votes.min() < 0:
-        raise IntegrityError("votes hold negative counts")
-    # Each entry is checked before the sum, which could otherwise wrap around in 64 bits.
-    if (votes.size and votes.max() > num_teachers) or (votes.sum(axis=1) != num_teachers).any():
-        raise IntegrityError(f"a row of votes does not sum to the party's {num_teachers} teachers")

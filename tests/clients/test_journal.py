@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import stat
 import time
 from pathlib import Path
 
@@ -26,13 +24,3 @@ def test_no_query_is_claimed_twice_and_kinds_are_counted_apart(tmp_path: Path) -
     assert journal.claim("a" * 64, np.arange(3)) and journal.claimed("a" * 64)
     assert not journal.claim("b" * 64, np.arange(2, 5))
     assert other.claim("b" * 64, np.arange(2, 5)) and (journal.answered(), other.answered()) == (3, 3)
-
-
-def test_its_log_is_its_own(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.note("voted", queries=3)
-    journal.fault(ValueError("Ann Smith"))
-    path = tmp_path / "log.jsonl"
-    first, second = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    assert (first["event"], first["queries"], second["event"]) == ("voted", 3, "fault")
-    assert "Ann Smith" in second["error"] and stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -19,7 +19,7 @@ prepare_environment()
 from flwr.app import Message
 
 import clients.app
-from pate_fed.cli.hospital import log_lines
+from pate_fed.cli.hospital_log import log_lines
 from pate_fed.errors import IntegrityError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower

@@ -109,6 +109,7 @@ class Rehearsal:
                     "PYTHONPATH": str(ROOT),
                     "PATE_FED_CACHE": str(self.cache),
                     "HOME": str(self.folder / "home"),
+                    "XDG_STATE_HOME": str(self.folder / "state"),
                     "OMP_NUM_THREADS": "1",
                     **environment,
                 },

@@ -1,4 +1,4 @@
-"""`pate-fed hospital`: the log in words."""
+"""`pate-fed hospital log`: the log in words."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-from clients.journal import Journal
+from clients.log import HospitalLog
 from pate_fed.protocol.messages import Refusal
 
 
 def test_a_hospitals_log_in_words(tmp_path: Path, run: Any) -> None:
-    journal = Journal(tmp_path)
-    journal.note("taught", teacher=0)
-    journal.note("voted", queries=30, bytes=480)
-    journal.note("handled", seconds=4.454343)
-    journal.note("sent", message_type="query.votes", bytes=1589)
-    journal.note("sent", message_type="query.end", bytes=400)
-    journal.note("policy", reason="POLICY_DAY", sentence="too many today: 3 more")
-    journal.note("refused", reason="POLICY_DAY")
+    log = HospitalLog(tmp_path)
+    log.note("taught", teacher=0)
+    log.note("voted", queries=30, bytes=480)
+    log.note("handled", seconds=4.454343)
+    log.note("sent", message_type="query.votes", bytes=1589)
+    log.note("sent", message_type="query.end", bytes=400)
+    log.note("policy", reason="POLICY_DAY", sentence="too many today: 3 more")
+    log.note("refused", reason="POLICY_DAY")
     with (tmp_path / "log.jsonl").open("a") as file:
         file.write('{"time": 1, "eve')
     code, out, _ = run("hospital", "log", str(tmp_path))
