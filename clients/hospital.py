@@ -148,8 +148,10 @@ class Hospital(SummingHospital[Terms]):
         dataset, study = self._site.dataset, self._site.study
         if (terms.pool_size, terms.pool_digest) != (len(dataset.public_images), self._site.pool_digest):
             return Refusal.POOL
-        ours = (dataset.num_classes, study.parties.teachers_per_client, dataset.public_images.shape[1:])
-        if (terms.num_classes, terms.teachers_per_client, terms.image_shape) != ours or not is_sound(terms):
+        parties = (study.parties.teachers_per_client, study.parties.records_per_teacher)
+        ours = (dataset.num_classes, parties, dataset.public_images.shape[1:])
+        theirs = (terms.teachers_per_client, terms.records_per_teacher)
+        if (terms.num_classes, theirs, terms.image_shape) != ours or not is_sound(terms):
             return Refusal.TERMS
         return None
 

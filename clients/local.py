@@ -104,9 +104,13 @@ class LocalSite(Site):
         return split_by_patient(
             everyone,
             patients,
-            num_teachers=self.study.parties.teachers_per_client,
+            num_teachers=self.num_teachers,
             seed=self.study.seed_for("split", self.seeding),
         )
+
+    def _count_patients(self) -> int:
+        dataset = self.dataset
+        return len(dataset.private_labels if dataset.patients is None else np.unique(dataset.patients))
 
     @property
     def _pool_path(self) -> Path:
@@ -145,8 +149,8 @@ def local_site(settings: LocalSettings) -> Site:
     return site.under(Terms.from_json(agreed.read_text(encoding="utf-8"))) if agreed.exists() else site
 
 
-def check_records(path: Path, kind: InputSpec, *, teachers: int) -> Rows:
-    """A hospital's records, read as a study of this kind will, and enough for so many teachers.
+def check_records(path: Path, kind: InputSpec, *, parties: Parties) -> Rows:
+    """A hospital's records, read as a study of this kind will, and enough for the teachers it wants.
 
     Raises:
         InputError: they cannot be used; the error says where and why.
@@ -154,6 +158,7 @@ def check_records(path: Path, kind: InputSpec, *, teachers: int) -> Rows:
     own = read_records(path, kind)
     everyone = np.arange(len(own.labels), dtype=np.int64)
     try:
+        teachers = parties.teachers_for(len(np.unique(own.patients)))
         split_by_patient(everyone, own.patients, num_teachers=teachers, seed=0)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
@@ -182,7 +187,7 @@ def _rehearsing(settings: LocalSettings) -> Site:
 
 def kind_of(terms: Terms) -> InputSpec:
     """What the records of a study with these terms are."""
-    return InputSpec(classes=terms.classes, schema=terms.table, shape=terms.image_shape)
+    return InputSpec(classes=terms.classes, schema=terms.table, shape=terms.image_shape, window=terms.window)
 
 
 def study_of(terms: Terms) -> Study:
@@ -191,14 +196,24 @@ def study_of(terms: Terms) -> Study:
         kind = kind_of(terms)
         dataset = "images" if kind.schema is None else "table"
         student = StudentSettings() if kind.schema is None else StudentSettings(name="forest")
-        parties = Parties(num_clients=terms.num_clients, teachers_per_client=terms.teachers_per_client)
+        parties = Parties(
+            num_clients=terms.num_clients,
+            teachers_per_client=terms.teachers_per_client,
+            records_per_teacher=terms.records_per_teacher,
+        )
         if len(kind.classes) != terms.num_classes:
             raise InputError("as many names as classes are meant")
         return Study(
             name=terms.study,
             seed=terms.seed,
             parties=parties,
-            data=Data(dataset=dataset, pool=POOL_FILE, classes=kind.classes, table=kind.schema),
+            data=Data(
+                dataset=dataset,
+                pool=POOL_FILE,
+                classes=kind.classes,
+                table=kind.schema,
+                window=kind.window,
+            ),
             teacher=terms.teacher,
             student=student,
         )

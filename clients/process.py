@@ -192,10 +192,9 @@ class HospitalProcess:
             pool, classes = terms.pool_size, terms.num_classes
             read_own_labels(Path(self._arguments.data), pool_size=pool, num_classes=classes)
         if isinstance(terms, Terms):
-            from clients.local import check_records, kind_of
+            from clients.local import check_records, kind_of, study_of
 
-            kind, teachers = kind_of(terms), terms.teachers_per_client
-            check_records(Path(self._arguments.data), kind, teachers=teachers)
+            check_records(Path(self._arguments.data), kind_of(terms), parties=study_of(terms).parties)
 
     def _print(self, text: str) -> None:
         if not self._arguments.quiet:

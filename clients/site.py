@@ -173,9 +173,11 @@ class Site(BaseSite):
         """Also another number of teachers than the hospital is ready to train."""
         found = BaseSite.objection(self, terms)  # `super()` does not work in a dataclass with slots
         ready = None if self.settings is None else self.settings.teachers
-        if found is None and isinstance(terms, Terms) and ready not in (None, terms.teachers_per_client):
+        if found is not None or ready is None or not isinstance(terms, Terms):
+            return found
+        if terms.records_per_teacher is None and ready != terms.teachers_per_client:
             return Refusal.TERMS, f"this hospital trains {ready} teachers, not {terms.teachers_per_client}"
-        return found
+        return None
 
     def noise(self, batch: int) -> NoiseSource:
         """Its share of a batch's noise; only a simulated party's may be seeded, as a seed takes it away."""
@@ -198,11 +200,24 @@ class Site(BaseSite):
     def teacher_parts(self) -> list[NDArray[np.int64]]:
         """Indices of this party's records, one disjoint part a teacher."""
         mine, dataset = _partition(self.study)[self.number], self.dataset
-        teachers = self.study.parties.teachers_per_client
-        seed = self.study.seed_for("split", self.seeding)
+        teachers, seed = self.num_teachers, self.study.seed_for("split", self.seeding)
         if dataset.patients is not None:
             return split_by_patient(mine, dataset.patients[mine], num_teachers=teachers, seed=seed)
         return split_among_teachers(mine, num_teachers=teachers, seed=seed)
+
+    @property
+    def num_teachers(self) -> int:
+        """Teachers of this party, at most as many as its user is ready to train."""
+        parties = self.study.parties
+        if parties.records_per_teacher is None:
+            return parties.teachers_per_client
+        teachers = parties.teachers_for(self._count_patients())
+        ready = None if self.settings is None else self.settings.teachers
+        return teachers if ready is None else min(teachers, ready)
+
+    def _count_patients(self) -> int:
+        mine, patients = _partition(self.study)[self.number], self.dataset.patients
+        return len(mine) if patients is None else len(np.unique(patients[mine]))
 
 
 def seed_of(name: str) -> int:

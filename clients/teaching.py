@@ -34,8 +34,7 @@ _PARTS = "parts.sha256"
 def teacher_paths(site: Site) -> list[Path]:
     """Where the teachers are kept, trained or not."""
     suffix = "npz" if _is_table(site) else "pt"
-    teachers = site.study.parties.teachers_per_client
-    return [site.state_dir / f"teacher-{number}.{suffix}" for number in range(teachers)]
+    return [site.state_dir / f"teacher-{number}.{suffix}" for number in range(site.num_teachers)]
 
 
 def train_missing(

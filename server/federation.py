@@ -277,8 +277,13 @@ class Federation:
     def _check_votes(self, votes: NDArray[np.int64], shape: tuple[int, ...]) -> None:
         if isinstance(self._terms, LabelTerms):
             raise TypeError("labels come with the admission; nothing else is asked without masks")
-        each = self._terms.teachers_per_client
-        check_votes(votes, queries=shape[0], classes=shape[1], num_teachers=each)
+        check_votes(
+            votes,
+            queries=shape[0],
+            classes=shape[1],
+            num_teachers=self._terms.teachers_per_client,
+            least_teachers=self._terms.least_teachers,
+        )
 
     def _ask(
         self,

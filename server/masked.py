@@ -68,10 +68,10 @@ class MaskedRounds:
         message_type: str = SUM,
     ) -> None:
         self._terms, self._state, self._message_type = terms, state, message_type
-        # How many votes a party has in each row, where no noise hides it.
-        self._votes_each: int | None = None
+        # The fewest and the most votes that a party has in each row, where no noise hides it.
+        self._votes_each: tuple[int, int] | None = None
         if not isinstance(terms, LabelTerms) and not terms.adds_noise:
-            self._votes_each = terms.teachers_per_client
+            self._votes_each = (terms.least_teachers, terms.teachers_per_client)
         identity, self._roster = state.identity(), state.roster
         if self._roster:
             self._sum = CoordinatorSum.resume(identity, Roster.from_bytes(self._roster))
@@ -130,7 +130,7 @@ class MaskedRounds:
         """
         shape = (len(question.index), self._terms.num_classes)
         each, self.spent = self._votes_each, False
-        sum_range = SumRange.noisy() if each is None else SumRange.votes(self._terms.num_clients * each)
+        sum_range = SumRange.noisy() if each is None else SumRange.votes(self._terms.num_clients * each[1])
         self._state.begin_batch(question, asked=False)
         batch = self._sum.open_batch(
             batch=question.batch,
@@ -183,13 +183,15 @@ class MaskedRounds:
         self._pinned.add(sender)
 
 
-def _check_rows(totals: NDArray[np.int64], voters: int, each: int, *, modulus: int) -> None:
+def _check_rows(totals: NDArray[np.int64], voters: int, each: tuple[int, int], *, modulus: int) -> None:
     """Every party votes with all its teachers on every query: a cheap alarm, no proof.
 
     The sum of a row says nothing of honest votes, as each honest row has the same. Single totals do: a party
     that takes votes away from a class would learn from an alarm how many others gave to it, without noise.
     """
-    if ((totals.sum(axis=1) - voters * each) % modulus).any():
+    sums = totals.sum(axis=1) % modulus
+    least, most = (voters * votes for votes in each)
+    if (sums != sums[:1]).any() or not least <= int(sums[0]) <= most:
         raise IntegrityError(
             f"the totals of {voters} parties are none of honest votes: some party masked other than its "
             "votes; the batch is void and nothing of it is released"

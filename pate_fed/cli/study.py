@@ -1,4 +1,4 @@
-"""`pate-fed study`: the coordinator's authority, and the hospitals that it admits."""
+"""`pate-fed study`: a new study, the coordinator's authority, and the hospitals that it admits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from pate_fed.cli.parser import Parser, add_command, add_option
+from pate_fed.cli.study_new import add_new_action
 from pate_fed.errors import InputError
 
 __all__ = ["add_study_command"]
@@ -13,8 +14,9 @@ __all__ = ["add_study_command"]
 
 def add_study_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `study`."""
-    study = add_command(commands, "study", "at the coordinator: who may join a study")
+    study = add_command(commands, "study", "at the coordinator: a new study, and who may join it")
     actions = study.add_subparsers(title="actions", required=True, metavar="ACTION")
+    add_new_action(actions)
     init = add_command(actions, "init", "make the study's authority and the coordinator's keys")
     init.add_argument("folder", metavar="DIR", help="a new folder; keep ca.key in it as you keep a seal")
     add_option(init, "--config FILE", "the study's study.toml", required=True)

@@ -44,7 +44,11 @@ MOST_CLASSES = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parties:
-    """Who takes part. `quorum` is the least share of `num_clients` that must answer a batch."""
+    """Who takes part. `quorum` is the least share of `num_clients` that must answer a batch.
+
+    With `records_per_teacher` a party has as many teachers as its size allows, at least one and at most
+    `teachers_per_client`; the noise and T are set for the most that there can be.
+    """
 
     num_clients: int = setting(
         250,
@@ -59,6 +63,12 @@ class Parties:
         help="teachers a party trains on disjoint parts",
         low=1,
         high=MOST_IN_PARTY,
+    )
+    records_per_teacher: int | None = setting(
+        None,
+        help="a teacher for so many records (patients, where these are named), up to teachers_per_client",
+        low=1,
+        high=MOST_INPUTS,
     )
     partition: str = setting(
         "iid", flags=("--partition",), help="how private records are dealt out: iid or dirichlet:ALPHA"
@@ -81,8 +91,18 @@ class Parties:
 
     @property
     def num_teachers(self) -> int:
-        """Teachers in the whole federation."""
+        """Teachers in the whole federation, the most that there can be."""
         return self.num_clients * self.teachers_per_client
+
+    def teachers_for(self, patients: int) -> int:
+        """Teachers of a party with so many patients.
+
+        The number of patients decides, not that of records: one patient's records that are replaced by
+        more or fewer leave the number of teachers, and every other teacher, as they are.
+        """
+        if self.records_per_teacher is None:
+            return self.teachers_per_client
+        return max(1, min(self.teachers_per_client, patients // self.records_per_teacher))
 
 
 def _is_positive(text: str) -> bool:
@@ -97,7 +117,8 @@ class Data:
     """Where the inputs come from: a known data set, or files of hospitals' own ("table" or "images").
 
     For files `pool` is the public inputs' file, of which `num_queries` may be asked about; `table` a table's
-    schema, `classes` the images' classes. `private` are the parties' files, for a simulation alone.
+    schema, `classes` the images' classes, `window` the values of DICOM images that are shown black and white.
+    `private` are the parties' files, for a simulation alone.
     """
 
     dataset: str = setting(
@@ -110,18 +131,28 @@ class Data:
     pool: str | None = None
     private: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
+    window: tuple[float, float] | None = setting(
+        None, low=-1e9, high=1e9, allowed="[black, white] in DICOM images' own units, the first the smaller"
+    )
     num_queries: int | None = setting(None, low=1, high=MOST_INPUTS)
     table: Schema | None = None
     glyph: GlyphSettings = field(default_factory=GlyphSettings)
 
     def __post_init__(self) -> None:
         check(self)
-        if self.from_files and self.pool is None:
-            raise refusal(self, "pool", "the file of the public inputs is meant")
+        lacking = {"pool": "the file of the public inputs"} if self.from_files and self.pool is None else {}
         if self.dataset == "table" and self.table is None:
-            raise refusal(self, "table", "a schema is meant")
+            lacking["table"] = "label, classes and columns (`pate-fed study new --csv FILE` writes them)"
         if self.dataset == "images" and len(self.classes) < 2:
-            raise refusal(self, "classes", "the classes' names, two or more, are meant")
+            lacking["classes"] = "the classes' names, two or more"
+        if self.window is not None and (self.dataset != "images" or self.window[0] >= self.window[1]):
+            raise refusal(
+                self, "window", 'with dataset = "images" [black, white], the first the smaller, is meant'
+            )
+        if lacking:  # all at once: each alone would be one more attempt
+            (name, what), *others = lacking.items()
+            rest = "".join(f", and as data.{key} {other}" for key, other in others)
+            raise refusal(self, name, f"{what}{rest}, is meant" if rest else f"{what} is meant")
 
     @property
     def from_files(self) -> bool:
@@ -131,7 +162,7 @@ class Data:
     def kind(self) -> InputSpec:
         """What the inputs in the study's own files are."""
         classes = self.table.classes if self.table is not None else self.classes
-        return InputSpec(classes=classes, schema=self.table)
+        return InputSpec(classes=classes, schema=self.table, window=self.window)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

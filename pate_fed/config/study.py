@@ -193,7 +193,21 @@ def study_from_dict(values: Mapping[str, Any], *, where: str = "study.toml") -> 
         if key in values:
             raise SettingError(key, "stands in [study]", where=where)
     try:
-        sections = {key: value for key, value in values.items() if key != "study"}
+        sections = _implied({key: value for key, value in values.items() if key != "study"})
         return from_plain(Study, {**sections, **top}, where=where)
     except SettingError as error:
         raise (error.placed(path=f"study.{error.path}") if error.path in _TOP else error) from error
+
+
+def _implied(values: dict[str, Any]) -> dict[str, Any]:
+    """The same with what a table implies: its data set's name, and a teacher and a student of tables."""
+    data = values.get("data")
+    if not isinstance(data, Mapping) or data.get("dataset", "table" if "table" in data else "") != "table":
+        return values
+    implied = {"data": {"dataset": "table"}, "teacher": {"name": TABLE_TEACHERS[0]}}
+    implied["student"] = {"name": TABLE_STUDENTS[0]}
+    for key, table in implied.items():
+        given = values.get(key, {})
+        if isinstance(given, Mapping):
+            values[key] = {**table, **given}
+    return values

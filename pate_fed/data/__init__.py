@@ -9,8 +9,9 @@ from pate_fed.data.dataset import DATASETS, Dataset, load_dataset, pool_digest, 
 from pate_fed.data.files import InputSpec, dataset_from_files, read_pool, read_records
 from pate_fed.data.partition import partition, split_among_teachers, split_by_patient
 from pate_fed.data.preview import contact_sheet
-from pate_fed.data.schema import Rows, Schema
+from pate_fed.data.schema import Schema
 from pate_fed.data.settings import GlyphSettings
+from pate_fed.data.table import Rows
 
 __all__ = [
     "DATASETS",

@@ -6,7 +6,7 @@ Inputs are `uint8 (n, height, width, channels)` images, or `float64 (n, features
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data.dataset import Dataset, pool_digest
+from pate_fed.data.dicom import DICOM_SUFFIXES, read_dicom
 from pate_fed.data.idx import read_labelled_images
 from pate_fed.data.pictures import PICTURE_SUFFIXES, pictures_in, read_arrays, read_picture
-from pate_fed.data.schema import UNLABELLED, Rows, Schema, read_table
+from pate_fed.data.schema import Schema
+from pate_fed.data.table import LARGEST, UNLABELLED, Rows, read_table
 from pate_fed.errors import InputError
 
 __all__ = ["InputSpec", "dataset_from_files", "read_pool", "read_records"]
@@ -28,11 +30,16 @@ _BY_CHANCE = 1e-5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSpec:
-    """Specification of a study's inputs: rows of a table with a schema, or images of one shape."""
+    """Specification of a study's inputs: rows of a table with a schema, or images of one shape.
+
+    `shape` is that of one input, None where it is not known yet; `window` are the values of a DICOM image
+    that are shown black and white.
+    """
 
     classes: tuple[str, ...]
     schema: Schema | None = None
-    shape: tuple[int, ...] | None = None  # of one input; None: not known yet
+    shape: tuple[int, ...] | None = None
+    window: tuple[float, float] | None = None
 
 
 def read_records(path: Path, spec: InputSpec) -> Rows:
@@ -71,7 +78,7 @@ def dataset_from_files(
             class where its last inputs are to test.
     """
     public = read_pool(pool, spec)
-    spec = InputSpec(classes=spec.classes, schema=spec.schema, shape=public.inputs.shape[1:])
+    spec = replace(spec, shape=public.inputs.shape[1:])
     parts = [read_records(path, spec) for path in private]
     labelled = bool((public.labels != UNLABELLED).all())
     asked = num_queries or (max(1, len(public.labels) * 9 // 10) if labelled else len(public.labels))
@@ -163,9 +170,10 @@ def _as_rows(path: Path, inputs: NDArray[Any], schema: Schema) -> NDArray[np.flo
         raise InputError(
             f"{path}: x is {inputs.dtype} {inputs.shape}: numbers (n, {schema.num_features}) are meant"
         )
-    bad = np.argwhere(np.isinf(inputs))
+    bad = np.argwhere(np.abs(inputs.astype(np.float64)) > LARGEST)
     if len(bad):
-        raise InputError(f"{path} row {bad[0][0]}, column {bad[0][1]}: not a finite number")
+        row, column = bad[0]
+        raise InputError(f"{path} row {row}, column {column}: not finite, or above {LARGEST:.1e} in size")
     return np.asarray(inputs, dtype=np.float64)
 
 
@@ -178,27 +186,51 @@ def _read_idx(path: Path, spec: InputSpec) -> Rows:
 
 def _read_folder(path: Path, spec: InputSpec) -> Rows:
     """One folder a class, named as in the study, with image files; a pool may have images without a class."""
-    found: list[tuple[Path, int]] = [(each, UNLABELLED) for each in pictures_in(path)]
+    found: list[tuple[Path, int]] = [(each, UNLABELLED) for each in _images_in(path)]
     for folder in sorted(each for each in path.iterdir() if each.is_dir()):
         if folder.name not in spec.classes:
             raise InputError(f"{folder}: no class of the study: {', '.join(spec.classes)}")
-        found += [(each, spec.classes.index(folder.name)) for each in pictures_in(folder)]
+        found += [(each, spec.classes.index(folder.name)) for each in _images_in(folder)]
     if not found:
-        raise InputError(f"{path}: holds no image files ({', '.join(PICTURE_SUFFIXES)})")
+        suffixes = ", ".join(PICTURE_SUFFIXES + DICOM_SUFFIXES)
+        raise InputError(f"{path}: holds no image files ({suffixes})")
     pictures: list[NDArray[np.uint8]] = []
+    patients: list[str] = []
     for file, _ in found:
-        pictures.append(read_picture(file, spec.shape[2] if spec.shape else None))
-        if pictures[-1].shape != (spec.shape or pictures[0].shape):
-            wanted = spec.shape or pictures[0].shape
-            raise InputError(f"{file}: an image of {pictures[-1].shape}, but the study's are {wanted}")
-    return _own_patients(np.stack(pictures), np.array([label for _, label in found], dtype=np.int64))
+        shape = spec.shape or (pictures[0].shape if pictures else None)
+        if file.suffix.lower() in DICOM_SUFFIXES:
+            picture, patient = read_dicom(file, shape=shape, window=spec.window)
+        else:
+            picture, patient = read_picture(file, spec.shape[2] if spec.shape else None), ""
+        if shape is not None and picture.shape != shape:
+            raise InputError(f"{file}: an image of {picture.shape}, but the study's are {shape}")
+        pictures.append(picture)
+        patients.append(patient)
+    labels = np.array([label for _, label in found], dtype=np.int64)
+    return Rows(np.stack(pictures), labels, _patients_of(found, patients))
+
+
+def _images_in(folder: Path) -> list[Path]:
+    dicom = [each for each in folder.iterdir() if each.suffix.lower() in DICOM_SUFFIXES]
+    return sorted([*pictures_in(folder), *dicom])
+
+
+def _patients_of(files: Sequence[tuple[Path, int]], patients: Sequence[str]) -> NDArray[np.int64]:
+    """Equal numbers for images of one patient, where the files name patients; else each is one of its own."""
+    if not any(patients):
+        return np.arange(len(patients), dtype=np.int64)
+    # Images without a patient would all become one's, who is then protected less than it seems.
+    for (file, _), patient in zip(files, patients, strict=True):
+        if not patient:
+            raise InputError(f"{file}: has no PatientID, and others have; give every file its patient's")
+    return np.unique(patients, return_inverse=True)[1].astype(np.int64)
 
 
 def _mixed(rows: Rows) -> Rows:
     """The same in an order that every machine finds, whatever the files are called."""
     digests = [sha256(np.ascontiguousarray(each).tobytes()).digest() for each in rows.inputs]
     order = np.array(sorted(range(len(digests)), key=digests.__getitem__), dtype=np.int64)
-    return _own_patients(rows.inputs[order], rows.labels[order])
+    return _own_patients(rows.inputs[order], rows.labels[order])  # a pool is public: patients are of no use
 
 
 def _own_patients(inputs: NDArray[Any], labels: NDArray[np.int64]) -> Rows:

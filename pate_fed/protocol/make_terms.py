@@ -26,6 +26,7 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         pool_digest=dataset.pool_digest,
         num_clients=clients,
         teachers_per_client=study.parties.teachers_per_client,
+        records_per_teacher=study.parties.records_per_teacher,
         least_clients=least,
         aggregation=study.aggregation,
         labels=study.queries.labels,
@@ -37,6 +38,7 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         seed=study.seed,
         classes=dataset.class_names,
         table=study.data.table,
+        window=study.data.window,
         encoder=None if encoder is None else encoder.digest,
     )
 
@@ -76,6 +78,9 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
 
 
 def _check_private(study: Study, dataset: Dataset) -> None:
+    if study.parties.records_per_teacher is not None:
+        _check_parts(study, dataset, least=1)
+        return
     records, teachers = len(dataset.private_labels), study.parties.num_teachers
     if teachers > records:
         raise InputError(
@@ -83,10 +88,10 @@ def _check_private(study: Study, dataset: Dataset) -> None:
             f"{study.parties.teachers_per_client}: {teachers} teachers, but {dataset.name} has {records} "
             "private records; every teacher needs at least one"
         )
-    _check_parts(study, dataset)
+    _check_parts(study, dataset, least=study.parties.teachers_per_client)
 
 
-def _check_parts(study: Study, dataset: Dataset) -> None:
+def _check_parts(study: Study, dataset: Dataset, *, least: int) -> None:
     """A skewed partition may leave a party fewer records than it has teachers."""
     parties = study.parties
     parts = partition(
@@ -96,10 +101,10 @@ def _check_parts(study: Study, dataset: Dataset) -> None:
         seed=study.seed_for("partition"),
         owners=dataset.owners,
     )
-    least = min(len(part) for part in parts)
-    if least < parties.teachers_per_client:
+    fewest = min(len(part) for part in parts)
+    if fewest < least:
         raise InputError(
             f"--partition {parties.partition} with --teachers-per-client {parties.teachers_per_client}: the "
-            f"smallest party has {least} records, and every teacher needs at least one; give fewer teachers, "
-            "fewer parties or a larger ALPHA"
+            f"smallest party has {fewest} records, and every teacher needs at least one; give fewer "
+            "teachers, fewer parties or a larger ALPHA"
         )

@@ -24,6 +24,7 @@ from pate_fed.config.sections import (
     MOST_INPUTS,
     MOST_TEACHERS,
     Aggregation,
+    Data,
     Parties,
     Privacy,
     Queries,
@@ -138,7 +139,8 @@ class Terms(Agreed):
     The sections are those of the study, resolved. Where `secrecy.noise_at` is "hospitals" each adds noise of
     `sigma_party` votes first, so that sums over `least_clients` of them, less the colluders that may tell
     theirs, hold the vote's noise. `encoder` is the SHA-256 of the public encoder that teachers learn on, None
-    where they need none; `table` is what a table's columns mean.
+    where they need none; `table` is what a table's columns mean, `window` what is black and white in DICOM
+    images.
 
     Raises:
         InputError: a value of the wrong type or out of range, or values that do not go together.
@@ -151,6 +153,7 @@ class Terms(Agreed):
     pool_digest: str = setting(**_SHA256)
     num_clients: int = same_as(Parties, "num_clients")
     teachers_per_client: int = same_as(Parties, "teachers_per_client")
+    records_per_teacher: int | None = same_as(Parties, "records_per_teacher", None)
     least_clients: int = setting(low=1, high=MOST_PARTIES)
     aggregation: Aggregation
     labels: int = same_as(Queries, "labels")
@@ -162,6 +165,7 @@ class Terms(Agreed):
     seed: int | None = setting(None, low=0, high=2**63 - 1)
     classes: tuple[str, ...] = setting((), most=1000)
     table: Schema | None = None
+    window: tuple[float, float] | None = same_as(Data, "window", None)
     encoder: str | None = setting(None, **_SHA256)
 
     def __post_init__(self) -> None:
@@ -175,6 +179,7 @@ class Terms(Agreed):
             ("image_shape", math.prod(shape) <= _MOST_LENGTH, f"at most {_MOST_LENGTH:,} numbers"),
             ("image_shape", features is None or shape == (features,), f"the table's {features} features"),
             ("classes", len(self.classes) in (0, self.num_classes), f"a name for each of {self.num_classes}"),
+            ("window", self.window is None or self.window[0] < self.window[1], "[black, white]"),
             ("sigma_party", self.adds_noise == (self.sigma_party is not None), "noise, if hospitals add it,"),
             ("secrecy.colluders", not self.adds_noise or self.secrecy.colluders is not None, "a number"),
             ("secrecy.colluders", self.colluders < self.least_clients, f"fewer than {self.least_clients}"),
@@ -184,8 +189,13 @@ class Terms(Agreed):
 
     @property
     def num_teachers(self) -> int:
-        """Teachers in the whole federation: no query has more votes."""
+        """Teachers in the whole federation, or the most that there can be: no query has more votes."""
         return self.num_clients * self.teachers_per_client
+
+    @property
+    def least_teachers(self) -> int:
+        """The fewest teachers that a hospital has."""
+        return self.teachers_per_client if self.records_per_teacher is None else 1
 
     @property
     def delta(self) -> float:

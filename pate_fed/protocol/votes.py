@@ -10,10 +10,13 @@ from pate_fed.errors import IntegrityError
 __all__ = ["check_votes"]
 
 
-def check_votes(votes: NDArray[np.int64], *, queries: int, classes: int, num_teachers: int) -> None:
+def check_votes(
+    votes: NDArray[np.int64], *, queries: int, classes: int, num_teachers: int, least_teachers: int
+) -> None:
     """Refuse a vote matrix that no honest party can send.
 
-    Shapes: `votes` int64 (queries, classes); every row sums to the party's `num_teachers`.
+    Shapes: `votes` int64 (queries, classes); every row sums to the party's number of teachers, which is
+    `least_teachers` to `num_teachers`.
 
     Raises:
         IntegrityError: wrong type or shape, a negative count, or a row with too many or too few votes. The
@@ -26,5 +29,9 @@ def check_votes(votes: NDArray[np.int64], *, queries: int, classes: int, num_tea
     if votes.size and votes.min() < 0:
         raise IntegrityError("votes hold negative counts")
     # Each entry is checked before the sum, which could otherwise wrap around in 64 bits.
-    if (votes.size and votes.max() > num_teachers) or (votes.sum(axis=1) != num_teachers).any():
-        raise IntegrityError(f"a row of votes does not sum to the party's {num_teachers} teachers")
+    if votes.size and votes.max() > num_teachers:  # a sum of larger numbers could wrap around
+        raise IntegrityError(f"a class has more votes than the party's {num_teachers} teachers")
+    sums = votes.sum(axis=1)
+    if (sums.size and not least_teachers <= sums[0] <= num_teachers) or (sums != sums[:1]).any():
+        fewer = "" if least_teachers == num_teachers else f"{least_teachers} to "
+        raise IntegrityError(f"a row of votes does not sum to the party's {fewer}{num_teachers} teachers")

@@ -340,13 +340,19 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
     return [(name, value) for name, value in shown if value]
 
 
+def _teachers_each(terms: Terms) -> str:
+    if terms.records_per_teacher is None:
+        return f"{terms.teachers_per_client:,}"
+    return f"1 to {terms.teachers_per_client:,}, one for {_plural(terms.records_per_teacher, 'record')}"
+
+
 def _of_votes(study: StudyRecord) -> list[tuple[str, str]]:
     terms = study.terms
     _, sigma1, sigma2 = terms.aggregation.fixed()
     checked = study.threshold is not None and not terms.adds_noise
     return [
         ("Hospitals", f"{terms.num_clients:,}, at least {terms.least_clients:,} in every batch"),
-        ("Teachers a hospital", f"{terms.teachers_per_client:,} ({terms.teacher.name})"),
+        ("Teachers a hospital", f"{_teachers_each(terms)} ({terms.teacher.name})"),
         ("Private records", study.partition or "every hospital's own"),
         ("Mechanism", terms.aggregation.aggregator),
         ("Threshold T", _in_votes(study.threshold, terms)),

@@ -53,7 +53,8 @@ def main(grid, context):
         for answer in exchange(
             grid, sent, message_type="query.votes", timeout_s=600, stop=stop, window=window
         ):
-            check_votes(answer.reply.votes, queries={QUERIES}, classes={CLASSES}, num_teachers=1)
+            shape = dict(queries={QUERIES}, classes={CLASSES})
+            check_votes(answer.reply.votes, **shape, num_teachers=1, least_teachers=1)
             totals = totals + answer.reply.votes
         assert totals.sum() == {PARTIES} * {QUERIES}
         print(f"batch {{batch + 1}}: {{time.perf_counter() - start:.2f}} s")

@@ -12,6 +12,7 @@ from builders import make_terms, vary
 
 from clients.local import LocalSite, check_records, kind_of, local_site
 from clients.site import LocalSettings
+from pate_fed.config.sections import Parties
 from pate_fed.data import Schema, pool_digest
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import TeacherSettings
@@ -79,9 +80,33 @@ def test_records_of_too_few_patients_for_the_teachers_are_named(tmp_path: Path) 
     kind = kind_of(vary(TERMS, image_shape=(1,), table=schema))
     path = tmp_path / "north.csv"
     path.write_text("a,y\n1,ill\n2,well\n", encoding="utf-8")
-    assert check_records(path, kind, teachers=2).labels.tolist() == [0, 1]
+    assert check_records(path, kind, parties=Parties(teachers_per_client=2)).labels.tolist() == [0, 1]
     with pytest.raises(InputError, match="north"):
-        check_records(path, kind, teachers=3)
+        check_records(path, kind, parties=Parties(teachers_per_client=3))
+    by_size = Parties(teachers_per_client=3, records_per_teacher=25)
+    assert check_records(path, kind, parties=by_size).labels.tolist() == [0, 1]  # one teacher is enough
+
+
+def test_a_hospital_has_as_many_teachers_as_its_patients_allow(tmp_path: Path) -> None:
+    schema = Schema(label="y", classes=("ill", "well"), columns=(("a", ()),), patient="p")
+    terms = vary(TERMS, image_shape=(1,), table=schema, teachers_per_client=4, records_per_teacher=3)
+    terms = vary(terms, teacher=TeacherSettings(name="random-forest", trees=3))
+    pool = tmp_path / "pool.csv"
+    pool.write_text("a\n" + "".join(f"{n}\n" for n in range(100)), encoding="utf-8")
+    found = []
+    for patients, ready in ((2, None), (7, None), (40, None), (40, 2)):
+        path = tmp_path / f"{patients}.csv"
+        rows = "".join(f"p{n % patients},{n},{'ill' if n % 2 else 'well'}\n" for n in range(80))
+        path.write_text("p,a,y\n" + rows, encoding="utf-8")
+        settings = LocalSettings(
+            hospital="north", data=str(path), state_dir=tmp_path, pool=pool, teachers=ready
+        )
+        site = local_site(settings).under(terms)
+        assert site.objection(terms) is None
+        parts = site.teacher_parts()
+        found.append(len(parts))
+        assert sorted(np.concatenate(parts).tolist()) == list(range(80))
+    assert found == [1, 2, 4, 2]
 
 
 @pytest.mark.parametrize("part", ["part:3", "part:-1", "part:x", "part:"])

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from builders import make_terms, vary
 
+from pate_fed.config.sections import Parties
 from pate_fed.data import Schema, split_by_patient
-from pate_fed.data.schema import read_table
+from pate_fed.data.table import read_table
 from pate_fed.privacy import Protection
 from pate_fed.protocol.cost import make_ledger_terms
 
@@ -88,3 +89,34 @@ def test_a_patient_more_or_less_sways_several_teachers_and_all_are_charged(
 def test_with_one_teacher_a_record_sways_one_whatever_it_does() -> None:
     for adjacency in ("replace-one", "add-or-remove-one"):
         assert _charged(adjacency, teachers=1).votes_moved == 1
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "add-or-remove-one"])
+def test_teachers_by_size_sway_no_more_votes_than_are_charged(adjacency: str) -> None:
+    parties = Parties(teachers_per_client=TEACHERS, records_per_teacher=10)
+
+    def votes(patients: list[int], number: int) -> list[list[int]]:
+        teachers = parties.teachers_for(len(set(patients)))
+        rows = np.arange(len(patients))
+        dealt = split_by_patient(rows, np.array(patients), num_teachers=teachers, seed=3)
+        return [
+            sorted((patients[row], number if patients[row] == 0 else 0) for row in part) for part in dealt
+        ]
+
+    moved = _charged(adjacency).votes_moved
+    for count in range(9, 62):  # around every size at which the number of teachers changes
+        patients = list(range(count))
+        if adjacency == "replace-one":
+            before, after = votes(patients, 1), votes(patients, 2)
+            assert len(before) == len(after)
+            assert sum(one != other for one, other in zip(before, after, strict=True)) == 1 <= moved
+        else:
+            before, after = votes(patients, 1), votes(patients[1:], 1)
+            # Every teacher may change, and one may be gone: the totals move by no more than K votes twice.
+            assert max(len(before), len(after)) <= moved
+
+
+def test_the_number_of_teachers_follows_from_patients_alone() -> None:
+    parties = Parties(teachers_per_client=4, records_per_teacher=25)
+    assert [parties.teachers_for(count) for count in (1, 25, 49, 50, 123, 294)] == [1, 1, 1, 2, 4, 4]
+    assert Parties(teachers_per_client=4).teachers_for(1) == 4

@@ -119,3 +119,19 @@ def test_a_file_as_run_directory_is_refused(tmp_path: Path, capsys: pytest.Captu
 def test_a_study_from_an_editor_that_marks_its_text_is_read(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_bytes(b"\xef\xbb\xbf[parties]\r\nnum_clients = 7\r\n")
     assert load_study(tmp_path / "study.toml") == {"parties": {"num_clients": 7}}
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_table_implies_its_teacher_and_student(named: bool) -> None:
+    schema = {"label": "ill", "classes": ["0", "1"], "columns": {"age": "number"}}
+    data = {"pool": "pool.csv", "table": schema} | ({"dataset": "table"} if named else {})
+    study = study_from_dict({"data": data, "teacher": {"trees": 7}})
+    assert study.data.dataset == "table"
+    assert (study.teacher.name, study.teacher.trees) == ("random-forest", 7)
+    assert study.student.name == "forest"
+    boosted = study_from_dict({"data": data, "teacher": {"name": "gradient-boosting"}})
+    assert boosted.teacher.name == "gradient-boosting"
+    with pytest.raises(InputError, match="for tables one of random-forest"):
+        study_from_dict({"data": data, "teacher": {"name": "small-cnn"}})
+    with pytest.raises(InputError, match="for images"):
+        study_from_dict({"data": {"dataset": "glyph", "table": schema}, "student": {"name": "forest"}})

@@ -126,7 +126,7 @@ def test_honest_parties_are_all_counted() -> None:
     [
         (lambda r: {**r, "votes": r["votes"].astype(np.float64)}, "not readable"),
         (lambda r: {**r, "votes": r["votes"][:-1]}, "shape"),
-        (lambda r: {**r, "votes": r["votes"] * 2}, "does not sum"),
+        (lambda r: {**r, "votes": r["votes"] * 2}, "more votes than"),
         (lambda r: {**r, "votes": -r["votes"]}, "negative"),
         (lambda r: {**r, "votes": r["votes"].astype(np.int32)}, "not readable"),
         (lambda r: {**r, "batch_digest": "0" * 64}, "another batch"),

@@ -244,6 +244,23 @@ def test_a_vector_that_is_no_votes_raises_the_alarm() -> None:
     assert study.federation.spent
 
 
+def test_hospitals_of_different_size_sum_as_many_votes_in_every_row() -> None:
+    def votes(number: int, rows: int = QUERIES) -> np.ndarray:
+        votes = np.zeros((QUERIES, CLASSES), dtype=np.int64)
+        votes[:rows, number % CLASSES] = 1 + number % TEACHERS
+        return votes
+
+    study = _Study(vary(TERMS, records_per_teacher=25))
+    study.vector = votes
+    totals, voters = study.collect()
+    np.testing.assert_array_equal(totals, sum(votes(number) for number in range(PARTIES)))
+    assert voters == PARTIES
+    study = _Study(vary(TERMS, records_per_teacher=25))
+    study.vector = lambda number: votes(number, QUERIES - 1 if number == 3 else QUERIES)
+    with pytest.raises(IntegrityError, match="none of honest votes"):
+        study.collect()
+
+
 @pytest.mark.parametrize("taken", [1, 2, 3, 4, 5, 6, 2**15 - 2, 2**15 + 2, 2**16 - 3])
 def test_a_hospital_that_lies_learns_nothing_of_the_others_from_an_alarm(taken: int) -> None:
     # Hospital 3 gives to class 0 what it takes from class 1. Whether that total is then below 0 depends on

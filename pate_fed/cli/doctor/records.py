@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from clients.label_site import read_own_labels
 from clients.local import check_records, kind_of, study_of
 from pate_fed.cli.doctor.findings import CheckResult
+from pate_fed.config.sections import Parties
 from pate_fed.config.study import read_study
 from pate_fed.data import InputSpec, Rows, split_by_patient
 from pate_fed.learning import TeacherSettings
@@ -37,14 +38,14 @@ class WantedRecords:
     """The records that a study wants: their inputs, and the teachers that they are split among."""
 
     spec: InputSpec
-    teachers: int
+    parties: Parties
     teacher: TeacherSettings
 
     @classmethod
     def by_terms(cls, terms: Terms) -> WantedRecords:
         """By signed terms."""
         study = study_of(terms)
-        return cls(spec=kind_of(terms), teachers=study.parties.teachers_per_client, teacher=study.teacher)
+        return cls(spec=kind_of(terms), parties=study.parties, teacher=study.teacher)
 
     @classmethod
     def by_study(cls, config: Path) -> WantedRecords:
@@ -54,7 +55,7 @@ class WantedRecords:
             InputError: it cannot be read.
         """
         study = read_study(config).resolve()
-        return cls(spec=study.data.kind(), teachers=study.parties.teachers_per_client, teacher=study.teacher)
+        return cls(spec=study.data.kind(), parties=study.parties, teacher=study.teacher)
 
     def read(self, path: Path) -> tuple[Rows, CheckResult]:
         """The records, and how many there are of each class.
@@ -62,7 +63,7 @@ class WantedRecords:
         Raises:
             InputError: they are not what is wanted; the error says where.
         """
-        rows = check_records(path, self.spec, teachers=self.teachers)
+        rows = check_records(path, self.spec, parties=self.parties)
         counts = np.bincount(rows.labels, minlength=len(self.spec.classes)).tolist()
         inputs = "×".join(map(str, rows.inputs.shape[1:]))
         what = f"{inputs} features" if self.spec.schema is not None else f"images of {inputs}"
@@ -97,13 +98,14 @@ def try_teachers(rows: Rows, wanted: WantedRecords) -> CheckResult:
     patients = len(np.unique(rows.patients))
     if patients < 2:
         return CheckResult("not tried: one patient's records are too few to leave some out")
-    folds = wanted.teachers if wanted.teachers > 1 else min(_FOLDS, patients)
+    teachers = wanted.parties.teachers_for(patients)
+    folds = teachers if teachers > 1 else min(_FOLDS, patients)
     parts = split_by_patient(everyone, rows.patients, num_teachers=folds, seed=0)
     right, usual, started = [], [], time.monotonic()
     most = np.bincount(rows.labels).argmax()
     for part in parts[:_MOST_TRIED]:
         others = np.setdiff1d(everyone, part)
-        own, left_out = (part, others) if wanted.teachers > 1 else (others, part)
+        own, left_out = (part, others) if teachers > 1 else (others, part)
         asked = _some(left_out)
         truth = rows.labels[asked]
         right.append(float((_predict(rows, own, asked, wanted) == truth).mean()))

@@ -10,6 +10,7 @@ import pytest
 from builders import make_label_terms
 
 from pate_fed.cli.doctor.records import WantedRecords, try_teachers
+from pate_fed.config.sections import Parties
 from pate_fed.data import InputSpec, Rows
 from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.learning import TeacherSettings
@@ -41,7 +42,9 @@ def _images(*, learnable: bool) -> Rows:
 @pytest.mark.parametrize("teachers", [1, 3])
 def test_teachers_are_worth_something_where_labels_and_records_belong_together(teachers: int) -> None:
     spec = InputSpec(classes=("a", "b", "c"), shape=(16, 16, 1))
-    wanted = WantedRecords(spec=spec, teachers=teachers, teacher=TeacherSettings())
+    wanted = WantedRecords(
+        spec=spec, parties=Parties(teachers_per_client=teachers), teacher=TeacherSettings()
+    )
     assert not try_teachers(_images(learnable=True), wanted).warnings
     (words,) = try_teachers(_images(learnable=False), wanted).warnings
     assert "do labels and records belong together?" in words

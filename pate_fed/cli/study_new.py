@@ -1,0 +1,93 @@
+"""`pate-fed study new`: a commented study.toml, of a table with the columns that CSV files have."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pate_fed.cli.parser import add_command, add_option
+from pate_fed.errors import InputError
+
+__all__ = ["add_new_action"]
+
+
+def add_new_action(actions: Any) -> None:
+    """Register `study new`."""
+    new = add_command(actions, "new", "write a commented study.toml, from CSV files where there are some")
+    text = "the parties' records, or a hospital's own: the columns are read from them"
+    new.add_argument("--csv", metavar="FILE", nargs="+", default=[], help=text)
+    add_option(new, "--pool FILE", "the public inputs (default pool.csv beside the study)")
+    add_option(new, "--label COLUMN", "of the class (default: found by its name, else the last)")
+    add_option(new, "--patient COLUMN", "equal for one patient's rows (default: found by its name)")
+    add_option(new, "--out FILE", "where it is written", default="study.toml")
+    new.set_defaults(run=_study_new)
+
+
+def _study_new(arguments: argparse.Namespace) -> int:
+    from pate_fed.config.template import study_template
+
+    out = Path(arguments.out)
+    if out.exists():
+        raise InputError(f"--out {out}: is there already; give another name")
+    if not arguments.csv:
+        for option in ("pool", "label", "patient"):
+            if getattr(arguments, option) is not None:
+                raise InputError(f"--{option} {getattr(arguments, option)}: goes with --csv FILE")
+        _write(out, study_template(name=out.stem))
+        print(f"wrote {out}: every setting with its default; try it: flower-simulation --config {out}")
+        return 0
+    return _from_csv(arguments, out)
+
+
+def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
+    from pate_fed.config.template import study_template
+    from pate_fed.data.infer import infer_schema
+
+    files = [Path(name) for name in arguments.csv]
+    found = infer_schema(files, label=arguments.label, patient=arguments.patient)
+    schema, pool = found.schema, Path(arguments.pool or out.parent / "pool.csv")
+    data: dict[str, Any] = {"dataset": "table", "pool": _beside(pool, out)}
+    if len(files) > 1:
+        data["private"] = [_beside(path, out) for path in files]
+    categories = [name for name, values in schema.columns if values]
+    notes = _notes(categories, found.left_out)
+    clients = len(files) if len(files) > 1 else None
+    text = study_template(data=data, schema=schema, num_clients=clients, notes=notes, name=out.stem)
+    _write(out, text)
+    numbers = len(schema.columns) - len(categories)
+    print(f"wrote {out}: {numbers} columns of numbers, {len(categories)} of categories")
+    print(f"label: {schema.label} ({', '.join(schema.classes)}); patient: {schema.patient or 'none named'}")
+    for name, why in found.left_out:
+        print(f"left out: {name} {why}")
+    if clients is None:
+        print("say in [parties] how many hospitals there are: num_clients")
+    if not pool.is_file():
+        print(f"put the public inputs there: {pool}, the same columns, the label may be missing")
+    print("read it before you send it: the values of categories stand in it")
+    return 0
+
+
+def _notes(categories: Sequence[str], left_out: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    notes = [
+        "The columns that every file has. A hospital's file may have others: they are never read.",
+        "Another study may be meant than these files show: look at the label, the classes and each column.",
+    ]
+    if categories:
+        notes.append(f"The values of {', '.join(categories)} were read from the files: send none that tell.")
+    return (*notes, *(f"Left out: {name} {why}." for name, why in left_out))
+
+
+def _beside(path: Path, out: Path) -> str:
+    """The file's name as a study at `out` gives it: from there where it lies below, else whole."""
+    folder, whole = out.absolute().parent, Path(os.path.abspath(path))
+    return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else str(whole)
+
+
+def _write(out: Path, text: str) -> None:
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--out {out}: cannot be written ({error.strerror})") from error

@@ -1,0 +1,93 @@
+"""A commented `study.toml`: every setting with what it means, from its declaration."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from dataclasses import is_dataclass
+from typing import Any
+
+from pate_fed.config.study import Study
+from pate_fed.data import Schema
+from pate_fed.learning import TABLE_STUDENTS, TABLE_TEACHERS
+from pate_fed.structure import Entry, entries, to_plain
+
+__all__ = ["study_template"]
+
+_WIDTH = 98
+_ORDER = ("study", "parties", "data", "teacher", "aggregation", "queries", "privacy", "secrecy", "student")
+
+
+def study_template(
+    *,
+    name: str = "my-study",
+    data: dict[str, Any] | None = None,
+    schema: Schema | None = None,
+    num_clients: int | None = None,
+    notes: tuple[str, ...] = (),
+) -> str:
+    """The text of a `study.toml`. Settings that are left open stand in it as comments, with their defaults.
+
+    `data` are the values of `[data]`, `schema` the columns of a table; `notes` are sentences about these.
+    """
+    given: dict[str, dict[str, Any]] = {"study": {"name": name}, "data": dict(data or {})}
+    if num_clients is not None:
+        given["parties"] = {"num_clients": num_clients}
+    if schema is not None:
+        given |= {"teacher": {"name": TABLE_TEACHERS[0]}, "student": {"name": TABLE_STUDENTS[0]}}
+    top = {entry.name: entry for entry in entries(Study)}
+    lines = ["# A study. A line with # at its beginning is a default: take the # away to change it.", ""]
+    for section in (*_ORDER, "engine"):
+        kind = Study if section == "study" else _kind(top[section])
+        lines.append(f"[{section}]")
+        for entry in entries(kind):
+            if _kind(entry) is None:
+                lines += _setting(entry, given.get(section, {}))
+        lines.append("")
+        if section == "data" and schema is not None:
+            lines += [
+                line for note in notes for line in textwrap.wrap(f"# {note}", _WIDTH, subsequent_indent="# ")
+            ]
+            lines += [*_table(schema), ""]
+    return "\n".join(lines)
+
+
+def _kind(entry: Entry) -> Any:
+    """The dataclass of a section or of a table in one; None where it is a single value."""
+    return next((kind for kind in entry.kinds if isinstance(kind, type) and is_dataclass(kind)), None)
+
+
+def _setting(entry: Entry, given: dict[str, Any]) -> list[str]:
+    declared = entry.setting
+    told = declared.help or declared.allowed
+    if declared.choices:
+        told += f"{': ' if told else ''}{', '.join(declared.choices + declared.also)}"
+    value = given.get(entry.name, entry.default)
+    shown = f"{entry.name} = {json.dumps(to_plain(value), ensure_ascii=False)}"
+    if entry.name not in given:
+        shown = f"# {entry.name} =" if value is None else f"# {shown}"
+    return [*_comment("## ", told), shown]
+
+
+def _comment(mark: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=mark,
+        subsequent_indent=mark,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def _table(schema: Schema) -> list[str]:
+    values = to_plain(schema)
+    columns = values.pop("columns")
+    lines = ["[data.table]"]
+    lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items() if value]
+    lines.append("[data.table.columns]")
+    for name, allowed in columns:
+        lines.append(
+            f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(allowed or 'number', ensure_ascii=False)}"
+        )
+    return lines

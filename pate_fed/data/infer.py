@@ -1,0 +1,148 @@
+"""A schema inferred from CSV files: numbers, categories, what stands for missing, and what is left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pate_fed.data.schema import MISSING, Schema, number_in
+from pate_fed.data.table import read_rows
+from pate_fed.errors import InputError
+from pate_fed.structure import nearest
+
+__all__ = ["InferredSchema", "infer_schema"]
+
+MOST_VALUES = 20  # of a category, or of a label: more are names, dates or notes
+_FEW_WORDS = 3  # among numbers, that may stand for a missing value
+_MOSTLY = 0.9
+_LABELS = ("label", "class", "target", "outcome", "diagnosis", "y")
+_PATIENTS = ("patient", "patient_id", "patientid", "patient_nbr", "subject", "subject_id", "mrn", "pid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferredSchema:
+    """A schema, the columns that are no part of it with the reason, and the rows of each file."""
+
+    schema: Schema
+    left_out: tuple[tuple[str, str], ...]
+    rows: tuple[int, ...]
+
+
+def infer_schema(
+    paths: Sequence[Path], *, label: str | None = None, patient: str | None = None
+) -> InferredSchema:
+    """The schema that all files fit.
+
+    A column of numbers is a number, one of at most 20 texts a category; what has more texts, a date or a
+    name, is left out. Without `label` and `patient` their columns are found by the usual names.
+
+    Raises:
+        InputError: a file that cannot be read, other columns in one than in the first, or no column that
+            could be the label.
+    """
+    header, counts, rows = _count(paths)
+    label = _label(paths[0], header, counts) if label is None else _named(paths[0], header, label, "--label")
+    if patient is None:
+        patient = next((name for name in header if name.lower() in _PATIENTS and name != label), None)
+    else:
+        _named(paths[0], header, patient, "--patient")
+    classes = _values(counts[label])
+    if not 2 <= len(classes) <= MOST_VALUES:
+        raise InputError(
+            f"--label {label}: {len(classes)} values in {paths[0].name}; 2 to {MOST_VALUES} classes are meant"
+        )
+    columns: list[tuple[str, tuple[str, ...]]] = []
+    left_out: list[tuple[str, str]] = []
+    missing: set[str] = set()
+    for name in header:
+        if name in (label, patient):
+            continue
+        values, words = _values(counts[name]), _words(counts[name])
+        if words is not None:
+            missing |= words
+            columns.append((name, ()))
+        elif not values:
+            left_out.append((name, "has no value"))
+        elif len(values) > MOST_VALUES:
+            left_out.append((name, f"has {len(values)} texts: a name, a date or a note"))
+        else:
+            columns.append((name, values))
+    if not columns:
+        raise InputError(f"{paths[0]}: no column could teach anything: numbers or categories are meant")
+    found = {value for _, values in columns for value in values} | set(classes)
+    schema = Schema(
+        label=label,
+        classes=classes,
+        columns=tuple(columns),
+        patient=patient,
+        missing=tuple(sorted(missing - found)),
+    )
+    return InferredSchema(schema=schema, left_out=tuple(left_out), rows=rows)
+
+
+def _count(paths: Sequence[Path]) -> tuple[list[str], dict[str, Counter[str]], tuple[int, ...]]:
+    """The header, each column's values with their counts over all files, and the rows of each file."""
+    first: list[str] = []
+    counts: dict[str, Counter[str]] = {}
+    rows = []
+    for path in paths:
+        lines = read_rows(path)
+        header = [name.strip() for name in next(lines, (1, []))[1]]
+        if not header or not all(header) or len(set(header)) < len(header):
+            raise InputError(f"{path} row 1: a header is meant, with every column's name once")
+        if any(number_in(name) is not None for name in header):
+            raise InputError(f"{path} row 1: looks like data; a header with the columns' names is meant")
+        if not first:
+            first, counts = header, {name: Counter() for name in header}
+        elif set(header) != set(first):
+            other = sorted(set(header) ^ set(first))
+            raise InputError(f"{path} row 1: not the columns of {paths[0]}: {', '.join(other)} differ")
+        number_of = 0
+        for number, cells in lines:
+            if len(cells) != len(header):
+                raise InputError(f"{path} row {number}: {len(cells)} values for {len(header)} columns")
+            for name, cell in zip(header, cells, strict=True):
+                counts[name][cell.strip()] += 1
+            number_of += 1
+        if not number_of:
+            raise InputError(f"{path}: holds no rows under its header")
+        rows.append(number_of)
+    return first, counts, tuple(rows)
+
+
+def _named(path: Path, header: list[str], name: str, option: str) -> str:
+    if name not in header:
+        raise InputError(f"{option} {name}: {path.name} has no such column{nearest(name, header)}")
+    return name
+
+
+def _label(path: Path, header: list[str], counts: dict[str, Counter[str]]) -> str:
+    usual = [name for name in header if name.lower() in _LABELS]
+    if len(usual) == 1:
+        return usual[0]
+    if 2 <= len(_values(counts[header[-1]])) <= MOST_VALUES and not usual:
+        return header[-1]
+    raise InputError(f"{path}: which column is the label? Give --label, one of {', '.join(header)}")
+
+
+def _values(count: Counter[str]) -> tuple[str, ...]:
+    """What is not missing: in the order of numbers, else of letters; numbers in their shortest form once."""
+    kept: dict[float | str, str] = {}
+    for text in count:
+        if text in MISSING:
+            continue
+        number = number_in(text)
+        key = text if number is None else number
+        if key not in kept or (len(text), text) < (len(kept[key]), kept[key]):
+            kept[key] = text
+    return tuple(kept[key] for key in sorted(kept, key=lambda key: (isinstance(key, str), key)))
+
+
+def _words(count: Counter[str]) -> set[str] | None:
+    """The texts among a column's numbers that may stand for a missing value; None where it holds texts."""
+    words = {text for text in count if text not in MISSING and number_in(text) is None}
+    numbers = sum(times for text, times in count.items() if number_in(text) is not None)
+    known = numbers + sum(count[text] for text in words)
+    return words if known and numbers >= _MOSTLY * known and len(words) <= _FEW_WORDS else None

@@ -1,0 +1,263 @@
+"""Records of a CSV file, encoded by a study's schema; errors name row, column and what would be right."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.data.schema import Schema, number_in
+from pate_fed.errors import InputError
+
+__all__ = ["LARGEST", "UNLABELLED", "Rows", "read_rows", "read_table"]
+
+UNLABELLED = -1
+LARGEST = float(np.finfo(np.float32).max)  # teachers compute in 32 bits
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Rows:
+    """Records: a table's rows as numbers, or images.
+
+    Shapes: inputs float64 (n, features) or uint8 (n, height, width, channels), labels int64 (n,), -1 where a
+    record has none, patients int64 (n,): equal for records of one patient.
+    """
+
+    inputs: NDArray[Any]
+    labels: NDArray[np.int64]
+    patients: NDArray[np.int64]
+
+
+def read_table(path: Path, schema: Schema, *, labelled: bool) -> Rows:
+    """A CSV file with a header, encoded by the schema; columns that the schema does not name are left alone.
+
+    With `labelled` every row must have a label and, where the schema has patients, name one; else both may be
+    missing (a public pool).
+
+    Raises:
+        InputError: the file cannot be read, lacks a column, or a value is not what the schema says; the error
+            names file, row and column, and what would be right.
+    """
+    rows = read_rows(path)
+    header = [name.strip() for name in next(rows, (1, []))[1]]
+    places = _places(path, header, schema, labelled=labelled)
+    reader = _RowReader(path, schema, places, labelled=labelled)
+    for number, cells in rows:
+        if len(cells) != len(header):
+            raise InputError(f"{path} row {number}: {len(cells)} values for {len(header)} columns")
+        reader.add(number, cells)
+    return reader.rows()
+
+
+def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file with their numbers, as a spreadsheet counts: the header is row 1.
+
+    Empty rows but the first are left out.
+
+    Raises:
+        InputError: the file cannot be read, is not in UTF-8, or has a value without an end.
+    """
+    number = 0
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            for number, cells in enumerate(csv.reader(file, strict=True), start=1):
+                if cells or number == 1:
+                    yield number, cells
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise InputError(_undecodable(path)) from error
+    except csv.Error as error:
+        raise InputError(f"{path} row {number + 1}: {_broken(str(error))}") from error
+
+
+def _broken(error: str) -> str:
+    """What the csv module found, in words that say what to do."""
+    if "field larger" in error:
+        most = csv.field_size_limit()
+        return f'a value of more than {most:,} characters; is the closing quote (") of a value missing?'
+    if "unexpected end" in error:
+        return 'a value begins with a quote (") that is never closed; close it, or write "" for a quote in it'
+    return f'no CSV ({error}); a quote (") within a quoted value is written twice ("")'
+
+
+def _undecodable(path: Path) -> str:
+    """Where a file is not in UTF-8, and how it becomes so."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
+                return f"{path}: is in UTF-16, as a spreadsheet's Unicode text; save it as CSV in UTF-8"
+            try:
+                line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                column = line[: error.start].count(b",") + 1
+                return (
+                    f"{path} row {number}, value {column}: not in UTF-8 (byte 0x{line[error.start]:02x}); if "
+                    f"the file is in Latin-1: iconv -f latin1 -t utf-8 {path.name} > new.csv"
+                )
+    return f"{path}: not a CSV file in UTF-8"
+
+
+def _places(path: Path, header: list[str], schema: Schema, *, labelled: bool) -> dict[str, int]:
+    needed = [name for name, _ in schema.columns]
+    if labelled:
+        needed += [schema.label] + ([schema.patient] if schema.patient else [])
+    if _looks_like_data(header, schema, needed):
+        raise InputError(
+            f"{path} row 1: looks like data; a header is meant there, with the study's columns "
+            f"{', '.join(needed)}"
+        )
+    for name in needed:
+        if name not in header:
+            raise InputError(
+                f"{path} row 1: the study's column {name!r} is missing{_why_missing(name, header)}"
+            )
+    if not labelled and schema.label not in header:
+        # A pool may be without labels; one with almost that column was meant to have them.
+        others = [name for name in header if name not in {*needed, schema.patient}]
+        if hint := _meant(schema.label, others, "there is {}, which looks like it", cutoff=0.8):
+            raise InputError(f"{path} row 1: the study's label {schema.label!r} is missing{hint}")
+    for name in {*needed, schema.label}:
+        if header.count(name) > 1:
+            raise InputError(f"{path} row 1: the column {name!r} is there twice")
+    return {name: place for place, name in enumerate(header)}
+
+
+def _looks_like_data(header: list[str], schema: Schema, needed: list[str]) -> bool:
+    """Whether the first line names no column and half of it could be values."""
+    values = {value for _, values in schema.columns for value in values} | set(schema.classes)
+    values |= {"?"}
+    like = sum(number_in(text) is not None or text in values for text in header)
+    return bool(like) and 2 * like >= len(header) and not set(needed) & set(header)
+
+
+def _why_missing(name: str, header: list[str]) -> str:
+    """What the header looks like instead: another separator, a line before it, or another spelling."""
+    if not any(header):
+        return "; the file begins with an empty row, and a header is meant"
+    line = "".join(header)
+    other = next((mark for mark in (";", "\t", "|") if mark in line), None)
+    if len(header) == 1 and other is not None:
+        return f"; values are separated by {other!r}, and commas are meant"
+    if line.lower().startswith("sep="):
+        return "; the header must be the first row, without a line sep= before it"
+    return _meant(name, header, "there is {}")
+
+
+def _meant(text: str, known: Iterable[str], words: str, *, cutoff: float = 0.6) -> str:
+    """The nearest known name, whatever its case; nothing where none is near."""
+    spelt = {each.lower(): each for each in known}
+    near = get_close_matches(text.lower(), spelt, n=1, cutoff=cutoff)
+    return f"; {words.format(repr(spelt[near[0]]))}" if near else ""
+
+
+class _Names:
+    """The places of allowed values in their list; numbers are the same however they are written."""
+
+    def __init__(self, values: tuple[str, ...]) -> None:
+        self.values = values
+        self._exact = {value: place for place, value in enumerate(values)}
+        numbers = [number_in(value) for value in values]
+        self._numbers: dict[float, int] = {
+            number: place
+            for place, number in enumerate(numbers)
+            if number is not None and numbers.count(number) == 1
+        }
+
+    def find(self, text: str) -> int | None:
+        """The place of a value: as it is written, or as a number (1.0 for 1); None where it is not there."""
+        place = self._exact.get(text)
+        number = None if place is not None else number_in(text)
+        return place if number is None else self._numbers.get(number)
+
+
+class _RowReader:
+    """Encodes a table's rows, one after the other; `places` are the columns' by name."""
+
+    def __init__(self, path: Path, schema: Schema, places: Mapping[str, int], *, labelled: bool) -> None:
+        self.path, self.schema, self.places, self.labelled = path, schema, places, labelled
+        self._columns = [(name, _Names(values)) for name, values in schema.columns]
+        self._classes = _Names(schema.classes)
+        self._inputs: list[list[float]] = []
+        self._labels: list[int] = []
+        self._patients: list[str] = []
+
+    def add(self, number: int, cells: list[str]) -> None:
+        """One more row.
+
+        Raises:
+            InputError: a value is not what the schema says.
+        """
+        where = f"{self.path} row {number}, column"
+        features: list[float] = []
+        for name, values in self._columns:
+            features += self._encode(cells[self.places[name]].strip(), values, f"{where} {name}")
+        self._inputs.append(features)
+        label, patient = self.schema.label, self.schema.patient
+        text = cells[self.places[label]].strip() if label in self.places else ""
+        self._labels.append(self._label(text, f"{where} {label}"))
+        if patient is not None and patient in self.places:
+            self._patients.append(self._patient(cells[self.places[patient]].strip(), f"{where} {patient}"))
+
+    def rows(self) -> Rows:
+        """All rows.
+
+        Raises:
+            InputError: there are none.
+        """
+        if not self._inputs:
+            raise InputError(f"{self.path}: holds no rows under its header")
+        # Numbered by name: in the order of their rows, a patient's number would follow from others' rows.
+        named = np.unique(self._patients, return_inverse=True)[1] if self._patients else None
+        owners = np.arange(len(self._inputs)) if named is None else named
+        return Rows(np.array(self._inputs), np.array(self._labels, dtype=np.int64), owners.astype(np.int64))
+
+    def _encode(self, text: str, values: _Names, where: str) -> list[float]:
+        if values.values:
+            chosen = values.find(text)
+            if chosen is None and not self.schema.lacks(text):
+                hint = _meant(text, values.values, "did you mean {}?")
+                raise InputError(f"{where}: {_shown(text)} is none of {', '.join(values.values)}{hint}")
+            return [float(place == chosen) for place in range(len(values.values))]
+        if self.schema.lacks(text):
+            return [math.nan]
+        number = number_in(text)
+        if number is None:
+            comma = number_in(text.replace(",", ".", 1)) is not None
+            hint = "; a decimal point is meant, not a comma" if comma else ""
+            missing = "; a word for a missing value stands in the study's data.table.missing"
+            raise InputError(f"{where}: {_shown(text)} is not a finite number{hint or missing}")
+        if abs(number) > LARGEST:
+            raise InputError(f"{where}: {_shown(text)} is too large: at most {LARGEST:.1e} is meant")
+        return [number]
+
+    def _label(self, text: str, where: str) -> int:
+        place = self._classes.find(text)
+        if place is not None:
+            return place
+        known = ", ".join(self.schema.classes)
+        if not self.schema.lacks(text):
+            hint = _meant(text, self.schema.classes, "did you mean {}?")
+            raise InputError(f"{where}: {_shown(text)} is none of the classes {known}{hint}")
+        if self.labelled:
+            raise InputError(f"{where}: the label is missing; one of {known} is meant in every row")
+        return UNLABELLED
+
+    def _patient(self, text: str, where: str) -> str:
+        # Rows without a patient would all become one patient's, who is then protected less than it seems.
+        if self.labelled and self.schema.lacks(text):
+            raise InputError(
+                f"{where}: the patient is missing; give every row one, of its own where it is not known"
+            )
+        return text
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:40] + "…")

@@ -1,0 +1,80 @@
+"""A schema from CSV files: what each column is, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pate_fed.data.infer import infer_schema
+from pate_fed.data.table import read_table
+from pate_fed.errors import InputError
+
+HEADER = "patient_id,age,sex,ward,chol,note,empty,outcome\n"
+
+
+def _file(tmp_path: Path, name: str, *, header: str = HEADER, sex: str = "f", rows: int = 40) -> Path:
+    lines = [
+        f"{name}{n},{20 + n},{sex if n % 2 else 'm'},{'1.0' if n % 3 else '1'},"
+        f"{'unknown' if n == 7 else 200 + n},visit {n},,{'ill' if n % 2 else 'well'}\n"
+        for n in range(rows)
+    ]
+    path = tmp_path / f"{name}.csv"
+    path.write_text(header + "".join(lines), encoding="utf-8")
+    return path
+
+
+def test_numbers_categories_patients_and_what_is_left_out(tmp_path: Path) -> None:
+    files = [_file(tmp_path, "north"), _file(tmp_path, "east", sex="d", rows=30)]
+    found = infer_schema(files)
+    assert found.rows == (40, 30)
+    assert found.schema.label == "outcome"
+    assert found.schema.classes == ("ill", "well")
+    assert found.schema.patient == "patient_id"
+    assert dict(found.schema.columns) == {"age": (), "sex": ("d", "f", "m"), "ward": (), "chol": ()}
+    assert found.schema.missing == ("unknown",)
+    assert dict(found.left_out) == {
+        "note": "has 40 texts: a name, a date or a note",
+        "empty": "has no value",
+    }
+    for path in files:  # the schema reads the files that it was inferred from
+        read_table(path, found.schema, labelled=True)
+
+
+def test_the_label_is_found_by_name_else_last_else_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("class,x\na,1\nb,2\n")
+    assert infer_schema([path]).schema.label == "class"
+    path.write_text("x,ill\n1,0\n2,1.0\n3,1\n")
+    schema = infer_schema([path]).schema
+    assert (schema.label, schema.classes) == ("ill", ("0", "1"))
+    path.write_text("x,z\n" + "".join(f"{n},{n}\n" for n in range(30)))
+    with pytest.raises(InputError, match=r"which column is the label\? Give --label, one of x, z"):
+        infer_schema([path])
+    with pytest.raises(InputError, match="--label z: 30 values"):
+        infer_schema([path], label="z")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x,y\n", "no rows"),
+        ("1,2\n3,4\n", "row 1: looks like data"),
+        ("x,x\n1,2\n", "row 1: a header is meant"),
+        ("x,y\n1\n", "row 2: 1 values for 2 columns"),
+        ("z,y\n1,2\n", "row 1: not the columns of .*: x, z differ"),
+    ],
+)
+def test_a_wrong_file_is_named_by_row(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n1,0\n2,1\n")
+    (tmp_path / "b.csv").write_text(text)
+    with pytest.raises(InputError, match=words):
+        infer_schema([tmp_path / "a.csv", tmp_path / "b.csv"])
+
+
+def test_a_misspelt_column_is_named(tmp_path: Path) -> None:
+    path = _file(tmp_path, "north")
+    with pytest.raises(InputError, match=r"--label outcom: north\.csv has no such column; did you mean"):
+        infer_schema([path], label="outcom")
+    with pytest.raises(InputError, match=r"--patient id: north\.csv has no such column"):
+        infer_schema([path], patient="id")

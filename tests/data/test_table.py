@@ -1,0 +1,143 @@
+"""Tables: what a hospital's CSV may hold, and errors that name row and column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pate_fed.data.schema import Schema
+from pate_fed.data.table import read_table
+from pate_fed.errors import InputError
+
+SCHEMA = Schema(
+    label="outcome",
+    classes=("well", "ill"),
+    columns=(("age", ()), ("sex", ("f", "m")), ("dose", ())),
+    patient="patient",
+)
+HEADER = "patient,age,sex,dose,note,outcome\n"
+
+
+def _write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "north.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_numbers_categories_missing_values_and_patients(tmp_path: Path) -> None:
+    text = HEADER + "a,41,f,0.5,x,well\nb,?,m,,y,ill\na,7e1,NA,-2,z,well\n"
+    rows = read_table(_write(tmp_path, text), SCHEMA, labelled=True)
+    nan = np.nan
+    expected = [[41, 1, 0, 0.5], [nan, 0, 1, nan], [70, 0, 0, -2]]
+    np.testing.assert_array_equal(rows.inputs, expected)
+    assert rows.labels.tolist() == [0, 1, 0]
+    assert rows.patients.tolist() == [0, 1, 0]
+    assert SCHEMA.num_features == 4
+
+
+def test_a_pool_may_lack_labels_patients_and_have_a_byte_order_mark(tmp_path: Path) -> None:
+    rows = read_table(_write(tmp_path, "\ufeffage,sex,dose\n1,f,2\n3,m,4\n"), SCHEMA, labelled=False)
+    assert rows.labels.tolist() == [-1, -1]
+    assert rows.patients.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (HEADER + "a,41,f,1,x,well\nb,old,m,1,y,ill\n", ["row 3", "column age", "'old'", "number"]),
+        (HEADER + "a,inf,f,1,x,well\n", ["row 2", "column age", "finite"]),
+        (HEADER + "a,1,F,1,x,well\n", ["row 2", "column sex", "'F'", "f, m", "did you mean 'f'?"]),
+        (HEADER + "a,1,f,1,x,wel\n", ["row 2", "column outcome", "'wel'", "well, ill"]),
+        (HEADER + "a,1,f,1,x,WELL\n", ["row 2", "column outcome", "did you mean 'well'?"]),
+        (HEADER + "a,1,f,1,x,\n", ["row 2", "column outcome", "label is missing"]),
+        (HEADER + "a,1,f,1,x\n", ["row 2", "5 values for 6 columns"]),
+        ("patient,age,sex,dos,outcome\n", ["row 1", "'dose'", "there is 'dos'"]),
+        ("age,sex,dose,outcome\n1,f,1,ill\n", ["'patient'"]),
+        ("patient,age,age,sex,dose,outcome\n", ["'age'", "twice"]),
+        (HEADER, ["no rows"]),
+        (HEADER.upper(), ["row 1", "'age'", "there is 'AGE'"]),
+        (HEADER.replace(",", ";") + "a;1;f;1,5;x;ill\n", ["row 1", "separated by ';'", "commas"]),
+        (HEADER.replace(",", "\t"), ["row 1", r"separated by '\t'"]),
+        ("sep=,\n" + HEADER, ["row 1", "without a line sep="]),
+        ("\n" + HEADER, ["row 1", "empty row"]),
+        ("", ["row 1", "a header is meant"]),
+        ("b,7,m,2,z,ill\na,41,f,1,x,well\n", ["row 1", "looks like data", "age, sex, dose, outcome"]),
+        (HEADER + 'a,41,f,1,"x,well\nb,1,f,1,y,ill\n', ["row 2", "never closed"]),
+        (HEADER + 'a,41,f,1,x,well\nb,1,f,1,"y"z,ill\n', ["row 3", "written twice"]),
+        (HEADER + "a,41,f,1," + 200_000 * "x" + ",well\n", ["row 2", "131,072 characters", "closing quote"]),
+        (HEADER + "a,1e308,f,1,x,well\n", ["row 2", "column age", "too large", "3.4e+38"]),
+        (HEADER + 'a,"41,5",f,1,x,well\n', ["row 2", "column age", "decimal point"]),
+        (HEADER + "a,1_000,f,1,x,well\n", ["row 2", "column age", "not a finite number"]),
+        (HEADER + "a,41,f,1,x,well\n,1,f,1,y,ill\n", ["row 3", "column patient", "patient is missing"]),
+        (HEADER + "NA,41,f,1,x,well\n", ["row 2", "column patient", "patient is missing"]),
+        (HEADER + "a,unknown,f,1,x,well\n", ["row 2", "data.table.missing"]),
+    ],
+)
+def test_a_wrong_table_is_named_by_row_and_column(tmp_path: Path, text: str, words: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        read_table(_write(tmp_path, text), SCHEMA, labelled=True)
+    for word in ("north.csv", *words):
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(("column", "taken"), [("outcomes", False), ("Outcome", False), ("ward", True)])
+def test_a_pools_label_that_is_misspelt_is_no_missing_label(column: str, taken: bool, tmp_path: Path) -> None:
+    path = _write(tmp_path, f"age,sex,dose,{column}\n1,f,2,ill\n")
+    if taken:
+        assert read_table(path, SCHEMA, labelled=False).labels.tolist() == [-1]
+        return
+    with pytest.raises(InputError, match=f"label 'outcome' is missing; there is '{column}'"):
+        read_table(path, SCHEMA, labelled=False)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (HEADER.encode() + "a,41,f,1,Zoé,well\n".encode("latin-1"), "row 2, value 5: .*byte 0xe9.* iconv"),
+        ("\ufeff".encode() + HEADER.encode() + b"a,41,f,1,x,well\n\x80", "row 3, value 1: not in UTF-8"),
+        (HEADER.encode("utf-16"), "is in UTF-16"),
+    ],
+)
+def test_a_file_in_another_encoding_is_named_by_row(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "x.csv").write_bytes(content)
+    with pytest.raises(InputError, match=words):
+        read_table(tmp_path / "x.csv", SCHEMA, labelled=True)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_table(tmp_path / "none.csv", SCHEMA, labelled=True)
+
+
+def test_categories_and_classes_that_are_numbers_compare_as_numbers(tmp_path: Path) -> None:
+    schema = Schema(label="ill", classes=("0", "1"), columns=(("ward", ("1", "2", "03")),))
+    text = "ward,ill\n1,0\n1.0,1.0\n2.00,0.0\n3,1\n03,1\n"
+    rows = read_table(_write(tmp_path, text), schema, labelled=True)
+    assert rows.inputs.argmax(axis=1).tolist() == [0, 0, 1, 2, 2]
+    assert rows.labels.tolist() == [0, 1, 0, 1, 1]
+    with pytest.raises(InputError, match=r"column ward: '1\.5' is none of 1, 2, 03"):
+        read_table(_write(tmp_path, "ward,ill\n1.5,0\n"), schema, labelled=True)
+
+
+def test_two_categories_of_one_number_are_found_as_they_are_written_only(tmp_path: Path) -> None:
+    schema = Schema(label="ill", classes=("no", "yes"), columns=(("code", ("1", "01")),))
+    rows = read_table(_write(tmp_path, "code,ill\n01,no\n1,yes\n"), schema, labelled=True)
+    assert rows.inputs.argmax(axis=1).tolist() == [1, 0]
+    with pytest.raises(InputError, match="column code"):
+        read_table(_write(tmp_path, "code,ill\n1.0,no\n"), schema, labelled=True)
+
+
+def test_a_schema_says_what_else_is_missing(tmp_path: Path) -> None:
+    schema = Schema(
+        label="ill",
+        classes=("no", "yes"),
+        columns=(("chol", ()), ("slope", ("up", "down"))),
+        missing=("-9", "unknown"),
+    )
+    text = "chol,slope,ill\n-9,up,no\n-9.0,-9,yes\n233,unknown,no\nunknown,?,yes\n-90,down,no\n"
+    rows = read_table(_write(tmp_path, text), schema, labelled=True)
+    nan = np.nan
+    expected = [[nan, 1, 0], [nan, 0, 0], [233, 0, 0], [nan, 0, 0], [-90, 0, 1]]
+    np.testing.assert_array_equal(rows.inputs, expected)
