@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -216,19 +217,22 @@ def _check_receipts(found: LogCheck, state_dir: Path, admission: Admission | Non
     if any(receipt.hospital != admission.hospital for receipt in receipts):
         found.broken.append("a receipt is another hospital's")
         return
-    received = {digest for receipt in receipts for digest in receipt.received}
-    left = set(found.left)
+    received, left = Counter[str](), Counter(found.left)
+    for receipt in receipts:  # a later one tells of what an earlier one told, too
+        received |= Counter(receipt.received)
     # A refusal carries nothing: it may leave though the disk is too full for its line.
-    unknown = received - left - _refusals(admission.hospital)
+    unknown = received.keys() - left.keys() - _refusals(admission.hospital)
     if unknown:
         found.broken.append(
             f"the coordinator received {len(unknown)} messages that are not in the log: lines were removed"
         )
         return
-    found.confirmed = len(left & received)
-    missing = len(left - received)
+    found.confirmed = (left & received).total()
+    missing = (left - received).total()
     more = f"; {missing} it does not confirm: they may never have arrived" if missing else ""
-    found.holds.append(f"receipt: the coordinator confirms {found.confirmed} of {len(left)} messages{more}")
+    found.holds.append(
+        f"receipt: the coordinator confirms {found.confirmed} of {left.total()} messages{more}"
+    )
 
 
 def _refusals(hospital: str) -> set[str]:
