@@ -243,7 +243,8 @@ def from_record(
         SettingError: another kind, or a field missing, unknown, or holding what it may not.
     """
     known, name = entries(kind), kind.kind  # type: ignore[attr-defined]
-    if record.get("kind") != name or set(record) != {"kind", *(entry.name for entry in known)}:
+    said = record.get("kind")
+    if not isinstance(said, str) or said != name or set(record) != {"kind", *(entry.name for entry in known)}:
         names = ", ".join(entry.name for entry in known)
         raise SettingError("a record", f"a message {name!r} with the fields {names} is meant")
     checks = checks or {}

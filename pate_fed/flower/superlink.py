@@ -11,13 +11,13 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-from flwr.app import Context, Message
+from flwr.app import Context
 from flwr.common.constant import SubStatus
 from flwr.common.serde import context_from_proto, fab_to_proto, run_from_proto
 from flwr.proto.control_pb2 import (
@@ -25,7 +25,6 @@ from flwr.proto.control_pb2 import (
     StartRunRequest,
     UnregisterNodeRequest,
 )
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest, PushTaskOutputRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
@@ -39,6 +38,7 @@ from flwr.superlink.grid import HttpGrid
 
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.bundle import build_bundle
+from pate_fed.flower.grid import StudyGrid
 from pate_fed.flower.processes import Child
 
 __all__ = ["PROTECTED", "ServerTls", "SuperLink"]
@@ -49,36 +49,6 @@ PROTECTED = frozenset(
 _START_S = 60.0
 _TASK_S = 30.0
 _RETRY_S = 10.0
-
-
-class _StudyGrid(HttpGrid):
-    """Flower's Grid, but a SuperLink that is gone is an error with a sentence, not an endless retry."""
-
-    def get_nodes(self) -> Iterable[NodeInfo]:
-        """The connected nodes."""
-        with _answering():
-            return super().get_nodes()
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Queue messages."""
-        with _answering():
-            return super().push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """The replies that are there."""
-        with _answering():
-            return super().pull_messages(message_ids)
-
-
-@contextmanager
-def _answering() -> Iterator[None]:
-    try:
-        yield
-    except httpx.HTTPError as error:
-        raise PateFedError(
-            "Flower's SuperLink is gone, see flower/superlink.log in the run directory; the same command "
-            "again goes on from the ledger"
-        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +118,7 @@ class SuperLink(Child):
         answer = self._control.StartRun(StartRunRequest(fab=fab))
         if not answer.HasField("run_id"):
             raise PateFedError(f"Flower did not start the run: see {self.log}")
-        grid = _StudyGrid(self.local_address, self._tls is None, self._root(), token=self._acquire())
+        grid = StudyGrid(self.local_address, self._tls is None, self._root(), token=self._acquire())
         grid._retry_invoker.max_time = _RETRY_S
         runtime = grid._runtime_client
         self._heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(runtime))

@@ -438,7 +438,8 @@ def parse_reply(record: Record) -> Reply:
     Raises:
         IntegrityError: it is none of the replies, or malformed.
     """
+    said = record.get("kind")
     for kind in _REPLIES:
-        if record.get("kind") == kind.kind:
+        if isinstance(said, str) and said == kind.kind:  # an array would be compared number by number
             return kind.from_record(record)
     raise IntegrityError("a reply of unknown kind")
