@@ -22,7 +22,7 @@ from clients.policy import Agreement, Policy
 from clients.study_cost import COORDINATOR, PUBLIC, StudyCost, fits, total_epsilon
 from pate_fed.disk import sync_folder, write_private
 from pate_fed.errors import InputError
-from pate_fed.format import epsilon_text
+from pate_fed.format import delta_text, epsilon_text
 from pate_fed.privacy import LedgerTerms
 from pate_fed.protocol.messages import Refusal
 from pate_fed.runtime.state_home import state_home
@@ -213,7 +213,7 @@ def _beyond(policy: Policy, others: Sequence[StudyCost], new: StudyCost) -> tupl
                 shown += " (more at the order that the limit is held at)"
             sentence = (
                 f"with the {len(others)} studies before it ε against the {against} would be {shown} at "
-                f"δ={policy.delta:g} for one {target}; the policy allows {most:g} over all studies"
+                f"δ={delta_text(policy.delta)} for one {target}; the policy allows {most:g} over all studies"
             )
             return Refusal.POLICY_TOTAL, sentence
     return None

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clients.log import LOG_FILE, HospitalLog
+from clients.log import HospitalLog, read_events
 from pate_fed.disk import write_private
 from pate_fed.identity.keys import KEY_FILE, load_key, sign
 
@@ -120,13 +120,9 @@ def given_by(state_dir: Path, *, claimed: int) -> Given:
     Raises:
         OSError: the log cannot be read.
     """
-    path, voted, messages = state_dir / LOG_FILE, 0, []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if not isinstance(event, dict):
+    voted, messages = 0, []
+    for _, event in read_events(state_dir):
+        if event is None:
             continue
         voted += int(event.get("queries", 0)) if event.get("event") == "voted" else 0
         if "sha256" in event and "kind" in event:

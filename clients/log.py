@@ -17,8 +17,10 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -35,6 +37,7 @@ __all__ = [
     "NO_LINE",
     "HospitalLog",
     "digest_of_line",
+    "read_events",
 ]
 
 LOG_FILE = "log.jsonl"
@@ -49,6 +52,17 @@ _TAIL = 4096  # bytes that are read back at first: most lines are far shorter
 def digest_of_line(line: bytes) -> str:
     """SHA-256 hex of a line without its line feed, by which the next line names it."""
     return hashlib.sha256(line).hexdigest()
+
+
+def read_events(state_dir: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Every line of a hospital's own log, as it stands and as an event; None where a crash cut the line."""
+    path = state_dir / LOG_FILE
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            event = None
+        yield line, event if isinstance(event, dict) else None
 
 
 class HospitalLog:

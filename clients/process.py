@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from clients.account import Account
 from clients.leave import STATEMENT_FILE, has_left
-from clients.log import LOG_FILE
+from clients.log import LOG_FILE, read_events
 from pate_fed.disk import try_lock, write_private
 from pate_fed.errors import InputError, PolicyError
 from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal, Terms
@@ -148,9 +148,8 @@ class HospitalProcess:
 
     def _logged_reason(self, otherwise: str) -> str:
         """The sentence that the hospital's side left in its log; it was sent to nobody."""
-        path = self._state / LOG_FILE
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        said = [event["sentence"] for event in map(_event, lines) if "sentence" in event]
+        events = [event for _, event in read_events(self._state) if event is not None]
+        said = [event["sentence"] for event in events if "sentence" in event]
         return str(said[-1]) if said else otherwise
 
     def _start_node(self) -> SuperNode:
@@ -199,15 +198,6 @@ class HospitalProcess:
     def _print(self, text: str) -> None:
         if not self._arguments.quiet:
             print(text, file=sys.stderr, flush=True)
-
-
-def _event(line: str) -> dict[str, Any]:
-    """The values of a line of the log; none of one that a crash cut short."""
-    try:
-        values: dict[str, Any] = json.loads(line)
-    except ValueError:
-        return {}
-    return values
 
 
 def _refusal(done: Exchange) -> Refusal | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import add_command, add_format_option, add_option, print_lines
 from pate_fed.errors import InputError
-from pate_fed.format import epsilon_json, epsilon_text
+from pate_fed.format import delta_text, epsilon_json, epsilon_text
 
 if TYPE_CHECKING:
     from clients.account import Account, Booking
@@ -32,7 +32,7 @@ def add_account_action(actions: argparse._SubParsersAction[Any]) -> None:
     )
     add_option(account, "--dir DIR", "of this hospital's keys and admission (default: here)")
     add_option(account, "--hospital NAME", "this hospital's name (default: of --dir, or the only one here)")
-    add_option(account, "--delta X", f"the δ of every ε (default: the policy's, else {_DELTA:g})")
+    add_option(account, "--delta X", f"the δ of every ε (default: the policy's, else {delta_text(_DELTA)})")
     add_option(account, "--policy FILE", "its policy.toml: shows the limits over all studies, too")
     add_format_option(account)
     account.set_defaults(run=_account)
@@ -123,9 +123,9 @@ def _study(booked: Booking, delta: float) -> dict[str, Any]:
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
-    delta = found["delta"]
+    delta = delta_text(found["delta"])
     yield f"privacy account of {found['hospital']} ({found['account']})"
-    yield f"each study counts with the most that it can cost, from the day it was agreed to; ε at δ={delta:g}"
+    yield f"each study counts with the most that it can cost, from the day it was agreed to; ε at δ={delta}"
     for study in found["studies"]:
         yield f"{study['agreed']}  {study['study']} ({study['terms_digest'][:12]}…), data {study['data']}"
         if not study["asked"]:
@@ -143,8 +143,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     for against in ("public", "coordinator"):
         most = found["limits"][against]
         if most is not None:
-            at = found["limits"]["delta"]
-            yield f"the policy allows ε={most:g} against the {against} over all studies, at δ={at:g}"
+            at = delta_text(found["limits"]["delta"])
+            yield f"the policy allows ε={most:g} against the {against} over all studies, at δ={at}"
 
 
 def _both(figures: dict[str, Any]) -> str:

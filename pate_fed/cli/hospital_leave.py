@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pate_fed.cli.parser import add_command, add_option, print_lines
 from pate_fed.cli.state_dirs import STATE_DIR_HELP, identity_of, settings_of, state_dir_of
 from pate_fed.errors import InputError
-from pate_fed.format import epsilon_text
+from pate_fed.format import delta_text, epsilon_text
 
 if TYPE_CHECKING:
     from clients.leave import Given
@@ -161,5 +161,5 @@ def _lines(statement: dict[str, Any]) -> Iterator[str]:
     most = statement["epsilon_at_most"]
     for against in ("public", "coordinator"):
         shown = "without a bound" if most[against] is None else f"at most {epsilon_text(most[against])}"
-        yield f"ε against the {against}: {shown}, at δ={most['delta']:g}"
+        yield f"ε against the {against}: {shown}, at δ={delta_text(most['delta'])}"
     yield from statement["cannot_be_taken_back"]

@@ -13,11 +13,10 @@ from typing import Any
 from pate_fed.cli.parser import add_command, add_format_option, add_option, print_lines
 from pate_fed.cli.state_dirs import STATE_DIR_HELP, identity_of, state_dir_of
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.format import epsilon_text
+from pate_fed.format import delta_text, epsilon_text
 
 __all__ = ["add_log_action", "log_lines"]
 
-LOG_FILE = "log.jsonl"
 _CHAIN = ("time", "event", "before", "signature")
 
 
@@ -64,14 +63,13 @@ def log_lines(state_dir: Path, *, as_json: bool) -> Iterator[str]:
     Raises:
         InputError: the directory holds no log.
     """
-    path = state_dir / LOG_FILE
-    if not path.is_file():
+    from clients.log import LOG_FILE, read_events
+
+    if not (state_dir / LOG_FILE).is_file():
         raise InputError(f"{state_dir}: holds no {LOG_FILE}; give the --state-dir of a hospital")
     sent = queries = refused = torn = 0
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            event: dict[str, Any] = json.loads(line)
-        except ValueError:  # a line that a full disk or a crash cut
+    for line, event in read_events(state_dir):
+        if event is None:
             torn += 1
             continue
         sent += int(event["bytes"]) if event["event"] == "sent" else 0
@@ -96,7 +94,7 @@ def _words(event: dict[str, Any]) -> str:
     if kind == "voted":
         return f"{when}  voted on {event['queries']} queries"
     if kind in ("labelled", "labelled again"):
-        what = f"{event['mechanism']}, ε={epsilon_text(event['epsilon'])} δ={event['delta']:g}"
+        what = f"{event['mechanism']}, ε={epsilon_text(event['epsilon'])} δ={delta_text(event['delta'])}"
         same = "" if kind == "labelled" else ", the same answer again: at no further cost"
         return f"{when}  answered about its labels ({what}{same})"
     if kind == "refused":

@@ -29,13 +29,13 @@ def test_studies_and_their_sum_in_words(account: Account, tmp_path: Path, run: A
     assert code == 0
     for words in (
         "privacy account of north",
-        "ε at δ=1e-06",
+        "ε at δ=1e-6",
         "  lungs (",
         "data records.csv",
         "no bound against the coordinators; protects one record, replace-one",
         "not in this sum, as features count as public there: labels",
         "protects one label, replace-one",
-        "the policy allows ε=40 against the public over all studies, at δ=1e-06",
+        "the policy allows ε=40 against the public over all studies, at δ=1e-6",
     ):
         assert words in out
 
