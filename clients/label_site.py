@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.policy import Agreement, Policy
-from clients.site import BaseSite, LocalSettings, Objection, find_site
+from clients.site import BaseSite, Objection, find_site
+from clients.site_files import LocalSettings
 from pate_fed.errors import InputError
 from pate_fed.label_dp.release import check_labels
 from pate_fed.privacy import NoiseSource, noise_from_seed

@@ -13,7 +13,7 @@ from typing import Any
 
 from pate_fed.config.trust import LEAST_PARTIES
 from pate_fed.disk import read_toml
-from pate_fed.format import epsilon_text
+from pate_fed.format import delta_text, epsilon_text
 from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Refusal, Terms
@@ -153,7 +153,10 @@ class Policy:
         if self.epsilon_public is None and self.epsilon_coordinator is None:
             return None
         if terms.delta > self.delta:
-            return Refusal.POLICY_DELTA, f"δ is {terms.delta:g}, {self.delta:g} is allowed"
+            return (
+                Refusal.POLICY_DELTA,
+                f"δ is {delta_text(terms.delta)}, {delta_text(self.delta)} is allowed",
+            )
         # What leaves about labels is noisy for everyone alike.
         public, coordinator = (terms.spent,) * 2 if isinstance(terms, LabelTerms) else worst_epsilon(terms)
         for reason, most, cost in (
@@ -163,5 +166,5 @@ class Policy:
             # Not "cost > most": whatever cannot be compared is refused.
             if most is not None and not (cost is not None and cost <= most):
                 shown = "without a bound" if cost is None else epsilon_text(cost)
-                return reason, f"ε at δ={terms.delta:g} may be {shown}, {most:g} is allowed"
+                return reason, f"ε at δ={delta_text(terms.delta)} may be {shown}, {most:g} is allowed"
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -19,9 +18,11 @@ import numpy as np
 from clients.account import Account
 from clients.leave import STATEMENT_FILE, has_left
 from clients.log import LOG_FILE, read_events
-from pate_fed.disk import try_lock, write_private
+from clients.site_files import LOCAL_SITE, SITE_VARIABLE, LocalSettings
+from pate_fed.disk import try_lock
 from pate_fed.errors import InputError, PolicyError
 from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal, Terms
+from pate_fed.protocol.sizes import largest_messages
 from pate_fed.runtime.connection import Connection
 from pate_fed.runtime.security import check_security
 from pate_fed.runtime.signals import raise_if
@@ -36,10 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = ["HospitalProcess", "lock_state_dir"]
 
-_POLL_S = 0.3
+_POLL_S = 0.5
 _DELIVERY_S = 15.0
 _PART = "part:"  # rehearse with a simulated party's part
-_SITE_FILE = "hospital.json"
 
 
 class HospitalProcess:
@@ -101,10 +101,11 @@ class HospitalProcess:
         while True:
             raise_if(self._stop)
             connection.watch()
-            done = self._answer(connection.node)
+            done = self._answer(connection.node) if connection.may_have_request() else None
             if done is None:
                 time.sleep(_POLL_S)
                 continue
+            connection.note_answered()
             self._print_request(done)
             over = done.message_type == END and done.reply.get("kind") == "ended"
             refused = _refusal(done)
@@ -148,34 +149,38 @@ class HospitalProcess:
 
     def _logged_reason(self, otherwise: str) -> str:
         """The sentence that the hospital's side left in its log; it was sent to nobody."""
-        events = [event for _, event in read_events(self._state) if event is not None]
-        said = [event["sentence"] for event in events if "sentence" in event]
+        said = [event["sentence"] for _, event in read_events(self._state) if event and "sentence" in event]
         return str(said[-1]) if said else otherwise
 
     def _start_node(self) -> SuperNode:
         from pate_fed.flower.supernode import NodeTls, SuperNode
 
-        found = self._identity
-        tls = None if found is None else NodeTls(ca=found.ca_path, key=found.key_path)
+        tls = None
+        if (found := self._identity) is not None:
+            from pate_fed.identity import read_terms
+
+            largest = largest_messages(read_terms(found.admission.terms)).to_hospital
+            certificate = found.admission.certificate
+            tls = NodeTls(ca=found.ca_path, key=found.key_path, certificate=certificate, most_bytes=largest)
         return SuperNode(self._state / "flower", self._address, tls=tls)
 
     def _write_site(self) -> None:
         config, pool, data = self._arguments.config, self._arguments.pool, self._arguments.data
         policy = self._arguments.policy
-        site = {
-            "hospital": self._name,
-            "data": data if data.startswith(_PART) else str(Path(data).absolute()),
-            "state_dir": str(self._state.absolute()),
-            "config": None if config is None else str(Path(config).absolute()),
-            "pool": None if pool is None else str(Path(pool).absolute()),
-            "teachers": self._arguments.teachers,
-            "policy": None if policy is None else str(Path(policy).absolute()),
-            "terms_digest": None if self._identity is None else self._identity.admission.terms_digest,
-            "sum_key": None if self._identity is None else str(self._identity.sum_key_path.absolute()),
-        }
-        path = self._state / _SITE_FILE
-        write_private(path, json.dumps(site).encode(), durable=False)
-        os.environ["PATE_FED_SITE"] = str(path.absolute())
+        site = LocalSettings(
+            hospital=self._name,
+            data=data if data.startswith(_PART) else str(Path(data).absolute()),
+            state_dir=self._state.absolute(),
+            config=None if config is None else Path(config).absolute(),
+            pool=None if pool is None else Path(pool).absolute(),
+            teachers=self._arguments.teachers,
+            policy=None if policy is None else Path(policy).absolute(),
+            terms_digest=None if self._identity is None else self._identity.admission.terms_digest,
+            sum_key=None if self._identity is None else self._identity.sum_key_path.absolute(),
+        )
+        path = self._state / LOCAL_SITE
+        site.write(path)
+        os.environ[SITE_VARIABLE] = str(path.absolute())
 
     def _check_records(self) -> None:
         """A mistake in the records is found now, rather than when all have come and are asked to train."""

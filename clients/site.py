@@ -7,7 +7,6 @@ the command line in a site file of its own.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from clients.account import Account
 from clients.policy import Agreement, Policy
+from clients.site_files import LOCAL_SITE, SITE_VARIABLE, LocalSettings, SimulatedSites
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import Study, read_study
 from pate_fed.data import Dataset, partition, pool_digest, split_among_teachers, split_by_patient
@@ -30,10 +30,8 @@ from pate_fed.secure_sum import Demands
 
 __all__ = [
     "PART",
-    "SITE_VARIABLE",
     "TERMS_FILE",
     "BaseSite",
-    "LocalSettings",
     "Objection",
     "Site",
     "find_site",
@@ -41,42 +39,11 @@ __all__ = [
     "simulated_site",
 ]
 
-SITE_VARIABLE = "PATE_FED_SITE"
-LOCAL_SITE = "hospital.json"  # the name of a site file that belongs to one real hospital
 PART = "part:"  # rehearse with a simulated party's part
 TERMS_FILE = "terms.json"  # in a hospital's folder of one kind of study: what it agreed to
 
 Objection = tuple[Refusal, str]
 """Why a hospital refuses, with a sentence for its own log."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSettings:
-    """What the hospital's user gave on the command line.
-
-    `data` is a path, or part:I for a rehearsal: the records that party I of a simulation of `config` gets.
-    `pool` is the hospital's own copy of the public inputs; None: the coordinator sends one. `teachers` is how
-    many it is ready to train; None: as the study says. `terms_digest` names the terms that it was admitted
-    to; None: any. `policy` is the hospital's policy.toml.
-    """
-
-    hospital: str
-    data: str
-    state_dir: Path
-    config: Path | None = None
-    pool: Path | None = None
-    teachers: int | None = None
-    terms_digest: str | None = None
-    policy: Path | None = None
-    sum_key: Path | None = None
-
-    @classmethod
-    def read(cls, path: Path) -> LocalSettings:
-        """From the site file that the launcher wrote."""
-        values = json.loads(path.read_text(encoding="utf-8"))
-        for name in ("state_dir", "config", "pool", "policy", "sum_key"):
-            values[name] = None if values.get(name) is None else Path(values[name])
-        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,8 +220,8 @@ def simulated_site(path: Path, number: int) -> Site:
 
 @lru_cache(maxsize=2)
 def _read_site_file(path: Path) -> tuple[Study, Path]:
-    site = json.loads(path.read_text(encoding="utf-8"))
-    return read_study(Path(site["study"])), Path(site["state_dir"])
+    site = SimulatedSites.read(path)
+    return read_study(site.study), site.state_dir
 
 
 @lru_cache(maxsize=1)

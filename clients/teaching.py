@@ -62,18 +62,18 @@ def train_missing(
 
 def _keep_apart(site: Site, paths: list[Path], parts: list[Ints], anew: Callable[[int], None]) -> None:
     """Take away teachers that did not learn from these very parts."""
-    digest, dataset, kept = hashlib.sha256(), site.dataset, site.state_dir / _PARTS
+    digest, dataset, note = hashlib.sha256(), site.dataset, site.state_dir / _PARTS
     for part in parts:
         for array in (part, dataset.private_images[part], dataset.private_labels[part]):
             digest.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
-    if kept.exists() and kept.read_bytes() == digest.digest():
+    if note.exists() and note.read_bytes() == digest.digest():
         return
     old = [path for path in paths if path.exists()]
     for path in old:
         path.unlink()
     if old:
         anew(len(old))
-    write_private(kept, digest.digest(), durable=not site.simulated)
+    write_private(note, digest.digest(), durable=not site.simulated)
 
 
 def _train_forest(site: Site, number: int, part: Ints, encoder: Encoder | None) -> Forest:

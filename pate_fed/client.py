@@ -62,8 +62,8 @@ def _parser() -> Parser:
         parser, "--policy FILE", "this hospital's policy.toml (default: all but seeded noise is allowed)"
     )
     add_option(parser, "--state-dir DIR", "teachers, answered batches, log (default hospital-NAME)")
-    wait = "give up when the coordinator is out of reach for so long"
-    add_option(parser, "--wait SECONDS", wait, default=3600, type=float)
+    wait = "give up when the coordinator is out of reach, or has no seat for this hospital, for so long"
+    add_option(parser, "--wait SECONDS", wait, default=604800, type=float)
     add_option(parser, "--quiet", "no progress, only warnings and the outcome")
     parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
     return parser

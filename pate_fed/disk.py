@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 import tempfile
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, PateFedError
+from pate_fed.structure import from_plain
 
 __all__ = [
     "check_file_path",
+    "read_json",
     "read_toml",
     "sync_folder",
     "try_lock",
@@ -24,6 +27,27 @@ __all__ = [
     "write_private",
     "write_result",
 ]
+
+
+T = TypeVar("T")
+
+
+def read_json(kind: type[T], path: Path, *, what: str, error: type[PateFedError] = InputError) -> T:
+    """The dataclass in a JSON file, each value held to its declaration; `what` says which file is meant.
+
+    Raises:
+        PateFedError: of the class `error`: the file cannot be read, or is not `what`. The message names it.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as found:
+        raise error(f"{path}: cannot be read ({found.strerror})") from found
+    except (ValueError, RecursionError) as found:
+        raise error(f"{path}: not {what} (not JSON)") from found
+    try:
+        return from_plain(kind, values, where="")
+    except InputError as found:
+        raise error(f"{path}: not {what} ({found})") from found
 
 
 def read_toml(path: Path, *, option: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import pate_fed.runtime.isolation  # noqa: F401  # before any other import
 
 # isort: split
 import argparse
-import json
 import os
 import sys
 import threading
@@ -80,17 +79,18 @@ def _client_app() -> Any:
 
 def _seconds_worked(folder: Path) -> float:
     """From the simulated parties' own logs, which a real hospital never shows."""
-    logs = (path.read_text(encoding="utf-8").splitlines() for path in folder.glob("party-*/log.jsonl"))
-    # A killed party may leave half a line.
-    events = (json.loads(line) for lines in logs for line in lines if line.endswith("}"))
+    from clients.log import read_events
+
+    events = (event for state in folder.glob("party-*") for _, event in read_events(state) if event)
     return float(sum(event["seconds"] for event in events if event["event"] == "handled"))
 
 
 def _write_site(study: Study, folder: Path) -> None:
+    from clients.site_files import SITE_VARIABLE, SimulatedSites
+
     (folder / "study.toml").write_text(study.to_toml(), encoding="utf-8")
-    site = {"study": str(folder / "study.toml"), "state_dir": str(folder)}
-    (folder / "site.json").write_text(json.dumps(site), encoding="utf-8")
-    os.environ["PATE_FED_SITE"] = str(folder / "site.json")
+    SimulatedSites(study=folder / "study.toml", state_dir=folder).write(folder / "site.json")
+    os.environ[SITE_VARIABLE] = str(folder / "site.json")
 
 
 def _parser() -> Parser:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -212,7 +213,7 @@ def from_plain(
 def to_plain(value: Any) -> Any:
     """What JSON and TOML can hold; `from_plain` reads it back.
 
-    A dataclass becomes a table, a tuple a list, an image array base64, NaN and infinity None.
+    A dataclass becomes a table, a tuple a list, a path a text, an image array base64, NaN and infinity None.
     """
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: to_plain(getattr(value, each.name)) for each in fields(value)}
@@ -226,7 +227,7 @@ def to_plain(value: Any) -> Any:
         return to_plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return value
+    return str(value) if isinstance(value, Path) else value
 
 
 def to_record(message: Any) -> dict[str, Any]:
@@ -247,12 +248,10 @@ def from_record(
     if not isinstance(said, str) or said != name or set(record) != {"kind", *(entry.name for entry in known)}:
         names = ", ".join(entry.name for entry in known)
         raise SettingError("a record", f"a message {name!r} with the fields {names} is meant")
-    checks = checks or {}
-    built = {
-        entry.name: fit(entry.hint, record[entry.name], checks.get(entry.name, entry.setting), entry.name)
-        for entry in known
-    }
-    return kind(**built)
+    declared = {entry.name: entry.setting for entry in known} | dict(checks or {})
+    return kind(
+        **{each.name: fit(each.hint, record[each.name], declared[each.name], each.name) for each in known}
+    )
 
 
 def refusal(owner: Any, path: str, wanted: str) -> SettingError:
@@ -335,6 +334,8 @@ def _as(kind: Any, value: Any, declared: Setting, path: str, aside: bool) -> Any
         return value if isinstance(value, kind) else _build(kind, value, path, aside)  # type: ignore[arg-type]
     if kind is Any:
         return value
+    if kind is Path:
+        return Path(value) if isinstance(value, str | Path) and str(value) else MISSING
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         try:
             value = float(value)
@@ -400,7 +401,8 @@ def _wanted(kinds: Sequence[Any], declared: Setting) -> str:
         return "a table of settings"
     unit = f" of {declared.unit}" if declared.unit else ""
     most = f" of at most {declared.most} characters" if kind is str and declared.most is not None else ""
-    return f"{_NAMES.get(kind, 'an array')}{unit}{most}{_range(declared)}"
+    name = _NAMES.get(kind, "a path" if kind is Path else "an array")
+    return f"{name}{unit}{most}{_range(declared)}"
 
 
 def _range(declared: Setting) -> str:

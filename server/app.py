@@ -23,7 +23,7 @@ from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.format import epsilon_text
+from pate_fed.format import delta_text, epsilon_text
 from pate_fed.privacy import Ledger, noise_from_seed
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.protocol.cost import make_interactive, make_ledger_terms, make_mechanism
@@ -119,7 +119,9 @@ class Coordinator(BaseCoordinator):
         return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
 
     def _summary(self) -> str:
-        return f"ε={epsilon_text(self._privacy.student)} δ={self._terms.delta:g} labels={self._labels}"
+        return (
+            f"ε={epsilon_text(self._privacy.student)} δ={delta_text(self._terms.delta)} labels={self._labels}"
+        )
 
     def conclude(self, *, as_json: bool) -> int:
         """Write metrics and report, print the outcome as the last line, and return the exit code."""

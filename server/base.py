@@ -62,7 +62,9 @@ class BaseCoordinator(ABC):
 
     def _receipt_of(self, node: int) -> str:
         keys = self._keys
-        return "" if keys is None or node not in keys.names else keys.receipts.of(keys.names[node])
+        if keys is None or keys.receipts is None or node not in keys.names:
+            return ""
+        return keys.receipts.of(keys.names[node])
 
     @property
     def status(self) -> str:

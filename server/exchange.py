@@ -19,7 +19,7 @@ from pate_fed.flower.engine import cores
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import Record, RefusalReply, Reply, parse_reply
 from pate_fed.structure import PARTY_NAME
-from server.returning import Returning
+from server.presence import PATIENCE_S, Presence
 
 __all__ = [
     "Answer",
@@ -38,8 +38,8 @@ _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 _WINDOW_PER_CORE = 12
 _CONNECT_S = 120.0  # until all simulated parties are there
 _POLL_S = 0.1
-_LOOK_S = 2.0
-_PATIENCE_S = 90.0  # Flower holds a lost node's key for up to 60 s, then the hospital may come back
+_QUIET_POLL_S = 1.0
+_REVOKED = "is revoked"
 
 
 class Stopped(Exception):
@@ -119,23 +119,32 @@ def exchange(
     timeout_s: float,
     stop: threading.Event,
     window: int | None = None,
-    returning: Returning | None = None,
+    presence: Presence | None = None,
 ) -> Iterator[Answer]:
     """Send every node its request, and yield one answer a node, in the order in which they arrive.
 
     A node that has not answered within `timeout_s` seconds yields an answer without a reply. `window` bounds
     the messages under way at once (None: all): Flower's simulation engine looks through all of them for every
-    node, ten times a second, which with 250 nodes would cost more than half a core. `returning` knows under
-    which other node a party without a key has come back; answers bear the node that was asked for.
+    node, ten times a second, which with 250 nodes would cost more than half a core. `presence` knows over all
+    exchanges who is away, who has come back as another node (answers bear the node that was asked for), and
+    who is revoked: such a node gets nothing more, and nothing of it is taken.
 
     Raises:
         Stopped: the user asked to stop.
     """
     waiting = deque(requests.items())
     pending: dict[str, int] = {}
-    watch, absent = _Watch(grid, returning), set[int]()
-    end = time.monotonic() + timeout_s
+    watch, absent = presence or Presence(grid), set[int]()
+    watch.begin()
+    heard = time.monotonic()
+    end = heard + timeout_s
     while (waiting or pending or absent) and time.monotonic() < end:
+        asked = {*pending.values(), *absent, *(node for node, _ in waiting)}
+        if revoked := {node for node in asked if not watch.is_admitted(node)}:
+            waiting = deque((node, record) for node, record in waiting if node not in revoked)
+            pending = {key: node for key, node in pending.items() if node not in revoked}
+            absent -= revoked
+            yield from (Answer(node, None, _REVOKED) for node in sorted(revoked))
         free = len(waiting) if window is None else min(len(waiting), window - len(pending))
         sent = [waiting.popleft() for _ in range(free)]
         nodes = [node for node, _ in sent]
@@ -150,6 +159,8 @@ def exchange(
             if node is not None and message.has_error() and message.error.code == _UNAVAILABLE:
                 absent.add(node)
                 watch.miss(node)
+            elif node is not None and not watch.is_admitted(node):
+                yield Answer(node, None, _REVOKED)
             elif node is not None:
                 yield _read(node, message, timeout_s)
         gone, back = watch.look({*pending.values(), *absent})
@@ -158,43 +169,13 @@ def exchange(
         absent -= gone | back
         waiting.extend((node, requests[node]) for node in sorted(back))
         for node in sorted(gone):
-            yield Answer(node, None, f"is no longer connected (for {_PATIENCE_S:.0f} s)")
+            yield Answer(node, None, f"is no longer connected (for {PATIENCE_S:.0f} s)")
+        heard = time.monotonic() if arrived else heard
         if not arrived or stop.is_set():
-            _pause(stop)
+            # Who takes a minute to answer may wait a second to be heard; asking costs the SuperLink.
+            _pause(stop, min(_QUIET_POLL_S, _POLL_S + (time.monotonic() - heard) / 20))
     for node in (*pending.values(), *absent, *(node for node, _ in waiting)):
         yield Answer(node, None, f"no answer within {timeout_s:.0f} s")
-
-
-class _Watch:
-    """Which of the asked nodes are away, looked at every few seconds."""
-
-    def __init__(self, grid: Grid, returning: Returning | None) -> None:
-        self._grid, self._returning, self._next = grid, returning, time.monotonic() + _LOOK_S
-        self._away: dict[int, float] = {}
-
-    def node_of(self, node: int) -> int:
-        """Under which node to reach who was first known as `node`."""
-        return node if self._returning is None else self._returning.node_of(node)
-
-    def miss(self, node: int) -> None:
-        """Note that a node is away, however short."""
-        self._away.setdefault(node, time.monotonic())
-
-    def look(self, asked: set[int]) -> tuple[set[int], set[int]]:
-        """Nodes that have been away for too long, and nodes that were away and are back."""
-        now = time.monotonic()
-        if now < self._next:
-            return set(), set()
-        self._next = now + _LOOK_S
-        online = set(self._grid.get_node_ids())
-        if self._returning is not None:
-            online = self._returning.online(online)
-        for node in asked - online:
-            self._away.setdefault(node, now)
-        back = {node for node in self._away if node in online and node in asked}
-        self._away = {node: since for node, since in self._away.items() if node not in online}
-        gone = {node for node, since in self._away.items() if now - since > _PATIENCE_S and node in asked}
-        return gone, back
 
 
 def _read(node: int, message: Message, timeout_s: float) -> Answer:
@@ -208,6 +189,6 @@ def _read(node: int, message: Message, timeout_s: float) -> Answer:
         return Answer(node, None, f"sent a malformed reply: {error}")
 
 
-def _pause(stop: threading.Event) -> None:
-    if stop.wait(_POLL_S):
+def _pause(stop: threading.Event, seconds: float = _POLL_S) -> None:
+    if stop.wait(seconds):
         raise Stopped

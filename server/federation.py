@@ -42,6 +42,7 @@ from server.exchange import (
     window_for,
 )
 from server.masked import ROUNDS, Ask, MaskedRounds
+from server.presence import Presence
 from server.receipts import Receipts
 from server.returning import Returning
 from server.state import CoordinatorState, Totals
@@ -63,7 +64,7 @@ class AdmittedKeys:
 
     names: Mapping[int, str]
     sum_identities: Mapping[str, bytes]
-    receipts: Receipts
+    receipts: Receipts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +126,7 @@ class Federation:
         if terms.secure_sum:
             expected = None if keys is None else keys.sum_identities
             self._masked = MaskedRounds(terms, state, expected=expected, message_type=sum_type)
-        self._returning: Returning | None = None
+        self._presence = Presence(channel.grid, admitted=None if keys is None else keys.names.__contains__)
         self.participants: dict[int, str] = {}
         self._asked: set[int] = set()
         self._refusals = 0
@@ -219,9 +220,13 @@ class Federation:
             if reply.num_teachers != terms.teachers_per_client:
                 raise IntegrityError(f"has {reply.num_teachers} teachers, not {terms.teachers_per_client}")
 
+    def revoked(self) -> list[str]:
+        """Participants that are revoked by now."""
+        return [party for party in self.participants.values() if self._is_revoked(party)]
+
     def follow_restarts(self, request: Record) -> None:
         """From now on a hospital without a key may come back as another node, once it agrees to `request`."""
-        self._returning = Returning(self._channel.grid, self.participants, request)
+        self._presence.returning = Returning(self._channel.grid, self.participants, request)
 
     def collect(self, question: VoteRequest, *, task: str) -> Totals:
         """Ask all participants one question and sum their answers, under masks where the terms say so.
@@ -252,11 +257,18 @@ class Federation:
         """Plain votes: kept until the batch is charged, so that nobody is asked for them a second time."""
         total = np.zeros((len(question.index), self._terms.num_classes), dtype=np.int64)
         self._state.begin_batch(question, asked=True)
-        voters = set[str]()
-        for party, votes in self._state.votes().items():
-            self._check_votes(votes, total.shape)
-            total += votes
+        voters, given = set[str](), dict[str, NDArray[np.int64]]()
+
+        def count(party: str, votes: NDArray[np.int64]) -> None:
+            np.add(total, votes, out=total)
             voters.add(party)
+            if self._keys is not None:
+                given[party] = votes  # it may be revoked while the others are still asked
+
+        for party, votes in self._state.votes().items():
+            if not self._is_revoked(party):
+                self._check_votes(votes, total.shape)
+                count(party, votes)
 
         def take(answer: Answer) -> None:
             reply, party = answer.require(VoteReply), self.participants[answer.node]
@@ -266,13 +278,19 @@ class Federation:
                 raise IntegrityError("answered another batch")
             self._check_votes(reply.votes, total.shape)
             self._state.keep_votes(party, reply.votes)
-            np.add(total, reply.votes, out=total)
-            voters.add(party)
+            count(party, reply.votes)
 
         asked = [node for node, party in self.participants.items() if party not in voters]
         reasons = ask(VOTES, dict.fromkeys(asked, question.to_record()), take)
+        for party, votes in given.items():
+            if self._is_revoked(party):
+                total -= votes
+                voters.remove(party)
         self._require_quorum(len(voters), "answered the batch", reasons)
         return Totals(question.index, total, len(voters))
+
+    def _is_revoked(self, party: str) -> bool:
+        return self._keys is not None and party not in tuple(self._keys.names.values())
 
     def _check_votes(self, votes: NDArray[np.int64], shape: tuple[int, ...]) -> None:
         if isinstance(self._terms, LabelTerms):
@@ -303,11 +321,9 @@ class Federation:
             timeout_s=answer_s,
             stop=channel.stop,
             window=window_for(channel.backend) or channel.window,
-            returning=self._returning,
+            presence=self._presence,
         ):
-            keys = self._keys
-            if keys is not None and answer.reply is not None and answer.node in keys.names:
-                keys.receipts.took(keys.names[answer.node], answer.reply)
+            self._note_received(answer)
             try:
                 take(answer)
             except IntegrityError as error:
@@ -315,6 +331,13 @@ class Federation:
                 party = self.participants.get(answer.node, answer.sender)
                 self._left_out(LeftOut(party=party, phase=phase, reason=str(error)))
         return reasons
+
+    def _note_received(self, answer: Answer) -> None:
+        """Tell the receipts, whatever becomes of the reply."""
+        keys = self._keys
+        if keys is None or keys.receipts is None or answer.reply is None or answer.node not in keys.names:
+            return
+        keys.receipts.took(keys.names[answer.node], answer.reply)
 
     def _require_quorum(self, count: int, what: str, reasons: Counter[str]) -> None:
         """Go on only with as many hospitals as the terms say; `reasons` are why the others are out."""

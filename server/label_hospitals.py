@@ -64,7 +64,9 @@ class SimulatedHospitals:
     are only dealt out. `policy` is a policy.toml that each of them has; `client_app` makes their side's app.
     """
 
-    kept: ClassVar[Path | None] = None  # what a coordinator could go on from: these disks go with the run
+    state_dir: ClassVar[Path | None] = (
+        None  # what a coordinator could go on from: these disks go with the run
+    )
     parts: tuple[Ints, ...] = field(repr=False)
     labels: Ints = field(repr=False)
     client_app: Callable[[], ClientApp]
@@ -118,7 +120,7 @@ class SeparateHospitals:
     run_dir: Path
 
     @property
-    def kept(self) -> Path | None:
+    def state_dir(self) -> Path | None:
         """Where a coordinator keeps what another process goes on from: keys, roster, sum of counts."""
         return self.run_dir / "secure_sum"
 
@@ -150,7 +152,7 @@ class HospitalLabels:
 
     At least the share `quorum` of the hospitals must answer. With a `seed` simulated hospitals' noise is
     seeded and protects nobody. `terms`, `answered` and `left_out` are of the last study: who was left out of
-    it, and why. `kept` tells that its counts were there already, `spent` that something may have left them;
+    it, and why. `restored`: its counts were there already; `spent`: something may have left them;
     `answered` is None where its release was on record already, and nobody was asked.
 
     Raises:
@@ -166,7 +168,7 @@ class HospitalLabels:
     terms: LabelTerms | None = None
     answered: int | None = None
     left_out: tuple[tuple[str, str], ...] = ()
-    kept: bool = False
+    restored: bool = False
     spent: bool = False
 
     def __post_init__(self) -> None:
@@ -277,14 +279,15 @@ class HospitalLabels:
             backend=self.place.backend,
             progress=self.progress,
             stop=stop,
-            folder=self.place.kept,
+            folder=self.place.state_dir,
         )
-        with interruptible(stop, kept="labels or counts that have come count as spent"):
+        with interruptible(stop, note="labels or counts that have come count as spent"):
             try:
                 return coordinator.run(lambda app: self.place.run(app, coordinator, stop))
             finally:
                 found, self.spent = coordinator.found, coordinator.spent
-                self.answered, self.left_out, self.kept = found.hospitals, tuple(found.left_out), found.kept
+                self.answered, self.left_out = found.hospitals, tuple(found.left_out)
+                self.restored = found.restored
                 raise_if(stop)  # Ctrl-C ended the study first, so that the engine ended in order
 
     def to_dict(self) -> dict[str, Any]:
@@ -297,7 +300,7 @@ class HospitalLabels:
             "answered": self.answered,
             "least": terms.least_clients,
             "left_out": [{"hospital": who, "reason": why} for who, why in self.left_out],
-            "kept": self.kept,
+            "kept": self.restored,
             "backend": self.place.backend,
             "coordinator": {
                 "epsilon": terms.spent if self.spent else 0.0,
@@ -319,9 +322,9 @@ class HospitalLabels:
         if self.answered is None:
             told = "what they released is on the ledger: nobody was asked again"
         lines = [f"hospitals: {told}; the coordinator saw {terms.seen.text()}"]
-        if self.kept:
+        if self.restored:
             lines.append(
-                f"their counts were summed before and kept in {self.place.kept}: nobody was asked again"
+                f"their counts were summed before and kept in {self.place.state_dir}: nobody was asked again"
             )
         if terms.spent < _CLEARLY * terms.epsilon:
             lines.append(

@@ -18,7 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
 from pate_fed.errors import BudgetError, IntegrityError, PateFedError
-from pate_fed.format import epsilon_text
+from pate_fed.format import delta_text, epsilon_text
 from pate_fed.label_dp.release import NO_LABEL
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import COUNTS, LABELS, RELEASE, LabelReply, LabelRequest, VoteRequest
@@ -42,14 +42,14 @@ class Collected:
     """What came of a study: `label` int64 (pool_size,), -1 where nobody answered; or `totals`.
 
     `totals` are the noisy counts, int64 (clusters, classes), of `hospitals`; `left_out` tells of the others.
-    `kept` tells that an earlier process had them summed, and nobody was asked now.
+    `restored` tells that an earlier process had them summed, and nobody was asked now.
     """
 
     label: Ints
     totals: Ints | None = None
     hospitals: int = 0
     left_out: list[tuple[str, str]] = field(default_factory=list)
-    kept: bool = False
+    restored: bool = False
 
 
 class LabelCoordinator(BaseCoordinator):
@@ -75,6 +75,7 @@ class LabelCoordinator(BaseCoordinator):
         self._state = CoordinatorState(own)
         self._federation: Federation | None = None
         self._lost_before = False
+        self._places: dict[str, Ints] = {}  # of whose inputs each hospital sent labels
         self._found = Collected(label=np.full(terms.pool_size, NO_LABEL, dtype=np.int64))
 
     @property
@@ -100,13 +101,17 @@ class LabelCoordinator(BaseCoordinator):
             IntegrityError: what it kept is damaged.
         """
         last = self._state.last_batch
-        return self._kept_sum() is None and not (last is not None and last.asked)
+        return self._saved_sum() is None and not (last is not None and last.asked)
 
     def _summary(self) -> str:
         return f"{self._cost()} unit=label"
 
     def _cost(self) -> str:
-        return f"ε={epsilon_text(self._terms.spent)} δ={self._terms.delta:g}" if self.spent else "ε=0 δ=0"
+        return (
+            f"ε={epsilon_text(self._terms.spent)} δ={delta_text(self._terms.delta)}"
+            if self.spent
+            else "ε=0 δ=0"
+        )
 
     def run(self, start: Callable[[ServerApp], None]) -> Collected:
         """Hand the ServerApp to `start`, which returns when its main has; what came.
@@ -125,9 +130,9 @@ class LabelCoordinator(BaseCoordinator):
 
     def _serve(self, grid: Grid) -> None:
         """Admit; where counts are summed, ask for them once."""
-        kept = self._kept_sum()
-        if kept is not None:
-            self._found.totals, self._found.hospitals, self._found.kept = kept.value, kept.voters, True
+        saved = self._saved_sum()
+        if saved is not None:
+            self._found.totals, self._found.hospitals, self._found.restored = saved.value, saved.voters, True
             return
         if not self.needs_hospitals:
             self._lost_before = True
@@ -139,13 +144,13 @@ class LabelCoordinator(BaseCoordinator):
         if self._terms.secure_sum:
             self._sum(federation)
 
-    def _kept_sum(self) -> Totals | None:
+    def _saved_sum(self) -> Totals | None:
         """The sum of counts that an earlier process got."""
         last = self._state.last_batch
-        kept = None if last is None else self._state.totals(last.digest)
-        if kept is not None and kept.value.shape != (self._terms.num_clusters, self._terms.num_classes):
+        saved = None if last is None else self._state.totals(last.digest)
+        if saved is not None and saved.value.shape != (self._terms.num_clusters, self._terms.num_classes):
             raise IntegrityError("the kept totals are of another study")
-        return kept
+        return saved
 
     def _admit(self, grid: Grid) -> Federation:
         channel = Channel(
@@ -177,6 +182,10 @@ class LabelCoordinator(BaseCoordinator):
             federation.admit(invitation)
         finally:
             self._found.hospitals = len(federation.participants)
+        for party in federation.revoked() if not masked else ():  # while the others were still asked
+            self._found.label[self._places.pop(party)] = NO_LABEL
+            self._found.hospitals -= 1
+            self._leave_out(LeftOut(party=party, phase=invitation.phase, reason="is revoked"))
         return federation
 
     def _take_nothing(self, reply: LabelReply) -> None:
@@ -194,6 +203,7 @@ class LabelCoordinator(BaseCoordinator):
         if (taken[index] != NO_LABEL).any():
             raise IntegrityError("sent labels of inputs that are another hospital's")
         taken[index] = label
+        self._places[reply.party] = index
 
     def _lost(self) -> str:
         return (

@@ -55,7 +55,8 @@ _NO_INDEX: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 class MaskedRounds:
     """One study's secure summation at the coordinator, asked for with messages of `message_type`.
 
-    `expected` are the hospitals' public keys by name, where they were admitted with one; no others join.
+    `expected` are the hospitals' public keys by name, where they were admitted with one; no others join, and
+    who is not in it any more is left out of a sum of which the survivors are not named yet.
     Another process goes on with the keys and the roster in `state`.
     """
 
@@ -67,6 +68,7 @@ class MaskedRounds:
         expected: Mapping[str, bytes] | None = None,
         message_type: str = SUM,
     ) -> None:
+        self._expected = expected
         self._terms, self._state, self._message_type = terms, state, message_type
         # The fewest and the most votes that a party has in each row, where no noise hides it.
         self._votes_each: tuple[int, int] | None = None
@@ -78,6 +80,7 @@ class MaskedRounds:
         else:
             self._sum = CoordinatorSum(identity, study=terms.digest, expected=expected)
         self._pinned: set[str] = set()
+        self._vectors: dict[str, MaskedVector] = {}  # of this step, so that one can be taken out again
         self.spent = False
 
     @property
@@ -130,6 +133,7 @@ class MaskedRounds:
         """
         shape = (len(question.index), self._terms.num_classes)
         each, self.spent = self._votes_each, False
+        self._vectors.clear()
         sum_range = SumRange.noisy() if each is None else SumRange.votes(self._terms.num_clients * each[1])
         self._state.begin_batch(question, asked=False)
         batch = self._sum.open_batch(
@@ -152,6 +156,10 @@ class MaskedRounds:
                 if party in nodes  # after a restart some of the roster may be gone
             }
             ask(self._message_type, sent, lambda answer: self._take(batch, answer, participants[answer.node]))
+            for party, vector in self._vectors.items():
+                if self._expected is not None and party not in self._expected:
+                    batch.withdraw(vector)  # revoked while the others were still asked
+            self._vectors.clear()
         totals = batch.total().reshape(shape)
         voters = len(batch.survivors)
         if each is not None:
@@ -180,6 +188,8 @@ class MaskedRounds:
         if not isinstance(reply, BatchShares | MaskedVector | SurvivorConsent | UnmaskShares):
             raise IntegrityError("sent a reply to another request")
         batch.take(reply)
+        if self._expected is not None and isinstance(reply, MaskedVector):
+            self._vectors[sender] = reply
         self._pinned.add(sender)
 
 

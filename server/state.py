@@ -19,11 +19,12 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.disk import sync_folder, write_arrays, write_private
+from pate_fed.disk import read_json, sync_folder, write_arrays, write_private
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy.ledger.rows import digest_of
 from pate_fed.protocol.messages import VoteRequest
 from pate_fed.secure_sum import Identity
+from pate_fed.structure import setting, to_plain
 
 __all__ = ["CoordinatorState", "OpenBatch", "StudentPredictions", "Totals"]
 
@@ -51,6 +52,16 @@ class OpenBatch:
     number: int
     digest: str
     index: Ints
+    asked: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BatchNote:
+    """An open batch as it is written."""
+
+    batch: int = setting(low=0)
+    digest: str
+    index: tuple[int, ...] = setting(low=0)
     asked: bool
 
 
@@ -114,20 +125,17 @@ class CoordinatorState:
         path = self._existing(_BATCH)
         if path is None:
             return None
-        try:
-            note = json.loads(path.read_text(encoding="utf-8"))
-            index = np.array(note["index"], dtype=np.int64)
-            return OpenBatch(int(note["batch"]), str(note["digest"]), index, bool(note["asked"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise IntegrityError(f"{path}: the note of the last batch is damaged") from error
+        note = read_json(_BatchNote, path, what="the note of the last batch", error=IntegrityError)
+        return OpenBatch(note.batch, note.digest, np.array(note.index, dtype=np.int64), note.asked)
 
     def begin_batch(self, question: VoteRequest, *, asked: bool) -> None:
         """Note a batch before its first message, and again before the first that asks for votes."""
         last = self.last_batch
         if last is not None and last.digest != question.digest:
             self.forget_votes()  # before the note: they must never count as another batch's
-        note = {"batch": question.batch, "digest": question.digest, "index": question.index.tolist()}
-        self._write(_BATCH, json.dumps({**note, "asked": asked}).encode())
+        index = tuple(question.index.tolist())
+        note = _BatchNote(batch=question.batch, digest=question.digest, index=index, asked=asked)
+        self._write(_BATCH, json.dumps(to_plain(note)).encode())
 
     def votes(self) -> dict[str, Ints]:
         """Votes that came for the last batch, int64 (queries, classes) by hospital.

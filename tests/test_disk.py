@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pate_fed.disk import write_arrays, write_private, write_result
-from pate_fed.errors import InputError
+from pate_fed.disk import read_json, write_arrays, write_private, write_result
+from pate_fed.errors import InputError, IntegrityError
 
 VOTES = np.array([[1, 0], [0, 1], [1, 0]])
 
@@ -91,3 +92,40 @@ def test_what_is_public_can_be_read_by_others(tmp_path: Path) -> None:
     write_result(tmp_path / "report.html", b"report")
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert modes == {"north.crt": 0o644, "report.html": 0o600}
+
+
+@dataclass(frozen=True)
+class Note:
+    """A small file."""
+
+    name: str
+    folder: Path
+    count: int = 0
+
+
+def test_a_json_file_is_read_into_checked_values(tmp_path: Path) -> None:
+    path = tmp_path / "note.json"
+    path.write_text('{"name": "a", "folder": "/tmp/x"}')
+    assert read_json(Note, path, what="a note") == Note("a", Path("/tmp/x"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "cannot be read"),
+        ("", "not a note"),
+        ("\xff", "not a note"),
+        ("[" * 100_000, "not a note"),
+        ("[]", r"not a note .*a table of settings is meant"),
+        ('{"name": "a"}', r"not a note \(folder: is missing\)"),
+        ('{"name": "a", "folder": ""}', "folder is '': a path is meant"),
+        ('{"name": "a", "folder": "b", "count": 1.5}', "count is 1.5: a whole number is meant"),
+        ('{"name": "a", "folder": "b", "kount": 1}', "did you mean count"),
+    ],
+)
+def test_a_json_file_that_is_none_is_named(tmp_path: Path, text: str | None, words: str) -> None:
+    path = tmp_path / "note.json"
+    if text is not None:
+        path.write_text(text, encoding="latin-1")
+    with pytest.raises(IntegrityError, match=f"note.json: {words}|note.json: .*{words}"):
+        read_json(Note, path, what="a note", error=IntegrityError)

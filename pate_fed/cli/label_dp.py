@@ -217,7 +217,7 @@ def _public_inputs(arguments: argparse.Namespace, records: Records) -> PublicInp
         device=arguments.device,
         seed=arguments.seed or 0,
         flip=arguments.dataset.startswith("ci"),
-        say=lambda line: print(line, file=sys.stderr),
+        log=lambda line: print(line, file=sys.stderr),
     )
 
 

@@ -83,15 +83,27 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """As argparse's; what is unknown is refused at once, with the nearest option of this very command.
 
+        A misspelt option is named before any that is missing: it may be the very one.
+
         Raises:
             InputError: the command line is not one that this parser knows.
         """
-        arguments, unknown = super().parse_known_args(args, namespace)
+        required = [action for action in self._actions if action.required and action.option_strings]
+        for action in required:
+            action.required = False
+        try:
+            arguments, unknown = super().parse_known_args(args, namespace)
+        finally:
+            for action in required:
+                action.required = True
         if unknown:
             given = unknown[0].split("=")[0]
             flags = [flag for action in self._actions for flag in action.option_strings if flag != given]
             hint = nearest(given, flags) or f" ({self.prog} --help lists what there is)"
             raise InputError(f"{unknown[0]}: no such option{hint}")
+        missing = [action.option_strings[0] for action in required if getattr(arguments, action.dest) is None]
+        if missing:
+            self.error(f"the following arguments are required: {', '.join(missing)}")
         return arguments, unknown
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import read_study
-from pate_fed.format import epsilon_text
+from pate_fed.format import delta_text, epsilon_text
 from pate_fed.identity import read_terms
 from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.make_terms import make_terms
@@ -23,14 +23,15 @@ def cost_text(terms_json: str) -> str:
         InputError: terms that no study has.
     """
     terms = read_terms(terms_json)
+    delta = delta_text(terms.delta)
     if not isinstance(terms, Terms):
-        cost = f"ε={epsilon_text(terms.spent)} δ={terms.delta:g} against the coordinator and the public"
+        cost = f"ε={epsilon_text(terms.spent)} δ={delta} against the coordinator and the public"
         return f"{terms.study!r}: private labels by {terms.mechanism}, once: {cost}, for one record's label"
     public, coordinator = (
         "no bound" if epsilon is None else f"ε={epsilon_text(epsilon)}" for epsilon in worst_epsilon(terms)
     )
     return (
-        f"{terms.study!r}: up to {terms.max_queries} queries, {terms.labels} labels; at δ={terms.delta:g} "
+        f"{terms.study!r}: up to {terms.max_queries} queries, {terms.labels} labels; at δ={delta} "
         f"{public} against the public, {coordinator} against the coordinator, for one {terms.privacy.unit}"
     )
 

@@ -1,7 +1,8 @@
 """Flower's long-running commands as children that end with their parent: `python -m pate_fed.flower.child`.
 
 Called with the command's name, the parent's process id and the command's own arguments. However the parent
-ends, also when it is killed, the child notices within a second and goes too.
+ends, also when it is killed, the child notices within a second and goes too. With TLS the environment holds
+what `pate_fed.flower.guard` needs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 import time
 import traceback
 
-from pate_fed.flower.environment import prepare_environment
+from pate_fed.flower.environment import GUARD, prepare_environment
 
 __all__ = ["main"]
 
@@ -41,13 +42,23 @@ def main() -> None:
 
 
 def _run(command: str) -> None:
+    if settings := os.environ.pop(GUARD, ""):
+        from pate_fed.flower import guard
+
+        guard.install(command, settings)
     if command == "flower-superlink":
         from flwr.superlink.cli.flower_superlink import flower_superlink
 
+        from pate_fed.flower.patches import patch_superlink
+
+        patch_superlink()
         flower_superlink()
     elif command == "flower-supernode":
         from flwr.supernode.cli.flower_supernode import flower_supernode
 
+        from pate_fed.flower.patches import patch_supernode
+
+        patch_supernode()
         flower_supernode()
     else:
         raise ValueError(f"unknown command {command!r}")

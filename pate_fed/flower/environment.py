@@ -6,7 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["prepare_environment"]
+__all__ = ["GUARD", "prepare_environment"]
+
+GUARD = "PATE_FED_GUARD"  # what `guard` needs in a child, no secret among it
 
 _SWITCHES = {
     "FLWR_TELEMETRY_ENABLED": "0",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.flower.environment import GUARD
 
 __all__ = [
     "Child",
@@ -59,10 +60,11 @@ class Child:
     """A SuperLink or SuperNode as a child process, whose tasks this process takes itself.
 
     `folder` holds all its state, its output among it, of the user's alone. It serves this process at
-    `local_address`; only who knows its `secret` gets a task.
+    `local_address`; only who knows its `secret` gets a task. `guard` is what `pate_fed.flower.guard` needs
+    there, empty where nothing guards it.
     """
 
-    def __init__(self, command: str, arguments: Sequence[str], *, folder: Path) -> None:
+    def __init__(self, command: str, arguments: Sequence[str], *, folder: Path, guard: str = "") -> None:
         port, secret = str(free_port()), private_folder(folder) / "executor.secret"
         self.local_address, self.secret = f"127.0.0.1:{port}", _write_secret(secret)
         own = ["--host", "127.0.0.1", "--port", port, "--isolation", "process"]
@@ -75,7 +77,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=handle,
                 stderr=handle,
-                env=_environment(folder),
+                env={**_environment(folder), GUARD: guard},
                 start_new_session=True,  # a signal to the user's process group is the parent's to handle
             )
         finally:
@@ -88,6 +90,8 @@ class Child:
 
     def new_lines(self) -> list[str]:
         """Whole lines that the process wrote since the last call."""
+        if self.log.stat().st_size == self._read:
+            return []
         with open(self.log, "rb") as file:
             file.seek(self._read)
             content = file.read()

@@ -39,6 +39,7 @@ from flwr.superlink.grid import HttpGrid
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.bundle import build_bundle
 from pate_fed.flower.grid import StudyGrid
+from pate_fed.flower.guard import LinkGuard
 from pate_fed.flower.processes import Child
 
 __all__ = ["PROTECTED", "ServerTls", "SuperLink"]
@@ -53,11 +54,15 @@ _RETRY_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTls:
-    """Files of the coordinator's server identity; the key's content is only read by Flower."""
+    """Files of the coordinator's server identity; the key's content is only read by Flower.
+
+    `guard` bounds what hospitals may send; they show a certificate of the authority `ca`, or are not heard.
+    """
 
     ca: Path
     certificate: Path
     key: Path
+    guard: LinkGuard
 
 
 class SuperLink(Child):
@@ -76,7 +81,8 @@ class SuperLink(Child):
         else:
             arguments += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate)]
             arguments += ["--ssl-keyfile", str(tls.key), "--enable-supernode-auth"]
-        super().__init__("flower-superlink", arguments, folder=folder)
+        guard = "" if tls is None else tls.guard.to_json()
+        super().__init__("flower-superlink", arguments, folder=folder, guard=guard)
         self._control = ControlHttpClient.from_server_address(
             server_address=self.local_address,
             insecure=tls is None,

@@ -29,6 +29,7 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from pate_fed.errors import IntegrityError
 from pate_fed.flower.bundle import is_the_shim
+from pate_fed.flower.guard import NodeGuard
 from pate_fed.flower.processes import Child
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.flower.superlink import PROTECTED
@@ -39,10 +40,21 @@ __all__ = ["Exchange", "NodeTls", "SuperNode"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTls:
-    """Files of the hospital's identity: the authority that the coordinator must show, the hospital's key."""
+    """The hospital's identity: the authority that the coordinator must show, the hospital's key, certificate.
+
+    `ca` and `key` are files, `certificate` is PEM; `most_bytes` has the largest message of the study.
+    """
 
     ca: Path
     key: Path
+    certificate: str
+    most_bytes: int
+
+    @property
+    def guard(self) -> NodeGuard:
+        """What the SuperNode's guard needs."""
+        key = str(self.key.absolute())
+        return NodeGuard(most_bytes=self.most_bytes, certificate=self.certificate, key=key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +77,8 @@ class SuperNode(Child):
             arguments += ["--insecure"]
         else:
             arguments += ["--root-certificates", str(tls.ca), "--auth-supernode-private-key", str(tls.key)]
-        super().__init__("flower-supernode", arguments, folder=folder)
+        guard = "" if tls is None else tls.guard.to_json()
+        super().__init__("flower-supernode", arguments, folder=folder, guard=guard)
         executor = SuperExecAuthHttpInterceptor(master_secret=self.secret, protected_methods=PROTECTED)
         self._client = self._connect(executor)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from pate_fed.disk import write_result
+from pate_fed.disk import read_json, write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.certificates import (
     expiry_warnings,
@@ -22,6 +22,7 @@ from pate_fed.identity.certificates import (
 )
 from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, is_signed, load_key, load_sum_key
 from pate_fed.identity.terms import ledger_key_bytes, read_terms, signed_bytes
+from pate_fed.structure import to_plain
 
 __all__ = ["Admission", "HospitalIdentity"]
 
@@ -53,7 +54,7 @@ class Admission:
         Raises:
             InputError: it cannot be written.
         """
-        write_result(path, json.dumps(asdict(self), indent=1).encode(), public=True)
+        write_result(path, json.dumps(to_plain(self), indent=1).encode(), public=True)
 
     @classmethod
     def read(cls, path: Path) -> Admission:
@@ -62,18 +63,7 @@ class Admission:
         Raises:
             InputError: it cannot be read, or is no admission.
         """
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-        except ValueError:
-            values = None
-        names = {entry.name for entry in fields(cls)}
-        needed = {entry.name for entry in fields(cls) if entry.default is MISSING}
-        whole = isinstance(values, dict) and needed <= set(values) <= names
-        if not whole or not all(isinstance(value, str) for value in values.values()):
-            raise InputError(f"{path}: not an admission of `pate-fed study admit`")
-        return cls(**values)
+        return read_json(cls, path, what="an admission of `pate-fed study admit`")
 
     @property
     def fingerprint(self) -> str:

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -19,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
-from pate_fed.disk import write_result
+from pate_fed.disk import read_json, write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.admission import Admission
 from pate_fed.identity.certificates import (
@@ -36,10 +35,26 @@ from pate_fed.identity.certificates import (
 )
 from pate_fed.identity.keys import check_name, check_private, read_request, sign, write_new_private
 from pate_fed.identity.terms import ledger_key_bytes, read_terms, signed_bytes
+from pate_fed.structure import to_plain
 
-__all__ = ["Authority"]
+__all__ = ["Authority", "SignedStudy"]
 
 _LOCAL = ("localhost", "127.0.0.1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedStudy:
+    """Where hospitals connect to, the study's canonical terms, and the authority's signature on them, hex.
+
+    The authority signs the key of the coordinator's ledger and receipts, too, hex; a folder of an earlier
+    release names none, and its hospitals get no receipts.
+    """
+
+    address: str
+    terms: str
+    signature: str
+    ledger_key: str = ""
+    ledger_signature: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +84,14 @@ class Authority:
         write_result(folder / "ca.crt", to_pem(ca), public=True)
         write_result(folder / "server.crt", to_pem(server), public=True)
         public = ledger_key.public_key().public_bytes_raw().hex()
-        study = {
-            "address": address,
-            "terms": terms,
-            "signature": sign(ca_key, signed_bytes(terms)),
-            "ledger_key": public,
-            "ledger_signature": sign(ca_key, ledger_key_bytes(terms, public)),
-        }
-        write_result(folder / "study.json", json.dumps(study, indent=1).encode(), public=True)
+        study = SignedStudy(
+            address=address,
+            terms=terms,
+            signature=sign(ca_key, signed_bytes(terms)),
+            ledger_key=public,
+            ledger_signature=sign(ca_key, ledger_key_bytes(terms, public)),
+        )
+        write_result(folder / "study.json", json.dumps(to_plain(study), indent=1).encode(), public=True)
         for name in ("hospitals", "revoked"):
             (folder / name).mkdir(exist_ok=True)
         return cls(folder)
@@ -93,19 +108,13 @@ class Authority:
         return load_certificate(self.folder / "ca.crt")
 
     @property
-    def study(self) -> dict[str, Any]:
+    def study(self) -> SignedStudy:
         """Address and signed terms.
 
         Raises:
             InputError: the folder holds none.
         """
-        try:
-            values: dict[str, Any] = json.loads((self.folder / "study.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"{self.folder / 'study.json'}: cannot be read; make it with `pate-fed study init`"
-            ) from error
-        return values
+        return read_json(SignedStudy, self.folder / "study.json", what="a study of `pate-fed study init`")
 
     def admit(self, request: Path, *, days: int) -> Admission:
         """Sign a hospital's request, and return the admission that goes back to it.
@@ -138,12 +147,11 @@ class Authority:
             hospital=name,
             certificate=to_pem(certificate).decode(),
             authority=to_pem(self.certificate).decode(),
-            address=study["address"],
-            terms=study["terms"],
-            signature=study["signature"],
-            # A folder of an earlier release has none: its hospitals get no receipts.
-            ledger_key=study.get("ledger_key", ""),
-            ledger_signature=study.get("ledger_signature", ""),
+            address=study.address,
+            terms=study.terms,
+            signature=study.signature,
+            ledger_key=study.ledger_key,
+            ledger_signature=study.ledger_signature,
         )
 
     def revoke(self, name: str) -> None:
@@ -168,14 +176,30 @@ class Authority:
         Raises:
             IntegrityError: a certificate is not the authority's, or not of that name.
         """
-        ca = self.certificate
-        for path in sorted((self.folder / "hospitals").glob("*.crt")):
-            certificate = load_certificate(path)
-            require_issued(certificate, ca, f"{path.stem}'s")
-            if name_of(certificate) != path.stem:
-                raise IntegrityError(f"{path}: the certificate is of {name_of(certificate)!r}")
-            if not self._was_revoked(path.stem, certificate):
-                yield path.stem, certificate
+        for name in self.hospital_names():
+            certificate = self.certificate_of(name)
+            if certificate is not None:
+                yield name, certificate
+
+    def hospital_names(self) -> list[str]:
+        """Names of the hospitals of which a certificate lies in hospitals/."""
+        return sorted(path.stem for path in (self.folder / "hospitals").glob("*.crt"))
+
+    def certificate_of(self, name: str) -> Certificate | None:
+        """The certificate with which a hospital is admitted, None where it is revoked.
+
+        Raises:
+            InputError: the file cannot be read.
+            IntegrityError: the certificate is not the authority's, or not of that name.
+        """
+        path = self.folder / "hospitals" / f"{name}.crt"
+        if not path.exists():
+            return None
+        certificate = load_certificate(path)
+        require_issued(certificate, self.certificate, f"{name}'s")
+        if name_of(certificate) != name:
+            raise IntegrityError(f"{path}: the certificate is of {name_of(certificate)!r}")
+        return None if self._was_revoked(name, certificate) else certificate
 
     def _was_revoked(self, name: str, certificate: Certificate) -> bool:
         """Whether this very certificate, or one that was given out after it, is in revoked/."""
@@ -214,7 +238,7 @@ class Authority:
         Raises:
             InputError: the keys were made for other terms.
         """
-        if read_terms(self.study["terms"]).digest != digest:
+        if read_terms(self.study.terms).digest != digest:
             raise InputError(
                 f"the study is not the one that {self.folder} was made for; its hospitals would refuse it: "
                 "make the keys of this study in another folder"

@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from pate_fed.disk import write_result
+from pate_fed.disk import read_json, write_result
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.secure_sum import Identity, fingerprint
-from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
+from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS, to_plain
 
 __all__ = [
     "KEY_FILE",
@@ -46,6 +46,16 @@ class AdmissionRequest:
     name: str
     public: ec.EllipticCurvePublicKey
     sum_identity: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RequestFile:
+    """A request as it is written: the key in PEM, the secure-sum key and the signature in hex."""
+
+    hospital: str
+    public_key: str
+    sum_identity: str
+    signature: str
 
 
 def check_name(name: str) -> str:
@@ -167,13 +177,13 @@ def make_request(folder: Path, name: str) -> Path:
     )
     signature = key.sign(_signed(name, public, sums.public), ec.ECDSA(hashes.SHA384()))
     path = folder / f"{name}.req"
-    request = {
-        "hospital": name,
-        "public_key": public.decode(),
-        "sum_identity": sums.public.hex(),
-        "signature": signature.hex(),
-    }
-    write_result(path, json.dumps(request, indent=1).encode(), public=True)
+    request = _RequestFile(
+        hospital=name,
+        public_key=public.decode(),
+        sum_identity=sums.public.hex(),
+        signature=signature.hex(),
+    )
+    write_result(path, json.dumps(to_plain(request), indent=1).encode(), public=True)
     return path
 
 
@@ -184,19 +194,18 @@ def read_request(path: Path) -> AdmissionRequest:
         InputError: the file cannot be read, or is no request.
         IntegrityError: its signature is not its key's.
     """
+    meant = "a request of `pate-fed hospital request`"
+    given = read_json(_RequestFile, path, what=meant)
+    name, public = given.hospital, given.public_key.encode()
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        name, public = values["hospital"], values["public_key"].encode()
-        signature, sums = bytes.fromhex(values["signature"]), bytes.fromhex(values["sum_identity"])
+        signature, sums = bytes.fromhex(given.signature), bytes.fromhex(given.sum_identity)
         key = serialization.load_pem_public_key(public)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError, AttributeError, UnsupportedAlgorithm) as error:
-        raise InputError(f"{path}: not a request of `pate-fed hospital request`") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise InputError(f"{path}: not {meant}") from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp384r1":
-        raise InputError(f"{path}: not a request of `pate-fed hospital request`")
+        raise InputError(f"{path}: not {meant}")
     try:
-        key.verify(signature, _signed(str(name), public, sums), ec.ECDSA(hashes.SHA384()))
+        key.verify(signature, _signed(name, public, sums), ec.ECDSA(hashes.SHA384()))
     except InvalidSignature as error:
         raise IntegrityError(
             f"{path}: the request was changed on its way: its signature is not its key's"

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from pate_fed.errors import InputError
-from pate_fed.format import epsilon_text
+from pate_fed.format import delta_text, epsilon_text
 from pate_fed.label_dp.noise_cluster import NoiseCluster
 from pate_fed.label_dp.pate_fm import plan_pate_fm
 from pate_fed.label_dp.randres import RandRes
@@ -38,8 +38,8 @@ class Advice:
         """The advice as text, a line each."""
         a_class = self.records // self.num_classes
         return [
-            f"ε={epsilon_text(self.epsilon)} δ={self.delta:g}, {self.num_classes} classes, {self.records} "
-            "records, one label replaced",
+            f"ε={epsilon_text(self.epsilon)} δ={delta_text(self.delta)}, {self.num_classes} classes, "
+            f"{self.records} records, one label replaced",
             f"randomised response keeps {100 * self.kept:.2f} % of the labels (δ=0)",
             f"in a cluster of {a_class} records its class stands {self.deviations:.1f} standard deviations "
             "out of such labels",

@@ -36,23 +36,23 @@ def equation8(accuracy: float, epsilon: float) -> float:
     return 1 / (1 + (1 - accuracy) / accuracy * math.exp(-epsilon))
 
 
-def estimated_accuracy(agreement: float, *, kept: float, other: float) -> float:
+def estimated_accuracy(agreement: float, *, keep_probability: float, other: float) -> float:
     """Acc0 from the share of private labels that pseudo labels agree with, without a look at a true label.
 
-    A right pseudo label agrees with probability `kept`, a wrong one with `other`.
+    A right pseudo label agrees with `keep_probability`, a wrong one with `other`.
     """
-    return float(np.clip((agreement - other) / (kept - other), 0.0, 1.0))
+    return float(np.clip((agreement - other) / (keep_probability - other), 0.0, 1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Denoised:
-    """What is kept: `pseudo` int64 (n,), `kept` bool (n,), the spread `alpha` and the left-out agreement.
+    """What is kept: `pseudo` int64 (n,), `agreed` bool (n,), the spread `alpha` and the left-out agreement.
 
     `agreement` is the share of labels that pseudo labels from the other half agree with.
     """
 
     pseudo: Ints
-    kept: NDArray[np.bool_]
+    agreed: NDArray[np.bool_]
     alpha: float
     agreement: float
 
@@ -84,7 +84,7 @@ def denoise(
         best = max(best, (agreement, -alpha))
     agreement, alpha = best[0], -best[1]
     pseudo = _spread(graph, parts[0] + parts[1], alpha).argmax(axis=1)[clusters]
-    return Denoised(pseudo=pseudo, kept=(pseudo == label), alpha=alpha, agreement=agreement)
+    return Denoised(pseudo=pseudo, agreed=(pseudo == label), alpha=alpha, agreement=agreement)
 
 
 def _counts(label: Ints, clusters: Ints, shape: tuple[int, int], rows: NDArray[np.bool_]) -> Floats:

@@ -61,13 +61,13 @@ class LearnSettings:
 class Supervision:
     """What a network learns beside the labels' plain loss; see `FixMatch`.
 
-    `unlabelled_weight` is the weight of inputs without a label, `kept` the probability with which randomised
+    `unlabelled_weight` is the weight of inputs without a label, `keep_probability` that with which randomised
     response left a label as it was.
     """
 
     unlabelled_weight: float = 1.0
     mixup: float = 0.0
-    kept: float = 1.0
+    keep_probability: float = 1.0
 
 
 LABELS_ALONE = Supervision(unlabelled_weight=0.0)
@@ -105,7 +105,7 @@ def train(
             unlabelled_weight=supervision.unlabelled_weight,
             mixup=supervision.mixup,
             sgd=settings.sgd,
-            keep_probability=supervision.kept,
+            keep_probability=supervision.keep_probability,
         )
         every = np.arange(len(public)) if unlabelled is None else unlabelled
         sets = TrainingSets(
@@ -133,12 +133,19 @@ def ldp_normal(
 
 
 def ldp_ssl(
-    public: PublicInputs, label: Ints, settings: LearnSettings, *, seed: int, kept: float = 1.0
+    public: PublicInputs, label: Ints, settings: LearnSettings, *, seed: int, keep_probability: float = 1.0
 ) -> Classifier:
     """LDP-SSL: FixMatch on all inputs with the labels there are (-1: none).
 
-    `kept` is the probability with which randomised response left a label as it was, which is public. The
+    `keep_probability` is that with which randomised response left a label as it was, which is public. The
     paper learns the responses as they are, and a network that does is never sure of any class.
     """
     index = np.flatnonzero(label != NO_LABEL)
-    return train(public, index, label[index], settings, seed=seed, supervision=Supervision(kept=kept))
+    return train(
+        public,
+        index,
+        label[index],
+        settings,
+        seed=seed,
+        supervision=Supervision(keep_probability=keep_probability),
+    )

@@ -225,22 +225,24 @@ class _Run:
         """One of the learners from labels that are there."""
         public, settings = self.public, self.settings
         response = RandRes(num_classes=public.num_classes, epsilon=self.epsilon)
-        kept = response.probability if labels.delta == 0.0 else 1.0
+        keep_probability = response.probability if labels.delta == 0.0 else 1.0
         if learner in ("normal", "mixup"):
             mixup = MIXUP if learner == "mixup" else 0.0
             return self._learnt(
                 labels, [ldp_normal(public, labels, settings.learn, seed=self.seed, mixup=mixup)]
             )
         if learner == "ssl":
-            network = ldp_ssl(public, labels.label, settings.learn, seed=self.seed, kept=kept)
+            network = ldp_ssl(
+                public, labels.label, settings.learn, seed=self.seed, keep_probability=keep_probability
+            )
             return self._learnt(labels, [network])
         if learner == "aug-descent":
             descent = DescentSettings(
                 learn=replace(settings.learn, learning_rate=settings.learn.learning_rate / 3),
                 warm_up=max(1, settings.learn.epochs // 3),
-                unlabelled_weight=LIGHT_WEIGHT if public.light else settings.descent_weight,
-                most_clean=kept,
-                strong_only=not public.light,
+                unlabelled_weight=LIGHT_WEIGHT if public.linear else settings.descent_weight,
+                most_clean=keep_probability,
+                strong_only=not public.linear,
             )
             return self._learnt(labels, aug_descent(public, labels.label, descent, seed=self.seed))
         return self._denoise(labels)
@@ -262,22 +264,24 @@ class _Run:
             centres=public.centres(clusters, count),
             seed=self.seed,
         )
-        self.facts |= {"clusters": count, "spread": found.alpha, "kept": int(found.kept.sum())}
-        kept, truth, right = np.where(found.kept, labels.label, NO_LABEL), self.source.truth, None
+        self.facts |= {"clusters": count, "spread": found.alpha, "kept": int(found.agreed.sum())}
+        agreed, truth, right = np.where(found.agreed, labels.label, NO_LABEL), self.source.truth, None
         if truth is not None:
             right = float((found.pseudo == truth).mean())
-            self.facts["kept_right_measured"] = label_accuracy(kept, truth)
+            self.facts["kept_right_measured"] = label_accuracy(agreed, truth)
             self.facts["pseudo_right_measured"] = right
         if labels.delta == 0.0:
             response = RandRes(num_classes=public.num_classes, epsilon=self.epsilon)
-            guess = estimated_accuracy(found.agreement, kept=response.probability, other=response.other)
+            guess = estimated_accuracy(
+                found.agreement, keep_probability=response.probability, other=response.other
+            )
             self.facts |= {
                 "pseudo_right_estimated": guess,
                 "kept_right_equation8": equation8(guess, self.epsilon),
             }
             if right is not None:
                 self.facts["kept_right_equation8_measured"] = equation8(right, self.epsilon)
-        return self._learnt(labels, [ldp_ssl(public, kept, settings.learn, seed=self.seed)])
+        return self._learnt(labels, [ldp_ssl(public, agreed, settings.learn, seed=self.seed)])
 
     def _learnt(self, labels: PrivateLabels, networks: list[Classifier]) -> LabelDpResult:
         def classify(images: NDArray[np.uint8]) -> Ints:

@@ -121,8 +121,8 @@ class _Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(n, before, H, W) to (n, after, H/stride, W/stride)."""
         ready = F.relu(self.norm1(x))
-        kept = x if isinstance(self.short, nn.Identity) else self.short(ready)
-        shown: Tensor = self.second(F.relu(self.norm2(self.first(ready)))) + kept
+        shortcut = x if isinstance(self.short, nn.Identity) else self.short(ready)
+        shown: Tensor = self.second(F.relu(self.norm2(self.first(ready)))) + shortcut
         return shown
 
 

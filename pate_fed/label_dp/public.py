@@ -65,17 +65,17 @@ class PublicInputs:
         device: str = "cpu",
         seed: int = 0,
         flip: bool = False,
-        say: Callable[[str], None] | None = None,
+        log: Callable[[str], None] | None = None,
     ) -> None:
         check_images(images)
         if len(images) < num_classes:
             raise InputError(f"{len(images)} records for {num_classes} classes: at least one each is meant")
         self.images, self.shape, self.num_classes = images, image_shape(images), num_classes
         self.network_name, self.device, self.seed = network, resolve_device(device), seed
-        self.flip, self._say = flip, say or (lambda line: None)
+        self.flip, self._log = flip, log or (lambda line: None)
         self.encoder: Encoder = fit_encoder(images, dimensions=DIMENSIONS)
         self._front = self.encoder.preprocessing().to(self.device)
-        self.light = network == "light"
+        self.linear = network == "light"
         self._views: Views | None = None
         self._features: Floats | None = None
         self._clusters: dict[tuple[int, int], tuple[Clusterer, NDArray[np.int64]]] = {}
@@ -89,7 +89,7 @@ class PublicInputs:
     def features(self) -> Floats:
         """The encoder's features of the images themselves, float32 (n, d)."""
         if self._features is None:
-            self._say(f"features of {len(self)} images")
+            self._log(f"features of {len(self)} images")
             self._features = self._transformed(self._front, self.images, lambda x: x).cpu().numpy()
         return self._features
 
@@ -106,9 +106,9 @@ class PublicInputs:
         """What the network is shown, drawn from the seed of these inputs where it is drawn once."""
         if self._views is None:
             with seeded(self.seed, self.device):
-                if self.light:
+                if self.linear:
                     plain = torch.from_numpy(self.features).to(self.device)
-                    self._say("features of weak and strong views")
+                    self._log("features of weak and strong views")
                     weak = [self._transformed(self._front, self.images, weak_view) for _ in range(WEAK)]
                     strong = [self._transformed(self._front, self.images, strong_view) for _ in range(STRONG)]
                     self._views = FeatureViews(plain, weak, strong)
@@ -132,7 +132,7 @@ class PublicInputs:
             raise InputError(f"--clusters {num_clusters}: must not be more than the {len(self)} records")
         key = (id(clusterer), num_clusters)  # not by its name: two may have one, as all lambdas do
         if key not in self._clusters:
-            self._say(f"{num_clusters} clusters")
+            self._log(f"{num_clusters} clusters")
             name = getattr(clusterer, "__name__", repr(clusterer))
             found = np.asarray(clusterer(self, num_clusters, seed=self.seed))
             if found.shape != (len(self),) or found.dtype.kind not in "iu":
@@ -153,7 +153,7 @@ class PublicInputs:
         asked = self.images if images is None else images
         check_images(asked, self.shape)
         found = np.empty((len(asked), self.num_classes))
-        ready = torch.from_numpy(self.features_of(asked)).to(self.device) if self.light else None
+        ready = torch.from_numpy(self.features_of(asked)).to(self.device) if self.linear else None
         for network in networks:
             network.eval()
         with torch.inference_mode():
@@ -170,7 +170,7 @@ class PublicInputs:
     def classes_at(self, network: Classifier, index: NDArray[np.int64]) -> NDArray[np.int64]:
         """The network's classes of some of these inputs, int64 (m,)."""
         with torch.inference_mode():
-            if self.light:
+            if self.linear:
                 logits = network.eval().logits(torch.from_numpy(self.features[index]).to(self.device))
             else:
                 logits = network.eval()(to_tensor(self.images[index], self.device))

@@ -35,7 +35,7 @@ class RandRes(PureMechanism):
     row: ClassVar[type[LabelResponse]] = RandomisedResponse
 
     @property
-    def words(self) -> int:
+    def keep_words(self) -> int:
         """How many of 2^62 draws keep the label."""
         return keep_words(self.epsilon, self.num_classes)
 
@@ -47,12 +47,12 @@ class RandRes(PureMechanism):
     @property
     def probability(self) -> float:
         """p: the share of labels that stay, and so the accuracy of the released ones."""
-        return self.words / WORDS
+        return self.keep_words / WORDS
 
     @property
     def other(self) -> float:
         """The probability of each single wrong class."""
-        return (WORDS - self.words) / WORDS / (self.num_classes - 1)
+        return (WORDS - self.keep_words) / WORDS / (self.num_classes - 1)
 
     def release(self, labels: ArrayLike, noise: NoiseSource) -> PrivateLabels:
         """A private label for each record.
@@ -63,9 +63,9 @@ class RandRes(PureMechanism):
             InputError: labels that are none, or outside the classes.
         """
         true = check_labels(labels, self.num_classes)
-        kept = uniform_below(WORDS, len(true), noise) < self.words
+        truthful = uniform_below(WORDS, len(true), noise) < self.keep_words
         away = 1 + uniform_below(self.num_classes - 1, len(true), noise)
-        return PrivateLabels.by(self, np.where(kept, true, (true + away) % self.num_classes), noise)
+        return PrivateLabels.by(self, np.where(truthful, true, (true + away) % self.num_classes), noise)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +114,6 @@ class PriorRes(PureMechanism):
         anywhere = uniform_below(k, len(rank), noise)
         if k == 1:
             return anywhere
-        kept = uniform_below(WORDS, len(rank), noise) < keep_words(self.epsilon, k)
+        truthful = uniform_below(WORDS, len(rank), noise) < keep_words(self.epsilon, k)
         away = 1 + uniform_below(k - 1, len(rank), noise)
-        return np.where(rank >= k, anywhere, np.where(kept, rank, (rank + away) % k))
+        return np.where(rank >= k, anywhere, np.where(truthful, rank, (rank + away) % k))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.format import epsilon_text
+from pate_fed.format import delta_text, epsilon_text
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.checks import check_count
 from pate_fed.privacy.label_dp import LabelRelease
@@ -87,7 +87,7 @@ class PrivateLabels:
     def text(self) -> str:
         """ε, δ, the unit and the adjacency in one sentence."""
         kind = "" if self.private else f"; {self.noise}"
-        cost = f"ε={epsilon_text(self.epsilon)} δ={self.delta:g}"
+        cost = f"ε={epsilon_text(self.epsilon)} δ={delta_text(self.delta)}"
         return f"{cost}, one record's label replaced ({self.how}{kind})"
 
 

@@ -52,7 +52,7 @@ class Scan:
     temperature: float = 0.1
     entropy: float = 5.0
     confidence: float = 0.99
-    say: Callable[[str], None] | None = None
+    log: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
         counts = ("contrast_epochs", "cluster_epochs", "label_epochs", "neighbours", "batch_size")
@@ -119,8 +119,8 @@ class _Scan:
                 optimiser.step()
             if not bool(torch.isfinite(loss)):
                 raise PateFedError(f"SCAN: the loss of {name} is not finite in epoch {epoch}")
-            if self.settings.say is not None:
-                self.settings.say(f"SCAN, {name}: epoch {epoch} of {epochs}, loss {float(loss.detach()):.3f}")
+            if self.settings.log is not None:
+                self.settings.log(f"SCAN, {name}: epoch {epoch} of {epochs}, loss {float(loss.detach()):.3f}")
 
     def _contrast(self, rows: Tensor) -> Tensor:
         """NT-Xent: each input's two strong views find each other among all views of the batch."""

@@ -43,7 +43,7 @@ def teach(
     settings: TeachSettings,
     *,
     seed: int,
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> Ints:
     """The exact totals of all teachers on the queries, int64 (queries, classes): private, never released.
 
@@ -53,8 +53,8 @@ def teach(
     shares = shares_of_labels(len(public), settings.num_teachers, seed=seed)
     totals, wanted = np.zeros((len(queries), public.num_classes), dtype=np.int64), settings.unlabelled
     for number, share in enumerate(shares):
-        if say is not None and number % 50 == 0:
-            say(f"teacher {number + 1} of {len(shares)}")
+        if log is not None and number % 50 == 0:
+            log(f"teacher {number + 1} of {len(shares)}")
         shown = None
         if 0 < wanted < len(public):
             shown = np.random.default_rng([seed, number]).choice(len(public), wanted, replace=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import warnings
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
 
-__all__ = ["is_whole", "read_model", "write_model"]
+__all__ = ["is_whole", "read_model", "reading_network", "write_model"]
 
 
 def write_model(path: Path, kind: str, content: dict[str, Any]) -> None:
@@ -59,6 +61,25 @@ def read_model(path: Path, kind: str) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("kind") != kind or content.get("version") != 1:
         raise IntegrityError(f"{path}: not a {kind} that this version of pate_fed can read")
     return _with_current_names(content)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def reading_network(path: Path, kind: str) -> Iterator[tuple[dict[str, Any], tuple[int, int, int], int]]:
+    """What `write_model` wrote of networks, with their image shape and number of classes, to build them from.
+
+    Within the context torch's randomness is on loan: initial weights are drawn, and overwritten at once.
+
+    Raises:
+        InputError: there is no such file, or it cannot be opened.
+        IntegrityError: the file is damaged or of another kind, or what is built from it does not fit.
+    """
+    content = read_model(path, kind)
+    try:
+        rows, columns, channels = content["image_shape"]
+        with torch.random.fork_rng(devices=[]):
+            yield content, (rows, columns, channels), content["num_classes"]
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
+        raise IntegrityError(f"{path}: the {kind}'s settings and weights do not fit together") from error
 
 
 def _with_current_names(content: Any) -> Any:

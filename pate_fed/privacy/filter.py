@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from pate_fed.errors import BudgetError, InputError
-from pate_fed.format import epsilon_text
+from pate_fed.format import delta_text, epsilon_text
 from pate_fed.privacy.accountant import total_cost
 from pate_fed.privacy.bounds.conversion import overhead
 from pate_fed.privacy.bounds.cost import NOTHING, SEARCHED_ORDERS, Cost, overhead_up
@@ -117,8 +117,8 @@ class BudgetFilter:
         """
         if not self.holds(cost):
             raise BudgetError(
-                f"the privacy budget ε={epsilon_text(self.epsilon)} at δ={self.delta:g} would be passed; "
-                "nothing was released"
+                f"the privacy budget ε={epsilon_text(self.epsilon)} at δ={delta_text(self.delta)} would be "
+                "passed; nothing was released"
             )
 
     def _spent(self, events: Iterable[PrivacyEvent], order: Fraction) -> Fraction:

@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from pate_fed.errors import InputError
+from pate_fed.format import delta_text
 from pate_fed.privacy.bounds.conversion import round_up
 from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
@@ -87,8 +88,8 @@ def equation5_sigma(epsilon: float, delta: float) -> float:
     low, high = 1e-3, MOST_SIGMA
     if not holds(high):
         raise InputError(
-            f"epsilon={epsilon:g}, delta={delta:g}: noise of more than {MOST_SIGMA:g} labels would be "
-            "needed; larger ones are meant"
+            f"epsilon={epsilon:g}, delta={delta_text(delta)}: noise of more than {MOST_SIGMA:g} labels would "
+            "be needed; larger ones are meant"
         )
     while low < (middle := (low + high) / 2) < high:
         low, high = (low, middle) if holds(middle) else (middle, high)

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pate_fed.config.sections import INTERACTIVE, Aggregation
 from pate_fed.config.trust import TrustModel
 from pate_fed.errors import InputError
+from pate_fed.format import delta_text
 from pate_fed.privacy import (
     BudgetFilter,
     ConfidentGNMax,
@@ -148,9 +149,9 @@ def make_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms
     if made.budget is not None and made.budget.affordable(mechanism, queries=1) == 0:
         beside = ", beside the sanitised ε" if privacy.sanitise else ""
         raise InputError(
-            f"--epsilon {privacy.epsilon:g} at --delta {privacy.delta:g}: not even one query fits with this "
-            f"noise and {mechanism.num_teachers} teachers{beside}; give more noise (--sigma1, --sigma2), "
-            "more teachers, or a larger budget"
+            f"--epsilon {privacy.epsilon:g} at --delta {delta_text(privacy.delta)}: not even one query fits "
+            f"with this noise and {mechanism.num_teachers} teachers{beside}; give more noise (--sigma1, "
+            "--sigma2), more teachers, or a larger budget"
         )
     return made
 

@@ -238,8 +238,8 @@ class _Message:
         try:
             return from_record(cls, record)
         except SettingError as error:  # told without the value, which may be votes
-            said = f"{error.path} of a message {cls.kind!r} has the wrong type or value: {error.wanted}"
-        raise IntegrityError(said)
+            text = f"{error.path} of a message {cls.kind!r} has the wrong type or value: {error.wanted}"
+        raise IntegrityError(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,8 +415,8 @@ class EndRequest(_Message):
     receipt: str = ""
 
     def __post_init__(self) -> None:
-        said = self.status + self.summary
-        if len(said) > _MOST_SAID or not said.isprintable():
+        text = self.status + self.summary
+        if len(text) > _MOST_SAID or not text.isprintable():
             raise IntegrityError(f"up to {_MOST_SAID} printable characters are meant")
 
 

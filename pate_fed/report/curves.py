@@ -37,13 +37,20 @@ def learning_curves(result: RunResult) -> list[Figure]:
         for name, value in epoch.values.items():
             series.setdefault(name, []).append((epoch.epoch, value))
     losses, shares, counts = (_of(kind, series) for kind in ("loss", "share", "count"))
-    words = _SHARES | (_DISPUTED if result.study.student in _BY_DISAGREEMENT else {})
-    told = " ".join(text for start, text in words.items() if any(name.startswith(start) for name in shares))
+    captions = _SHARES | (_DISPUTED if result.study.student in _BY_DISAGREEMENT else {})
+    caption = " ".join(
+        text for start, text in captions.items() if any(name.startswith(start) for name in shares)
+    )
     again = _again(result)
     figures = [
         _curves("The student's losses", losses, caption=_LOSSES, y_label="loss", again=again),
         _curves(
-            "The labels that it learns from", shares, caption=told, y_label="share", share=True, again=again
+            "The labels that it learns from",
+            shares,
+            caption=caption,
+            y_label="share",
+            share=True,
+            again=again,
         ),
         _curves("The labels in dispute", counts, caption=_COUNTS, y_label="labels", again=again),
     ]

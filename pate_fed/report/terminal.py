@@ -31,7 +31,7 @@ class Progress(Protocol):
     def phase(self, name: str, total: int) -> AbstractContextManager[Phase]:
         """A part of the run with `total` steps, shown until the block ends."""
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """A line between the bars, such as a warning."""
 
 
@@ -70,7 +70,7 @@ class _Silent:
     def advance(self, n: int = 1, note: str = "") -> None:
         """Nothing to show."""
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Nothing to show."""
 
 
@@ -84,20 +84,20 @@ class _Lines:
 
     @contextmanager
     def phase(self, name: str, total: int) -> Iterator[Phase]:
-        line = _Line(name, total, self.say, self._clock)
+        line = _Line(name, total, self.log, self._clock)
         try:
             yield line
         finally:
             line.end()
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         with self._lock:
             print(printable(text), file=self._stream, flush=True)
 
 
 class _Line:
-    def __init__(self, name: str, total: int, say: Callable[[str], None], clock: Callable[[], float]) -> None:
-        self._name, self._total, self._say, self._clock = name, total, say, clock
+    def __init__(self, name: str, total: int, log: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self._name, self._total, self._log, self._clock = name, total, log, clock
         self._lock = threading.Lock()
         self._done, self._note = 0, ""
         self._began = self._said_at = clock()
@@ -121,7 +121,7 @@ class _Line:
 
     def _tell(self, text: str) -> None:
         note = f" ({self._note})" if self._note else ""
-        self._say(f"{self._name}: {self._done}/{self._total}{text}{note}")
+        self._log(f"{self._name}: {self._done}/{self._total}{text}{note}")
 
 
 class _Bars:
@@ -153,7 +153,7 @@ class _Bars:
                     self._display.stop()
                     self._display = None
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self._console.print(printable(text), markup=False, highlight=False)
 
 
@@ -213,7 +213,7 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
         parties += f"; {len({left.party for left in result.left_out})} left out at least once"
     teachers, ensemble = _share(accuracy.teacher_mean), _share(accuracy.ensemble)
     private = f"◆ teachers {teachers}, ensemble {ensemble} (from private votes: do not publish)"
-    kept = f"δ={delta_text(terms.delta)}, {terms.privacy.unit}, {terms.privacy.adjacency}"
+    unit = f"δ={delta_text(terms.delta)}, {terms.privacy.unit}, {terms.privacy.adjacency}"
     public = _epsilon(privacy.student, privacy.student_reason)
     fixed = privacy.spent is not None and result.queries_asked > 0  # else it is what nothing cost
     rows = [
@@ -222,7 +222,7 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
         ("queries", f"{result.queries_asked} asked, {result.queries_answered} answered"),
         ("accuracy", f"labels {_share(accuracy.labels)}, student {_share(accuracy.student)}"),
         *([("", private)] if (accuracy.teacher_mean, accuracy.ensemble) != (None, None) else []),
-        ("ε against the public", f"{public} at {kept}"),
+        ("ε against the public", f"{public} at {unit}"),
         *([("", f"fixed beforehand; {_epsilon(privacy.spent)} was spent")] if fixed else []),
         ("ε against coordinator", f"{_epsilon(privacy.coordinator)}: it sees {study.coordinator_sees}"),
     ]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pate_fed.errors import InputError
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
-from pate_fed.reproduce.driver import Reproduction, Say
+from pate_fed.reproduce.driver import Log, Reproduction
 from pate_fed.reproduce.frontier import reproduce_frontier
 from pate_fed.reproduce.glyph_scale import reproduce_glyph
 from pate_fed.reproduce.interactive import reproduce_interactive
@@ -20,7 +20,7 @@ from pate_fed.reproduce.workers import cores
 
 __all__ = ["REPRODUCTIONS", "Reproduction", "reproduce", "usual_workers"]
 
-Maker = Callable[[Reproduction, Say], list[str]]
+Maker = Callable[[Reproduction, Log], list[str]]
 # How each is made, and what it takes of the options that not all of them take.
 _MAKERS: dict[str, tuple[Maker, list[str]]] = {
     "pate++-fashion-mnist": (reproduce_tables, "--paper --seeds --tables --totals --workers".split()),
@@ -46,7 +46,7 @@ def usual_workers(name: str, device: str) -> int:
     return cores() if takes_workers and resolve_device(device) == "cpu" else 1
 
 
-def reproduce(name: str, plan: Reproduction, *, on_progress: Say | None = None) -> list[str]:
+def reproduce(name: str, plan: Reproduction, *, on_progress: Log | None = None) -> list[str]:
     """Make the figures of `name`, write them as text, CSV and picture, and give the text's lines.
 
     Raises:

@@ -36,7 +36,7 @@ from pate_fed.privacy import (
     epsilon_of,
 )
 from pate_fed.reproduce.columns import Cell
-from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.rows import write_rows
 from pate_fed.reproduce.votes import inputs_of, kept_totals
 
@@ -62,25 +62,25 @@ class CensusRun:
     accuracy: float
 
 
-def reproduce_adult(plan: Reproduction, say: Say) -> list[str]:
+def reproduce_adult(plan: Reproduction, log: Log) -> list[str]:
     """Adult: published 83 % at (2.66, 1e-5), 85 % without privacy."""
     dataset = _adult(_folder(plan) / "adult")
-    return _reproduce(dataset, 11_282, ("83.00", "85.00", "-", "-", "2.66", "-"), plan, say)
+    return _reproduce(dataset, 11_282, ("83.00", "85.00", "-", "-", "2.66", "-"), plan, log)
 
 
-def reproduce_diabetes(plan: Reproduction, say: Say) -> list[str]:
+def reproduce_diabetes(plan: Reproduction, log: Log) -> list[str]:
     """Diabetes: published 93.94 % at (1.44, 1e-5), 93.81 % without privacy."""
     dataset = _diabetes(_folder(plan) / "diabetes130" / "dataset_diabetes.zip")
-    return _reproduce(dataset, 6_352, ("93.94", "93.81", "-", "-", "1.44", "-"), plan, say)
+    return _reproduce(dataset, 6_352, ("93.94", "93.81", "-", "-", "1.44", "-"), plan, log)
 
 
 def _reproduce(
-    dataset: Dataset, tested: int, published: tuple[str, ...], plan: Reproduction, say: Say
+    dataset: Dataset, tested: int, published: tuple[str, ...], plan: Reproduction, log: Log
 ) -> list[str]:
     """Students are tested on the last `tested` rows; `published` stand beside our figures."""
     name = f"pate-2017-{dataset.name}"
     path = plan.out_dir / f"totals-{dataset.name}.npz"
-    totals = kept_totals(dataset, path, partial(_votes, dataset), count=TEACHERS, say=say)
+    totals = kept_totals(dataset, path, partial(_votes, dataset), count=TEACHERS, log=log)
 
     def figures(rows: list[CensusRun]) -> list[tuple[str, str, str]]:
         ours = _figures(totals, dataset.public_labels[-tested:], rows)
@@ -104,7 +104,7 @@ def _reproduce(
     def show(rows: list[CensusRun]) -> None:
         write_rows(plan.out_dir / f"{name}.csv", ("figure", "ours", "published"), figures(rows))
 
-    return run_tables(plan, [table], text=plan.out_dir / f"{name}.txt", say=say, show=show)
+    return run_tables(plan, [table], text=plan.out_dir / f"{name}.txt", log=log, show=show)
 
 
 def _votes(dataset: Dataset, parts: list[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:

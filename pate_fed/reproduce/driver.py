@@ -13,11 +13,11 @@ from pate_fed.errors import InputError
 from pate_fed.reproduce.rows import append_row, bind_rows, read_rows, task_of
 from pate_fed.reproduce.workers import as_ready
 
-__all__ = ["Reproduction", "Say", "Table", "Task", "run_tables"]
+__all__ = ["Log", "Reproduction", "Table", "Task", "run_tables"]
 
 Row = TypeVar("Row")
 Task = tuple[Any, ...]  # what tells rows apart, the seed last
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 SHOWN_EVERY_S = 60.0  # a long call's results so far
 
 
@@ -104,7 +104,7 @@ def run_tables(
     tables: Sequence[Table[Any]],
     *,
     text: Path,
-    say: Say,
+    log: Log,
     show: Callable[..., None] = lambda *rows: None,
 ) -> list[str]:
     """Make the rows that are missing, write the tables' lines to `text`, and return them.
@@ -128,7 +128,7 @@ def run_tables(
 
     written = time.monotonic()
     for place, table in enumerate(tables):
-        for rows in _completed(table, found[place], plan.workers, say):
+        for rows in _completed(table, found[place], plan.workers, log):
             found[place] = rows
             if time.monotonic() - written > SHOWN_EVERY_S:
                 write()
@@ -136,14 +136,14 @@ def run_tables(
     return write()
 
 
-def _completed(table: Table[Row], rows: list[Row], workers: int, say: Say) -> Iterator[list[Row]]:
+def _completed(table: Table[Row], rows: list[Row], workers: int, log: Log) -> Iterator[list[Row]]:
     """The table's rows after each new one."""
     done = {task_of(row) for row in rows}
     todo = [task for task in table.tasks if task not in done]
     for number, row in enumerate(as_ready(table.make, todo, workers=workers), start=1):
         append_row(table.path, row)
         rows = _in_order(table, [*rows, row])
-        say(f"{number} of {len(todo)}: {_described(row)}")
+        log(f"{number} of {len(todo)}: {_described(row)}")
         yield rows
 
 

@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
+from pate_fed.format import delta_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import GNMax
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
-from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, affordable_sigma2, release_labels, train_and_test
 from pate_fed.reproduce.pictures import draw_panels, plot_curves
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
@@ -69,11 +70,11 @@ class FrontierRun(StudentRow):
     sigma2: float
 
 
-def reproduce_frontier(plan: Reproduction, say: Say) -> list[str]:
+def reproduce_frontier(plan: Reproduction, log: Log) -> list[str]:
     """Train the students and write frontier.txt and .png."""
     dataset = plan.load("fashion-mnist")
     totals = {
-        each: teachers_totals(plan, dataset, plan.out_dir / f"totals-{each}.npz", teacher=each, say=say)
+        each: teachers_totals(plan, dataset, plan.out_dir / f"totals-{each}.npz", teacher=each, log=log)
         for each in TEACHERS
     }
     table = Table(
@@ -85,7 +86,7 @@ def reproduce_frontier(plan: Reproduction, say: Say) -> list[str]:
         lines=_lines,
     )
     text = plan.out_dir / "frontier.txt"
-    return run_tables(plan, [table], text=text, say=say, show=partial(_show, plan))
+    return run_tables(plan, [table], text=text, log=log, show=partial(_show, plan))
 
 
 def _tasks(seeds: int) -> Iterator[tuple[str, str, float, int]]:
@@ -129,7 +130,7 @@ def _lines(rows: list[FrontierRun]) -> Iterator[str]:
     yield from student_table(columns, _cells(rows), pairs=True)
     for name, figures in OTHERS.items():
         yield f"{name}: " + ", ".join(f"{value:.1f} % at ε {epsilon:g}" for epsilon, value in figures.items())
-    yield f"ε is data-independent, at δ {DELTA:g}; not private: seeded noise, on a public data set"
+    yield f"ε is data-independent, at δ {delta_text(DELTA)}; not private: seeded noise, on a public data set"
 
 
 def _show(plan: Reproduction, rows: list[FrontierRun]) -> None:

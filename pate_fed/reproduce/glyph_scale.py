@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data import load_dataset
 from pate_fed.data.settings import GlyphSettings
+from pate_fed.format import delta_text
 from pate_fed.privacy import (
     ConfidentGNMax,
     GNMax,
@@ -33,7 +34,7 @@ from pate_fed.privacy import (
     data_dependent_epsilon_do_not_publish,
 )
 from pate_fed.privacy.bounds.gnmax import gnmax_rdp
-from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import least_noise
 from pate_fed.reproduce.mnist2017 import gaps
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
@@ -84,13 +85,13 @@ class NoiseRun:
     accuracy: float
 
 
-def reproduce_glyph(plan: Reproduction, say: Say) -> list[str]:
+def reproduce_glyph(plan: Reproduction, log: Log) -> list[str]:
     """Train the real teachers and write scalable-glyph.txt, -*.csv and .png."""
     settings = GlyphSettings(classes=CLASSES, private=PRIVATE)
-    say(f"drawing {settings.private + settings.public:,} images, once")
+    log(f"drawing {settings.private + settings.public:,} images, once")
     dataset = load_dataset("glyph", glyph=settings)
     truth = np.asarray(dataset.public_labels)[:ASKED]
-    real = {count: ensemble_totals(plan, dataset, count, say) for count in REAL}
+    real = {count: ensemble_totals(plan, dataset, count, log) for count in REAL}
     ensembles = {f"{count} real": totals[:ASKED] for count, totals in real.items()}
     for count in SIMULATED:
         drawn = simulated_totals(real[BASIS][:ASKED], teachers=count, seed=count)
@@ -117,7 +118,7 @@ def reproduce_glyph(plan: Reproduction, say: Say) -> list[str]:
         plan,
         [at_epsilon, at_noise],
         text=plan.out_dir / f"{NAME}.txt",
-        say=say,
+        log=log,
         show=lambda _, rows: _show(plan, rows, many, answered),
     )
 
@@ -185,7 +186,8 @@ def _ensembles(ensembles: Mapping[str, Ints], truth: Ints) -> Iterator[str]:
 
 
 def _epsilon_lines(rows: list[BudgetRun]) -> Iterator[str]:
-    yield f"{ASKED:,} queries, δ {DELTA:g}: labels that are right, %, at a data-independent ε (LNMax / GNMax)"
+    asked = f"{ASKED:,} queries, δ {delta_text(DELTA)}"
+    yield f"{asked}: labels that are right, %, at a data-independent ε (LNMax / GNMax)"
     yield f"{'teachers':<16} " + " ".join(f"{'ε ' + format(e, 'g'):>13}" for e in EPSILONS)
     found = {(row.teachers, row.mechanism, row.epsilon): 100 * row.accuracy for row in rows}
     for name in dict.fromkeys(row.teachers for row in rows):

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
+from pate_fed.format import delta_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import (
     BudgetFilter,
@@ -33,7 +34,7 @@ from pate_fed.privacy import (
     total_cost,
 )
 from pate_fed.reproduce.columns import Column, cells_of, mean_and_sd, student_table
-from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, train_and_test
 from pate_fed.reproduce.pictures import draw_panels, plot_curves
 from pate_fed.reproduce.rows import task_of
@@ -110,13 +111,13 @@ class _Released:
         return np.concatenate([index for index, _ in found]), np.concatenate([label for _, label in found])
 
 
-def reproduce_interactive(plan: Reproduction, say: Say) -> list[str]:
+def reproduce_interactive(plan: Reproduction, log: Log) -> list[str]:
     """Train the students and write interactive-gnmax.txt and .png."""
     data: Data = {}
     for name in BUDGETS:
         dataset = plan.load(name)
         published = name == "mnist"
-        totals = authors_totals(plan, dataset) if published else ensemble_totals(plan, dataset, 250, say)
+        totals = authors_totals(plan, dataset) if published else ensemble_totals(plan, dataset, 250, log)
         data[name] = dataset, totals
     learn = partial(_learn, plan, data)
     release = lru_cache(maxsize=1)(partial(_release, learn, data))  # both interactive kinds share one
@@ -132,7 +133,7 @@ def reproduce_interactive(plan: Reproduction, say: Say) -> list[str]:
         ),
         lines=_lines,
     )
-    return run_tables(plan, [table], text=plan.out_dir / f"{NAME}.txt", say=say, show=partial(_show, plan))
+    return run_tables(plan, [table], text=plan.out_dir / f"{NAME}.txt", log=log, show=partial(_show, plan))
 
 
 def _tasks(seeds: int) -> Iterator[tuple[str, str, str, float, int]]:
@@ -204,7 +205,7 @@ def _lines(rows: list[InteractiveRun]) -> Iterator[str]:
     yield from _verdicts(rows)
     yield (
         f"T {NOISE['threshold']:g}, σ1 {NOISE['sigma1']:g}, σ2 {NOISE['sigma2']:g} votes of 250, half of the "
-        f"budget for the first round; ε is data-independent, at δ {DELTA:g}"
+        f"budget for the first round; ε is data-independent, at δ {delta_text(DELTA)}"
     )
     yield "not private: seeded noise, on public data"
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pate_fed.label_dp.randres import RandRes
 from pate_fed.reproduce.columns import Cell, cells_of
-from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.pictures import draw_panels, plot_curves
 from pate_fed.reproduce.votes import inputs_of, read_totals
 
@@ -97,9 +97,9 @@ class LabelRun:
     seconds: float
 
 
-def reproduce_label_dp(plan: Reproduction, say: Say) -> list[str]:
+def reproduce_label_dp(plan: Reproduction, log: Log) -> list[str]:
     """Run the methods and write label-dp-quick.txt and .png, or -paper's."""
-    bench = lru_cache(maxsize=1)(lambda name: _Bench(name, plan, say))
+    bench = lru_cache(maxsize=1)(lambda name: _Bench(name, plan, log))
     table = Table(
         path=plan.file("label-dp-runs", "csv"),
         row=LabelRun,
@@ -109,7 +109,7 @@ def reproduce_label_dp(plan: Reproduction, say: Say) -> list[str]:
         lines=partial(_lines, paper=plan.paper),
     )
     text = plan.file("label-dp", "txt")
-    return run_tables(plan, [table], text=text, say=say, show=partial(_show, plan))
+    return run_tables(plan, [table], text=text, log=log, show=partial(_show, plan))
 
 
 def _tasks(seeds: int) -> Iterator[Task]:
@@ -123,11 +123,11 @@ def _tasks(seeds: int) -> Iterator[Task]:
 class _Bench:
     """One data set with its public inputs, and the totals of its teachers."""
 
-    def __init__(self, name: str, plan: Reproduction, say: Say) -> None:
+    def __init__(self, name: str, plan: Reproduction, log: Log) -> None:
         from pate_fed.label_dp.methods import PateFmCache
         from pate_fed.label_dp.public import PublicInputs
 
-        self.name, self.plan, self.say = name, plan, say
+        self.name, self.plan, self.log = name, plan, log
         self.data = plan.load(name)
         count = len(self.data.private_labels) if plan.paper else RECORDS
         self.truth = np.asarray(self.data.private_labels)[:count]
@@ -137,7 +137,7 @@ class _Bench:
             num_classes=self.data.num_classes,
             network="resnet-18" if plan.paper else "light",
             device=plan.device,
-            say=say,
+            log=log,
         )
         self.settings = _settings(plan)
         self._cache = PateFmCache()
@@ -201,7 +201,7 @@ class _Bench:
             return read_totals(path, classes=self.data.num_classes)
         seed, settings = self.public.seed, self.settings.teach
         queries = queries_of(len(self.truth), QUERIES, seed=seed)
-        totals = teach(self.public, self.truth, queries, settings, seed=seed, say=self.say)
+        totals = teach(self.public, self.truth, queries, settings, seed=seed, log=self.log)
         np.save(path, totals)
         return totals
 

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
+from pate_fed.format import delta_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import ConfidentGNMax, data_dependent_epsilon_do_not_publish, epsilon_of
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
-from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.rows import write_rows
@@ -51,7 +52,7 @@ class MnistRun(StudentRow):
     epsilon_data_independent: float
 
 
-def reproduce_mnist(plan: Reproduction, say: Say) -> list[str]:
+def reproduce_mnist(plan: Reproduction, log: Log) -> list[str]:
     """Train the students and write mnist-votes.txt, .csv and .png."""
     dataset = plan.load("mnist")
     if plan.totals is None:
@@ -67,7 +68,7 @@ def reproduce_mnist(plan: Reproduction, say: Say) -> list[str]:
         lines=_lines,
     )
     text = plan.out_dir / "mnist-votes.txt"
-    return run_tables(plan, [table], text=text, say=say, show=partial(_show, plan))
+    return run_tables(plan, [table], text=text, log=log, show=partial(_show, plan))
 
 
 def _tasks(seeds: int) -> Iterator[tuple[str, int, int]]:
@@ -116,7 +117,7 @@ def _lines(rows: list[MnistRun]) -> Iterator[str]:
             worst = max(row.epsilon_do_not_publish for row in some)
             flat = max(row.epsilon_data_independent for row in some)
             yield (
-                f"{labels} labels, T {THRESHOLD:g}, σ1 {SIGMA1:g}, σ2 {SIGMA2:g}, δ {DELTA:g}: "
+                f"{labels} labels, T {THRESHOLD:g}, σ1 {SIGMA1:g}, σ2 {SIGMA2:g}, δ {delta_text(DELTA)}: "
                 f"data-independent ε {flat:.2f}; data-dependent at most {worst:.2f} "
                 "(do not publish; P18: 1.97 for 286)"
             )

@@ -25,11 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
+from pate_fed.format import delta_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import RECORD, LNMax, SeededNoise, epsilon_of
 from pate_fed.privacy.bounds.lnmax import lnmax_log_moments, moments_epsilon
 from pate_fed.reproduce.columns import Column, cells_of, student_table
-from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.rows import write_rows
@@ -67,11 +68,11 @@ class MnistStudent(StudentRow):
     epsilon_data_independent: float
 
 
-def reproduce_mnist_2017(plan: Reproduction, say: Say) -> list[str]:
+def reproduce_mnist_2017(plan: Reproduction, log: Log) -> list[str]:
     """Train the students and write pate-2017-mnist-*.txt, .csv and .png."""
     dataset = plan.load("mnist")
     theirs = authors_totals(plan, dataset)
-    ours = {count: ensemble_totals(plan, dataset, count, say) for count in ENSEMBLES}
+    ours = {count: ensemble_totals(plan, dataset, count, log) for count in ENSEMBLES}
     ensembles = {f"{count} of ours": ours[count] for count in ENSEMBLES} | {"250 of the authors": theirs}
     arrays = {f"totals of {name}": totals for name, totals in ensembles.items()}
     arrays |= {file: np.load(plan.published(file)) for file in (_PLACES, _NOISY)}
@@ -85,7 +86,7 @@ def reproduce_mnist_2017(plan: Reproduction, say: Say) -> list[str]:
         inputs=inputs_of(plan, [dataset], arrays),
         lines=lambda rows: _lines(figures(), rows),
     )
-    return run_tables(plan, [table], text=plan.file(NAME, "txt"), say=say)
+    return run_tables(plan, [table], text=plan.file(NAME, "txt"), log=log)
 
 
 def noisy_accuracy(totals: Ints, truth: Ints, gamma: float, *, draws: int = DRAWS) -> float:
@@ -212,7 +213,8 @@ def _lines(figures: list[str], rows: list[MnistStudent]) -> Iterator[str]:
         Column("ε", lambda cell: cell.rows[0].epsilon_data_independent, ".2f"),
     )
     yield from figures
-    yield f"Figure 4: the student, noise of scale {SCALE:g} votes, δ {DELTA:g}; the paper's is the GAN"
+    delta = delta_text(DELTA)
+    yield f"Figure 4: the student, noise of scale {SCALE:g} votes, δ {delta}; the paper's is the GAN"
     cells = cells_of(rows, product(reversed(STUDENTS), SOURCES, LABELS))
     yield from student_table(columns, cells, after=charged)
     yield "* data-dependent (moments accountant, 8 moments, γ 1/10 and 1/20): DO NOT PUBLISH; the last"

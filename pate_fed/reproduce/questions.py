@@ -24,10 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, partition
+from pate_fed.format import delta_text
 from pate_fed.learning import STRATEGIES, StudentSettings, choose_order, expert_scores
 from pate_fed.privacy import RECORD, GNMax, SeededNoise, epsilon_of
 from pate_fed.reproduce.columns import ACCURACY, Cell, Column, cells_of, student_table, text_table
-from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, train_and_test
 from pate_fed.reproduce.pictures import draw_panels, plot_curves
 from pate_fed.reproduce.votes import PLAIN_RIDGE, ensemble_size, ensemble_totals, inputs_of
@@ -66,11 +67,11 @@ class Distilled:
     accuracy: float
 
 
-def reproduce_questions(plan: Reproduction, say: Say) -> list[str]:
+def reproduce_questions(plan: Reproduction, log: Log) -> list[str]:
     """Train the students and write pate-2017-questions.txt and .png."""
     dataset = plan.load("fashion-mnist")
-    totals = ensemble_totals(plan, dataset, 250, say)
-    shares = cache(lambda: _teachers_shares(dataset, plan.device, say))
+    totals = ensemble_totals(plan, dataset, 250, log)
+    shares = cache(lambda: _teachers_shares(dataset, plan.device, log))
     asked = Table(
         path=plan.out_dir / f"{NAME}-asked.csv",
         row=Asked,
@@ -88,7 +89,7 @@ def reproduce_questions(plan: Reproduction, say: Say) -> list[str]:
         lines=_distilled_lines,
     )
     text = plan.out_dir / f"{NAME}.txt"
-    return run_tables(plan, [asked, distilled], text=text, say=say, show=partial(_show, plan))
+    return run_tables(plan, [asked, distilled], text=text, log=log, show=partial(_show, plan))
 
 
 def _ask(plan: Reproduction, dataset: Dataset, totals: Ints, task: tuple[str, int, int]) -> Asked:
@@ -135,9 +136,9 @@ def _distil(dataset: Dataset, targets: Floats, task: tuple[str, int, int]) -> Di
     return Distilled(*task, accuracy=float(np.mean(right)))
 
 
-def _teachers_shares(dataset: Dataset, device: str, say: Say) -> dict[str, Floats]:
+def _teachers_shares(dataset: Dataset, device: str, log: Log) -> dict[str, Floats]:
     """What a student may be given of each query: float32 (n, classes) for each target, rows sum to 1."""
-    say(f"probabilities of {TEACHERS} teachers")
+    log(f"probabilities of {TEACHERS} teachers")
     parts = partition(dataset.private_labels, num_parties=TEACHERS, scheme="iid", seed=0)
     return dict(zip(TARGETS, shares_of_heads(dataset, parts, TEMPERATURES, device=device), strict=True))
 
@@ -188,7 +189,7 @@ def _asked_lines(rows: list[Asked]) -> Iterator[str]:
     gain = Column("gain", lambda cell: cell.percent()[0] - random.get(cell.task[1], np.nan), "+.1f")
     yield from student_table(columns, cells, after=(gain,))
     yield "published, on SVHN: least confident +4 to +10 points, binary experts +1.5 to +2.5"
-    yield f"ε is data-independent, at δ {DELTA:g}; not private: seeded noise, on public data"
+    yield f"ε is data-independent, at δ {delta_text(DELTA)}; not private: seeded noise, on public data"
 
 
 def _distilled_lines(rows: list[Distilled]) -> Iterator[str]:

@@ -28,10 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
+from pate_fed.format import delta_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import GNMax
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
-from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import Labels, StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.rows import write_rows
@@ -105,12 +106,12 @@ def proposition2_sigma(*, answered: int, epsilon: float, delta: float) -> float:
     return math.sqrt(answered) / (math.sqrt(log + epsilon) - math.sqrt(log))
 
 
-def reproduce_tables(plan: Reproduction, say: Say) -> list[str]:
+def reproduce_tables(plan: Reproduction, log: Log) -> list[str]:
     """Fill tables-quick.txt, .csv and .png, runs-quick.csv and totals-quick.npz, or -paper's."""
     dataset = plan.load("fashion-mnist")
     tasks = list(_tasks(plan))
     totals = {
-        each: _totals(plan, dataset, each, say) for each in sorted({_teacher(plan, t[1]) for t in tasks})
+        each: _totals(plan, dataset, each, log) for each in sorted({_teacher(plan, t[1]) for t in tasks})
     }
     table = Table(
         path=plan.file("runs", "csv"),
@@ -121,7 +122,7 @@ def reproduce_tables(plan: Reproduction, say: Say) -> list[str]:
         lines=_lines,
     )
     text = plan.file("tables", "txt")
-    return run_tables(plan, [table], text=text, say=say, show=partial(_show, plan))
+    return run_tables(plan, [table], text=text, log=log, show=partial(_show, plan))
 
 
 def _tasks(plan: Reproduction) -> Iterator[tuple[float, str, float | None, float | None, int]]:
@@ -151,10 +152,10 @@ def _teacher(plan: Reproduction, student: str) -> str:
     return "deep-cnn" if plan.paper else "small-cnn"
 
 
-def _totals(plan: Reproduction, dataset: Dataset, teacher: str, say: Say) -> NDArray[np.int64]:
+def _totals(plan: Reproduction, dataset: Dataset, teacher: str, log: Log) -> NDArray[np.int64]:
     light = plan.out_dir / f"totals-{LIGHT}.npz"  # the frontier's, too
-    kept = plan.totals or (light if teacher == LIGHT else plan.file("totals", "npz"))
-    return teachers_totals(plan, dataset, kept, teacher=teacher, say=say)
+    path = plan.totals or (light if teacher == LIGHT else plan.file("totals", "npz"))
+    return teachers_totals(plan, dataset, path, teacher=teacher, log=log)
 
 
 def _train(
@@ -215,8 +216,8 @@ def _lines(rows: list[StudentRun]) -> Iterator[str]:
         sigma = proposition2_sigma(answered=LABELS, epsilon=epsilon, delta=DELTA)
         exact = gaussian_dp_epsilon(confident_mu(LABELS, LABELS, sigma1=None, sigma2=sigma), DELTA)
         yield (
-            f"ε {epsilon:g} at δ {DELTA:g} by Proposition 2, data-independent ({exact:.2f} by exact Gaussian "
-            f"accounting): {LABELS} labels, σ2 {sigma:.1f} votes, no threshold"
+            f"ε {epsilon:g} at δ {delta_text(DELTA)} by Proposition 2, data-independent ({exact:.2f} by "
+            f"exact Gaussian accounting): {LABELS} labels, σ2 {sigma:.1f} votes, no threshold"
         )
     yield "not private: seeded noise, on a public data set"
 

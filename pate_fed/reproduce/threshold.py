@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
+from pate_fed.format import delta_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import ConfidentGNMax, GNMax
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
-from pate_fed.reproduce.driver import Reproduction, Say, Table, run_tables
+from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import Labels, StudentRow, affordable_sigma2, release_labels, train_and_test
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
 
@@ -59,11 +60,11 @@ class ThresholdRun(StudentRow):
     rarest: float
 
 
-def reproduce_threshold(plan: Reproduction, say: Say) -> list[str]:
+def reproduce_threshold(plan: Reproduction, log: Log) -> list[str]:
     """Train the students and write threshold.txt."""
     dataset = plan.load("fashion-mnist")
-    kept = plan.totals or plan.out_dir / f"totals-{TEACHER}.npz"
-    totals = teachers_totals(plan, dataset, kept, teacher=TEACHER, say=say)
+    path = plan.totals or plan.out_dir / f"totals-{TEACHER}.npz"
+    totals = teachers_totals(plan, dataset, path, teacher=TEACHER, log=log)
     table = Table(
         path=plan.out_dir / "threshold-runs.csv",
         row=ThresholdRun,
@@ -72,7 +73,7 @@ def reproduce_threshold(plan: Reproduction, say: Say) -> list[str]:
         inputs=inputs_of(plan, [dataset], {"totals": totals}),
         lines=_lines,
     )
-    return run_tables(plan, [table], text=plan.out_dir / "threshold.txt", say=say)
+    return run_tables(plan, [table], text=plan.out_dir / "threshold.txt", log=log)
 
 
 def _release(totals: NDArray[np.int64], setting: Setting, seed: int) -> tuple[Labels, float]:
@@ -127,4 +128,5 @@ def _lines(rows: list[ThresholdRun]) -> Iterator[str]:
         pool = Cell((), rows).percent("agreement_pool")[0]
         yield f"agreed: teachers behind the plurality, of what was answered; in the whole pool {pool:.1f} %"
     yield "rarest: labels of the class with fewest, of an even part"
-    yield f"each row at data-independent ε {EPSILON:g}, δ {DELTA:g}; not private: seeded noise, public data"
+    cost = f"data-independent ε {EPSILON:g}, δ {delta_text(DELTA)}"
+    yield f"each row at {cost}; not private: seeded noise, public data"

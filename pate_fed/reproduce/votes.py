@@ -15,7 +15,7 @@ from pate_fed.data import Dataset, partition, pool_digest
 from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings
-from pate_fed.reproduce.driver import Reproduction, Say
+from pate_fed.reproduce.driver import Log, Reproduction
 from pate_fed.reproduce.workers import as_ready
 
 if TYPE_CHECKING:
@@ -39,28 +39,28 @@ PLAIN_RIDGE = 0.03  # of a plain head; flat from 0.01 to 0.1 on Fashion-MNIST
 AT_ONCE, RECORDS_AT_ONCE = 25, 6000  # heads in one batch, and their records
 
 
-def teachers_totals(plan: Reproduction, dataset: Dataset, path: Path, *, teacher: str, say: Say) -> Ints:
+def teachers_totals(plan: Reproduction, dataset: Dataset, path: Path, *, teacher: str, log: Log) -> Ints:
     """Votes of 250 teachers on the queries, int64 (queries, classes); kept at `path`.
 
     Raises:
         InputError: what lies at `path` are no totals, or totals of other data.
     """
     votes = partial(_votes, plan, dataset, teacher)
-    return kept_totals(dataset, path, votes, count=TEACHERS, say=say)
+    return kept_totals(dataset, path, votes, count=TEACHERS, log=log)
 
 
-def ensemble_totals(plan: Reproduction, dataset: Dataset, count: int, say: Say) -> Ints:
+def ensemble_totals(plan: Reproduction, dataset: Dataset, count: int, log: Log) -> Ints:
     """As `teachers_totals`, of `count` plain heads on the public encoder, or those that `plan` names.
 
     A plain head is "encoder-head" without moved copies of the records: a little worse, and quick.
     """
     path = plan.totals or plan.out_dir / f"totals-{dataset.name}-{count}.npz"
     votes = partial(_head_votes, dataset, device=plan.device, moved=False)
-    return kept_totals(dataset, path, votes, count=count, say=say)
+    return kept_totals(dataset, path, votes, count=count, log=log)
 
 
 def kept_totals(
-    dataset: Dataset, path: Path, votes: Callable[[list[Ints]], Iterable[Ints]], *, count: int, say: Say
+    dataset: Dataset, path: Path, votes: Callable[[list[Ints]], Iterable[Ints]], *, count: int, log: Log
 ) -> Ints:
     """Totals of `count` teachers, from `path` or from what `votes` gives for parts of the records.
 
@@ -76,7 +76,7 @@ def kept_totals(
         totals[np.arange(queries), said] += 1
         # A line for each teacher would push everything else away.
         if 20 * number // len(parts) > 20 * (number - 1) // len(parts):
-            say(f"teacher {number} of {len(parts)}")
+            log(f"teacher {number} of {len(parts)}")
     write_arrays(path, totals=totals.astype(np.uint16), data=np.array(_data_digest(dataset)))
     return totals
 
@@ -109,16 +109,16 @@ def read_totals(
     """
     made_from = None
     try:
-        kept = np.load(path, allow_pickle=False)
-        if not isinstance(kept, np.ndarray):
-            with kept:
-                made_from = str(kept["data"]) if "data" in kept else None
-                kept = kept["totals"]
+        stored = np.load(path, allow_pickle=False)
+        if not isinstance(stored, np.ndarray):
+            with stored:
+                made_from = str(stored["data"]) if "data" in stored else None
+                stored = stored["totals"]
     except Exception as error:  # numpy raises what its readers meet first
         raise InputError(f"{path}: holds no totals") from error
     if None not in (data, made_from) and data != made_from:
         raise InputError(f"{path}: totals of teachers of other data; remove it, or give another --out")
-    found = np.asarray(kept)
+    found = np.asarray(stored)
     wrong = _fault(found, rows, classes)
     if wrong:
         raise InputError(f"{path}: {wrong}; totals are the teachers' votes for each class, a row an input")

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from pate_fed.flower.superlink import SuperLink
+    from pate_fed.flower.superlink import ServerTls, SuperLink
     from pate_fed.identity import Authority
     from pate_fed.protocol.messages import EndRequest
 
 __all__ = ["Host", "HostedCoordinator", "open_host"]
 
-_POLL_S = 0.3
+_POLL_S = 1.0
 
 
 class HostedCoordinator(Protocol):
@@ -75,13 +75,11 @@ class Host:
         Raises:
             PateFedError: the SuperLink does not start, or ends before its time.
         """
-        from pate_fed.flower.superlink import ServerTls, SuperLink
+        from pate_fed.flower.superlink import SuperLink
         from pate_fed.runtime.admitted import AdmittedHospitals
 
-        tls, admitted = None, None
-        if self.authority is not None:
-            keys = self.authority.folder
-            tls = ServerTls(ca=keys / "ca.crt", certificate=keys / "server.crt", key=keys / "server.key")
+        admitted = None
+        tls = None if self.authority is None else _server_tls(self.authority)
         link = SuperLink(folder, self.address, tls=tls)
         completed = False
         try:
@@ -116,7 +114,7 @@ class Host:
             if found != seen:
                 seen = found
                 self.report(f"waiting for hospitals: {seen} of {wanted} connected")
-            time.sleep(_POLL_S)
+            stop.wait(_POLL_S)
 
 
 def open_host(arguments: argparse.Namespace, *, quiet: bool) -> Host:
@@ -130,7 +128,7 @@ def open_host(arguments: argparse.Namespace, *, quiet: bool) -> Host:
 
     prepare_environment()
     authority = None if arguments.tls_dir is None else _authority(Path(arguments.tls_dir))
-    address = arguments.address or (authority.study["address"] if authority else "127.0.0.1")
+    address = arguments.address or (authority.study.address if authority else "127.0.0.1")
     host, port = split_address(address, option="--address")
     check_security(arguments, host, where=f"--address {host}", keys="the keys of `pate-fed study init`")
     if port is None:
@@ -151,3 +149,17 @@ def _authority(folder: Path) -> Authority:
     for warning in found.check_server():
         print(f"warning: {warning}", file=sys.stderr)
     return found
+
+
+def _server_tls(authority: Authority) -> ServerTls:
+    """The authority's keys for the SuperLink, with bounds by the terms that hospitals were admitted to."""
+    from pate_fed.flower.guard import LinkGuard
+    from pate_fed.flower.superlink import ServerTls
+    from pate_fed.identity import read_terms
+    from pate_fed.protocol.sizes import largest_messages
+
+    keys, terms = authority.folder, read_terms(authority.study.terms)
+    guard = LinkGuard(most_bytes=largest_messages(terms).to_coordinator, hospitals=terms.num_clients)
+    return ServerTls(
+        ca=keys / "ca.crt", certificate=keys / "server.crt", key=keys / "server.key", guard=guard
+    )

@@ -33,10 +33,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
-def interruptible(stop: threading.Event, *, kept: str = "the ledger keeps what was spent") -> Iterator[None]:
+def interruptible(stop: threading.Event, *, note: str = "the ledger keeps what was spent") -> Iterator[None]:
     """Ctrl-C or a termination signal asks the coordinator to stop; a later one ends at once.
 
-    `kept` tells the user what becomes of what was done.
+    `note` tells the user what becomes of what was done.
 
     Raises:
         Interrupted: `stop` was set before.
@@ -53,7 +53,7 @@ def interruptible(stop: threading.Event, *, kept: str = "the ledger keeps what w
         asked_at = time.monotonic()
         stop.set()
         logging.disable(logging.ERROR)  # what libraries say of children that end with us helps nobody
-        print(f"\nstopping: {kept} (again to end at once)", file=sys.stderr)
+        print(f"\nstopping: {note} (again to end at once)", file=sys.stderr)
 
     with _handled_by(handle):
         if asked_at == math.inf:

@@ -119,6 +119,20 @@ class SumBatch:
             case UnmaskShares():
                 self._take_unmasking(position, reply)
 
+    def withdraw(self, vector: MaskedVector) -> None:
+        """Take a party's vector out again, before the survivors are named: as if it had never come.
+
+        It stays masked: what survivors give of a party that is not among them takes away the masks that it
+        shares with them, not its own.
+
+        Raises:
+            IntegrityError: the step is over, or it is not the vector that was taken.
+        """
+        position = self._position(vector)
+        self._expect(vector, position in self._masked, "no vector that could be withdrawn")
+        np.subtract(self._sum, vector.vector, out=self._sum)
+        self._masked.remove(position)
+
     def mask_requests(self) -> dict[str, MaskRequest]:
         """Close the sharing: for each hospital that shared, what to send it.
 

@@ -26,8 +26,8 @@ def random_below(bound: int, count: int) -> NDArray[np.int64]:
 
     By rejection, so exactly uniform: the share of draws that is thrown away is 1 - bound / 2^16.
     """
-    kept = np.empty(0, dtype=np.int64)
-    while len(kept) < count:
-        drawn = np.frombuffer(random_bytes(2 * (count - len(kept)) + 32), dtype="<u2").astype(np.int64)
-        kept = np.concatenate([kept, drawn[drawn < bound]])
-    return kept[:count]
+    accepted = np.empty(0, dtype=np.int64)
+    while len(accepted) < count:
+        drawn = np.frombuffer(random_bytes(2 * (count - len(accepted)) + 32), dtype="<u2").astype(np.int64)
+        accepted = np.concatenate([accepted, drawn[drawn < bound]])
+    return accepted[:count]

@@ -265,9 +265,9 @@ def test_keys_are_made_for_the_very_terms(
     command += ["--clusters", "6"] if method == "noise-cluster" else []
     assert main([*command, "--init", "keys", "--address", "localhost:9999"]) == 0
     assert "--tls-dir keys" in capsys.readouterr().out
-    terms = read_terms(Authority(records / "keys").study["terms"])
+    terms = read_terms(Authority(records / "keys").study.terms)
     words = (
-        "by cluster-counts, once: ε=2 δ=1e-05" if method == "noise-cluster" else "by randres, once: ε=2 δ=0"
+        "by cluster-counts, once: ε=2 δ=1e-5" if method == "noise-cluster" else "by randres, once: ε=2 δ=0"
     )
     assert f"'label-dp': private labels {words} against the" in cost_text(terms.to_json())
     assert isinstance(terms, LabelTerms) and terms.pool_size == 240 and terms.epsilon == 2

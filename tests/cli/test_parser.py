@@ -17,6 +17,9 @@ def _parser() -> Parser:
     commands = parser.add_subparsers()
     commands.add_parser("plan").add_argument("--picture")
     commands.add_parser("hospital").add_argument("--policy")
+    init = commands.add_parser("init")
+    init.add_argument("--address", required=True)
+    init.add_argument("--config", required=True)
     return parser
 
 
@@ -31,6 +34,9 @@ def _parser() -> Parser:
         ),
         (["--hel"], "--hel: no such option; did you mean --help?"),
         (["plan", "more"], "more: no such option (tool plan --help"),
+        (["init", "--config", "x", "--adress", "h:1"], "--adress: no such option; did you mean --address?"),
+        (["init", "--config", "x"], "the following arguments are required: --address (tool init --help"),
+        (["init"], "required: --address, --config"),
     ],
 )
 def test_only_the_options_of_the_given_command_are_suggested(line: list[str], words: str) -> None:
@@ -41,6 +47,11 @@ def test_only_the_options_of_the_given_command_are_suggested(line: list[str], wo
 
 def test_what_is_known_is_read() -> None:
     assert _parser().parse_args(["plan", "--picture", "x"]).picture == "x"
+    parser = _parser()
+    for _ in range(2):  # required options stay so
+        assert parser.parse_args(["init", "--config", "x", "--address", "h"]).address == "h"
+        with pytest.raises(InputError, match="required: --config"):
+            parser.parse_args(["init", "--address", "h"])
     with pytest.raises(InputError, match="expected one argument"):
         _parser().parse_args(["plan", "--picture"])
 

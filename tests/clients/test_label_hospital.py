@@ -11,77 +11,36 @@ from typing import Any
 
 import numpy as np
 import pytest
+from label_requests import (
+    CLASSES,
+    CLUSTER,
+    CLUSTERS,
+    HOSPITALS,
+    LABEL,
+    NOTHING,
+    PARTS,
+    RECORDS,
+    AllHospitals,
+    ask_labels,
+    labels_terms,
+    refusal_of,
+    send_to,
+)
 
-from pate_fed.flower import prepare_environment
-
-prepare_environment()
-
-from flwr.app import Message
-
-import clients.app
 from pate_fed.cli.hospital_log import log_lines
 from pate_fed.errors import IntegrityError
-from pate_fed.flower.inline import InlineGrid
-from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.label_dp.noise_cluster import label_counts
 from pate_fed.label_dp.randres import RandRes
 from pate_fed.protocol.label_terms import (
     LabelTerms,
-    PublicClusters,
-    PublicPool,
     clusters_digest,
-    label_terms,
 )
 from pate_fed.protocol.messages import (
-    COUNTS,
     LABELS,
     LabelReply,
     LabelRequest,
-    Record,
-    SumRequest,
-    VoteRequest,
-    parse_reply,
 )
-from pate_fed.secure_sum import CoordinatorSum, Identity, SumRange, read_reply
-from pate_fed.secure_sum.messages import Enrolment, SumRefused
-
-RECORDS, CLASSES, HOSPITALS, CLUSTERS = 600, 4, 5, 6
-POOL = "ab" * 32
-LABEL = np.random.default_rng(1).integers(0, CLASSES, RECORDS)
-CLUSTER = (LABEL + (np.arange(RECORDS) % 5 == 0)) % CLASSES
-PARTS = tuple(np.sort(part) for part in np.array_split(np.random.default_rng(2).permutation(RECORDS), 5))
-NOTHING = np.empty(0, dtype=np.int64)
-
-
-def _terms(clusters: np.ndarray | None = None, **changes: Any) -> LabelTerms:
-    delta = changes.pop("delta", 1e-5)
-    made = label_terms(
-        PublicPool(size=RECORDS, digest=POOL, num_classes=CLASSES),
-        num_clients=HOSPITALS,
-        quorum=0.8,
-        epsilon=changes.pop("epsilon", 1.0),
-        seed=changes.pop("seed", None),
-        clusters=None if clusters is None else PublicClusters(place=clusters, count=CLUSTERS, delta=delta),
-    )
-    return replace(made, **changes)
-
-
-def _send(number: int, message_type: str, record: Record) -> Any:
-    """One message to one hospital's ClientApp, and its reply."""
-    grid = InlineGrid(clients.app.app, num_nodes=HOSPITALS)
-    node = grid.get_node_ids()[number]
-    (reply,) = grid.send_and_receive([Message(to_flower(record), node, message_type)])
-    assert not reply.has_error()
-    return parse_reply(from_flower(reply.content))
-
-
-def _ask(number: int, terms: LabelTerms, clusters: np.ndarray = NOTHING, enrol: bytes = b"") -> Any:
-    request = LabelRequest(terms=terms.to_json(), clusters=clusters, enrol=enrol)
-    return _send(number, LABELS, request.to_record())
-
-
-def _code(reply: Any) -> str:
-    return str(getattr(reply, "code", f"no refusal: {type(reply).__name__}"))
+from pate_fed.secure_sum import CoordinatorSum, Identity
 
 
 @pytest.fixture
@@ -116,11 +75,11 @@ def _spoil(folder: Path, number: int) -> None:
 
 
 def test_a_repeated_request_gets_the_same_response(disks: Path) -> None:
-    first, again = (_ask(1, _terms(epsilon=0.5)) for _ in range(2))
+    first, again = (ask_labels(1, labels_terms(epsilon=0.5)) for _ in range(2))
     np.testing.assert_array_equal(first.label, again.label)
     assert first.index.tolist() == again.index.tolist() == PARTS[1].tolist()
     # Another study by the same name or not, by another coordinator or not: drawn alike, kept alike.
-    other = _ask(1, _terms(epsilon=0.5, study="another", least_clients=3))
+    other = ask_labels(1, labels_terms(epsilon=0.5, study="another", least_clients=3))
     np.testing.assert_array_equal(first.label, other.label)
     assert other.terms_digest != first.terms_digest
     own = disks / "hospital-1" / "labels"
@@ -134,7 +93,7 @@ def test_a_repeated_request_gets_the_same_response(disks: Path) -> None:
     assert "at no further cost" in list(log_lines(disks / "hospital-1", as_json=False))[-3]
     # Not even where the file of true labels changes: the answer stands.
     _spoil(disks, 1)
-    np.testing.assert_array_equal(first.label, _ask(1, _terms(epsilon=0.5)).label)
+    np.testing.assert_array_equal(first.label, ask_labels(1, labels_terms(epsilon=0.5)).label)
 
 
 @pytest.mark.parametrize(
@@ -148,60 +107,21 @@ def test_a_repeated_request_gets_the_same_response(disks: Path) -> None:
     ],
 )
 def test_after_a_response_nothing_is_answered_on_other_terms(disks: Path, other: dict[str, Any]) -> None:
-    assert isinstance(_ask(0, _terms(epsilon=0.5)), LabelReply)
-    assert _code(_ask(0, replace(_terms(epsilon=0.5), **other))) == "ANSWERED"
+    assert isinstance(ask_labels(0, labels_terms(epsilon=0.5)), LabelReply)
+    assert refusal_of(ask_labels(0, replace(labels_terms(epsilon=0.5), **other))) == "ANSWERED"
 
 
 def test_counts_and_responses_do_not_add_up(disks: Path) -> None:
-    counts = _terms(CLUSTER)
+    counts = labels_terms(CLUSTER)
     enrol = CoordinatorSum(Identity.generate(), study=counts.digest).enrol_request().to_bytes()
-    assert _ask(0, counts, CLUSTER, enrol).enrolment
-    assert _code(_ask(0, _terms())) == "ANSWERED"
-    assert isinstance(_ask(1, _terms()), LabelReply)
-    assert _code(_ask(1, counts, CLUSTER, enrol)) == "ANSWERED"
-
-
-class _Sum:
-    """All hospitals enrolled, and a coordinator that a test may make ask anything."""
-
-    def __init__(self) -> None:
-        self.terms = _terms(CLUSTER)
-        self.sum = CoordinatorSum(Identity.generate(), study=self.terms.digest)
-        enrol = self.sum.enrol_request().to_bytes()
-        for number in range(HOSPITALS):
-            self.sum.admit(Enrolment.from_bytes(_ask(number, self.terms, CLUSTER, enrol).enrolment))
-        self.roster = self.sum.close_roster(threshold=4).to_bytes()
-
-    def send(self, number: int, step: Any, batch: int, index: np.ndarray, **changes: Any) -> Any:
-        values = {"terms_digest": self.terms.digest, "purpose": "release", "roster": self.roster}
-        request = SumRequest(**{**values, **changes}, batch=batch, index=index, step=step.to_bytes())
-        return _send(number, COUNTS, request.to_record())
-
-    def ask(self, index: np.ndarray, batch: int = 0) -> tuple[np.ndarray, list[str]]:
-        question = VoteRequest(terms_digest=self.terms.digest, batch=batch, purpose="release", index=index)
-        made = self.sum.open_batch(
-            batch=batch,
-            batch_digest=question.digest,
-            length=len(index) * CLASSES,
-            sum_range=SumRange.noisy(),
-            roster_rides=True,
-        )
-        refused: list[str] = []
-        for requests in made.rounds():
-            for party, step in requests.items():
-                reply = self.send(int(party[-1]), step, batch, index)
-                said = read_reply(reply.step) if hasattr(reply, "step") else reply
-                if isinstance(said, SumRefused) or said is reply:
-                    refused.append(said.code)
-                else:
-                    made.take(said)
-            if refused:
-                return NOTHING, refused
-        return made.total().reshape(-1, CLASSES), refused
+    assert ask_labels(0, counts, CLUSTER, enrol).enrolment
+    assert refusal_of(ask_labels(0, labels_terms())) == "ANSWERED"
+    assert isinstance(ask_labels(1, labels_terms()), LabelReply)
+    assert refusal_of(ask_labels(1, counts, CLUSTER, enrol)) == "ANSWERED"
 
 
 def test_counts_are_never_asked_for_twice_or_in_part(disks: Path) -> None:
-    made = _Sum()
+    made = AllHospitals()
     assert made.ask(np.arange(CLUSTERS - 1))[1] == ["MALFORMED"] * HOSPITALS
     total, refused = made.ask(np.arange(CLUSTERS), batch=1)
     assert not refused
@@ -217,7 +137,7 @@ def test_the_order_of_the_file_stays_in_the_house(disks: Path) -> None:
     by_class = part[np.argsort(LABEL[part], kind="stable")]
     rows = "\n".join(f"{index},{LABEL[index]}" for index in by_class)
     (disks / "hospital-0" / "labels.csv").write_text(f"index,label\n{rows}\n")
-    reply = _ask(0, _terms(epsilon=0.1))
+    reply = ask_labels(0, labels_terms(epsilon=0.1))
     assert reply.index.tolist() == part.tolist() != by_class.tolist()
     kept, _ = np.load(disks / "hospital-0" / "labels" / "response.npy")
     assert kept.tolist() == reply.index.tolist()
@@ -228,13 +148,13 @@ def test_labels_are_looked_at_under_the_first_terms_only(disks: Path, summed: bo
     """Which numbers of classes a hospital's labels fit would tell the largest of them."""
 
     def ask(classes: int, size: int = RECORDS) -> str:
-        terms = replace(_terms(CLUSTER if summed else None), num_classes=classes, pool_size=size)
+        terms = replace(labels_terms(CLUSTER if summed else None), num_classes=classes, pool_size=size)
         if not summed:
-            return _code(_ask(0, terms))
+            return refusal_of(ask_labels(0, terms))
         clusters = CLUSTER[:size]
         terms = replace(terms, clusters_digest=clusters_digest(clusters))
         enrol = CoordinatorSum(Identity.generate(), study=terms.digest).enrol_request().to_bytes()
-        return _code(_ask(0, terms, clusters, enrol))
+        return refusal_of(ask_labels(0, terms, clusters, enrol))
 
     assert ask(CLASSES - 1) == "DATA"
     assert ask(CLASSES) == ask(2) == ask(CLASSES - 1, size=10) == "ANSWERED"
@@ -257,9 +177,9 @@ def test_terms_and_responses_outlive_a_power_cut(
         sync(handle)
 
     monkeypatch.setattr("pate_fed.disk.os.fsync", watch)
-    terms = _terms(CLUSTER if summed else None)
+    terms = labels_terms(CLUSTER if summed else None)
     enrol = CoordinatorSum(Identity.generate(), study=terms.digest).enrol_request().to_bytes()
-    _ask(0, terms, CLUSTER if summed else NOTHING, enrol if summed else b"")
+    ask_labels(0, terms, CLUSTER if summed else NOTHING, enrol if summed else b"")
     written = [path.removesuffix(".part") for path in synced]
     last = "terms.json" if summed else "response.npy"
     assert str(real / "labels") in written[written.index(f"{real}/labels/{last}") :]
@@ -293,8 +213,8 @@ def _policy(folder: Path, number: int, text: str) -> None:
 )
 def test_a_hospitals_policy_is_enforced(disks: Path, text: str, changes: dict[str, Any], code: str) -> None:
     _policy(disks, 0, text)
-    reply = _ask(0, _terms(**changes))
-    assert _code(reply) == code if code else isinstance(reply, LabelReply)
+    reply = ask_labels(0, labels_terms(**changes))
+    assert refusal_of(reply) == code if code else isinstance(reply, LabelReply)
     log = (disks / "hospital-0" / "log.jsonl").read_text()
     assert (f'"{code}"' in log) if code else '"labelled"' in log
     if code:
@@ -303,23 +223,23 @@ def test_a_hospitals_policy_is_enforced(disks: Path, text: str, changes: dict[st
 
 def test_a_policys_epsilon_holds_for_counts_too(disks: Path) -> None:
     _policy(disks, 0, "epsilon_public = 0.9\nsecure_sum = true")
-    assert _code(_ask(0, _terms(CLUSTER), CLUSTER)) == "POLICY_PUBLIC"
-    low = _terms(CLUSTER, epsilon=0.8)
+    assert refusal_of(ask_labels(0, labels_terms(CLUSTER), CLUSTER)) == "POLICY_PUBLIC"
+    low = labels_terms(CLUSTER, epsilon=0.8)
     enrol = CoordinatorSum(Identity.generate(), study=low.digest).enrol_request().to_bytes()
-    assert _ask(0, low, CLUSTER, enrol).enrolment
+    assert ask_labels(0, low, CLUSTER, enrol).enrolment
 
 
 def test_a_limit_on_epsilon_holds_at_a_delta_that_is_one(disks: Path) -> None:
     """The coordinator names δ: at 0.9 hardly any noise is left, and ε is said to be small."""
     _policy(disks, 0, "epsilon_public = 0.9")
     for delta, code in ((0.9, "POLICY_DELTA"), (1e-3, "no refusal: LabelReply")):
-        terms = _terms(CLUSTER, epsilon=0.8, delta=delta)
+        terms = labels_terms(CLUSTER, epsilon=0.8, delta=delta)
         enrol = CoordinatorSum(Identity.generate(), study=terms.digest).enrol_request().to_bytes()
-        assert _code(_ask(0, terms, CLUSTER, enrol)) == code
+        assert refusal_of(ask_labels(0, terms, CLUSTER, enrol)) == code
 
 
 def test_a_policy_that_changed_holds_before_the_counts_leave(disks: Path) -> None:
-    made = _Sum()
+    made = AllHospitals()
     for number in range(HOSPITALS):
         _policy(disks, number, "epsilon_public = 0.5")
     assert made.ask(np.arange(CLUSTERS))[1] == ["POLICY_PUBLIC"] * HOSPITALS
@@ -351,11 +271,11 @@ def _changed(terms: LabelTerms, **changes: Any) -> str:
     ],
 )
 def test_malformed_terms_are_refused(disks: Path, changes: dict[str, Any]) -> None:
-    text = _changed(_terms(), **changes)
+    text = _changed(labels_terms(), **changes)
     with pytest.raises(IntegrityError):
         LabelTerms.from_json(text)
-    reply = _send(0, LABELS, LabelRequest(terms=text, clusters=NOTHING).to_record())
-    assert _code(reply) == "MALFORMED"
+    reply = send_to(0, LABELS, LabelRequest(terms=text, clusters=NOTHING).to_record())
+    assert refusal_of(reply) == "MALFORMED"
 
 
 @pytest.mark.parametrize(
@@ -375,20 +295,20 @@ def test_malformed_terms_are_refused(disks: Path, changes: dict[str, Any]) -> No
 def test_terms_that_hide_less_than_they_say_are_refused(
     disks: Path, changes: dict[str, Any], code: str
 ) -> None:
-    text = _changed(_terms(CLUSTER), **changes)
-    digest = _terms(CLUSTER).digest
+    text = _changed(labels_terms(CLUSTER), **changes)
+    digest = labels_terms(CLUSTER).digest
     try:
         digest = LabelTerms.from_json(text).digest
         assert code == "TERMS" or "clusters_digest" in changes
     except IntegrityError:
         assert code == "MALFORMED"
     enrol = CoordinatorSum(Identity.generate(), study=digest).enrol_request().to_bytes()
-    reply = _send(0, LABELS, LabelRequest(terms=text, clusters=CLUSTER, enrol=enrol).to_record())
-    assert _code(reply) == code
+    reply = send_to(0, LABELS, LabelRequest(terms=text, clusters=CLUSTER, enrol=enrol).to_record())
+    assert refusal_of(reply) == code
 
 
 def test_malformed_requests_are_refused(disks: Path) -> None:
-    good = LabelRequest(terms=_terms().to_json(), clusters=NOTHING).to_record()
+    good = LabelRequest(terms=labels_terms().to_json(), clusters=NOTHING).to_record()
     for bad in (
         {**good, "kind": "query"},
         {**good, "clusters": np.zeros(3)},
@@ -397,14 +317,14 @@ def test_malformed_requests_are_refused(disks: Path) -> None:
         {**good, "more": 1},
         {name: value for name, value in good.items() if name != "clusters"},
     ):
-        assert _code(_send(0, LABELS, bad)) == "MALFORMED"
-    counts = _terms(CLUSTER)
+        assert refusal_of(send_to(0, LABELS, bad)) == "MALFORMED"
+    counts = labels_terms(CLUSTER)
     for wrong in (CLUSTER[:-1], CLUSTER[:, None], CLUSTER + 3, CLUSTER - 1):
         text = _changed(counts, clusters_digest=clusters_digest(wrong))
         request = LabelRequest(terms=text, clusters=wrong)
-        assert _code(_send(0, LABELS, request.to_record())) == "MALFORMED"
-    assert _code(_ask(0, counts, CLUSTER, b"junk")) in ("MALFORMED", "FAULT")
-    assert isinstance(_ask(0, _terms()), LabelReply)  # none of it was an answer
+        assert refusal_of(send_to(0, LABELS, request.to_record())) == "MALFORMED"
+    assert refusal_of(ask_labels(0, counts, CLUSTER, b"junk")) in ("MALFORMED", "FAULT")
+    assert isinstance(ask_labels(0, labels_terms()), LabelReply)  # none of it was an answer
 
 
 @pytest.mark.parametrize(
@@ -425,7 +345,7 @@ def test_malformed_requests_are_refused(disks: Path) -> None:
 )
 def test_labels_that_cannot_be_used_stay_and_so_does_why(disks: Path, text: str) -> None:
     (disks / "hospital-0" / "labels.csv").write_text(text)
-    assert _code(_ask(0, _terms())) == "DATA"
+    assert refusal_of(ask_labels(0, labels_terms())) == "DATA"
     log = (disks / "hospital-0" / "log.jsonl").read_text()
     assert "cat" not in log and str(10**30) not in log and '"data"' in log
 
@@ -444,18 +364,18 @@ def test_a_real_hospital_answers_by_its_policy_and_with_the_systems_noise(
     path = tmp_path / "hospital.json"
     monkeypatch.setenv("PATE_FED_SITE", str(path))
     path.write_text(json.dumps(site))
-    assert _code(_ask(0, _terms(seed=4))) == "POLICY_SEED"  # the default
+    assert refusal_of(ask_labels(0, labels_terms(seed=4))) == "POLICY_SEED"  # the default
     path.write_text(json.dumps({**site, "policy": str(policy)}))
-    assert _code(_ask(0, _terms(epsilon=1.1))) == "POLICY_PUBLIC"
-    reply = _ask(0, _terms())
+    assert refusal_of(ask_labels(0, labels_terms(epsilon=1.1))) == "POLICY_PUBLIC"
+    reply = ask_labels(0, labels_terms())
     assert reply.party == "north" and reply.index.tolist() == PARTS[0].tolist()
     policy.write_text("seeded_noise = true")
     path.write_text(json.dumps({**site, "policy": str(policy), "state_dir": str(tmp_path / "south")}))
-    seeded = _terms(seed=4)
+    seeded = labels_terms(seed=4)
     own = RandRes(num_classes=CLASSES, epsilon=1.0).release(LABEL[PARTS[0]], seeded.hospital_noise(0)).label
-    assert (_ask(0, seeded).label != own).any()  # who knows the seed does not know the noise
+    assert (ask_labels(0, seeded).label != own).any()  # who knows the seed does not know the noise
     path.write_text(json.dumps({**site, "terms_digest": "00" * 32, "state_dir": str(tmp_path / "east")}))
-    assert _code(_ask(0, _terms())) == "TERMS"
+    assert refusal_of(ask_labels(0, labels_terms())) == "TERMS"
 
 
 def test_a_fault_tells_nothing_of_the_labels(disks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -463,5 +383,5 @@ def test_a_fault_tells_nothing_of_the_labels(disks: Path, monkeypatch: pytest.Mo
         raise RuntimeError("at a fault")
 
     monkeypatch.setattr(RandRes, "release", broken)
-    reply = _ask(0, _terms())
-    assert _code(reply) == "FAULT" and "at a fault" not in str(reply)
+    reply = ask_labels(0, labels_terms())
+    assert refusal_of(reply) == "FAULT" and "at a fault" not in str(reply)

@@ -8,29 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import make_terms, vary
+from builders import make_lung_terms, vary
 
 from clients.local import LocalSite, check_records, kind_of, local_site
-from clients.site import LocalSettings
+from clients.site_files import LocalSettings
 from pate_fed.config.sections import Parties
 from pate_fed.data import Schema, pool_digest
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.messages import Refusal
 
-TERMS = make_terms(
-    study="lungs",
-    num_classes=2,
-    image_shape=(3,),
-    pool_size=100,
-    pool_digest="ab" * 32,
-    teachers_per_client=5,
-    aggregator="gnmax",
-    sigma2=20.0,
-    labels=50,
-    max_queries=60,
-    classes=("ill", "well"),
-)
+TERMS = make_lung_terms()
 
 
 def test_a_rehearsal_is_held_to_a_policy_too(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clients.log import HEAD_FILE, LOG_FILE, NO_LINE, HospitalLog
+from clients.log import HEAD_FILE, LOG_FILE, NO_LINE, HospitalLog, read_events
 from pate_fed.identity import make_request
 from pate_fed.identity.keys import KEY_FILE
 
@@ -87,3 +87,14 @@ def test_writers_at_once_keep_one_chain(tmp_path: Path) -> None:
         assert json.loads(line)["before"] == before
         before = hashlib.sha256(line).hexdigest()
     assert len((tmp_path / LOG_FILE).read_bytes().splitlines()) == 100
+
+
+def test_a_line_that_a_crash_cut_is_told_from_events(tmp_path: Path) -> None:
+    assert list(read_events(tmp_path)) == []
+    log = HospitalLog(tmp_path)
+    log.note("voted", queries=3)
+    with (tmp_path / LOG_FILE).open("a", encoding="utf-8") as file:
+        file.write('{"event": "vo')
+    log.note("refused", sentence="not this one")
+    events = [event for _, event in read_events(tmp_path)]
+    assert [event and event["event"] for event in events] == ["voted", None, "cut", "refused"]

@@ -18,7 +18,8 @@ prepare_environment()
 import clients.site
 from clients.hospital import Hospital
 from clients.masked import is_sound
-from clients.site import LocalSettings, Site
+from clients.site import Site
+from clients.site_files import LocalSettings
 from pate_fed.config.sections import Aggregation, Data, Engine, Parties
 from pate_fed.config.study import Study
 from pate_fed.config.trust import TrustModel

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import make_terms, vary
+from builders import make_lung_terms, vary
 
 from clients.policy import Policy
 from pate_fed.errors import InputError
@@ -14,19 +14,7 @@ from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.messages import Refusal, Terms
 from pate_fed.secure_sum import Demands
 
-TERMS = make_terms(
-    study="lungs",
-    num_classes=2,
-    image_shape=(3,),
-    pool_size=100,
-    pool_digest="ab" * 32,
-    teachers_per_client=5,
-    aggregator="gnmax",
-    sigma2=20.0,
-    labels=50,
-    max_queries=60,
-    classes=("ill", "well"),
-)
+TERMS = make_lung_terms()
 
 
 def _reason(policy: Policy, terms: Terms = TERMS) -> Refusal | None:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,7 @@ TABLE = """
 name = "table"
 seed = 5
 [parties]
-num_clients = 3
+num_clients = {count}
 teachers_per_client = 3
 quorum = 0.6
 [data]
@@ -135,10 +135,10 @@ class Rehearsal:
                 found.append(line)
         return found
 
-    def write_tables(self, *, private: bool) -> str:
-        """Three hospitals' records, a pool, and a study that a simulation can run with `private`."""
+    def write_tables(self, *, private: bool, names: Sequence[str] = NAMES) -> str:
+        """The hospitals' records, a pool, and a study that a simulation can run with `private`."""
         stream = np.random.default_rng(3)
-        for name, count in (("pool", 80), *((name, 90) for name in NAMES)):
+        for name, count in (("pool", 80), *((name, 90) for name in names)):
             lines = ["patient,age,dose,sex,ill"]
             for number in range(count):
                 age, dose, sex = stream.integers(20, 90), stream.normal(), stream.choice(["f", "m"])
@@ -146,8 +146,8 @@ class Rehearsal:
                 shown = "" if stream.random() < 0.05 else f"{dose:.4f}"
                 lines.append(f"{number // 2},{age},{shown},{sex},{'yes' if ill else 'no'}")
             (self.folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        files = ", ".join(f'"{name}.csv"' for name in NAMES)
-        return TABLE.format(private=f"private = [{files}]" if private else "")
+        files = ", ".join(f'"{name}.csv"' for name in names)
+        return TABLE.format(count=len(names), private=f"private = [{files}]" if private else "")
 
     def stop(self) -> None:
         for party in self.parties:

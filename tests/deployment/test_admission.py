@@ -31,7 +31,7 @@ def test_with_a_revoked_a_foreign_and_a_swapped_hospital_the_others_finish(rehea
     authority = Authority(folder / "authority")
     # West's key answers under north's name; a stranger has keys of another authority for the same address.
     stranger = Authority.init(
-        folder / "strange", address=authority.study["address"], terms=authority.study["terms"], days=9
+        folder / "strange", address=authority.study.address, terms=authority.study.terms, days=9
     )
     own = folder / "identity-stranger"
     stranger.admit(make_request(own, "stranger"), days=9).write(own / "x.admission")
@@ -44,13 +44,14 @@ def test_with_a_revoked_a_foreign_and_a_swapped_hospital_the_others_finish(rehea
     server = rehearsal.start(
         "server",
         *("-m", "pate_fed.server", "--config", "study.toml", "--tls-dir", "authority", "--run-dir", "run"),
-        *("--wait", "120"),  # a revoked one never comes; the others may be slow where much else runs
+        *("--wait", "180"),  # a revoked one never comes; the others may be slow where much else runs
     )
     server.wait_for("listening on")
     authority.revoke("west")
     server.wait_for("west is revoked: shut out")
-    hospitals = [_hospital(rehearsal, name) for name in HOSPITALS]
-    west = hospitals.pop()
+    # The server waits three minutes for west, which waits one to be admitted.
+    west = _hospital(rehearsal, "west", "--tls-dir", "identity-west", "--wait", "60")
+    hospitals = [_hospital(rehearsal, name) for name in HOSPITALS if name != "west"]
     west.wait_for("does not admit this hospital's key", 90)
     assert server.wait(400) == 0, server.text
     assert [party.wait(60) for party in hospitals] == [0, 0, 0]

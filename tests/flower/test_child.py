@@ -8,7 +8,12 @@ import sys
 
 import pytest
 
-from pate_fed.flower import child
+from pate_fed.flower import child, prepare_environment
+from pate_fed.flower.environment import GUARD
+
+prepare_environment()
+
+from pate_fed.flower import guard
 
 
 class _Exit(BaseException):
@@ -43,6 +48,16 @@ def test_the_exit_code_is_the_commands(
         child.main()
     assert caught.value.code == code
     assert seen == [["flower-superlink", "--insecure"]]
+
+
+def test_what_the_environment_holds_is_put_around_the_command_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[str, str]] = []
+    monkeypatch.setattr(guard, "install", lambda *given: done.append(given))
+    monkeypatch.setenv(GUARD, "{}")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="unknown command"):
+            child._run("flower-superexec")
+    assert done == [("flower-superexec", "{}")]
 
 
 def test_only_the_two_commands_are_run() -> None:

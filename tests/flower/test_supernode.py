@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,10 +34,12 @@ class _Node:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self.bundle, self.arguments = build_bundle(), list[str]()
-        self.sent, self.ends = list[Message](), list[Any]()
+        self.sent, self.ends, self.guard = list[Message](), list[Any](), ""
 
-        def start(child: Child, command: str, arguments: Sequence[str], *, folder: Path) -> None:
-            self.arguments[:] = [command, *arguments]
+        def start(
+            child: Child, command: str, arguments: Sequence[str], *, folder: Path, guard: str = ""
+        ) -> None:
+            self.arguments[:], self.guard = [command, *arguments], guard
             child.local_address, child.secret = "127.0.0.1:1", b""
 
         monkeypatch.setattr(Child, "__init__", start)
@@ -117,9 +120,16 @@ def test_nothing_waits_nothing_is_answered(made: _Node, monkeypatch: pytest.Monk
     assert not made.sent
 
 
-def test_with_keys_the_coordinator_must_show_its_authority(made: _Node, tmp_path: Path) -> None:
+def test_with_keys_both_sides_must_show_the_studys_authority(made: _Node, tmp_path: Path) -> None:
     assert made.arguments == ["flower-supernode", "--superlink", "127.0.0.1:9092", "--insecure"]
-    SuperNode(tmp_path, "h:1", tls=NodeTls(ca=tmp_path / "ca.crt", key=tmp_path / "north.key"))
+    assert not made.guard
+    tls = NodeTls(ca=tmp_path / "ca.crt", key=tmp_path / "north.key", certificate="PEM", most_bytes=1000)
+    SuperNode(tmp_path, "h:1", tls=tls)
+    assert json.loads(made.guard) == {
+        "most_bytes": 1000,
+        "certificate": "PEM",
+        "key": str(tmp_path / "north.key"),
+    }
     assert "--insecure" not in made.arguments
     assert made.arguments[3:] == [
         *("--root-certificates", str(tmp_path / "ca.crt")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -123,10 +124,13 @@ def test_the_clock(
 
 def test_a_damaged_admission_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.admission"
-    for text in ("", "{}", "[]", '{"hospital": 3}'):
+    whole = dict.fromkeys(Admission.__slots__, "x")
+    for text in ("", "{}", "[]", json.dumps(whole | {"terms": 3}), json.dumps(whole | {"more": "x"})):
         path.write_text(text)
         with pytest.raises(InputError, match="not an admission"):
             Admission.read(path)
+    path.write_text(json.dumps(whole))
+    assert Admission.read(path) == Admission(**whole)
     with pytest.raises(InputError, match="cannot be read"):
         Admission.read(tmp_path / "none")
     with pytest.raises(InputError, match="hospital request"):

@@ -18,11 +18,11 @@ def test_denoise_keeps_better_labels_and_foretells_how_good(truth: np.ndarray, p
     response = RandRes(num_classes=4, epsilon=1.0)
     label = response.release(many, SeededNoise(0)).label
     found = denoise(label, clusters, num_clusters=100, num_classes=4)
-    kept = float((label == many)[found.kept].mean())
+    kept = float((label == many)[found.agreed].mean())
     measured = float((found.pseudo == many).mean())
     assert kept > 0.85 > response.probability and found.alpha == 0
     assert kept == pytest.approx(equation8(measured, 1.0), abs=0.02)
-    guess = estimated_accuracy(found.agreement, kept=response.probability, other=response.other)
+    guess = estimated_accuracy(found.agreement, keep_probability=response.probability, other=response.other)
     assert guess == pytest.approx(measured, abs=0.04)
 
 
@@ -43,4 +43,4 @@ def test_counts_spread_to_clusters_nearby() -> None:
 def test_equation_8_at_its_ends() -> None:
     assert equation8(1 / 10, 1.0) == pytest.approx(RandRes(num_classes=10, epsilon=1.0).probability)
     assert equation8(1.0, 1.0) == 1 and equation8(0.0, 1.0) == 0
-    assert estimated_accuracy(0.05, kept=0.5, other=0.1) == 0.0
+    assert estimated_accuracy(0.05, keep_probability=0.5, other=0.1) == 0.0

@@ -34,6 +34,6 @@ def test_uniform_numbers_are_exactly_uniform() -> None:
 
 def test_one_word_decides() -> None:
     mechanism = RandRes(num_classes=3, epsilon=1.0)
-    words = mechanism.words
-    found = mechanism.release([2, 2, 2], Words([words - 1, words, words], [0, 0, 1])).label  # type: ignore[arg-type]
+    keep_words = mechanism.keep_words
+    found = mechanism.release([2, 2, 2], Words([keep_words - 1, keep_words, keep_words], [0, 0, 1])).label  # type: ignore[arg-type]
     assert found.tolist() == [2, 0, 1]

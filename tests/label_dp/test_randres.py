@@ -46,9 +46,9 @@ def test_the_odds_never_pass_e_to_the_epsilon(epsilon: float, classes: int) -> N
     mechanism = RandRes(num_classes=classes, epsilon=epsilon)
     getcontext().prec = 80
     bound = Decimal(epsilon).exp()
-    assert Decimal(mechanism.words * (classes - 1)) / Decimal(WORDS - mechanism.words) <= bound
-    if mechanism.words < WORDS - 1:  # and one draw in 2^62 more would pass it
-        more = Decimal((mechanism.words + 1) * (classes - 1)) / Decimal(WORDS - mechanism.words - 1)
+    assert Decimal(mechanism.keep_words * (classes - 1)) / Decimal(WORDS - mechanism.keep_words) <= bound
+    if mechanism.keep_words < WORDS - 1:  # and one draw in 2^62 more would pass it
+        more = Decimal((mechanism.keep_words + 1) * (classes - 1)) / Decimal(WORDS - mechanism.keep_words - 1)
         assert more > bound * (1 - Decimal(10) ** -50)
     if 1e-6 < epsilon < 15:
         assert randomized_response_epsilon(classes, mechanism.probability) == pytest.approx(epsilon, rel=1e-8)

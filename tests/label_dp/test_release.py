@@ -20,7 +20,7 @@ def test_what_is_shown_of_an_epsilon_is_never_less(epsilon: float, shown: str) -
     labels = NoiseCluster(num_clusters=2, num_classes=2, epsilon=1.0, delta=1e-5).release(
         [0, 1], [0, 1], SeededNoise(0)
     )
-    assert f"ε={shown} δ=1e-05" in replace(labels, epsilon=epsilon).text()
+    assert f"ε={shown} δ=1e-5" in replace(labels, epsilon=epsilon).text()
 
 
 def test_the_room_needs_no_torch() -> None:

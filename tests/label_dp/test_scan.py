@@ -23,7 +23,7 @@ def test_scan_finds_classes_without_labels(easy: Callable[..., Any]) -> None:
         neighbours=5,
         batch_size=32,
         confidence=0.6,
-        say=lines.append,
+        log=lines.append,
     )
     found = scan(inputs, 4, seed=0)
     assert found.shape == (160,) and found.min() >= 0 and found.max() < 4

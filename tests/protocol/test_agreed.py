@@ -5,27 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from builders import make_label_terms, make_terms, vary
+from builders import make_label_terms, make_noisy_terms, make_table_terms, make_terms
 
-from pate_fed.config.trust import TrustModel
-from pate_fed.data import Schema
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.agreed import digest_of
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Terms
 
-NOISY = make_terms(
-    secrecy=TrustModel(secure_sum=True, noise_at="hospitals", colluders=1),
-    sigma_party=3.0,
-    classes=("a", "b", "c"),
-    encoder="ab" * 32,
-    seed=3,
-    epsilon=2.0,
-)
-TABLE = vary(
-    make_terms(image_shape=(2,)),
-    table=Schema(label="y", classes=("a", "b", "c"), columns=(("x", ()), ("z", ("only",)))),
-)
+NOISY, TABLE = make_noisy_terms(), make_table_terms()
 
 
 @pytest.mark.parametrize("terms", [NOISY, TABLE, make_terms()])

@@ -7,26 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from builders import make_terms, vary
+from builders import make_noisy_terms, make_table_terms, make_terms, vary
 
-from pate_fed.config.trust import TrustModel
 from pate_fed.data import Schema
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.protocol.messages import Terms
 from pate_fed.structure import entries
 
-NOISY = make_terms(
-    secrecy=TrustModel(secure_sum=True, noise_at="hospitals", colluders=1),
-    sigma_party=3.0,
-    classes=("a", "b", "c"),
-    encoder="ab" * 32,
-    seed=3,
-    epsilon=2.0,
-)
-TABLE = vary(
-    make_terms(image_shape=(2,)),
-    table=Schema(label="y", classes=("a", "b", "c"), columns=(("x", ()), ("z", ("only",)))),
-)
+NOISY, TABLE = make_noisy_terms(), make_table_terms()
 
 
 def _leaves(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

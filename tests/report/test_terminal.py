@@ -31,7 +31,7 @@ def test_quiet_shows_nothing() -> None:
     with progress.phase("teaching", 3) as phase:
         phase.advance()
         phase.advance(2, note="x")
-    progress.say("something")
+    progress.log("something")
     assert stream.getvalue() == ""
 
 
@@ -73,7 +73,7 @@ def test_bars_on_a_terminal_count_and_end(monkeypatch: pytest.MonkeyPatch) -> No
     progress = make_progress(False, stream)
     with progress.phase("voting", 5) as votes, progress.phase("releasing", 2) as releases:
         votes.advance(5, note="batch [bold]1")
-        progress.say("party-3 was left out: late\x1b[2J")
+        progress.log("party-3 was left out: late\x1b[2J")
         releases.advance(2)
     with progress.phase("learning", 1) as learning:
         learning.advance()

@@ -45,7 +45,7 @@ def test_a_table_is_made_once_and_shown_in_order(tmp_path: Path, workers: int) -
     said: list[str] = []
     shown: list[list[Row]] = []
     table, text = _table(tmp_path / "rows.csv"), tmp_path / "t.txt"
-    lines = driver.run_tables(plan, [table], text=text, say=said.append, show=shown.append)
+    lines = driver.run_tables(plan, [table], text=text, log=said.append, show=shown.append)
     assert lines == ["gan 0", "pate+ 0", "gan 1", "pate+ 1"] == text.read_text(encoding="utf-8").splitlines()
     assert shown[-1] == [_make(task) for task in TASKS]
     assert len(said) == 4 and said[0].startswith("1 of 4: ")
@@ -53,7 +53,7 @@ def test_a_table_is_made_once_and_shown_in_order(tmp_path: Path, workers: int) -
         "gan, seed 0: 50.0 %",
         "pate+, beta 0.2, seed 1: 75.0 %",
     }
-    again = driver.run_tables(plan, [table], text=text, say=said.append)
+    again = driver.run_tables(plan, [table], text=text, log=said.append)
     assert again == lines and len(said) == 4
 
 
@@ -68,17 +68,17 @@ def test_a_stopped_call_goes_on_where_it_was(tmp_path: Path) -> None:
 
     table = _table(tmp_path / "rows.csv", failing)
     with pytest.raises(KeyboardInterrupt):
-        driver.run_tables(plan, [table], text=tmp_path / "t.txt", say=lambda line: None)
-    driver.run_tables(plan, [table], text=tmp_path / "t.txt", say=lambda line: None)
+        driver.run_tables(plan, [table], text=tmp_path / "t.txt", log=lambda line: None)
+    driver.run_tables(plan, [table], text=tmp_path / "t.txt", log=lambda line: None)
     assert made == [*TASKS[:3], *TASKS[2:]]
 
 
 def test_rows_that_nobody_asked_for_stay_on_disk_and_are_not_shown(tmp_path: Path) -> None:
     plan, path = Reproduction(data_dir=None, out_dir=tmp_path), tmp_path / "rows.csv"
-    driver.run_tables(plan, [_table(path)], text=tmp_path / "t.txt", say=lambda line: None)
+    driver.run_tables(plan, [_table(path)], text=tmp_path / "t.txt", log=lambda line: None)
     before = path.read_bytes()
     few = _table(path, tasks=TASKS[:1])
-    assert driver.run_tables(plan, [few], text=tmp_path / "t.txt", say=lambda line: None) == ["gan 0"]
+    assert driver.run_tables(plan, [few], text=tmp_path / "t.txt", log=lambda line: None) == ["gan 0"]
     assert path.read_bytes() == before
 
 
@@ -90,7 +90,7 @@ def test_a_long_call_shows_what_there_is(tmp_path: Path, monkeypatch: pytest.Mon
         plan,
         [_table(tmp_path / "a.csv"), _table(tmp_path / "b.csv")],
         text=tmp_path / "t.txt",
-        say=lambda line: None,
+        log=lambda line: None,
         show=lambda first, second: counts.append((len(first), len(second))),
     )
     assert counts == [(1, 0), (2, 0), (3, 0), (4, 0), (4, 1), (4, 2), (4, 3), (4, 4), (4, 4)]
@@ -101,7 +101,7 @@ def test_every_table_is_bound_before_anything_is_made(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("x\n", encoding="utf-8")
     tables = [_table(tmp_path / "a.csv", lambda task: pytest.fail("made")), _table(tmp_path / "b.csv")]
     with pytest.raises(InputError, match="b-inputs"):
-        driver.run_tables(plan, tables, text=tmp_path / "t.txt", say=lambda line: None)
+        driver.run_tables(plan, tables, text=tmp_path / "t.txt", log=lambda line: None)
 
 
 def test_only_what_is_chosen_is_an_option(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_glyph_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(glyph_scale, "GlyphSettings", lambda **given: GlyphSettings(**given, public=400))
     true = glyph_scale.ensemble_totals
     monkeypatch.setattr(
-        glyph_scale, "ensemble_totals", lambda plan, data, count, say: true(plan, data, min(count, 40), say)
+        glyph_scale, "ensemble_totals", lambda plan, data, count, log: true(plan, data, min(count, 40), log)
     )
     plan = Reproduction(data_dir=None, out_dir=tmp_path / "out")
     said: list[str] = []

@@ -20,11 +20,11 @@ def test_teachers_totals_are_made_once(
     teacher: str, small: Reproduction, loaded: dict[str, Dataset], tmp_path: Path
 ) -> None:
     path, data, said = tmp_path / "t.npz", loaded["mnist"], []
-    found = votes.teachers_totals(small, data, path, teacher=teacher, say=said.append)
+    found = votes.teachers_totals(small, data, path, teacher=teacher, log=said.append)
     assert found.shape == (200, 10) and np.all(found.sum(axis=1) == 5)
     assert said == [f"teacher {number} of 5" for number in (1, 2, 3, 4, 5)]
     assert votes.ensemble_size(found) == {"num_teachers": 5, "num_classes": 10}
-    again = votes.teachers_totals(small, data, path, teacher="", say=lambda line: pytest.fail(line))
+    again = votes.teachers_totals(small, data, path, teacher="", log=lambda line: pytest.fail(line))
     assert np.array_equal(found, again)
 
 

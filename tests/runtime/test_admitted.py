@@ -71,3 +71,137 @@ def _expired(ca: Any, key: Any, **terms: Any) -> Any:
     from pate_fed.identity.certificates import issue
 
     return issue(ca, key, **{**terms, "days": -1})
+
+
+def test_revoked_and_admitted_again_with_the_same_key_is_let_in(authority: Authority, tmp_path: Path) -> None:
+    said: list[str] = []
+    link = Link()
+    request = make_request(tmp_path / "north", "north")
+    authority.admit(request, days=60)
+    roster = AdmittedHospitals(authority, cast(Any, link), report=said.append)
+    [key] = link.keys.values()
+    authority.revoke("north")
+    roster._update()
+    assert (roster.names, roster.sum_identities, link.keys) == ({}, {}, {})
+    authority.admit(request, days=60)
+    roster._update()
+    roster.stop()
+    assert list(roster.names.values()) == ["north"]
+    assert list(roster.sum_identities) == ["north"]
+    assert list(link.keys.values()) == [key]
+    assert said == ["north is revoked: shut out"]
+
+
+class _Refusing(Link):
+    """A SuperLink that does not do what is asked of it for some names or nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: set[str | int] = set()
+
+    def register(self, public: bytes, name: str) -> int:
+        if name in self.refused:
+            raise RuntimeError("Public key already in use")
+        return super().register(public, name)
+
+    def unregister(self, node: int) -> None:
+        if node in self.refused:
+            raise RuntimeError("no such node")
+        super().unregister(node)
+
+
+def test_one_hospitals_failure_is_said_once_and_keeps_no_other_out(
+    authority: Authority, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = _Refusing()
+    link.refused = {"east"}
+    for name in ("east", "north"):
+        authority.admit(make_request(tmp_path / name, name), days=60)
+    roster = AdmittedHospitals(authority, cast(Any, link), report=print)
+    for _ in range(3):
+        roster._update()
+    assert list(roster.names.values()) == ["north"]
+    assert capsys.readouterr().err == "warning: east could not be let in (RuntimeError); it is tried again\n"
+    link.refused = set()
+    roster._update()
+    roster.stop()
+    assert sorted(roster.names.values()) == ["east", "north"]
+    assert capsys.readouterr().err == ""
+
+
+def test_who_is_revoked_counts_no_more_even_where_it_cannot_be_cut_off_yet(
+    authority: Authority, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = _Refusing()
+    for name in ("east", "north"):
+        authority.admit(make_request(tmp_path / name, name), days=60)
+    roster = AdmittedHospitals(authority, cast(Any, link), report=lambda text: None)
+    [east] = [node for node, name in roster.names.items() if name == "east"]
+    link.refused = {east}
+    authority.revoke("east")
+    for _ in range(3):
+        roster._update()
+    assert list(roster.names.values()) == ["north"]
+    assert capsys.readouterr().err.count("could not be cut off") == 1
+    link.refused = set()
+    roster._update()
+    roster.stop()
+    assert east not in link.keys
+
+
+def test_a_damaged_certificate_is_its_own_hospitals_alone(
+    authority: Authority, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = Link()
+    for name in ("east", "north", "west"):
+        authority.admit(make_request(tmp_path / name, name), days=60)
+    roster = AdmittedHospitals(authority, cast(Any, link), report=lambda text: None)
+    (authority.folder / "hospitals" / "east.crt").write_bytes(b"half a certif")
+    authority.revoke("west")
+    roster._update()
+    roster._update()
+    roster.stop()
+    assert list(roster.names.values()) == ["north"]
+    assert capsys.readouterr().err.count("east") == 1
+
+
+def test_an_unchanged_folder_is_not_read_again(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority.admit(make_request(tmp_path / "north", "north"), days=60)
+    roster = AdmittedHospitals(authority, cast(Any, Link()), report=print)
+    monkeypatch.setattr(Authority, "certificate_of", lambda *given: pytest.fail("read again"))
+    roster._update()
+    monkeypatch.undo()
+    authority.admit(make_request(tmp_path / "south", "south"), days=60)
+    roster._update()
+    roster.stop()
+    assert sorted(roster.names.values()) == ["north", "south"]
+
+
+class _Deaf(Link):
+    """A SuperLink that cuts a node off, but whose answer is lost; a key is always the same node's."""
+
+    def register(self, public: bytes, name: str) -> int:
+        self.keys[1] = public
+        return 1
+
+    def unregister(self, node: int) -> None:
+        super().unregister(node)
+        raise TimeoutError
+
+
+def test_who_is_admitted_again_is_not_cut_off_late(authority: Authority, tmp_path: Path) -> None:
+    link = _Deaf()
+    request = make_request(tmp_path / "north", "north")
+    authority.admit(request, days=60)
+    roster = AdmittedHospitals(authority, cast(Any, link), report=lambda text: None)
+    authority.revoke("north")
+    roster._update()
+    assert link.keys == {}
+    authority.admit(request, days=60)
+    for _ in range(3):
+        roster._update()
+    roster.stop()
+    assert roster.names == {1: "north"}
+    assert list(link.keys) == [1]

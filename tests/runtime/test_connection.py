@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from pate_fed.errors import InputError, PateFedError
@@ -65,43 +67,95 @@ def test_it_says_once_that_it_is_connected_lost_and_connected_again(monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "words", "seconds"),
     [
-        ("[code: 2004] Failed to activate SuperNode.", "never admitted or is revoked"),
-        ("[code: 2001] ...", "--tls-dir"),
-        ("SuperNode terminated gracefully.", "5 seconds ahead of the coordinator's or 5 minutes behind"),
-        ("SSL/TLS handshake error detected.", "not of this study's authority"),
+        ("[code: 2004] Failed to activate SuperNode.", "never admitted or is revoked", 600),
+        ("[code: 2001] ...", "--tls-dir", 75),
+        ("SuperNode terminated gracefully.", "5 seconds ahead of the coordinator's or 5 minutes behind", 75),
+        ("SSL/TLS handshake error detected.", "not of this study's authority", 75),
     ],
 )
-def test_a_refusal_is_said_retried_and_then_final(
-    line: str, words: str, monkeypatch: pytest.MonkeyPatch
+def test_a_refusal_is_said_once_retried_and_at_last_final(
+    line: str, words: str, seconds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = _World(monkeypatch)
-    for _ in range(12):
-        world.log(line)
-        world.nodes[-1].running = False
-        world.log(after=1.0)  # seen to be gone
-        if world.clock.now > 1070:
-            break
-        world.log(after=5.0)  # and started again
-    assert len(world.nodes) > 3
+    began = world.clock.now
+    with pytest.raises(InputError) as caught:
+        while world.clock.now < began + 1000:
+            world.log(line)
+            world.nodes[-1].running = False
+            world.log(after=1.0)  # seen to be gone
+            while world.connection.node is None:
+                world.connection.watch()
+                world.clock.now += 1
+    assert words in str(caught.value)
+    assert seconds <= world.clock.now - began < 1.2 * seconds + 10
     [said] = world.said
     assert words in said
     assert said.startswith("refused for now")
-    with pytest.raises(InputError) as caught:
-        for _ in range(12):
-            world.log(line, after=6.0)
-    assert words in str(caught.value)
+    assert f"for up to {seconds} s, Ctrl-C ends it" in said
+    assert 10 < len(world.nodes) < 100
 
 
-def test_a_key_that_is_held_for_a_minute_is_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = _World(monkeypatch)
+def test_a_seat_that_is_taken_is_tried_often_at_first_and_seldom_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = _World(monkeypatch, wait_s=86_400)
+    began, starts = world.clock.now, list[float]()
+    while world.clock.now < began + 7200:
+        world.log("[code: 2004]")
+        world.nodes[-1].running = False
+        world.log()
+        while world.connection.node is None:
+            world.connection.watch()
+            world.clock.now += 1
+        starts.append(world.clock.now - began)
+    gaps = [later - earlier for earlier, later in pairwise(starts)]
+    assert gaps[0] <= 7 and max(gaps[:4]) <= 7  # a lost connection's seat is free after 20 s
+    assert 60 <= gaps[-1] <= 65
+    world.log("SuperNode ID: 3")
+    assert len(world.said) == 2
+    assert world.said[-1] == "connected; waiting for the coordinator's requests"
+
+
+def test_a_seat_that_is_held_for_long_is_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = _World(monkeypatch, wait_s=3600)
     for _ in range(10):
-        world.log("[code: 2004]", after=6.0)
+        world.log("[code: 2004]", after=60.0)
     world.log("SuperNode ID: 3")
     for _ in range(100):
         world.log(after=60.0)
     assert world.said[-1] == "connected; waiting for the coordinator's requests"
+
+
+def test_a_coordinator_that_goes_while_it_refuses_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = _World(monkeypatch, wait_s=100)
+    world.log("[code: 2004]")
+    world.log("Connection attempt failed, retrying")
+    assert world.said[-1] == "the coordinator is out of reach; trying again"
+    with pytest.raises(PateFedError, match="out of reach for 100 s"):
+        world.log(after=100)
+
+
+def test_the_supernode_is_asked_when_its_log_tells_of_a_request_and_seldom_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = _World(monkeypatch)
+    assert world.connection.may_have_request()  # one may have come before the log was read
+    asked = 0
+    for _ in range(60):
+        world.log(after=0.5)
+        asked += world.connection.may_have_request()
+    assert asked == 3  # in half a minute
+    world.log("Received successfully", after=0.5)
+    assert world.connection.may_have_request()
+    assert world.connection.may_have_request()  # until it is answered
+    world.connection.note_answered()
+    assert not world.connection.may_have_request()
+    world.log("Received successfully", after=0.5)
+    world.nodes[-1].running = False
+    world.log(after=0.5)
+    assert not world.connection.may_have_request()  # the request is gone with its SuperNode
 
 
 def test_out_of_reach_for_too_long_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

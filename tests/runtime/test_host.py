@@ -15,6 +15,7 @@ from builders import make_terms
 
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.identity import Authority
+from pate_fed.protocol.sizes import largest_messages
 from pate_fed.runtime import host
 from pate_fed.runtime.host import Host, open_host
 
@@ -51,6 +52,15 @@ def test_keys_are_of_one_study_alone(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         keyed.require_terms("00" * 32)
     Host("127.0.0.1:9092", None, 0.0, lambda text: None).require_terms("00" * 32)
+
+
+def test_hospitals_may_send_what_the_signed_terms_need(tmp_path: Path) -> None:
+    terms = make_terms()
+    authority = Authority.init(tmp_path / "keys", address="127.0.0.1:9092", terms=terms.to_json(), days=9)
+    tls = host._server_tls(authority)
+    assert tls.guard.most_bytes == largest_messages(terms).to_coordinator
+    assert tls.guard.hospitals == terms.num_clients
+    assert all(path.exists() for path in (tls.ca, tls.certificate, tls.key))
 
 
 class _Grid:

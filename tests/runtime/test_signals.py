@@ -50,7 +50,7 @@ def test_what_was_asked_for_before_is_heard_in_a_thread_too() -> None:
 
 def test_the_first_signal_asks_to_stop_and_hushes_libraries(capsys: pytest.CaptureFixture[str]) -> None:
     stop, before = threading.Event(), signal.getsignal(signal.SIGTERM)
-    with interruptible(stop, kept="all is kept"):
+    with interruptible(stop, note="all is kept"):
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)  # the same one twice, as from a wrapper
         assert stop.is_set()

@@ -54,6 +54,29 @@ def test_a_hospital_declared_lost_cannot_come_back(federation: Any) -> None:
     assert caught.value.reason is SumRefusal.SURVIVORS
 
 
+def test_a_vector_that_is_withdrawn_is_not_in_the_sum(federation: Any, vectors: Any) -> None:
+    parties, values = federation(5), vectors(5, 5)
+    batch = parties.until("share", values)
+    requests = batch.mask_requests()
+    replies = [parties.ask(name, requests[name], values[i]) for i, name in enumerate(parties.names)]
+    for reply in replies[:4]:
+        batch.take(reply)
+    with pytest.raises(IntegrityError, match="no vector that could be withdrawn"):
+        batch.withdraw(replies[4])
+    batch.take(replies[4])
+    batch.withdraw(replies[2])
+    notice, left = batch.survivor_notice(), [0, 1, 3, 4]
+    assert batch.survivors == tuple(parties.names[number] for number in left)
+    for number in left:
+        batch.take(parties.ask(parties.names[number], notice))
+    request = batch.unmask_request()
+    for number in left:
+        batch.take(parties.ask(parties.names[number], request))
+    np.testing.assert_array_equal(batch.total(), values[left].sum(axis=0))
+    with pytest.raises(IntegrityError, match="after that step was closed"):
+        batch.withdraw(replies[3])
+
+
 def test_a_batch_after_a_void_one_is_exact(federation: Any, vectors: Any) -> None:
     parties, values = federation(5), vectors(5, 5)
     with pytest.raises(QuorumError):

@@ -7,33 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from secrets_of import secrets_of
 
 from pate_fed.secure_sum import RefusedError
 from pate_fed.secure_sum.progress import load_batches
-
-
-def _secrets(parties: Any, name: str) -> list[bytes]:
-    """Every long-term and batch secret of a hospital."""
-    machine = parties.hospitals[name]
-    found = [parties.identities[name].to_bytes()]
-    if machine._state.seat is not None:
-        found += [secret for secret in machine._state.seat.secrets if any(secret)]
-    else:
-        found.append(machine._state.exchange_key.to_bytes())
-    for progress in machine._batches.values():
-        found += [limbs.astype("<u2").tobytes() for limbs in progress.held.reshape(-1, 17)]
-    return found
 
 
 def test_a_finished_or_void_batch_keeps_no_secret(federation: Any) -> None:
     parties = federation(4)
     values = np.full((4, 3), 5, dtype=np.int64)
     batch = parties.until("consent", values)
-    held = _secrets(parties, "hospital-0")[4:]
+    held = secrets_of(parties, "hospital-0")[4:]
     assert any(secret in parties.hospitals["hospital-0"].progress_state() for secret in held)
     parties.ask("hospital-0", batch.unmask_request())
     other = parties.until("mask", values)
-    held += _secrets(parties, "hospital-0")[4:]
+    held += secrets_of(parties, "hospital-0")[4:]
     notice = other.survivor_notice()
     bad = replace(notice, survivors=np.array([0], dtype=np.int64)).signed(parties.coordinator_identity)
     with pytest.raises(RefusedError):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from secrets_of import secrets_of
 
 import pate_fed.secure_sum as room
 from pate_fed.errors import PateFedError
@@ -19,19 +20,6 @@ MARK = 1_234_567_891
 def _forms(secret: bytes) -> list[str]:
     """How a secret might show itself in a text."""
     return [secret.hex(), repr(secret)[2:-1], str(list(secret))[1:-1]]
-
-
-def _secrets(parties: Any, name: str) -> list[bytes]:
-    """Every long-term and batch secret of a hospital."""
-    machine = parties.hospitals[name]
-    found = [parties.identities[name].to_bytes()]
-    if machine._state.seat is not None:
-        found += [secret for secret in machine._state.seat.secrets if any(secret)]
-    else:
-        found.append(machine._state.exchange_key.to_bytes())
-    for progress in machine._batches.values():
-        found += [limbs.astype("<u2").tobytes() for limbs in progress.held.reshape(-1, 17)]
-    return found
 
 
 def _shows(text: str, secrets: list[bytes]) -> bool:
@@ -47,7 +35,7 @@ def test_no_repr_shows_a_secret_or_a_vote(step: str, federation: Any) -> None:
     state = machine._state
     things = [machine, batch, parties.identities["hospital-0"], state, state.seat, machine._batches]
     things += list(machine._batches.values())
-    secrets = _secrets(parties, "hospital-0")
+    secrets = secrets_of(parties, "hospital-0")
     assert len(secrets) >= 8
     for thing in things:
         for text in (repr(thing), str(thing), f"{thing}", repr([thing])):
@@ -69,7 +57,7 @@ def test_no_error_shows_a_secret_or_a_vote(federation: Any) -> None:
     values = np.full((5, 3), MARK, dtype=np.int64)
     batch = parties.until("share", values)
     request = batch.mask_requests()["hospital-0"]
-    secrets, errors = _secrets(parties, "hospital-0"), []
+    secrets, errors = secrets_of(parties, "hospital-0"), []
     for attempt in (
         lambda: parties.ask("hospital-0", request, values[0][:2]),
         lambda: parties.ask("hospital-0", request, values[0] + 2**33),
@@ -91,7 +79,7 @@ def test_the_coordinator_never_gets_a_long_term_secret(federation: Any) -> None:
     values = np.full((5, 3), 5, dtype=np.int64)
     batch = parties.until("unmask", values, drop={"mask": [4]})
     batch.total()
-    kept = [secret for name in parties.names for secret in _secrets(parties, name)]
+    kept = [secret for name in parties.names for secret in secrets_of(parties, name)]
     seen = b"".join(reply.sealed + reply.seeds + reply.commitment for reply in batch._dealt.values())
     seen += b"".join(batch._shares.values()) + batch._sum.tobytes()
     assert len(kept) >= 25 and not any(secret in seen for secret in kept[:5])

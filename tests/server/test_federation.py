@@ -23,7 +23,7 @@ from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import SUM, TEACH, Record, TeachReply, TeachRequest, Terms, VoteRequest
 from pate_fed.report.result import LeftOut
-from server.federation import Channel, Federation, Invitation
+from server.federation import AdmittedKeys, Channel, Federation, Invitation
 from server.state import CoordinatorState
 
 PARTIES, CLASSES, QUERIES = 5, 3, 4
@@ -68,7 +68,12 @@ class _Run:
     """A federation of the scripted parties; it is its own progress, which counts."""
 
     def __init__(
-        self, script: Script, terms: Terms = TERMS, *, damage: Mapping[int, dict[str, object]] | None = None
+        self,
+        script: Script,
+        terms: Terms = TERMS,
+        *,
+        damage: Mapping[int, dict[str, object]] | None = None,
+        keyed: bool = False,
     ) -> None:
         self.grid, self.left_out, self.arrived = _grid(script, damage or {}), list[LeftOut](), 0
         channel = Channel(
@@ -79,8 +84,10 @@ class _Run:
             answer_s=5,
             window=2,
         )
+        self.names = {node: f"p{number}" for number, node in enumerate(self.grid.get_node_ids())}
+        keys = AdmittedKeys(self.names, {}) if keyed else None
         self.federation = Federation(
-            terms, channel, CoordinatorState(None), sum_type=SUM, keys=None, left_out=self.left_out.append
+            terms, channel, CoordinatorState(None), sum_type=SUM, keys=keys, left_out=self.left_out.append
         )
 
     @contextmanager
@@ -192,3 +199,21 @@ def test_a_party_too_many_is_left_out() -> None:
     run = _Run(lambda number, record: {**_honest(number, record), "terms_digest": few.digest}, few)
     assert len(run.admit()) == PARTIES - 1
     assert "has its 4 parties already" in run.left_out[0].reason
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_the_votes_of_who_is_revoked_count_nowhere_however_late(number: int) -> None:
+    """It answered before it was revoked, or is revoked before it answers; the others are still asked."""
+
+    def script(party: int, record: Record) -> Record:
+        if party == 2 and record["kind"] != "teach":
+            for node in [node for node, name in run.names.items() if name == f"p{number}"]:
+                del run.names[node]
+        return _honest(party, record)
+
+    run = _Run(script, keyed=True)
+    everybody = np.tile([2, 2, 1], (QUERIES, 1))
+    everybody[:, number % CLASSES] -= 1
+    np.testing.assert_array_equal(run.vote(), everybody)
+    assert run.voters == PARTIES - 1
+    assert [(out.party, out.reason) for out in run.left_out] in ([], [(f"p{number}", "is revoked")])

@@ -387,6 +387,32 @@ def test_the_coordinator_knows_whose_key_a_node_has_and_how_it_ended() -> None:
     assert (notice.status, notice.exit_code) == ("failed", 4) and "ε=1 δ=0" in notice.summary
 
 
+def test_labels_of_who_is_revoked_while_others_are_asked_count_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from pate_fed.report.terminal import make_progress
+    from server.labels import NO_LABEL, LabelCoordinator
+
+    names = {2 + number: f"hospital-{number}" for number in range(HOSPITALS)}
+    take = LabelCoordinator._take_labels
+
+    def revoke(coordinator: LabelCoordinator, reply: LabelReply) -> None:
+        take(coordinator, reply)
+        if reply.party == f"hospital-{HOSPITALS - 2}":
+            for number in (0, HOSPITALS - 1):  # one whose labels are taken, and one whose are on their way
+                del names[2 + number]
+
+    monkeypatch.setattr(LabelCoordinator, "_take_labels", revoke)
+    given = {"clusters": None, "backend": "inline", "progress": make_progress(True)}
+    made = LabelCoordinator(replace(_terms(), least_clients=3), stop=threading.Event(), **given)
+    made.set_admitted(names, {}, key=Ed25519PrivateKey.generate())
+    found = made.run(lambda app: _hospitals().place.run(app, made, threading.Event()))
+    assert found.hospitals == HOSPITALS - 2
+    assert found.left_out == [("node 6", "is revoked"), ("hospital-0", "is revoked")]
+    for number, part in enumerate(PARTS):
+        assert (found.label[part] == NO_LABEL).all() == (number in (0, HOSPITALS - 1))
+
+
 def test_ctrl_c_is_heard_and_the_site_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATE_FED_SITE", "before")
     answer = LabelHospital.answer

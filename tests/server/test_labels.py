@@ -54,7 +54,7 @@ class World:
             yield self.disks
 
         patch.setattr("server.label_hospitals.simulated_disks", outliving)
-        patch.setattr(SimulatedHospitals, "kept", property(lambda place: self.kept))
+        patch.setattr(SimulatedHospitals, "state_dir", property(lambda place: self.kept))
         place = SimulatedHospitals(parts=PARTS, labels=LABEL, client_app=lambda: clients.app.app)
         pool = PublicPool(size=RECORDS, digest="ab" * 32, num_classes=CLASSES)
         self.hospitals = HospitalLabels(place=place, pool=pool)
@@ -88,7 +88,7 @@ def test_before_counts_were_asked_for_another_goes_on(
     found = world.run()
     assert world.counted() == [1] * HOSPITALS and (found.label == LABEL).mean() > 0.7
     assert world.hospitals.answered == HOSPITALS and world.hospitals.left_out == ()
-    assert not world.hospitals.kept and len(world.hospitals.lines()) == 1
+    assert not world.hospitals.restored and len(world.hospitals.lines()) == 1
 
 
 def test_a_sum_that_is_there_is_taken_again_and_nobody_asked(
@@ -129,7 +129,7 @@ def test_counts_that_were_asked_for_and_lost_are_told_and_not_asked_for_again(
     before = world.counted()
     assert before == [1] * HOSPITALS
     for _ in range(2):
-        with pytest.raises(BudgetError, match="before their sum was there; ε=1 δ=1e-05 counts as spent"):
+        with pytest.raises(BudgetError, match="before their sum was there; ε=1 δ=1e-5 counts as spent"):
             world.run()
     assert world.counted() == before
     # Not under a smaller ε either: hospitals hold on to the terms that they know.
@@ -188,7 +188,7 @@ def test_a_sum_that_fails_says_what_it_cost(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(MaskedRounds, "_take", deaf)
     made = _coordinator(world, counts=True)
-    with pytest.raises(QuorumError, match=r"3 of 5 hospitals sent .*; ε=1 δ=1e-05 counts as spent at every"):
+    with pytest.raises(QuorumError, match=r"3 of 5 hospitals sent .*; ε=1 δ=1e-5 counts as spent at every"):
         made.run(lambda app: world.hospitals.place.run(app, made, threading.Event()))
     assert made.outcome_notice().summary.startswith("ε=1 ") and world.counted() == [1] * HOSPITALS
 

@@ -42,7 +42,7 @@ from pate_fed.secure_sum import (
     read_reply,
     read_request,
 )
-from server.federation import Channel, Federation, Invitation
+from server.federation import AdmittedKeys, Channel, Federation, Invitation
 from server.masked import ROUNDS
 from server.state import CoordinatorState
 
@@ -75,8 +75,11 @@ def _votes(number: int) -> np.ndarray:
 class _Study:
     """Seven hospitals' machines behind a grid; `silent` fall silent at a step, `tamper` changes replies."""
 
-    def __init__(self, terms: Terms = TERMS) -> None:
+    def __init__(self, terms: Terms = TERMS, *, keyed: bool = False) -> None:
         self.terms = terms
+        self.names: dict[int, str] = {}
+        self.identities: dict[str, Identity] = {}
+        self.public: dict[str, bytes] = {}
         self.machines: dict[int, HospitalSum] = {}
         self.silent: set[tuple[int, str]] = set()
         self.tamper: Tamper = lambda number, step, reply: reply
@@ -95,10 +98,21 @@ class _Study:
             answer_s=5,
             window=None,
         )
+        if keyed:
+            self.names.update({node: f"p{n}" for n, node in enumerate(self.grid.get_node_ids())})
+            self.identities.update({name: Identity.generate() for name in self.names.values()})
+            self.public.update({name: identity.public for name, identity in self.identities.items()})
+        keys = AdmittedKeys(self.names, self.public) if keyed else None
         self.federation = Federation(
-            terms, channel, CoordinatorState(None), sum_type=SUM, keys=None, left_out=self._left_out
+            terms, channel, CoordinatorState(None), sum_type=SUM, keys=keys, left_out=self._left_out
         )
         self._enrol()
+
+    def revoke(self, party: str) -> None:
+        """As the authority's list of admitted hospitals does, at any time."""
+        del self.public[party]
+        for node in [node for node, name in self.names.items() if name == party]:
+            del self.names[node]
 
     def _deliver(
         self, message: Message, context: Context, answer: Callable[[int, Record], Record]
@@ -108,8 +122,9 @@ class _Study:
 
     def _teach(self, number: int, record: Record) -> Record:
         request = read_request(record["enrol"])
+        identity = self.identities.get(f"p{number}") or Identity.generate()
         self.machines[number] = HospitalSum.enrol(
-            Identity.generate(), request, party=f"p{number}", study=self.terms.digest
+            identity, request, party=f"p{number}", study=self.terms.digest
         )
         enrolment = self.machines[number].enrolment.to_bytes()
         reply = TeachReply(
@@ -190,6 +205,30 @@ def test_the_survivors_sum_is_exact_wherever_two_fall_silent(step: str) -> None:
     np.testing.assert_array_equal(totals, _sum_of(set(range(PARTIES)) - gone))
     assert voters == PARTIES - len(gone)
     assert set(study.troubles) == {"p2", "p6"}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_who_is_revoked_gets_no_more_and_is_in_no_sum_whose_survivors_are_not_named(step: str) -> None:
+    study = _Study(keyed=True)
+    asked: list[tuple[int, str]] = []
+
+    def revoke_first(number: int, at: str, reply: Any) -> Any:
+        asked.append((number, at))
+        if (number, at) == (PARTIES - 1, step):  # the last one: p2 has answered this step
+            study.revoke("p2")
+        return reply
+
+    study.tamper = revoke_first
+    totals, voters = study.collect()
+    gone = {2} if step in STEPS[:2] else set()
+    np.testing.assert_array_equal(totals, _sum_of(set(range(PARTIES)) - gone))
+    assert voters == PARTIES - len(gone)
+    later = STEPS[STEPS.index(step) + 1 :]
+    assert not [at for number, at in asked if number == 2 and at in later]
+    study.tamper = lambda number, at, reply: reply
+    totals, voters = study.collect(1)
+    np.testing.assert_array_equal(totals, _sum_of(set(range(PARTIES)) - {2}))
+    assert study.troubles == {"p2": "is revoked"}
 
 
 @pytest.mark.parametrize("step", STEPS)

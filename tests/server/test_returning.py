@@ -19,8 +19,9 @@ from flwr.clientapp import ClientApp
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import VOTES, RefusalReply, TeachReply, TeachRequest, VoteReply, VoteRequest
-from server import exchange as module
+from server import presence as module
 from server.exchange import exchange
+from server.presence import Presence
 from server.returning import Returning
 
 TERMS = "ab" * 32
@@ -75,7 +76,7 @@ def _vote(grid: _Grid, monkeypatch: pytest.MonkeyPatch, *, seconds: float = 3) -
         message_type=VOTES,
         timeout_s=seconds,
         stop=threading.Event(),
-        returning=returning,
+        presence=Presence(grid, returning=returning),
     )
     return {answer.node: answer.reply and answer.reply.party for answer in answers}
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,29 +18,93 @@ import pytest
 from pate_fed.privacy import verify
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.report.log import read_result
+from pate_fed.simulation import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# `flower-simulation`, of whose Ray the coordinator's side writes down what happens to it.
+COMMAND = """
+from pate_fed.runtime import isolation
+import json, os, signal, subprocess, sys, time
+from pathlib import Path
+import psutil
+from pate_fed.flower import prepare_environment
+prepare_environment()
+from flwr.app import Message
+from flwr.serverapp import ServerApp
+from pate_fed import simulation
+from pate_fed.flower import engine
+from pate_fed.flower.records import from_flower, to_flower
 
-@pytest.fixture(scope="module")
-def environment(cache: Path) -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
+joining = "import ray, sys; ray.init(address=sys.argv[1]); print('joined')"
+run_apps, seen, facts = engine.run_apps, [], {}
 
+def join(address, token):
+    base = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    known = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}
+    if token != os.environ["RAY_AUTH_TOKEN"]:
+        known["RAY_NUM_REDIS_GET_RETRIES"] = "2"  # a stranger is not tried for 20 seconds
+    return subprocess.Popen(
+        [sys.executable, "-c", joining, address],
+        env={**base, **known},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
 
-def _run(
-    config: Path, environment: dict[str, str], run_dir: Path, *options: str, folder: Path = ROOT
-) -> subprocess.CompletedProcess[str]:
-    base = [sys.executable, "-m", "pate_fed.simulation", "--config", str(config), "--run-dir", str(run_dir)]
-    command = [*base, "--device", "cpu", *options]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+def probe(grid):
+    import ray
+    os.killpg(0, signal.SIGTERM)
+    begun = time.monotonic()
+    address, token = ray.get_runtime_context().gcs_address, os.environ["RAY_AUTH_TOKEN"]
+    tried = {name: join(address, key) for name, key in (("none", ""), ("wrong", "0" * 64), ("own", token))}
+    [reply] = grid.send_and_receive([Message(to_flower({}), list(grid.get_node_ids())[0], "query.path")])
+    facts["path"] = from_flower(reply.content)["path"].split(os.pathsep)
+    facts["joined"] = {name: "joined" in child.communicate(timeout=60)[0] for name, child in tried.items()}
+    shown = " ".join(" ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"]))
+    session = Path(ray._private.worker._global_node.get_session_dir_path())
+    files = [file for file in session.rglob("*") if file.is_file()]
+    facts["token shown"] = token in shown or any(token.encode() in file.read_bytes() for file in files)
+    facts["files"] = len(files)
+    time.sleep(max(0, begun + 4 - time.monotonic()))  # one second more than Ray's patience with SIGTERM
+
+def watched(server_app, load_client, **named):
+    app, client = ServerApp(), load_client()
+
+    @client.query("path")
+    def path(message, context):
+        return Message(to_flower({"path": os.pathsep.join(sys.path)}), reply_to=message)
+
+    @app.main()
+    def main(grid, context):
+        probe(grid)
+        server_app(grid, context)
+
+    stopping = signal.signal(signal.SIGTERM, lambda number, _: seen.append(number))
+    run_apps(app, lambda: client, **named)
+    signal.signal(signal.SIGTERM, stopping)
+    facts["signals"] = len(seen)
+    facts["token after"] = os.environ["RAY_AUTH_TOKEN"]
+
+os.environ["RAY_AUTH_TOKEN"] = "the user's own"
+engine.run_apps = watched
+code = simulation.main()
+Path("facts.json").write_text(json.dumps(facts))
+sys.exit(code)
+"""
 
 
 @pytest.fixture(scope="module")
 def inline(
-    networks: Path, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    networks: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    run_dir = tmp_path_factory.mktemp("inline") / "run"
-    return run_dir, _run(networks, environment, run_dir, "--backend", "inline", "--seed", "7")
+    """The command in this process, which has the libraries loaded; on Ray it has one of its own."""
+    run_dir, out, err = tmp_path_factory.mktemp("inline") / "run", io.StringIO(), io.StringIO()
+    command = ["--config", str(networks), "--run-dir", str(run_dir), "--device", "cpu"]
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setenv("PATE_FED_SITE", "")  # the command sets it; the fixture takes it away again
+        code = main([*command, "--backend", "inline", "--seed", "7"])
+    return run_dir, subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
 
 def test_an_inline_study_succeeds_and_leaves_everything(
@@ -109,29 +176,41 @@ def test_seeded_noise_is_called_not_private(inline: tuple[Path, subprocess.Compl
 
 
 def test_the_installed_package_has_all_it_needs(
-    inline: tuple[Path, subprocess.CompletedProcess[str]], environment: dict[str, str], tmp_path: Path
+    inline: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     """From another directory, so that what was installed is used and not the checkout."""
-    command = [sys.executable, "-m", "pate_fed.cli", "report", str(inline[0]), "--publishable"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
+    code = (
+        "import sys, pate_fed.flower; pate_fed.flower.prepare_environment(); import clients.app, server.app; "
+        "from pate_fed.cli.main import main; sys.exit(main())"
+    )
+    command = [sys.executable, "-c", code, "report", str(inline[0]), "--publishable"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     assert "wrote" in done.stdout
-    code = "import pate_fed.flower; pate_fed.flower.prepare_environment(); import clients.app, server.app"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, timeout=120)
 
 
-def test_ray_gives_the_same_labels_for_the_same_seed(
+def test_ray_gives_the_same_labels_and_keeps_strangers_foreign_code_and_signals_out(
     inline: tuple[Path, subprocess.CompletedProcess[str]],
     networks: Path,
-    environment: dict[str, str],
     tmp_path: Path,
     plant_foreign_code: Callable[[Path], None],
 ) -> None:
+    """One start of Ray for all that is asked of a real one."""
     run_dir, _ = inline
     plant_foreign_code(tmp_path)  # a whole study, up to its student, imports none of it
-    there = {**environment, "PYTHONPATH": str(ROOT)}
-    options = ("--backend", "ray", "--seed", "7", "--quiet")
-    done = _run(networks, there, tmp_path / "run", *options, folder=tmp_path)
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "flower-simulation"
+    command.write_text(COMMAND, encoding="utf-8")
+    study = ["--config", str(networks), "--run-dir", str(tmp_path / "run"), "--device", "cpu"]
+    done = subprocess.run(
+        [sys.executable, str(command), *study, "--backend", "ray", "--seed", "7", "--quiet"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f":{ROOT}"},  # an empty entry means the current folder
+        capture_output=True,
+        text=True,
+        timeout=240,
+        start_new_session=True,
+    )
     assert done.returncode == 0, done.stderr
     with np.load(run_dir / "labels.npz") as ours, np.load(tmp_path / "run" / "labels.npz") as theirs:
         for name in ("index", "answered", "label"):
@@ -142,5 +221,15 @@ def test_ray_gives_the_same_labels_for_the_same_seed(
         for path in (run_dir, tmp_path / "run")
     )
     assert first == second
+    # So no traceback, no colours, nothing of Ray.
     assert done.stderr == "warning: with --seed the noise can be repeated, so it protects nobody\n"
     assert len(done.stdout.splitlines()) == 1
+    facts: dict[str, Any] = json.loads((tmp_path / "facts.json").read_text(encoding="utf-8"))
+    assert facts["joined"] == {"none": False, "wrong": False, "own": True}
+    assert facts["files"] > 5
+    assert not facts["token shown"]
+    assert facts["token after"] == "the user's own"
+    assert str(tmp_path) not in facts["path"]
+    assert "" not in facts["path"]
+    # A signal to the whole process group reached the command alone, and Ray did not abort it.
+    assert facts["signals"] == 1

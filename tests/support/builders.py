@@ -6,6 +6,8 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from pate_fed.config.sections import Aggregation, Privacy
+from pate_fed.config.trust import TrustModel
+from pate_fed.data import Schema
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Terms
@@ -31,6 +33,41 @@ def make_terms(**changes: Any) -> Terms:
         teacher=TeacherSettings(),
     )
     return vary(terms, **changes)
+
+
+def make_lung_terms() -> Terms:
+    """Terms of a study of 100 tables' rows of three columns, ill or well."""
+    return make_terms(
+        study="lungs",
+        num_classes=2,
+        image_shape=(3,),
+        pool_size=100,
+        pool_digest="ab" * 32,
+        teachers_per_client=5,
+        aggregator="gnmax",
+        sigma2=20.0,
+        labels=50,
+        max_queries=60,
+        classes=("ill", "well"),
+    )
+
+
+def make_noisy_terms() -> Terms:
+    """Terms of a study whose hospitals add the noise themselves, with no field left at None that may be."""
+    return make_terms(
+        secrecy=TrustModel(secure_sum=True, noise_at="hospitals", colluders=1),
+        sigma_party=3.0,
+        classes=("a", "b", "c"),
+        encoder="ab" * 32,
+        seed=3,
+        epsilon=2.0,
+    )
+
+
+def make_table_terms() -> Terms:
+    """Terms of a study of tables."""
+    schema = Schema(label="y", classes=("a", "b", "c"), columns=(("x", ()), ("z", ("only",))))
+    return vary(make_terms(image_shape=(2,)), table=schema)
 
 
 def make_label_terms() -> LabelTerms:

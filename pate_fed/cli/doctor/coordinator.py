@@ -144,7 +144,7 @@ class CoordinatorSide:
         return CheckResult(warnings=(f"{text}; {able} can connect so far, {spare}: admit the others",))
 
     def _check_address(self) -> CheckResult:
-        known = None if self._authority is None else str(self._authority.study["address"])
+        known = None if self._authority is None else str(self._authority.study.address)
         host, port = split_address(self._given.address or known or "", option="--address")
         check_port(host, port or 0, option="--address")
         if port is None:

@@ -86,7 +86,7 @@ class HospitalSide:
         if given.server is not None:
             yield from run_check("coordinator", self._check_server)
         if self._reached is not None and self._identity is not None:
-            yield from run_check("TLS", partial(shake_hands, *self._reached, self._identity.ca_path))
+            yield from run_check("TLS", partial(shake_hands, *self._reached, self._identity))
 
     def not_checked(self) -> list[str]:
         """What was not looked at, and the option for it."""

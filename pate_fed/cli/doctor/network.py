@@ -6,13 +6,14 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from cryptography import x509
 
 from pate_fed.cli.doctor.findings import CheckResult
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.identity import HospitalIdentity
 from pate_fed.identity.certificates import days_left, expiry_warnings
+from pate_fed.identity.keys import load_key
 
 __all__ = ["connect", "shake_hands"]
 
@@ -49,12 +50,15 @@ def connect(host: str, port: int) -> CheckResult:
         ) from error
 
 
-def shake_hands(host: str, port: int, ca: Path) -> CheckResult:
-    """Make a TLS connection: the coordinator's certificate must be of the authority `ca`, for this host.
+def shake_hands(host: str, port: int, identity: HospitalIdentity) -> CheckResult:
+    """Make TLS connections: the coordinator's certificate must be of the study's authority, for this host.
+
+    Then the hospital shows its own, as it will when the study runs.
 
     Raises:
-        InputError: it shows another one, or none.
+        InputError: the coordinator shows another one or none, or does not take the hospital's.
     """
+    ca = identity.ca_path
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cafile=str(ca))
     context.set_alpn_protocols([_GRPC])
@@ -71,11 +75,30 @@ def shake_hands(host: str, port: int, ca: Path) -> CheckResult:
         ) from error
     if not speaks_grpc:
         raise InputError(f"what answers at {host} port {port} speaks no HTTP/2: not the coordinator's port")
+    _show_own(host, port, identity)
     warnings = expiry_warnings(shown, "the coordinator's")
     return CheckResult(
-        f"{version}, certificate of this study's authority for {host}, {days_left(shown)} days left",
+        f"{version} with certificates of this study's authority on both sides, the coordinator's for {host}, "
+        f"{days_left(shown)} days left",
         tuple(f"{text}: ask for a new study init" for text in warnings),
     )
+
+
+def _show_own(host: str, port: int, identity: HospitalIdentity) -> None:
+    """Connect with the hospital's certificate, which the coordinator asks for before it reads a byte."""
+    from pate_fed.flower.credentials import channel_credentials, is_let_in
+
+    credentials = channel_credentials(
+        identity.ca_path.read_bytes(),
+        certificate=identity.admission.certificate,
+        key=load_key(identity.key_path),
+    )
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if not is_let_in(address, credentials, timeout_s=_PATIENCE_S):
+        raise InputError(
+            f"the coordinator at {host} port {port} does not take this hospital's certificate: it is of "
+            "another study init, or not valid by the coordinator's clock; ask to be admitted again"
+        )
 
 
 @contextmanager

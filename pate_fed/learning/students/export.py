@@ -90,9 +90,9 @@ def write_torchscript(
 
 def _without_paths(archive: bytes) -> bytes:
     """The file without torch's notes for debugging: they name folders and files of this machine."""
-    kept = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(archive)) as whole, zipfile.ZipFile(kept, "w") as part:
+    content = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as whole, zipfile.ZipFile(content, "w") as part:
         for entry in whole.infolist():
             if not entry.filename.endswith(".debug_pkl"):
                 part.writestr(zipfile.ZipInfo(entry.filename), whole.read(entry))
-    return kept.getvalue()
+    return content.getvalue()

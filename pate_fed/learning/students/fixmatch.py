@@ -141,10 +141,10 @@ class FixMatch(Trainer):
             losses = self._learn_batch(sets.labelled[pick], sets.labels[pick], sets.unlabelled[other], rate)
             sums += losses
         # The only time in an epoch that the host waits for the device.
-        supervised, unsupervised, kept = (value / len(unlabelled) for value in sums.tolist())
+        supervised, unsupervised, kept_share = (value / len(unlabelled) for value in sums.tolist())
         check_finite(epoch, {"supervised loss": supervised, "unsupervised loss": unsupervised})
         return EpochRecord(
-            epoch=epoch, loss_supervised=supervised, loss_unsupervised=unsupervised, kept_share=kept
+            epoch=epoch, loss_supervised=supervised, loss_unsupervised=unsupervised, kept_share=kept_share
         )
 
     def _learn_batch(self, labelled: Tensor, y: Tensor, unlabelled: Tensor, rate: float) -> Tensor:

@@ -160,7 +160,7 @@ class GANTrainer(Trainer):
             optimiser.param_groups[0]["lr"] = self.settings.learning_rate * factor
 
     def _record(self, epoch: int, sums: list[float], *, batches: int, truth_known: bool) -> EpochRecord:
-        supervised, unsupervised, matching, kept = (each / batches for each in sums[:4])
+        supervised, unsupervised, matching, kept_share = (each / batches for each in sums[:4])
         disagreements, wrong = sums[4:]
         losses = {"supervised loss": supervised, "unsupervised loss": unsupervised}
         check_finite(epoch, {**losses, "generator's loss": matching})
@@ -170,7 +170,7 @@ class GANTrainer(Trainer):
             loss_supervised=supervised,
             loss_unsupervised=unsupervised if self._unlabelled else None,
             loss_generator=matching if adversarial else None,
-            kept_share=kept,
+            kept_share=kept_share,
             disagreements=round(disagreements) if pair else None,
             disputed_wrong_share=wrong / disagreements if truth_known and disagreements else None,
         )

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.errors import PateFedError
 from pate_fed.learning.device import resolve_device, seeded
-from pate_fed.learning.files import read_model, write_model
+from pate_fed.learning.files import reading_network, write_model
 from pate_fed.learning.inputs import check_images, tensor_batches
 from pate_fed.learning.networks.classifiers import (
     Classifier,
@@ -173,18 +173,14 @@ class Student:
             InputError: no such file.
             IntegrityError: the file is damaged or is no student.
         """
-        content = read_model(path, "student")
-        try:
-            settings = StudentSettings(**content["settings"])
-            rows, columns, channels = content["image_shape"]
-            shape, classes, weights = (rows, columns, channels), content["num_classes"], content["weights"]
-            with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten at once
-                generator = build_generator(settings.built_on, shape) if "generator" in weights else None
-                networks = [
-                    _empty_network(settings, shape, classes, weights[name])
-                    for name in weights
-                    if name != "generator"
-                ]
+        with reading_network(path, "student") as (content, shape, classes):
+            settings, weights = StudentSettings(**content["settings"]), content["weights"]
+            generator = build_generator(settings.built_on, shape) if "generator" in weights else None
+            networks = [
+                _empty_network(settings, shape, classes, weights[name])
+                for name in weights
+                if name != "generator"
+            ]
             for number, network in enumerate(networks, start=1):
                 network.load_state_dict(weights[f"discriminator{number}"])
             if generator is not None:
@@ -192,8 +188,6 @@ class Student:
             history = [EpochRecord(**record) for record in content["history"]]
             sharpness = float(content["sharpness"])
             names = tuple(map(str, content.get("class_names", ())))  # files of before them have none
-        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
-            raise IntegrityError(f"{path}: the student's settings and weights do not fit together") from error
         student = cls(
             networks,
             generator,

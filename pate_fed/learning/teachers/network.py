@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.errors import InputError, IntegrityError, PateFedError
+from pate_fed.errors import InputError, PateFedError
 from pate_fed.learning.device import resolve_device, seeded
-from pate_fed.learning.files import read_model, write_model
+from pate_fed.learning.files import reading_network, write_model
 from pate_fed.learning.inputs import check_images, check_labels, image_shape, tensor_batches, to_tensor
 from pate_fed.learning.networks.classifiers import Classifier, build_classifier
 from pate_fed.learning.networks.encoder import Encoder, HistogramFeatures
@@ -86,19 +86,13 @@ class Teacher:
             InputError: no such file.
             IntegrityError: the file is damaged or is no teacher.
         """
-        content = read_model(path, "teacher")
-        try:
+        with reading_network(path, "teacher") as (content, shape, classes):
             settings = TeacherSettings(**content["settings"])
-            rows, columns, channels = content["image_shape"]
-            shape, classes = (rows, columns, channels), content["num_classes"]
-            with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten at once
-                if settings.name in CLOSED_FORM:
-                    model = empty_head_classifier(settings.name, shape, classes, content["weights"])
-                else:
-                    model = build_classifier(settings.name, shape, classes)
+            if settings.name in CLOSED_FORM:
+                model = empty_head_classifier(settings.name, shape, classes, content["weights"])
+            else:
+                model = build_classifier(settings.name, shape, classes)
             model.load_state_dict(content["weights"])
-        except (KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
-            raise IntegrityError(f"{path}: the teacher's settings and weights do not fit together") from error
         return cls(
             model,
             settings=settings,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.format import counted, epsilon_text
+from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
 from pate_fed.privacy.ledger.file import read_only
 from pate_fed.privacy.ledger.rows import Entry
@@ -225,7 +225,7 @@ def _bounds(report: LedgerReport) -> list[str]:
     guaranteed, spent = guaranteed_epsilon(terms), f"spent so far ε={epsilon_text(report.epsilon)}"
     against = f"no bound beforehand, {spent}, {protected}"
     if guaranteed is not None:
-        proven = f"({epsilon_text(guaranteed)}, {terms.delta:g})-differential privacy {protected}"
+        proven = f"({epsilon_text(guaranteed)}, {delta_text(terms.delta)})-differential privacy {protected}"
         against = f"{proven}, fixed before the first query by {guarantee_text(terms)}; {spent}"
     seen, most = report.coordinator_epsilon, guaranteed_coordinator_epsilon(terms)
     if seen is None:
@@ -236,8 +236,8 @@ def _bounds(report: LedgerReport) -> list[str]:
         view = terms.coordinator
         colluders = f"{counted(view.colluders, 'hospital')} tell{'s' if view.colluders == 1 else ''}"
         coordinator = (
-            f"({epsilon_text(seen if most is None else most)}, {terms.delta:g})-differential privacy "
-            f"{protected}, while at most {colluders} it their noise: it "
+            f"({epsilon_text(seen if most is None else most)}, {delta_text(terms.delta)})-differential "
+            f"privacy {protected}, while at most {colluders} it their noise: it "
             f"sees {view.text()}; spent so far ε={epsilon_text(seen)}"
         )
     lines = [

@@ -115,10 +115,10 @@ class SeededNoise:
             # About 70 % are accepted for large σ; a little more is proposed than is missing.
             proposed = self._laplace(int(1.6 * (out.size - filled)) + 16, float(scale))
             excess = (np.abs(proposed) - sigma * sigma / scale) / sigma
-            kept = proposed[self._rng.random(proposed.size) < np.exp(-0.5 * excess * excess)]
-            kept = kept[: out.size - filled]
-            out[filled : filled + kept.size] = kept
-            filled += kept.size
+            accepted = proposed[self._rng.random(proposed.size) < np.exp(-0.5 * excess * excess)]
+            accepted = accepted[: out.size - filled]
+            out[filled : filled + accepted.size] = accepted
+            filled += accepted.size
         return out.reshape(shape)
 
     def discrete_laplace(self, shape: Shape, *, scale: float) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from pate_fed.errors import InputError
-from pate_fed.format import epsilon_text
+from pate_fed.format import delta_text, epsilon_text
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.bounds.orders import Floats, check_histograms
 from pate_fed.privacy.checks import check_count, check_delta, is_number
@@ -54,7 +54,7 @@ class AuditResult:
         charged = epsilon_text(self.epsilon)
         return (
             f"{self.name}: sampled ε >= {self.lower_bound:.3f}, ledger ε = {charged} at "
-            f"δ={self.delta:g} ({self.queries} queries, {self.trials} trials, confidence "
+            f"δ={delta_text(self.delta)} ({self.queries} queries, {self.trials} trials, confidence "
             f"{self.confidence:g}): {verdict}"
         )
 

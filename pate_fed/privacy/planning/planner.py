@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pate_fed.errors import InputError
-from pate_fed.format import counted, epsilon_text
+from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.mechanisms.noisy_max import GNMax
@@ -63,8 +63,8 @@ class Plan:
         text = [
             f"{counted(self.num_teachers, 'teacher')}, {self.num_classes} classes, at most "
             f"{counted(self.max_queries, 'query')}",
-            f"budget ε={epsilon_text(self.epsilon)} at δ={self.delta:g}, data-independent, against all who "
-            "see labels",
+            f"budget ε={epsilon_text(self.epsilon)} at δ={delta_text(self.delta)}, data-independent, against "
+            "all who see labels",
             f"protected: {moved}",
             f"votes: {self.votes}; their plurality is right {100 * self.plurality_right:.0f} % of the time",
             f"objective: {self.objective}",

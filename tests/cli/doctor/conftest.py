@@ -84,19 +84,32 @@ def shift_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], AbstractCo
 
 
 Serve = Callable[..., int]
+_SETTINGS = bytes.fromhex("000000040000000000")  # with which HTTP/2 begins; none is set
 
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """A port on loopback with this certificate; without one it says something that is no TLS."""
+    """A port on loopback with this certificate; without one it says something that is no TLS.
+
+    With an `authority` it takes connections with a certificate of that authority alone.
+    """
     listeners: list[socket.socket] = []
 
-    def start(certificate: Path | None = None, key: Path | None = None, *, protocol: str = "h2") -> int:
+    def start(
+        certificate: Path | None = None,
+        key: Path | None = None,
+        *,
+        protocol: str = "h2",
+        authority: Path | None = None,
+    ) -> int:
         context = None
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate, key)
             context.set_alpn_protocols([protocol])
+            if authority is not None:
+                context.load_verify_locations(authority)
+                context.verify_mode = ssl.CERT_REQUIRED
         listener = socket.create_server(("127.0.0.1", 0))
         listeners.append(listener)
         threading.Thread(target=_answer, args=(listener, context), daemon=True).start()
@@ -119,4 +132,6 @@ def _answer(listener: socket.socket, context: ssl.SSLContext | None) -> None:
                 connection.sendall(b"220 mail.example ESMTP\r\n")
                 continue
             with context.wrap_socket(connection, server_side=True) as tls:
-                tls.recv(1)
+                tls.sendall(_SETTINGS)
+                while tls.recv(1024):
+                    pass

@@ -66,6 +66,17 @@ def test_a_proxy_that_opens_tls_and_programs_that_are_no_coordinator(site: Any, 
         assert words in row.text
 
 
+def test_a_coordinator_that_does_not_take_this_hospitals_certificate(
+    site: Any, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "_PATIENCE_S", 1.0)
+    other = Authority.init(site.folder / "other", address="127.0.0.1:1", terms="{}", days=9).folder
+    port = serve(*SERVER, authority=other / "ca.crt")
+    row = site.hospital(*NORTH, "--server", f"127.0.0.1:{port}")["TLS"]
+    assert (row.severity, row.exit_code) == (PROBLEM, 2)
+    assert "does not take this hospital's certificate" in row.text
+
+
 def test_a_port_on_which_nobody_listens_or_nobody_answers(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "_PATIENCE_S", 0.3)
     with socket.socket() as probe:

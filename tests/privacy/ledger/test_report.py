@@ -196,7 +196,7 @@ def test_in_words(path: Path, charge: Any) -> None:
     report = verify(path).to_dict()
     assert report["spent"]["coordinator"] is report["guaranteed"]["coordinator"] is None
     assert report["spent"]["student"] == verify(path).epsilon < report["guaranteed"]["student"] == 3.0
-    assert "(3, 1e-05)-differential privacy" in text
+    assert "(3, 1e-5)-differential privacy" in text
     assert "fixed before the first query by the budget ε=3" in text
     assert report["queries_asked"] == made.asked
 
@@ -211,6 +211,6 @@ def test_in_words_with_hospital_noise(path: Path, charge: Any, release: Any) -> 
         assert coordinator_epsilon(ledger.terms, ledger.events()) == ledger.epsilon() > 0
     text = "\n".join(describe(path))
     shown = epsilon_text(verify(path).epsilon)
-    assert f"Against the coordinator: ({shown}, 1e-05)-differential privacy" in text
+    assert f"Against the coordinator: ({shown}, 1e-5)-differential privacy" in text
     assert "while at most 2 hospitals tell it their noise: it sees only noisy totals of every query" in text
     assert "also for 2 hospitals together" in text

@@ -60,7 +60,7 @@ def test_a_plan_can_be_written_down(usual: Plan) -> None:
     text = "\n".join(usual.lines())
     for part in (
         "ε=2",
-        "δ=1e-05",
+        "δ=1e-5",
         "one record replaced",
         "assumed agreement of 0.85",
         "objective",

@@ -1,0 +1,70 @@
+"""The site files, by which a launcher tells a party's process where its own things are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from pate_fed.disk import read_json, write_private
+from pate_fed.structure import to_plain
+
+__all__ = ["LOCAL_SITE", "SITE_VARIABLE", "LocalSettings", "SimulatedSites"]
+
+SITE_VARIABLE = "PATE_FED_SITE"  # names the file
+LOCAL_SITE = "hospital.json"  # the name of a site file that belongs to one real hospital
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSettings:
+    """What the hospital's user gave on the command line.
+
+    `data` is a path, or part:I for a rehearsal: the records that party I of a simulation of `config` gets.
+    `pool` is the hospital's own copy of the public inputs; None: the coordinator sends one. `teachers` is how
+    many it is ready to train; None: as the study says. `terms_digest` names the terms that it was admitted
+    to; None: any. `policy` is the hospital's policy.toml.
+    """
+
+    hospital: str
+    data: str
+    state_dir: Path
+    config: Path | None = None
+    pool: Path | None = None
+    teachers: int | None = None
+    terms_digest: str | None = None
+    policy: Path | None = None
+    sum_key: Path | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> LocalSettings:
+        """From the site file that the launcher wrote.
+
+        Raises:
+            InputError: it cannot be read, or is none.
+        """
+        return read_json(cls, path, what="a hospital's site file")
+
+    def write(self, path: Path) -> None:
+        """Write the site file, for this user alone."""
+        write_private(path, json.dumps(to_plain(self)).encode(), durable=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedSites:
+    """Where the parties of a simulation find their study, and the folder that holds their states."""
+
+    study: Path
+    state_dir: Path
+
+    @classmethod
+    def read(cls, path: Path) -> SimulatedSites:
+        """From the site file that the launcher wrote.
+
+        Raises:
+            InputError: it cannot be read, or is none.
+        """
+        return read_json(cls, path, what="a simulation's site file")
+
+    def write(self, path: Path) -> None:
+        """Write the site file, for this user alone."""
+        write_private(path, json.dumps(to_plain(self)).encode(), durable=False)

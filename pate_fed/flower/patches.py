@@ -1,0 +1,108 @@
+"""What Flower's SuperLink and SuperNode do otherwise where we start them; set before Flower's command runs.
+
+Written against flwr 1.39. `tests/flower/test_patches.py` guards every name that is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import grpc
+from flwr.client.grpc_rere_client import connection
+from flwr.server.superlink.linkstate import linkstate_factory
+from flwr.server.superlink.linkstate.in_memory_linkstate import InMemoryLinkState
+from flwr.server.superlink.linkstate.utils import create_message_error_unavailable_res_message
+from flwr.supercore import heartbeat
+from flwr.supercore.constant import NodeStatus
+
+__all__ = ["HEARTBEAT_S", "StudyLinkState", "patch_superlink", "patch_supernode"]
+
+HEARTBEAT_S = 10
+"""Seconds from one heartbeat to the latest time of the next; Flower's least. After two a seat is free."""
+
+_CHANNEL = (
+    # Flower waits for answers without end: a connection that died silently, as behind a router that was
+    # restarted, would be noticed by the kernel after a quarter of an hour. Answers come every few seconds.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # The default grows to two minutes: so late a coordinator that was away would be noticed to be back.
+    ("grpc.max_reconnect_backoff_ms", 10_000),
+)
+
+
+class StudyLinkState(InMemoryLinkState):
+    """Flower's nodes and messages, for hospitals that come back: revoked and admitted, or started again.
+
+    A key that was unregistered may be registered again, and is the node that it was. What was under way to a
+    node that is unregistered, and what it had answered without being heard, is gone. What a node had received
+    and not answered before it was started again is answered for it: it is not available.
+    """
+
+    def create_node(
+        self, owner_aid: str, owner_name: str, public_key: bytes, heartbeat_interval: float, **named: Any
+    ) -> int:
+        """Register a key; the node's id."""
+        with self.lock:
+            node = self.nodes.get(self.node_public_key_to_node_id.get(public_key, 0))
+            if node is None or node.status != NodeStatus.UNREGISTERED:
+                return super().create_node(owner_aid, owner_name, public_key, heartbeat_interval, **named)
+            node.status = NodeStatus.REGISTERED
+            node.ClearField("unregistered_at")
+            return int(node.node_id)
+
+    def activate_node(self, node_id: int, heartbeat_interval: float) -> bool:
+        """Give a node's seat to the process that asks for it; False where another one has it."""
+        with self.lock:
+            given = super().activate_node(node_id, heartbeat_interval)
+            if given:
+                self._answer_lost(node_id)
+            return given
+
+    def _answer_lost(self, node_id: int) -> None:
+        """A new process knows nothing of what an earlier one received; else all would wait for it in vain.
+
+        Nobody sees a node away that takes its seat again in the moment in which it has become free.
+        """
+        for key, message in list(self.message_ins_store.items()):
+            asked = message.metadata
+            answered = key in self.message_ins_id_to_message_res_id
+            if asked.dst_node_id == node_id and asked.delivered_at and not answered:
+                reply = create_message_error_unavailable_res_message(asked, "node_unavail")
+                self._store_generated_message(reply)
+                self.message_res_store[reply.metadata.message_id] = reply
+                self.message_ins_id_to_message_res_id[key] = reply.metadata.message_id
+
+    def delete_node(self, owner_aid: str, node_id: int) -> None:
+        """Unregister a node; from now on every call with its key is refused."""
+        with self.lock:
+            super().delete_node(owner_aid, node_id)
+            stored = self.message_ins_store.items()
+            self.delete_messages({key for key, message in stored if message.metadata.dst_node_id == node_id})
+
+
+def patch_superlink() -> None:
+    """Let the SuperLink admit a hospital again that was revoked."""
+    factory: Any = linkstate_factory  # whose types leave out what it imports
+    factory.InMemoryLinkState = StudyLinkState
+
+
+def patch_supernode() -> None:
+    """Let a lost SuperNode be noticed soon, and let it notice soon that the coordinator is back."""
+    for module in (connection, heartbeat):
+        module.HEARTBEAT_DEFAULT_INTERVAL = HEARTBEAT_S  # type: ignore[attr-defined]
+    for name in ("secure_channel", "insecure_channel"):
+        setattr(grpc, name, partial(_open, getattr(grpc, name)))
+
+
+def _open(make: Callable[..., grpc.Channel], *given: Any, options: Any = (), **named: Any) -> grpc.Channel:
+    channel = make(*given, options=[*(options or ()), *_CHANNEL], **named)
+    # Flower would hear of each change of the connection's state, five times a second, and log it nowhere:
+    # more than half of what a SuperNode costs at rest.
+    channel.subscribe = _ignore
+    return channel
+
+
+def _ignore(*given: object, **named: object) -> None:
+    """Hear of nothing."""

@@ -1,0 +1,164 @@
+"""What Flower's processes do otherwise under our hand: readmission, heartbeats, connections that died."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+import grpc
+from flwr.app import RecordDict
+from flwr.app.message import make_message
+from flwr.app.metadata import Metadata
+from flwr.client.grpc_rere_client import connection
+from flwr.common import constant
+from flwr.common.constant import NOOP_FLWR_AID, ErrorCode
+from flwr.server.superlink.linkstate import LinkStateFactory, linkstate_factory
+from flwr.server.superlink.linkstate.in_memory_linkstate import InMemoryLinkState
+from flwr.supercore import heartbeat
+from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
+from flwr.supercore.date import now
+from flwr.supercore.grpc import create_channel
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.superlink.federation import NoOpFederationManager
+
+from pate_fed.flower import patches
+from pate_fed.flower.patches import patch_superlink, patch_supernode
+
+
+@pytest.fixture(autouse=True)
+def unpatched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Flower as it was, before and after."""
+    with monkeypatch.context() as patch:
+        patch.setattr(linkstate_factory, "InMemoryLinkState", InMemoryLinkState)
+        for module in (connection, heartbeat):
+            patch.setattr(module, "HEARTBEAT_DEFAULT_INTERVAL", constant.HEARTBEAT_DEFAULT_INTERVAL)
+        for name in ("secure_channel", "insecure_channel"):
+            patch.setattr(grpc, name, getattr(grpc, name))
+        yield
+
+
+def _state() -> Any:
+    return LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), ObjectStoreFactory()).state()
+
+
+def _register(state: Any, key: bytes, name: str) -> int:
+    return int(state.create_node(NOOP_FLWR_AID, "nobody", key, 30.0, name=name))
+
+
+def test_a_key_that_was_unregistered_is_registered_again_as_the_node_that_it_was() -> None:
+    patch_superlink()
+    state = _state()
+    north, south = (_register(state, name.encode(), name) for name in ("north", "south"))
+    assert state.activate_node(north, 10.0)
+    state.delete_node(NOOP_FLWR_AID, north)
+    # Cut off: every call with its key is refused, and it takes no seat.
+    assert state.get_node_id_by_public_key(b"north") is None
+    assert not state.activate_node(north, 10.0)
+    assert not state.acknowledge_node_heartbeat(north, 10.0)
+    assert _register(state, b"north", "north") == north
+    assert state.get_node_id_by_public_key(b"north") == north
+    assert state.activate_node(north, 10.0)
+    assert state.get_node_info(node_ids=[south])[0].status == "registered"
+    with pytest.raises(ValueError, match="already in use"):  # a key that is in use stays one node's
+        _register(state, b"north", "another")
+    with pytest.raises(ValueError, match="unregistered"):
+        state.delete_node(NOOP_FLWR_AID, 7)
+
+
+def test_flower_alone_still_refuses_it() -> None:
+    """Where this fails Flower does it itself, and `ReadmittingState` can go."""
+    state = _state()
+    state.delete_node(NOOP_FLWR_AID, _register(state, b"north", "north"))
+    with pytest.raises(ValueError, match="already in use"):
+        _register(state, b"north", "north")
+
+
+class _Message:
+    def __init__(self, node: int, key: str) -> None:
+        self.metadata = type("", (), {"dst_node_id": node, "message_id": key})()
+
+
+def test_what_was_under_way_to_an_unregistered_node_is_gone_and_nothing_else() -> None:
+    patch_superlink()
+    state = _state()
+    north, south = (_register(state, name.encode(), name) for name in ("north", "south"))
+    for key, node in (("to north", north), ("to south", south), ("answered", north)):
+        state.message_ins_store[key] = _Message(node, key)
+    state.message_ins_id_to_message_res_id["answered"] = "answer"
+    state.message_res_store["answer"] = _Message(0, "answer")
+    state.delete_node(NOOP_FLWR_AID, north)
+    assert list(state.message_ins_store) == ["to south"]
+    assert state.message_res_store == {}
+
+
+def _asked(node: int, *, delivered: bool) -> Any:
+    """A message to a node, and its id."""
+    asked = Metadata(
+        run_id=1,
+        message_id="",
+        src_node_id=1,
+        dst_node_id=node,
+        reply_to_message_id="",
+        group_id="",
+        created_at=now().timestamp(),
+        ttl=60.0,
+        message_type="query.votes",
+    )
+    message = make_message(metadata=asked, content=RecordDict())
+    message.metadata.__dict__["_message_id"] = f"{node} {delivered}"
+    message.metadata.delivered_at = now().isoformat() if delivered else ""
+    return message
+
+
+def test_what_a_node_received_before_it_was_started_again_does_not_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patch_superlink()
+    state = _state()
+    north, south = (_register(state, name.encode(), name) for name in ("north", "south"))
+    assert state.activate_node(north, 10.0)
+    asked = [_asked(node, delivered=got) for node in (north, south) for got in (True, False)]
+    state.message_ins_store.update({each.metadata.message_id: each for each in asked})
+    lost = asked[0].metadata.message_id
+    assert not state.activate_node(north, 10.0)  # its seat is taken, so it has what it received
+    assert state.message_res_store == {}
+    state.nodes[north].online_until = now().timestamp() - 1
+    assert state.activate_node(north, 10.0)
+    [reply] = state.message_res_store.values()
+    assert reply.error.code == ErrorCode.NODE_UNAVAILABLE
+    assert reply.metadata.reply_to_message_id == lost
+    assert state.message_ins_id_to_message_res_id == {lost: reply.metadata.message_id}
+    assert state.object_store.get_object_tree(reply.metadata.message_id)  # so that it can be fetched
+    assert state.deactivate_node(north)
+    assert state.activate_node(north, 10.0)  # answered once
+    assert list(state.message_res_store.values()) == [reply]
+
+
+def test_a_supernode_is_heard_of_often_and_hears_of_a_dead_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: dict[str, Any] = {}
+
+    class Channel:
+        def subscribe(self, callback: object, try_to_connect: bool = False) -> None:
+            pytest.fail("a thread would ask for the connection's state five times a second")
+
+    def open_channel(target: str, options: Any = None, compression: Any = None) -> Channel:
+        given.update(options)
+        return Channel()
+
+    monkeypatch.setattr(grpc, "insecure_channel", open_channel)
+    patch_supernode()
+    create_channel("127.0.0.1:1", insecure=True).subscribe(print)
+    assert "grpc.max_send_message_length" in given  # Flower's own options stay
+    assert (given["grpc.keepalive_time_ms"], given["grpc.max_reconnect_backoff_ms"]) == (20_000, 10_000)
+    assert connection.HEARTBEAT_DEFAULT_INTERVAL == heartbeat.HEARTBEAT_DEFAULT_INTERVAL == 10
+    # A lost node's seat is free after two intervals; no shorter one is let in.
+    assert constant.HEARTBEAT_PATIENCE * patches.HEARTBEAT_S == 20
+    assert constant.HEARTBEAT_MIN_INTERVAL <= patches.HEARTBEAT_S

@@ -1,0 +1,112 @@
+"""Five hospitals with private labels: the requests that a coordinator sends them, as messages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from flwr.app import Message
+
+import clients.app
+from pate_fed.flower.inline import InlineGrid
+from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.protocol.label_terms import (
+    LabelTerms,
+    PublicClusters,
+    PublicPool,
+    label_terms,
+)
+from pate_fed.protocol.messages import (
+    COUNTS,
+    LABELS,
+    LabelRequest,
+    Record,
+    SumRequest,
+    VoteRequest,
+    parse_reply,
+)
+from pate_fed.secure_sum import CoordinatorSum, Identity, SumRange, read_reply
+from pate_fed.secure_sum.messages import Enrolment, SumRefused
+
+RECORDS, CLASSES, HOSPITALS, CLUSTERS = 600, 4, 5, 6
+POOL = "ab" * 32
+LABEL = np.random.default_rng(1).integers(0, CLASSES, RECORDS)
+CLUSTER = (LABEL + (np.arange(RECORDS) % 5 == 0)) % CLASSES
+PARTS = tuple(np.sort(part) for part in np.array_split(np.random.default_rng(2).permutation(RECORDS), 5))
+NOTHING = np.empty(0, dtype=np.int64)
+
+
+def labels_terms(clusters: np.ndarray | None = None, **changes: Any) -> LabelTerms:
+    delta = changes.pop("delta", 1e-5)
+    made = label_terms(
+        PublicPool(size=RECORDS, digest=POOL, num_classes=CLASSES),
+        num_clients=HOSPITALS,
+        quorum=0.8,
+        epsilon=changes.pop("epsilon", 1.0),
+        seed=changes.pop("seed", None),
+        clusters=None if clusters is None else PublicClusters(place=clusters, count=CLUSTERS, delta=delta),
+    )
+    return replace(made, **changes)
+
+
+def send_to(number: int, message_type: str, record: Record) -> Any:
+    """One message to one hospital's ClientApp, and its reply."""
+    grid = InlineGrid(clients.app.app, num_nodes=HOSPITALS)
+    node = grid.get_node_ids()[number]
+    (reply,) = grid.send_and_receive([Message(to_flower(record), node, message_type)])
+    assert not reply.has_error()
+    return parse_reply(from_flower(reply.content))
+
+
+def ask_labels(number: int, terms: LabelTerms, clusters: np.ndarray = NOTHING, enrol: bytes = b"") -> Any:
+    request = LabelRequest(terms=terms.to_json(), clusters=clusters, enrol=enrol)
+    return send_to(number, LABELS, request.to_record())
+
+
+def refusal_of(reply: Any) -> str:
+    return str(getattr(reply, "code", f"no refusal: {type(reply).__name__}"))
+
+
+class AllHospitals:
+    """All hospitals enrolled, and a coordinator that a test may make ask anything."""
+
+    def __init__(self) -> None:
+        self.terms = labels_terms(CLUSTER)
+        self.sum = CoordinatorSum(Identity.generate(), study=self.terms.digest)
+        enrol = self.sum.enrol_request().to_bytes()
+        for number in range(HOSPITALS):
+            self.sum.admit(Enrolment.from_bytes(ask_labels(number, self.terms, CLUSTER, enrol).enrolment))
+        self.roster = self.sum.close_roster(threshold=4).to_bytes()
+
+    def send(self, number: int, step: Any, batch: int, index: np.ndarray, **changes: Any) -> Any:
+        values = {"terms_digest": self.terms.digest, "purpose": "release", "roster": self.roster}
+        request = SumRequest(**{**values, **changes}, batch=batch, index=index, step=step.to_bytes())
+        return send_to(number, COUNTS, request.to_record())
+
+    def ask(self, index: np.ndarray, batch: int = 0) -> tuple[np.ndarray, list[str]]:
+        question = VoteRequest(terms_digest=self.terms.digest, batch=batch, purpose="release", index=index)
+        made = self.sum.open_batch(
+            batch=batch,
+            batch_digest=question.digest,
+            length=len(index) * CLASSES,
+            sum_range=SumRange.noisy(),
+            roster_rides=True,
+        )
+        refused: list[str] = []
+        for requests in made.rounds():
+            for party, step in requests.items():
+                reply = self.send(int(party[-1]), step, batch, index)
+                said = read_reply(reply.step) if hasattr(reply, "step") else reply
+                if isinstance(said, SumRefused) or said is reply:
+                    refused.append(said.code)
+                else:
+                    made.take(said)
+            if refused:
+                return NOTHING, refused
+        return made.total().reshape(-1, CLASSES), refused

@@ -1,0 +1,37 @@
+"""A hospital's command: wrong input ends it with one sentence before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pate_fed.client import main
+
+RECORDS = ("--hospital", "a", "--data", "x")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((*RECORDS, "--server", "h:1", "--insecure-anywhere"), "say it twice"),
+        (("--hospital", "a b", "--data", "x", "--server", "h:1", "--insecure"), "--hospital"),
+        ((*RECORDS, "--server", "h:1"), "--tls-dir"),
+        ((*RECORDS, "--server", "127.0.0.1", "--insecure"), "HOST:PORT"),
+        (("--hospital", "a", "--dta", "x"), "did you mean --data?"),
+        (("--hospital", "a"), "required: --data"),
+    ],
+)
+def test_wrong_input_ends_with_a_sentence_before_anything_starts(
+    options: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(options) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.out.startswith("FAILED  hospital=")
+    assert list(tmp_path.iterdir()) == []
