@@ -401,8 +401,7 @@ def _wanted(kinds: Sequence[Any], declared: Setting) -> str:
         return "a table of settings"
     unit = f" of {declared.unit}" if declared.unit else ""
     most = f" of at most {declared.most} characters" if kind is str and declared.most is not None else ""
-    name = _NAMES.get(kind, "a path" if kind is Path else "an array")
-    return f"{name}{unit}{most}{_range(declared)}"
+    return f"{_NAMES.get(kind, 'a path' if kind is Path else 'an array')}{unit}{most}{_range(declared)}"
 
 
 def _range(declared: Setting) -> str:

@@ -48,9 +48,9 @@ class _Coordinator:
         self.party.wait_for("listening on")
         self.party.wait_for("0 of 4 connected")
         self.authority = Authority(self.folder / "authority")
-        self.address = str(self.authority.study["address"])
+        self.address = str(self.authority.study.address)
         self.root = (self.folder / "authority" / "ca.crt").read_bytes()
-        self.most = largest_messages(read_terms(self.authority.study["terms"])).to_coordinator
+        self.most = largest_messages(read_terms(self.authority.study.terms)).to_coordinator
         self._link = next(
             child
             for child in psutil.Process(self.party.process.pid).children(recursive=True)
