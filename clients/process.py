@@ -176,6 +176,7 @@ class HospitalProcess:
             teachers=self._arguments.teachers,
             policy=None if policy is None else Path(policy).absolute(),
             terms_digest=None if self._identity is None else self._identity.admission.terms_digest,
+            authority=None if self._identity is None else self._identity.admission.fingerprint,
             sum_key=None if self._identity is None else self._identity.sum_key_path.absolute(),
         )
         path = self._state / LOCAL_SITE

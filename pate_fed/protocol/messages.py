@@ -277,7 +277,8 @@ class VoteRequest(_Message):
     """Coordinator to hospital: vote on these public inputs.
 
     Shapes: `index` is int64 (queries,), positions in the public pool. `purpose` is "release", or "evaluation"
-    where nothing is released (simulated parties only).
+    where nothing is released (simulated parties only). `coordinator` is the key of the coordinator's run,
+    `signature` its own on the digest; without them a question is answered once and not again.
     """
 
     kind: ClassVar[str] = "query"
@@ -285,6 +286,8 @@ class VoteRequest(_Message):
     batch: int
     purpose: str
     index: NDArray[np.int64]
+    coordinator: bytes = b""
+    signature: bytes = b""
 
     @property
     def digest(self) -> str:

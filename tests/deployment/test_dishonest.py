@@ -21,8 +21,11 @@ prepare_environment()
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.flower import supernode
 from pate_fed.flower.supernode import SuperNode
 from pate_fed.protocol.messages import EndReply, TeachReply, Terms, VoteRequest
+
+supernode.from_flower = lambda content: {}  # an honest program reads its own reply, and does not send this
 
 def votes_of(kind, queries):
     good = np.zeros((queries, 2), dtype=np.int64)
@@ -94,9 +97,9 @@ def test_whatever_a_dishonest_hospital_sends_only_costs_its_own_votes(rehearsal:
     assert set(out) == {(name, "vote") for name in ("shape", "nan", "negative", "many", "huge")}
     for name, words in {
         "shape": "votes have the shape (59, 2), not (60, 2)",
-        "nan": "wrong type",
+        "nan": "not readable",
         "negative": "negative counts",
-        "many": "does not sum to the party's 3 teachers",
+        "many": "more votes than the party's 3 teachers",
         "huge": "the shape (8000000, 2)",
     }.items():
         assert words in out[name, "vote"], out
