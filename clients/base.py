@@ -14,7 +14,8 @@ from clients.journal import Journal
 from clients.leave import erase, has_left, turn_to_answer
 from clients.log import HospitalLog
 from clients.receipts import keep_receipt
-from clients.site import TERMS_FILE, BaseSite, Objection
+from clients.site import BaseSite, Objection
+from clients.state_dir import TERMS_FILE
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.identity.keys import KEY_FILE

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.label_hospital import FOLDER as LABELS
 from clients.masked import SummingHospital, forget_replies, is_sound
 from clients.site import Site
+from clients.state_dir import LABELS_FOLDER
 from clients.teaching import count_votes, teacher_paths, train_missing
 from pate_fed.data import repeated_inputs
 from pate_fed.errors import InputError, IntegrityError
@@ -173,7 +173,7 @@ class Hospital(SummingHospital[Terms]):
         if request.exit_code == 0:  # nobody goes on with it
             self.journal.forget_answer()
             try:
-                for folder in (self._folder, self._folder / LABELS):
+                for folder in (self._folder, self._folder / LABELS_FOLDER):
                     forget_replies(self._site, folder)
             except IntegrityError as error:  # a damaged state repeats nothing either
                 self.log.fault(error)

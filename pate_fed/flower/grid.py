@@ -55,10 +55,10 @@ class StudyGrid(HttpGrid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """The replies that are there whole, an error in place of one that cannot be read."""
         wanted = list(message_ids)
-        # The SuperLink announces a reply once; asked again, it would say that the reply is gone.
-        asked = [key for key in wanted if key not in self._announced]
         with _answering():
-            found = self._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=asked))
+            # The SuperLink forgets a question once it has told of the reply, and calls it unavailable then.
+            open_ids = [key for key in wanted if key not in self._announced]
+            found = self._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=open_ids))
             new = zip(found.messages_list, found.message_object_trees, strict=True)
             self._announced |= {_question(reply): (reply, tree) for reply, tree in new}
             self._announced = {key: self._announced[key] for key in wanted if key in self._announced}

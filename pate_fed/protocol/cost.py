@@ -36,6 +36,7 @@ __all__ = [
     "make_ledger_terms",
     "make_mechanism",
     "noise_share",
+    "protection_of",
     "worst_epsilon",
 ]
 
@@ -93,7 +94,7 @@ def make_interactive(terms: Terms) -> InteractiveGNMax | None:
     return InteractiveGNMax(**asdict(first), confidence=CONFIDENCE)
 
 
-def _protection(terms: Terms) -> Protection:
+def protection_of(terms: Terms) -> Protection:
     """What is protected: a patient's replaced records move one vote, a hospital those of its teachers.
 
     So does a record that is added or removed: it may be a patient's only one, and a hospital's patients are
@@ -131,7 +132,7 @@ def make_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms
     Raises:
         InputError: the budget does not even fit one query, or the terms allow no sanitised ε.
     """
-    mechanism, protection, privacy = make_mechanism(terms), _protection(terms), terms.privacy
+    mechanism, protection, privacy = make_mechanism(terms), protection_of(terms), terms.privacy
     later = make_interactive(terms)
     made = LedgerTerms(
         sanitise=_fix_sanitising(terms, protection) if privacy.sanitise else None,

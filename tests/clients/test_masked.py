@@ -171,7 +171,7 @@ def test_a_policy_that_changed_holds_for_the_next_batch(study: Study, tmp_path: 
         ("epsilon_public = 0.01\n", "POLICY_PUBLIC"),
         ("most_queries_a_day = 1\n", "POLICY_DAY"),
     ):
-        _with_policy(federation, 0, text, tmp_path)
+        _with_policy(federation, 0, f"plain_votes = true\n{text}", tmp_path)
         if study is MASKED:
             assert _code(federation.send(0, question, opening)) == code
         else:

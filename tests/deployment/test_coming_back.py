@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
+from builders import PLAIN_POLICY
 
 from pate_fed.cli.demo import HOSPITALS, make_demo
 
@@ -56,7 +57,7 @@ def _left_out(folder: Path) -> list[tuple[str, str]]:
 def test_without_a_key_it_takes_part_again_under_its_name(moment: str, rehearsal: Any) -> None:
     folder = rehearsal.folder
     (folder / "study.toml").write_text(rehearsal.write_tables(private=False), encoding="utf-8")
-    (folder / "policy.toml").write_text("seeded_noise = true\n", encoding="utf-8")
+    (folder / "policy.toml").write_text(PLAIN_POLICY, encoding="utf-8")
     server = rehearsal.server("--insecure")
     options = ("--insecure", "--policy", "policy.toml")
     others = [rehearsal.hospital(name, f"{name}.csv", *options) for name in NAMES[:2]]

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from builders import PLAIN_POLICY
 
 from pate_fed.privacy import verify
 
@@ -25,7 +26,8 @@ from pate_fed.flower import supernode
 from pate_fed.flower.supernode import SuperNode
 from pate_fed.protocol.messages import EndReply, TeachReply, Terms, VoteRequest
 
-supernode.from_flower = lambda content: {}  # an honest program reads its own reply, and does not send this
+# An honest program would read its own reply, and not send this one.
+supernode.from_flower = lambda content: {}
 
 def votes_of(kind, queries):
     good = np.zeros((queries, 2), dtype=np.int64)
@@ -78,7 +80,7 @@ def test_whatever_a_dishonest_hospital_sends_only_costs_its_own_votes(rehearsal:
     study = study.replace("num_clients = 3", "num_clients = 8").replace("quorum = 0.6", "quorum = 0.35")
     study = study.replace("batch_size = 30", "batch_size = 60")
     (folder / "study.toml").write_text(study, encoding="utf-8")
-    (folder / "policy.toml").write_text("seeded_noise = true\n", encoding="utf-8")
+    (folder / "policy.toml").write_text(PLAIN_POLICY, encoding="utf-8")
     server = rehearsal.server("--insecure")
     kinds = ("shape", "nan", "negative", "many", "huge", "twin", "twin")
     dishonest = rehearsal.start("dishonest", "-c", DISHONEST, rehearsal.address, *kinds)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from builders import PLAIN_POLICY
 
 from pate_fed.privacy import verify
 
@@ -24,7 +25,6 @@ KILLS = 50
 SEED = 2026
 NAMES = {"plain": ("north", "east", "west"), "masked": ("north", "east", "west", "south")}
 BATCHES, BATCH = 3, 10
-POLICY = "seeded_noise = true\n"
 pytestmark = pytest.mark.slow
 
 # The coordinator as it is, but it says in a file where it is, stays there for a moment, and at one for long.
@@ -95,7 +95,7 @@ class Study:
             header, *rows = (folder / "north.csv").read_text(encoding="utf-8").splitlines()
             (folder / "south.csv").write_text("\n".join([header, *rows[::-1]]) + "\n", encoding="utf-8")
         (folder / "study.toml").write_text(text, encoding="utf-8")
-        (folder / "policy.toml").write_text(POLICY, encoding="utf-8")
+        (folder / "policy.toml").write_text(PLAIN_POLICY, encoding="utf-8")
         self.hospitals = {name: self.hospital(name) for name in NAMES[self.kind]}
 
     def hospital(self, name: str) -> Any:

@@ -58,13 +58,12 @@ class _Link:
         self.parts: dict[str, bytes] = {}
         self.gone: set[str] = set()
         self.confirmed: list[str] = []
-        self.delivered: set[str] = set()
+        self.told: set[str] = set()
 
     def PullMessages(self, request: Any) -> Any:
-        again = self.delivered & set(request.message_ids)
-        assert not again, "a reply is announced once; asked for it again, a SuperLink says that it is gone"
+        assert not self.told & set(request.message_ids), "what it told of once it calls unavailable"
         sent, self.announced = self.announced, []
-        self.delivered |= {message.metadata.reply_to_message_id for message, _ in sent}
+        self.told |= {message.metadata.reply_to_message_id for message, _ in sent}
         return SimpleNamespace(
             messages_list=[message for message, _ in sent], message_object_trees=[tree for _, tree in sent]
         )

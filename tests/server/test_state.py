@@ -69,6 +69,9 @@ def test_how_far_a_sum_came_and_what_came_of_it_is_kept(state: CoordinatorState,
     )
     last = again.last_batch
     assert last is not None and (last.step, last.asked, last.void) == (1, True, False)
+    for _ in range(2):  # one that is revoked before the step is closed
+        again.forget_sum_reply(1, "north")
+        assert (state.sum_replies(0), state.sum_replies(1)) == ([b"shares"], [])
     again.void_batch()
     last = state.last_batch
     assert last is not None and last.void and last.digest == _question().digest

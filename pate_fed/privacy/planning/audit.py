@@ -16,7 +16,7 @@ from scipy.special import betaincinv
 
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.privacy.bounds.cost import epsilon_of
+from pate_fed.privacy.accountant import capped_cost_epsilon
 from pate_fed.privacy.bounds.orders import Floats, check_histograms
 from pate_fed.privacy.checks import check_count, check_delta, is_number
 from pate_fed.privacy.mechanisms.noise import NoiseSource
@@ -114,9 +114,9 @@ class AuditCase:
 
     @property
     def epsilon(self) -> float:
-        """ε at δ that the ledger charges for `queries` queries."""
+        """ε at δ that a ledger guarantees for at most `queries` queries."""
         answered = 0 if self.bit_only else self.queries
-        return epsilon_of(self.mechanism.cost(self.queries, answered, self.protection), self.delta)
+        return capped_cost_epsilon(self.mechanism.cost(self.queries, answered, self.protection), self.delta)
 
     def with_noise(self, factor: float) -> LNMax | GNMax | ConfidentGNMax:
         """The mechanism with `factor` times its noise."""
@@ -221,6 +221,9 @@ def audit_all(
 ) -> list[AuditResult]:
     """Audit every sampled mechanism on the votes that are worst for it, with few votes and strong noise.
 
+    From 40,000 trials on also on a hundred queries, for which what is stated is so close to what is spent
+    that a tenth less noise is noticed.
+
     `shrink` multiplies the noise that is drawn, not the one that is charged: 0.5 simulates a fault that the
     audit must find.
 
@@ -231,7 +234,7 @@ def audit_all(
         raise InputError(f"shrink={shrink!r}: must be above 0 and at most 1")
     return [
         audit(case, noise, sampled=case.with_noise(shrink), trials=trials, confidence=confidence)
-        for case in _cases()
+        for case in (*_cases(), *((_TIES,) if trials >= _FINE else ()))
     ]
 
 
@@ -266,3 +269,14 @@ def _cases() -> Iterator[AuditCase]:
         mechanism=InteractiveGNMax(**size, threshold=-1000, sigma1=100.0, sigma2=3.0, confidence=0.9),
         predictions=(0.05, 0.05, 0.9),
     )
+
+
+_FINE = 40_000  # trials
+_TIES = AuditCase(
+    name="GNMax, a hundred two-way ties",
+    mechanism=GNMax(num_teachers=200, num_classes=2, sigma=10.0),
+    totals=(100, 100),
+    neighbour=(101, 99),
+    queries=100,
+    delta=0.3,
+)
