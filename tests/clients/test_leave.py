@@ -43,6 +43,7 @@ from pate_fed.protocol.messages import (
 )
 from server.receipts import Receipts
 
+PLAIN = "plain_votes = true\n"
 TYPES = {"teach": "train.teacher", "query": "query.votes", "end": "query.end"}
 
 
@@ -111,7 +112,9 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
         "data": str(tmp_path / "north.csv"),
         "state_dir": str(state),
         "sum_key": str(identity / "sum.key"),
+        "policy": str(tmp_path / "policy.toml"),
     }
+    (tmp_path / "policy.toml").write_text(PLAIN)
     (state / "hospital.json").write_text(json.dumps(site))
     monkeypatch.setenv("PATE_FED_SITE", str(state / "hospital.json"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
@@ -211,17 +214,17 @@ def test_a_study_beyond_the_limit_over_all_is_refused_before_a_teacher_is_traine
     house: House, tmp_path: Path
 ) -> None:
     policy = tmp_path / "policy.toml"
-    policy.write_text("epsilon_public_total = 0.01\n")
-    site = json.loads((house.state / "hospital.json").read_text())
-    (house.state / "hospital.json").write_text(json.dumps({**site, "policy": str(policy)}))
+    policy.write_text(PLAIN + "epsilon_public_total = 0.01\n")
     assert _teach(house)["code"] == "POLICY_TOTAL"
     assert not list(house.state.glob("teacher-*")) and not (house.state / "terms.json").exists()
     assert Account("north").bookings() == []
     log = (house.state / "log.jsonl").read_text()
     assert "the policy allows 0.01 over all studies" in log
-    policy.write_text("epsilon_public_total = 1000.0\n")
+    policy.write_text(PLAIN + "epsilon_public_total = 1000.0\n")
     assert _teach(house)["kind"] == "taught"
-    policy.write_text("epsilon_public_total = 0.01\n")  # stricter since: it is held to it at each question
+    policy.write_text(
+        PLAIN + "epsilon_public_total = 0.01\n"
+    )  # stricter since: it is held to it at each question
     assert house.vote(0, 1)["code"] == "POLICY_TOTAL"
 
 
