@@ -31,7 +31,9 @@ from pate_fed.privacy.protection import Protection
 __all__ = [
     "LedgerTerms",
     "guarantee_text",
+    "guaranteed_coordinator_cost",
     "guaranteed_coordinator_epsilon",
+    "guaranteed_cost",
     "guaranteed_epsilon",
     "is_digest",
 ]
@@ -214,16 +216,24 @@ def guaranteed_epsilon(terms: LedgerTerms) -> float | None:
     """ε against the student and the public at the terms' δ, rounded up; None where nothing bounds it."""
     # Both hold, so the smaller does; what was spent is no bound, as it depends on the votes.
     bounds = [] if terms.epsilon is None else [terms.epsilon]
-    if terms.most_asked is not None and terms.most_answered is not None:
-        # A set: see `_most`.
-        most = {
-            _most(mechanism, terms, terms.most_asked, terms.most_answered) for mechanism in terms.mechanisms
-        }
-        capped = sum(most, terms.reserved)
+    most = guaranteed_cost(terms)
+    if most is not None:
         bounds.append(
-            capped_cost_epsilon(capped, terms.delta) if terms.by_outcome else epsilon_of(capped, terms.delta)
+            capped_cost_epsilon(most, terms.delta) if terms.by_outcome else epsilon_of(most, terms.delta)
         )
     return min(bounds, default=None)
+
+
+def guaranteed_cost(terms: LedgerTerms) -> Cost | None:
+    """The most that the caps allow against the student and the public; None where there are none.
+
+    It adds up with the costs of other studies. So does a budget's, which is RDP at the order of its filter.
+    """
+    if terms.most_asked is None or terms.most_answered is None:
+        return None
+    # A set: see `_most`.
+    most = {_most(mechanism, terms, terms.most_asked, terms.most_answered) for mechanism in terms.mechanisms}
+    return sum(most, terms.reserved)
 
 
 def _most(mechanism: Mechanism, terms: LedgerTerms, asked: int, answered: int) -> Cost:
@@ -240,11 +250,19 @@ def guaranteed_coordinator_epsilon(terms: LedgerTerms) -> float | None:
     """ε against the coordinator, with the fewest hospitals in every sum; None where nothing bounds it."""
     if terms.coordinator.sees_release:
         return guaranteed_epsilon(terms)
+    cost = guaranteed_coordinator_cost(terms)
+    return None if cost is None else epsilon_of(cost, terms.delta)
+
+
+def guaranteed_coordinator_cost(terms: LedgerTerms) -> Cost | None:
+    """The most that the caps allow against the coordinator; None where nothing bounds it."""
+    if terms.coordinator.sees_release:
+        return guaranteed_cost(terms)
     if terms.most_asked is None:
         return None
     classes = terms.mechanisms[0].num_classes
     cost = terms.coordinator.cost(terms.most_asked, terms.protection, num_classes=classes)
-    return None if cost is None else epsilon_of(NOTHING + cost, terms.delta)
+    return None if cost is None else NOTHING + cost
 
 
 def guarantee_text(terms: LedgerTerms) -> str:
