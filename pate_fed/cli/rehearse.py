@@ -30,7 +30,8 @@ from pate_fed.config.study import Study
 from pate_fed.errors import InputError
 from pate_fed.format import counted, printable
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import RELEASE, Terms, VoteRequest
+from pate_fed.protocol.messages import RELEASE, VoteRequest
+from pate_fed.protocol.terms import Terms
 
 __all__ = ["rehearse"]
 
