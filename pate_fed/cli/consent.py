@@ -18,7 +18,7 @@ from pate_fed.identity import Admission, HospitalIdentity, read_terms
 from pate_fed.identity.admission import ADMISSION_FILE
 from pate_fed.identity.consent import CONSENT_FILE, Consent, record_consent
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 __all__ = ["accept", "ask_consent", "read_offer", "show_terms"]
 

@@ -18,7 +18,7 @@ from clients.site_files import LocalSettings
 from clients.teaching import count_votes, train_missing
 from pate_fed.cli import rehearse
 from pate_fed.identity import Admission
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.signals import Interrupted
 
 
