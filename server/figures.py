@@ -107,7 +107,7 @@ def analysts_epsilon(
     if isinstance(mechanism, InteractiveGNMax):
         pairs = zip(ledger.entries(), known, strict=True)
         checked = np.concatenate([rounds.checked(entry, batch) for entry, batch in pairs])
-    return data_dependent_epsilon_do_not_publish(
+    found = data_dependent_epsilon_do_not_publish(
         mechanism,
         np.concatenate([batch.value for batch in known]),
         answered,
@@ -115,6 +115,7 @@ def analysts_epsilon(
         checked=checked,
         protection=ledger.terms.protection,
     ).epsilon
+    return min(found, ledger.epsilon())  # what the caps guarantee may be less
 
 
 def publishable_epsilon(
@@ -160,7 +161,10 @@ def spending_curve(ledger: Ledger) -> Spending:
             part = answered[first : min(first + step, start + event.asked)]
             pieces.append(replace(event, asked=len(part), answered=int(part.sum())))
         start += event.asked
-    epsilons = odometer(pieces, ledger.terms.delta, reserved=ledger.terms.reserved)
+    most = ledger.epsilon()
+    epsilons = [
+        min(epsilon, most) for epsilon in odometer(pieces, ledger.terms.delta, reserved=ledger.terms.reserved)
+    ]
     return Spending(
         asked=tuple(accumulate(piece.asked for piece in pieces)),
         answered=tuple(accumulate(piece.answered for piece in pieces)),

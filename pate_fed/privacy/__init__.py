@@ -4,7 +4,7 @@ Needs NumPy and SciPy only. `pate_fed.privacy.bounds` holds the theorems; what i
 from its own module.
 """
 
-from pate_fed.privacy.accountant import odometer, total_cost
+from pate_fed.privacy.accountant import capped_cost_epsilon, odometer, total_cost
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.ledger.ledger import Ledger
@@ -40,6 +40,7 @@ __all__ = [
     "SeededNoise",
     "SystemNoise",
     "audit_all",
+    "capped_cost_epsilon",
     "data_dependent_epsilon_do_not_publish",
     "epsilon_of",
     "noise_from_seed",

@@ -27,10 +27,10 @@ def test_odometer_never_runs_backwards_and_ends_at_the_total() -> None:
     assert all(more > less for more, less in zip(paid, readings, strict=True))
 
 
-@settings(deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     st.lists(
-        st.tuples(st.floats(0.1, 1e3), st.floats(0.1, 1e3), st.integers(0, 50), st.integers(0, 50)),
+        st.tuples(st.floats(0.1, 4), st.floats(0.1, 4), st.integers(0, 50), st.integers(0, 50)),
         max_size=6,
     ),
     st.randoms(use_true_random=False),

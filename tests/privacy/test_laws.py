@@ -166,13 +166,18 @@ def test_the_ledger_s_epsilon_is_monotone_and_knows_no_order(counts: list[tuple[
     readings = [epsilon_of(total_cost(events[:k]), 1e-5) for k in range(len(events) + 1)]
     assert readings == sorted(readings)
     assert epsilon_of(total_cost(reversed(events)), 1e-5) == readings[-1]
-    # The ledger's search over all orders is never worse than the grid, and both are the same curve.
+    # Charged by its outcome a run costs less than its noisy totals; in small spends, by 2/π's square root.
     asked, answered = sum(a + b for a, b in counts), sum(a for a, _ in counts)
     curve = DEFAULT_ORDERS * confident_rho(asked, answered, sigma1=150.0, sigma2=40.0)
     grid = to_epsilon(DEFAULT_ORDERS, curve, 1e-5)
     assert readings[-1] <= grid.epsilon
     if not grid.at_edge:
-        assert readings[-1] == pytest.approx(grid.epsilon, rel=2e-3)
+        assert readings[-1] > 0.6 * grid.epsilon
+    # The ledger's search over all orders is never worse than the grid, and both are the same curve.
+    totals = epsilon_of(total_cost(events).as_totals, 1e-5)
+    assert totals <= grid.epsilon
+    if not grid.at_edge:
+        assert totals == pytest.approx(grid.epsilon, rel=2e-3)
 
 
 def test_the_realised_bit_of_a_run_is_at_most_its_worst_case() -> None:

@@ -1,4 +1,4 @@
-"""Data-independent RDP of a release in exact arithmetic, and the ε that follows from it.
+"""Data-independent RDP of a release, and the ε that follows from it, added up in exact arithmetic.
 
 Costs are kept as exact fractions and every logarithm is rounded against the user: nothing is lost when a
 small cost is added to a large one, and a total does not depend on the order of its parts.
@@ -15,23 +15,99 @@ import numpy as np
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import overhead
+from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE
+from pate_fed.privacy.bounds.orders import Floats
+from pate_fed.privacy.bounds.outcomes import WIDEST, argmax_rdp, bit_rdp, moved_rdp
 from pate_fed.privacy.checks import check_delta
 
-__all__ = ["NOTHING", "SEARCHED_ORDERS", "Cost", "epsilon_of", "overhead_up"]
+__all__ = ["NOTHING", "SEARCHED_ORDERS", "Cost", "OutcomeCost", "about_share", "epsilon_of", "overhead_up"]
 
 # α - 1 of the orders that are searched. Any order gives a valid ε; the best lies near 1 + sqrt(ln(1/δ)/ρ).
 SEARCHED_ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 801)
 
+# What an outcome reveals of its noisy totals, about: 2/π and the third outcome's share, and how both grow
+# with the order. It only chooses an order to ask at; `bounds.outcomes` has the figure that is charged.
+_SHARE = {GAUSSIAN: 0.64, LAPLACE: 1 / 3}
+_GROWTH = 0.022
+_STEPS = 20.48  # orders to ask at for each factor e of α - 1, so that costs of alike sizes share them
+
+
+@dataclass(frozen=True, slots=True, order=True, kw_only=True)
+class OutcomeCost:
+    """RDP of one released outcome, known by its noise alone and evaluated at an order when it is needed.
+
+    `of` is "argmax" (the winning class where votes move from class to class), "one-total" (the winning class
+    where votes vanish) or "check" (the bit of a threshold). `kind` and `scale` are the noise's, `votes` those
+    that a unit sways. `totals` is what the noisy totals cost, ρ of Gaussian and ε of Laplace noise, and an
+    upper bound. `distance` bounds ln of the ratio of the law of one total's noise to the stated one.
+    """
+
+    of: str
+    kind: str
+    scale: float
+    votes: int
+    totals: Fraction
+    distance: Fraction = Fraction(0)
+
+    def as_totals(self, times: int) -> Cost:
+        """The cost of the noisy totals, of which the outcome is a function."""
+        if self.kind == LAPLACE:
+            return Cost(pure=((self.totals, times),))
+        return Cost(rho=self.totals * times)
+
+    @property
+    def variance(self) -> float:
+        """V with RDP of at most α v/2 at every order α, rounded up."""
+        most = self.totals * self.totals if self.kind == LAPLACE else 2 * self.totals
+        return math.nextafter(float(most), math.inf)
+
+    def rdp(self, order: Fraction) -> Fraction:
+        """Rényi divergence bound at `order` > 1, in nats, rounded up."""
+        at = float(order)
+        if Fraction(at) < order:  # divergences grow with the order
+            at = math.nextafter(at, math.inf)
+        totals = self.as_totals(1).rdp(order)
+        if self.of == "check":
+            found = bit_rdp(self.scale, at, shift=self.votes, kind=self.kind)
+        else:
+            found = moved_rdp(self._one, at, self.votes)
+        return min(Fraction(found), totals) if found < math.inf else totals
+
+    def _one(self, order: float) -> float:
+        """RDP where one vote moves, or vanishes."""
+        one = argmax_rdp if self.of == "argmax" else bit_rdp
+        found = one(self.scale, order, kind=self.kind)
+        if self.distance:
+            # The noise of two totals on both sides: a factor e^(2τ(2α - 1)) of the moment.
+            found += 2 * float(self.distance) * (2 * order - 1) / (order - 1) * (1 + 1e-12)
+        return found
+
+    def about(self, orders: Floats) -> Floats:
+        """About the curve, at once. Shapes: (orders,) to the same."""
+        totals = float(self.totals)
+        if self.kind == LAPLACE:
+            return np.minimum(totals, totals * totals * orders / 2 * _SHARE[LAPLACE])
+        found: Floats = totals * orders * about_share(self.scale, orders * self.votes)
+        return found
+
+
+def about_share(sigma: Floats | float, order: Floats | float) -> Floats:
+    """About what the winner costs of its Gaussian totals, at once; `order` times the votes moved."""
+    at = np.minimum(np.asarray(order) / sigma, 1e3)
+    share: Floats = np.where(sigma > WIDEST[GAUSSIAN], 1.0, _SHARE[GAUSSIAN] + _GROWTH * at * at)
+    return np.minimum(share, 1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Data-independent RDP curve of a release, as exact fractions.
+    """Data-independent RDP curve of a release.
 
-    `rho` is the ρ of all Gaussian parts (ρ-zCDP: RDP `a * rho` at every order a); `pure` lists pure-DP parts
-    as (ε, times), each worth min(ε, ε² a / 2) at order a (Bun and Steinke 2016, Proposition 3.3; P17, Theorem
-    2). `flat` is RDP at every order up to `most_order` (RDP grows with the order, so one order bounds those
-    below it); beyond, nothing is known. None: there is no such limit. `epsilon` and `delta` are of parts that
-    are known as (ε, δ)-DP only; they add up by themselves (basic composition), at δ = 0 too.
+    `rho` is the ρ of Gaussian parts (ρ-zCDP: RDP `a * rho` at every order a); `pure` lists pure-DP parts as
+    (ε, times), each worth min(ε, ε² a / 2) at order a (Bun and Steinke 2016, Proposition 3.3; P17, Theorem
+    2). `outcomes` lists what is charged by its outcome, each with how often. `flat` is RDP at every order up
+    to `most_order` (RDP grows with the order, so one order bounds those below it); beyond, nothing is known.
+    None: there is no such limit. `epsilon` and `delta` are of parts that are known as (ε, δ)-DP only; they
+    add up by themselves (basic composition), at δ = 0 too.
     """
 
     rho: Fraction = Fraction(0)
@@ -40,11 +116,15 @@ class Cost:
     most_order: Fraction | None = None
     epsilon: Fraction = Fraction(0)
     delta: Fraction = Fraction(0)
+    outcomes: tuple[tuple[OutcomeCost, int], ...] = ()
 
     def __add__(self, other: Cost) -> Cost:
         times: dict[Fraction, int] = {}
         for epsilon, count in (*self.pure, *other.pure):
             times[epsilon] = times.get(epsilon, 0) + count
+        outcomes: dict[OutcomeCost, int] = {}
+        for outcome, count in (*self.outcomes, *other.outcomes):
+            outcomes[outcome] = outcomes.get(outcome, 0) + count
         limits = [cost.most_order for cost in (self, other) if cost.most_order is not None]
         return Cost(
             self.rho + other.rho,
@@ -53,6 +133,7 @@ class Cost:
             min(limits, default=None),
             self.epsilon + other.epsilon,
             self.delta + other.delta,
+            tuple(sorted(outcomes.items())),
         )
 
     def __mul__(self, times: int) -> Cost:
@@ -60,10 +141,17 @@ class Cost:
             return Cost()
         pure = tuple((epsilon, count * times) for epsilon, count in self.pure)
         pair = self.epsilon * times, self.delta * times
-        return Cost(self.rho * times, pure, self.flat * times, self.most_order, *pair)
+        outcomes = tuple((outcome, count * times) for outcome, count in self.outcomes)
+        return Cost(self.rho * times, pure, self.flat * times, self.most_order, *pair, outcomes)
+
+    @property
+    def as_totals(self) -> Cost:
+        """The cost with every outcome charged as the noisy totals that it came from."""
+        totals = (outcome.as_totals(times) for outcome, times in self.outcomes)
+        return sum(totals, replace(self, outcomes=()))
 
     def rdp(self, order: Fraction) -> Fraction:
-        """Exact Rényi divergence bound at `order` > 1, in nats.
+        """Rényi divergence bound at `order` > 1, in nats; exact, but for outcomes, which are rounded up.
 
         Raises:
             InputError: an order above `most_order`, or parts that are known as (ε, δ)-DP only.
@@ -73,7 +161,8 @@ class Cost:
         if self.most_order is not None and order > self.most_order:
             raise InputError(f"order={float(order):g}: this cost is known up to {float(self.most_order):g}")
         laplace = (count * min(epsilon, epsilon * epsilon * order / 2) for epsilon, count in self.pure)
-        return order * self.rho + self.flat + sum(laplace, Fraction(0))
+        outcomes = (times * outcome.rdp(order) for outcome, times in self.outcomes)
+        return order * self.rho + self.flat + sum(laplace, Fraction(0)) + sum(outcomes, Fraction(0))
 
 
 NOTHING = Cost()
@@ -103,7 +192,11 @@ def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> flo
             return math.inf
     limit = math.inf if cost.most_order is None else cost.most_order
     candidates = {_best_order(rest, delta), *(order for order in orders if order <= limit)}
-    found = max(0.0, min(_epsilon_at(rest, delta, order) for order in candidates))
+    found = min(_epsilon_at(rest, delta, order) for order in candidates)
+    if rest.outcomes:  # at once, and at any order
+        totals = rest.as_totals
+        found = min(found, _epsilon_at(totals, delta, _best_order(totals, delta)))
+    found = max(0.0, found)
     return _round_up(cost.epsilon + Fraction(found)) if cost.epsilon and found < math.inf else found
 
 
@@ -142,8 +235,15 @@ def _best_order(cost: Cost, delta: float) -> float:
             curve = np.where(orders > float(cost.most_order), math.inf, curve)
         for pure, count in cost.pure:
             curve += count * np.minimum(_float(pure), _float(pure) * (_float(pure) * orders / 2))
+        for outcome, count in cost.outcomes:
+            curve += count * outcome.about(orders)
         best = int(np.argmin(curve))
         low, high = orders[max(best - 1, 0)], orders[min(best + 1, len(orders) - 1)]
         found = float(orders[best])
         orders = 1.0 + np.geomspace(low - 1, high - 1, 201)
-    return found
+    if not cost.outcomes:
+        return found
+    # The next of fixed orders, each of which is evaluated once in a process; below the limit, if any.
+    step = _STEPS * math.log(found - 1)
+    step = round(step) if cost.most_order is None else math.floor(step)
+    return 1.0 + math.exp(step / _STEPS)

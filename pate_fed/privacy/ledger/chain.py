@@ -5,6 +5,7 @@ The writer and the verifier apply the same rules: one before a row is written, t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
 from pate_fed.privacy.ledger.rows import Entry, Provenance
-from pate_fed.privacy.ledger.terms import LedgerTerms
+from pate_fed.privacy.ledger.terms import LedgerTerms, guaranteed_epsilon
 from pate_fed.privacy.mechanisms.events import PrivacyEvent
 
 __all__ = ["Chain", "Outputs", "coordinator_epsilon"]
@@ -85,8 +86,11 @@ class Chain:
         if budget is not None:
             budget.require(cost)
         orders = () if budget is None else (budget.order,)
+        found = epsilon_of(cost, self.terms.delta, orders=orders)
+        if self.terms.by_outcome:  # what holds for every course of the study holds for this one
+            found = min(found, guaranteed_epsilon(self.terms) or math.inf)
         # Each search may end a hair beside the best order, which must not look like a refund.
-        return cost, max(self.epsilon, epsilon_of(cost, self.terms.delta, orders=orders))
+        return cost, max(self.epsilon, found)
 
     def append(self, entry: Entry, outputs: Outputs, *, cost: Cost, epsilon: float) -> None:
         """Take a row in, at what `price` found."""

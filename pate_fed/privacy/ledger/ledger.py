@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -99,6 +100,11 @@ class Ledger:
         ledger = cls(path, key=key)
         if terms is not None and ledger.terms != terms:
             ledger.close()
+            if ledger.terms == replace(terms, charged="totals"):
+                raise IntegrityError(
+                    f"{path}: begun by an earlier version, which charged noisy totals; go on with that "
+                    "version, or begin a new study"
+                )
             raise IntegrityError(f"{path}: this ledger was begun under other terms")
         return ledger
 

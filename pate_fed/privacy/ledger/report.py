@@ -29,6 +29,11 @@ from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism
 
 __all__ = ["LedgerReport", "describe", "verify", "verify_run"]
 
+_CHARGED = {
+    "outcome": "what it released, and caps on both by optimal control of the privacy loss where that is less",
+    "totals": "its noisy totals, as earlier versions did",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerReport:
@@ -244,7 +249,8 @@ def _bounds(report: LedgerReport) -> list[str]:
         f"Against the student and anyone who gets it or its labels: {against}",
         f"Against another hospital, whatever it knows of its own votes: {_other(terms.coordinator)}",
         f"Against the coordinator: {coordinator}",
-        "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up",
+        "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up; each query "
+        f"is charged as {_CHARGED[terms.charged]}",
     ]
     if terms.protection.unit == "label":
         lines[-1] = "Every ε follows from the mechanism's parameters, whatever the labels are, rounded up"

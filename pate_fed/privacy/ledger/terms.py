@@ -2,7 +2,8 @@
 
 How many queries are asked and answered depends on the votes, so what a run happened to spend is a reading,
 and no bound that was fixed beforehand. The budget is one, held by the filter at one order (Feldman and Zrnic
-2021); so is the cost of as many queries and labels as the terms allow, which is an ordinary composition.
+2021); so is the cost of as many queries and labels as the terms allow: an ordinary composition, and tighter
+by optimal control over the privacy loss, as the caps are fixed beforehand.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import epsilon_text
+from pate_fed.privacy.accountant import capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta
 from pate_fed.privacy.filter import BudgetFilter
@@ -35,6 +37,9 @@ __all__ = [
 ]
 
 
+CHARGED = ("outcome", "totals")
+
+
 def is_digest(value: object) -> bool:
     """Whether the value is a SHA-256 digest in lower-case hex."""
     return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
@@ -49,7 +54,8 @@ class LedgerTerms:
     (with hospital noise `survivors` is the least number in a sum). With `sanitise` a data-dependent ε will be
     released too, once; it is paid here, before the first query, whether or not it is drawn in the end.
     `most_asked` and `most_answered` are the study's caps on queries and labels. Where all mechanisms respond
-    label by label, no record is in two rows, δ may be 0, and rows compose in parallel.
+    label by label, no record is in two rows, δ may be 0, and rows compose in parallel. `charged` says what a
+    query is charged as: its "outcome", or its noisy "totals", as in ledgers of earlier versions.
 
     Raises:
         InputError: a value out of range.
@@ -66,6 +72,7 @@ class LedgerTerms:
     sanitise: SanitiseSettings | None = None
     most_asked: int | None = None
     most_answered: int | None = None
+    charged: str = "outcome"
 
     def __post_init__(self) -> None:
         if not is_digest(self.study_digest):
@@ -74,12 +81,14 @@ class LedgerTerms:
             )
         if not self.mechanisms:
             raise InputError("mechanisms=(): a ledger needs at least one mechanism to charge")
+        if self.charged not in CHARGED:
+            raise InputError(f"charged={self.charged!r}: must be one of {', '.join(CHARGED)}")
         if self.delta != 0 or not self.each_once:
             check_delta(self.delta)
         if self.each_once and len({each.cost_asked(self.protection) for each in self.mechanisms}) > 1:
             raise InputError("mechanisms that respond label by label must have one ε")
         if self.epsilon is not None:
-            BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved)
+            BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved, self.by_outcome)
         for name in ("most_asked", "most_answered"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), least=1)
@@ -97,7 +106,16 @@ class LedgerTerms:
         """The filter that never lets the budget be passed; None where there is no budget."""
         if self.epsilon is None:
             return None
-        return BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved)
+        return BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved, self.by_outcome)
+
+    @property
+    def by_outcome(self) -> bool:
+        """Whether queries are charged by their outcome."""
+        return self.charged == "outcome"
+
+    def charge(self, cost: Cost) -> Cost:
+        """What the ledger charges for a cost against the student and the public."""
+        return cost if self.by_outcome else cost.as_totals
 
     @property
     def each_once(self) -> bool:
@@ -106,7 +124,7 @@ class LedgerTerms:
 
     def plus(self, cost: Cost, event: PrivacyEvent) -> Cost:
         """The cost of all releases with one more: they add up, unless each is about other records' labels."""
-        return self.reserved + event.cost() if self.each_once else cost + event.cost()
+        return (self.reserved if self.each_once else cost) + self.charge(event.cost())
 
     def refuse_again(self, places: Sequence[NDArray[np.int64]]) -> None:
         """Refuse a record that is in two rows, or twice in one, where each may be there once.
@@ -156,8 +174,9 @@ class LedgerTerms:
                 raise IntegrityError(f"{total} {what} in all: the ledger's terms allow {most}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values by name."""
-        return {
+        """Plain values by name; without `charged` where it is what earlier versions did and did not say."""
+        said = {"charged": self.charged} if self.by_outcome else {}
+        return said | {
             "study_digest": self.study_digest,
             "delta": float(self.delta),
             "epsilon": None if self.epsilon is None else float(self.epsilon),
@@ -181,6 +200,7 @@ class LedgerTerms:
         made = [mechanism_from_parameters(m["name"], m["parameters"]) for m in values["mechanisms"]]
         return cls(
             **{
+                "charged": "totals",
                 **values,
                 "mechanisms": tuple(made),
                 "protection": Protection(**values["protection"]),
@@ -199,7 +219,10 @@ def guaranteed_epsilon(terms: LedgerTerms) -> float | None:
         most = {
             _most(mechanism, terms, terms.most_asked, terms.most_answered) for mechanism in terms.mechanisms
         }
-        bounds.append(epsilon_of(sum(most, terms.reserved), terms.delta))
+        capped = sum(most, terms.reserved)
+        bounds.append(
+            capped_cost_epsilon(capped, terms.delta) if terms.by_outcome else epsilon_of(capped, terms.delta)
+        )
     return min(bounds, default=None)
 
 
@@ -210,7 +233,7 @@ def _most(mechanism: Mechanism, terms: LedgerTerms, asked: int, answered: int) -
     """
     if mechanism.answers_all:
         asked = min(asked, answered)
-    return mechanism.cost(asked, min(asked, answered), terms.protection)
+    return terms.charge(mechanism.cost(asked, min(asked, answered), terms.protection))
 
 
 def guaranteed_coordinator_epsilon(terms: LedgerTerms) -> float | None:

@@ -2,7 +2,8 @@
 
 Every hospital adds its own discrete Gaussian share before its votes are masked; what is unmasked is noisy
 already. The threshold is then post-processing and saves nothing: every query whose noisy totals were unmasked
-is paid for, by the student's ledger and by the coordinator's alike.
+is paid for. Against the student and the public that is the outcome, which class wins or that none reaches the
+threshold; against the coordinator it is the noisy totals.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from numpy.typing import ArrayLike
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.cost import Cost
+from pate_fed.privacy.bounds.noise_law import GAUSSIAN
 from pate_fed.privacy.checks import check_count, check_scale, is_number
-from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, hospital_noise
+from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, hospital_noise, sum_distance
 from pate_fed.privacy.mechanisms.noise import NoiseSource
-from pate_fed.privacy.mechanisms.noisy_max import Release, Voting, finish
+from pate_fed.privacy.mechanisms.noisy_max import Release, Voting, finish, winner_cost
 from pate_fed.privacy.mechanisms.totals import noisy_argmax, stop_after
 from pate_fed.privacy.protection import RECORD, Protection
 
@@ -74,10 +76,20 @@ class DistributedGNMax(Voting):
             raise InputError(f"threshold={self.threshold!r}: must be a finite number of votes, or None")
 
     def cost_asked(self, protection: Protection) -> Cost:
-        """Cost of one query's noisy totals, with the least noise that they may hold."""
+        """Cost of one query's outcome, with the least noise that its totals may hold.
+
+        The noise is a sum of discrete Gaussians, not quite one; the distance between the two is paid for.
+        """
         least = hospital_noise(sigma_party=self.sigma_party, survivors=self.least_honest)
-        cost = least.cost(1, protection, num_classes=self.num_classes)
-        return Cost() if cost is None else cost
+        totals = least.cost(1, protection, num_classes=self.num_classes)
+        assert totals is not None
+        return winner_cost(
+            GAUSSIAN,
+            self.sigma_party * math.sqrt(self.least_honest),
+            protection,
+            totals=totals.rho,
+            distance=sum_distance(self.sigma_party, self.least_honest),
+        )
 
     def release(
         self,

@@ -22,6 +22,7 @@ __all__ = [
     "Mechanism",
     "PrivacyEvent",
     "hospital_noise",
+    "sum_distance",
 ]
 
 
@@ -134,7 +135,7 @@ class CoordinatorView:
                 "a hospital that is added or removed takes its noise along: with noise at the hospitals "
                 "there is no bound for adjacency add-or-remove-one of a hospital; replace-one has one"
             )
-        slack = _sum_distance(self.sigma_party, self.survivors - self.colluders) * num_classes / 4
+        slack = sum_distance(self.sigma_party, self.survivors - self.colluders) * num_classes / 4
         return Cost(Fraction(protection.l2_squared) / (2 * variance) + slack) * asked
 
     @property
@@ -169,8 +170,11 @@ def hospital_noise(*, sigma_party: float, survivors: int, colluders: int = 0) ->
     )
 
 
-def _sum_distance(sigma: float, parties: int) -> Fraction:
-    """Upper bound of τ = 10 Σ exp(-2 π² σ² k/(k+1)) over k = 1..parties-1, in O(1): terms fall with k."""
+def sum_distance(sigma: float, parties: int) -> Fraction:
+    """Upper bound of τ = 10 Σ exp(-2 π² σ² k/(k+1)) over k = 1..parties-1, in O(1): terms fall with k.
+
+    A sum of so many discrete Gaussians has chances within a factor e^τ of one's with the same variance.
+    """
     first = [math.exp(-2 * math.pi**2 * sigma**2 * k / (k + 1)) for k in range(1, min(parties, 100))]
     rest = max(0, parties - 100) * (first[-1] if first else 0.0)
     total = 10 * (math.fsum(first) + rest)

@@ -4,8 +4,8 @@ Totals go in; labels, a mask of answered queries and the privacy event that was 
 1610.05755, P18 is arXiv 1802.08908.
 
 The mechanism that is analysed is the one that runs: integer totals, integer noise, integer comparisons. A tie
-of noisy totals is broken uniformly at random; what is charged bounds the noisy totals themselves, of which
-any rule for ties is post-processing.
+of noisy totals is broken uniformly at random. What is charged bounds the outcome, the class that wins under
+that rule, and stays below what the noisy totals cost (`pate_fed.privacy.bounds.outcomes`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.privacy.bounds.cost import Cost
+from pate_fed.privacy.bounds.cost import Cost, OutcomeCost
+from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE
 from pate_fed.privacy.checks import check_count, check_scale, check_threshold, is_number
 from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, Mechanism, PrivacyEvent
 from pate_fed.privacy.mechanisms.noise import NoiseSource
@@ -40,6 +41,7 @@ __all__ = [
     "Release",
     "Voting",
     "finish",
+    "winner_cost",
 ]
 
 Ints = NDArray[np.int64]
@@ -139,8 +141,8 @@ class LNMax(AnswerAll):
         check_scale("scale", self.scale)
 
     def cost_asked(self, protection: Protection) -> Cost:
-        """Pure ε of L1 sensitivity / scale a query (P17, Theorem 2 as RDP)."""
-        return Cost(pure=((protection.l1 / Fraction(self.scale), 1),))
+        """The winner's RDP; at most the totals' pure ε, L1 sensitivity / scale (P17, Theorem 2)."""
+        return winner_cost(LAPLACE, self.scale, protection, totals=protection.l1 / Fraction(self.scale))
 
     def draw(self, noise: NoiseSource, shape: tuple[int, ...]) -> Ints:
         """The mechanism's noise for totals of this shape, in votes."""
@@ -163,8 +165,8 @@ class GNMax(AnswerAll):
         check_scale("sigma", self.sigma)
 
     def cost_asked(self, protection: Protection) -> Cost:
-        """ρ = 1/σ² a query where one vote moves (P18, Proposition 8; for integers arXiv 2004.00010)."""
-        return _gaussian(protection.l2_squared, self.sigma)
+        """The winner's RDP; at most the totals' ρ = 1/σ² where one vote moves (P18, Proposition 8)."""
+        return winner_cost(GAUSSIAN, self.sigma, protection, totals=_rho(protection.l2_squared, self.sigma))
 
     def draw(self, noise: NoiseSource, shape: tuple[int, ...]) -> Ints:
         """The mechanism's noise for totals of this shape, in votes."""
@@ -194,12 +196,19 @@ class ConfidentGNMax(Voting):
         check_threshold(self.threshold)
 
     def cost_asked(self, protection: Protection) -> Cost:
-        """ρ = 1/(2 σ1²) for the threshold check where one vote moves (P18, section 4.2; arXiv 2004.00010)."""
-        return _gaussian(protection.top**2, self.sigma1)
+        """The RDP of the check's bit; at most ρ = 1/(2 σ1²) where one vote moves (P18, section 4.2)."""
+        bit = OutcomeCost(
+            of="check",
+            kind=GAUSSIAN,
+            scale=float(self.sigma1),
+            votes=protection.top,
+            totals=_rho(protection.top**2, self.sigma1),
+        )
+        return Cost(outcomes=((bit, 1),))
 
     def cost_answered(self, protection: Protection) -> Cost:
-        """ρ = 1/σ2² for the noisy argmax where one vote moves (P18, Proposition 8)."""
-        return _gaussian(protection.l2_squared, self.sigma2)
+        """The winner's RDP; at most the totals' ρ = 1/σ2² where one vote moves (P18, Proposition 8)."""
+        return winner_cost(GAUSSIAN, self.sigma2, protection, totals=_rho(protection.l2_squared, self.sigma2))
 
     def _answer(
         self, votes: Ints, top: Ints, noise: NoiseSource, max_answers: int | None
@@ -283,8 +292,24 @@ class InteractiveGNMax(ConfidentGNMax):
         return np.where(sure, shares.argmax(axis=1), NOT_ANSWERED).astype(np.int64)
 
 
-def _gaussian(l2_squared: int, sigma: float) -> Cost:
-    return Cost(l2_squared / (2 * Fraction(sigma) ** 2))
+def _rho(l2_squared: int, sigma: float) -> Fraction:
+    """ρ of totals with this noise (for integers arXiv 2004.00010)."""
+    return l2_squared / (2 * Fraction(sigma) ** 2)
+
+
+def winner_cost(
+    kind: str, scale: float, protection: Protection, *, totals: Fraction, distance: Fraction = Fraction(0)
+) -> Cost:
+    """Cost of the class that wins, once; see `OutcomeCost`."""
+    winner = OutcomeCost(
+        of="one-total" if protection.votes_vanish else "argmax",
+        kind=kind,
+        scale=float(scale),
+        votes=protection.votes_moved,
+        totals=totals,
+        distance=distance,
+    )
+    return Cost(outcomes=((winner, 1),))
 
 
 def finish(

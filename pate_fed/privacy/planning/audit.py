@@ -16,7 +16,7 @@ from scipy.special import betaincinv
 
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.privacy.bounds.cost import epsilon_of
+from pate_fed.privacy.accountant import capped_cost_epsilon
 from pate_fed.privacy.bounds.orders import Floats, check_histograms
 from pate_fed.privacy.checks import check_count, check_delta, is_number
 from pate_fed.privacy.mechanisms.noise import NoiseSource
@@ -114,9 +114,9 @@ class AuditCase:
 
     @property
     def epsilon(self) -> float:
-        """ε at δ that the ledger charges for `queries` queries."""
+        """ε at δ that a ledger guarantees for at most `queries` queries."""
         answered = 0 if self.bit_only else self.queries
-        return epsilon_of(self.mechanism.cost(self.queries, answered, self.protection), self.delta)
+        return capped_cost_epsilon(self.mechanism.cost(self.queries, answered, self.protection), self.delta)
 
     def with_noise(self, factor: float) -> LNMax | GNMax | ConfidentGNMax:
         """The mechanism with `factor` times its noise."""

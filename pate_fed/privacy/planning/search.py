@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pate_fed.format import counted, epsilon_text
-from pate_fed.privacy.bounds.cost import epsilon_of
+from pate_fed.privacy.bounds.cost import about_share, epsilon_of
 from pate_fed.privacy.bounds.orders import Floats
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax
@@ -29,6 +29,8 @@ OBJECTIVE = (
 # How much a wrong label hurts. 2 would be the loss of signal to a student that knows the noise; students that
 # do not know it lose more: on Fashion-MNIST 2,200 labels 36 % wrong taught a GAN no more than 500 11 % wrong.
 _EXPONENT = 4
+# The search prices outcomes by an estimate; what is offered is held against the filter.
+_MARGIN, _TRIES, _MORE = 1.005, 8, 1.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +137,7 @@ class OfferSearch:
 
     def point(self, epsilon: float) -> CurvePoint:
         """The best offer for another ε."""
-        best = better(*self.offers(epsilon))
+        best = better(*self.offers(epsilon, exact=False))
         return CurvePoint(
             epsilon=epsilon,
             labels=best.answered if best else 0,
@@ -144,29 +146,53 @@ class OfferSearch:
             mechanism=best.mechanism if best else "none",
         )
 
-    def offers(self, epsilon: float) -> tuple[Offer | None, Offer | None]:
-        """The best with and the best without a threshold."""
-        budget = BudgetFilter(epsilon, self.delta, self.protection)
-        rho = float(budget.room) / budget.order
-        return self._best_checked(rho, budget), self._best_plain(rho, budget)
+    def offers(self, epsilon: float, *, exact: bool = True) -> tuple[Offer | None, Offer | None]:
+        """The best with and the best without a threshold, held against the filter where `exact`.
 
-    def _best_plain(self, rho: float, budget: BudgetFilter) -> Offer | None:
-        unit = self.protection.l2_squared / 2
+        Without it their price is an estimate, for a curve that is only shown.
+        """
+        budget = BudgetFilter(epsilon, self.delta, self.protection)
+        rho = float(budget.room) / budget.order / _MARGIN
+        return self._best_checked(rho, budget, exact), self._best_plain(rho, budget, exact)
+
+    def _price(self, sigma: Floats, l2_squared: int, budget: BudgetFilter) -> Floats:
+        """About what an outcome costs at the budget's order, as a ρ. Shapes: any to the same."""
+        share = about_share(sigma, budget.order * self.protection.votes_moved)
+        price: Floats = l2_squared / 2 / sigma**2 * share
+        return price
+
+    def _noise(self, price: float, budget: BudgetFilter) -> float:
+        """The noise of an argmax whose outcome costs about that."""
+        low, high = 1e-3, 1e6
+        for _ in range(60):
+            middle = math.sqrt(low * high)
+            dear = float(self._price(np.array(middle), self.protection.l2_squared, budget)) > price
+            low, high = (middle, high) if dear else (low, middle)
+        return high
+
+    def _best_plain(self, rho: float, budget: BudgetFilter, exact: bool) -> Offer | None:
         chances = self.chances
-        answered = np.floor(np.minimum(rho * chances.sigma2**2 / unit * (1 + 1e-12), self.pool))
+        price = self._price(chances.sigma2, self.protection.l2_squared, budget)
+        answered = np.floor(np.minimum(rho / price * (1 + 1e-12), self.pool))
         worth = effective_labels(answered, chances.right, 1.0, self.num_classes)
         count = int(answered[int(np.argmax(worth))])
         if count < 1:
             return None
-        sigma2 = _up(math.sqrt(unit * count / rho))
-        mechanism = GNMax(num_teachers=self.n, num_classes=self.num_classes, sigma=sigma2)
-        return self._offer(mechanism, np.ones(len(self.model.right)), count, count, budget)
+        sigma2 = self._noise(rho / count, budget)
+        size = {"num_teachers": self.n, "num_classes": self.num_classes}
+        for _ in range(_TRIES):
+            mechanism = GNMax(**size, sigma=_up(sigma2))
+            if not exact or budget.affordable(mechanism, queries=count) == count:
+                return self._offer(mechanism, np.ones(len(self.model.right)), count, count, exact)
+            sigma2 *= _MORE
+        return None
 
-    def _best_checked(self, rho: float, budget: BudgetFilter) -> Offer | None:
-        per_answer, per_check = self.protection.l2_squared / 2, self.protection.top**2 / 2
+    def _best_checked(self, rho: float, budget: BudgetFilter, exact: bool) -> Offer | None:
         chances, share = self.chances, self.chances.share
         sigma1 = np.array([check[1] for check in chances.checks])
-        price = per_check / sigma1[:, None] ** 2 + share[:, None] * per_answer / chances.sigma2**2
+        per_check = self._price(sigma1, self.protection.top**2, budget)
+        per_answer = self._price(chances.sigma2, self.protection.l2_squared, budget)
+        price = per_check[:, None] + share[:, None] * per_answer
         asked = np.floor(np.minimum(rho / price, self.pool))
         answered = np.floor(asked * share[:, None])
         worth = effective_labels(answered, chances.checked_right, chances.coverage[:, None], self.num_classes)
@@ -175,16 +201,16 @@ class OfferSearch:
         if count < 1:
             return None
         threshold, width = min(math.ceil(chances.checks[row][0]), self.n), _up(chances.checks[row][1])
-        left = rho - queries * per_check / width**2
-        mechanism = ConfidentGNMax(
-            num_teachers=self.n,
-            num_classes=self.num_classes,
-            threshold=threshold,
-            sigma1=width,
-            sigma2=_up(math.sqrt(per_answer * count / left)),
-        )
-        passed = self.model.answered(threshold, width, self.n)
-        return self._offer(mechanism, passed, queries, count, budget)
+        left = rho - queries * float(self._price(np.array(width), self.protection.top**2, budget))
+        sigma2 = self._noise(left / count, budget)
+        size = {"num_teachers": self.n, "num_classes": self.num_classes}
+        for _ in range(_TRIES):
+            mechanism = ConfidentGNMax(**size, threshold=threshold, sigma1=width, sigma2=_up(sigma2))
+            if not exact or budget.affordable(mechanism, queries=queries, max_answers=count) == queries:
+                passed = self.model.answered(threshold, width, self.n)
+                return self._offer(mechanism, passed, queries, count, exact)
+            sigma2 *= _MORE
+        return None
 
     def _offer(
         self,
@@ -192,11 +218,9 @@ class OfferSearch:
         passed: Floats,
         asked: int,
         answered: int,
-        budget: BudgetFilter,
+        exact: bool,
     ) -> Offer | None:
-        """The offer with the noise that is really taken; None where the filter would not allow it."""
-        if budget.affordable(mechanism, queries=asked, max_answers=answered) < asked:
-            return None
+        """The offer with the noise that is really taken; None where it serves nobody."""
         price = mechanism.cost(asked, answered, self.protection)
         sigma2 = mechanism.sigma if isinstance(mechanism, GNMax) else mechanism.sigma2
         right = float((passed * self.model.right_chance(sigma2, self.n)).sum() / passed.sum())
@@ -219,7 +243,7 @@ class OfferSearch:
             right_share=right,
             coverage=coverage,
             effective_labels=worth,
-            epsilon=epsilon_of(price, self.delta),
+            epsilon=epsilon_of(price if exact else price.as_totals, self.delta),
             bytes_per_hospital=4 * asked * self.num_classes,
         )
 

@@ -96,7 +96,9 @@ def test_the_rho_of_a_run_is_the_ledgers() -> None:
         Protection(unit="hospital", adjacency="add-or-remove-one", votes_moved=5),
     ):
         ledger = mechanism.cost_asked(protection) * 7 + mechanism.cost_answered(protection) * 4
-        assert confident_rho(7, 4, protection=protection, **MNIST) == pytest.approx(float(ledger.rho))
+        assert confident_rho(7, 4, protection=protection, **MNIST) == pytest.approx(
+            float(ledger.as_totals.rho)
+        )
     assert confident_rho(7, 7, sigma1=None, sigma2=40.0) == 7 / 1600
 
 

@@ -208,9 +208,11 @@ def test_in_words_with_hospital_noise(path: Path, charge: Any, release: Any) -> 
     seen = hospital_noise(sigma_party=4.0, survivors=8, colluders=2)
     with Ledger.create(path, replace(TERMS, mechanisms=(mechanism,), coordinator=seen)) as ledger:
         charge(ledger, 0, release(0, mechanism=mechanism, coordinator=seen))
-        assert coordinator_epsilon(ledger.terms, ledger.events()) == ledger.epsilon() > 0
+        seen_epsilon = coordinator_epsilon(ledger.terms, ledger.events())
+        # It sees the noisy totals; everyone else what wins.
+        assert seen_epsilon is not None and seen_epsilon > 1.2 * ledger.epsilon() > 0
     text = "\n".join(describe(path))
-    shown = epsilon_text(verify(path).epsilon)
+    shown = epsilon_text(seen_epsilon)
     assert f"Against the coordinator: ({shown}, 1e-5)-differential privacy" in text
     assert "while at most 2 hospitals tell it their noise: it sees only noisy totals of every query" in text
     assert "also for 2 hospitals together" in text

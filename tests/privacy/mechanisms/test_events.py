@@ -34,7 +34,7 @@ def test_noisy_totals_diverge_by_no_more_than_they_cost(order: float, sigma: flo
     law = _gaussian(sigma)
     # One class loses the votes, another gains them.
     exact = 2 * _divergence(law, moved, order)
-    cost = GNMax(**REST, sigma=sigma).cost_asked(Protection(votes_moved=moved))
+    cost = GNMax(**REST, sigma=sigma).cost_asked(Protection(votes_moved=moved)).as_totals
     assert exact <= float(cost.rdp(Fraction(order))) * (1 + 1e-9)
     # The bound is met up to what a discrete Gaussian falls short of a continuous one.
     assert exact >= float(cost.rdp(Fraction(order))) * 0.8
@@ -44,7 +44,7 @@ def test_noisy_totals_diverge_by_no_more_than_they_cost(order: float, sigma: flo
 def test_threshold_check_diverges_by_no_more_than_it_costs(order: float) -> None:
     law = _gaussian(CONFIDENT.sigma1)
     exact = _divergence(law, 1, order)
-    bound = CONFIDENT.cost_asked(Protection()).rdp(Fraction(order))
+    bound = CONFIDENT.cost_asked(Protection()).as_totals.rdp(Fraction(order))
     assert 0.9 * bound <= exact <= bound * (1 + 1e-9)
 
 
@@ -52,7 +52,7 @@ def test_threshold_check_diverges_by_no_more_than_it_costs(order: float) -> None
 @pytest.mark.parametrize("scale", [0.5, 2.0, 20.0])
 def test_laplace_totals_diverge_by_no_more_than_they_cost(order: float, scale: float) -> None:
     exact = 2 * _divergence(_normal(-np.abs(np.arange(-900.0, 901.0)) / scale), 1, order)
-    bound = LNMax(**REST, scale=scale).cost_asked(Protection()).rdp(Fraction(order))
+    bound = LNMax(**REST, scale=scale).cost_asked(Protection()).as_totals.rdp(Fraction(order))
     assert 0.2 * bound <= exact <= bound * (1 + 1e-9)
 
 
@@ -74,13 +74,13 @@ def _divergence(law: NDArray[np.float64], shift: int, order: float) -> float:
 
 def test_rho_of_the_papers_formula() -> None:
     # PATE++ Proposition 2: asked / (2 σ1²) + answered / σ2².
-    assert event(asked=640, answered=283).cost().rho == Fraction(640, 50) + Fraction(283, 9)
-    moved = event(asked=640, answered=283, protection=Protection(votes_moved=5)).cost()
+    assert event(asked=640, answered=283).cost().as_totals.rho == Fraction(640, 50) + Fraction(283, 9)
+    moved = event(asked=640, answered=283, protection=Protection(votes_moved=5)).cost().as_totals
     assert moved.rho == 25 * (Fraction(640, 50) + Fraction(283, 9))
 
 
 def test_laplace_is_pure() -> None:
-    cost = event(LNMax(**REST, scale=20), asked=7, answered=7).cost()
+    cost = event(LNMax(**REST, scale=20), asked=7, answered=7).cost().as_totals
     assert cost == Cost(pure=((Fraction(1, 10), 7),))
     assert cost.rdp(Fraction(2)) == 7 * Fraction(1, 100)
     assert cost.rdp(Fraction(1000)) == 7 * Fraction(1, 10)

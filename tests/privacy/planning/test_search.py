@@ -95,7 +95,7 @@ def test_no_other_check_serves_better_within_the_budget(usual: Plan) -> None:
     for _ in range(300):
         threshold, sigma1, sigma2 = rng.uniform(50, 320), rng.uniform(25, 500), rng.uniform(20, 200)
         passed = votes.answered(threshold, sigma1, 250)
-        price = 1 / (2 * sigma1**2) + passed.mean() / sigma2**2
+        price = 0.645 * (1 / (2 * sigma1**2) + passed.mean() / sigma2**2)
         asked = min(10_000, rho / price)
         right = (passed * votes.right_chance(sigma2, 250)).sum() / passed.sum()
         coverage = passed.mean() ** 2 / (passed**2).mean()

@@ -1,0 +1,281 @@
+"""ε and δ that a study with caps on its queries and labels can spend, by optimal control of the privacy loss.
+
+An adaptive adversary chooses every query's votes after it has seen all earlier outcomes. The state is the
+likelihood ratio of the two neighbouring inputs; the value of the worst adversary satisfies a backward
+induction (Bellman's equation). The privacy profile of the Gaussian mechanism, with a variance that grows by a
+proven amount at every check and every label, stays above that value. RDP of one outcome
+(`pate_fed.privacy.bounds.outcomes`) is all that is used of the mechanism. `docs/proofs/control.md` has the
+proof; the labels (C), (Z) and (S) below are its.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+
+from pate_fed.privacy.bounds.conversion import to_epsilon
+from pate_fed.privacy.bounds.gaussian import gaussian_delta, gaussian_dp_epsilon
+from pate_fed.privacy.bounds.orders import Floats, check_sigma
+from pate_fed.privacy.bounds.outcomes import argmax_rdp, bit_rdp
+from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
+
+__all__ = ["CappedOutcome", "capped_delta", "capped_epsilon", "control_delta", "control_epsilon"]
+
+# Rényi orders of the table of moments, in units of √(2/variance). Between them the moments are log-convex.
+_ORDERS = (0.15, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3)
+_CELLS = 600  # of nu, in every one of which inequality (C) is checked at its worst corner
+_PIECES = 4  # of the integral in (C)
+_BLOCK = 0.2  # growth of the variance after which the increment is computed anew
+_STARTS = (2.0, 3.5)  # first variances that are tried, in units of the coarsest outcome's
+_SHARES = (0.003, 0.01)  # of δ that may go to the far tails
+_FOR_MAIN = 0.8  # of that, for the coarsest outcomes
+_ATTEMPTS = 40  # to find an increment
+_LARGEST = 300.0  # exponent that is taken at most
+_ROUNDING = 1e-9  # relative; the sums here are a few terms of 1e-15 each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CappedOutcome:
+    """A kind of outcome that a study releases at most `times` times.
+
+    `rdp` bounds its RDP at an order of at least 2, in both directions and for any votes. `variance` bounds it
+    too: RDP(α) <= α `variance`/2 at every order α > 1, as noise with ρ = `variance`/2 has. Tables are kept by
+    `rdp`, so equal kinds give equal functions.
+
+    Raises:
+        InputError: `variance` or `times` out of range.
+    """
+
+    rdp: Callable[[float], float]
+    variance: float
+    times: int
+
+    def __post_init__(self) -> None:
+        check_sigma("variance", self.variance)
+        check_count("times", self.times)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What one outcome reveals: an upper bound on its moments, and the variance of the noise's own loss.
+
+    `knots` are orders less 1/2, rising; `log_moments` are ln Z there, Z = (e^((α-1) RDP(α)) - 1)/(α(α-1)).
+    """
+
+    knots: Floats
+    log_moments: Floats
+    variance: float
+
+    def log_moment(self, nu: Floats) -> Floats:
+        """Upper bound on ln Z(nu) for nu >= 0, nu = α - 1/2 (Z)."""
+        found: Floats = np.interp(nu, self.knots, self.log_moments)
+        far = nu > self.knots[-1]
+        found[far] = (nu[far] ** 2 - 0.25) * self.variance / 2 - np.log(nu[far] ** 2 - 0.25)
+        return found + _ROUNDING
+
+
+def _orders(variance: float) -> list[float]:
+    unit = math.sqrt(2 / variance)
+    return sorted({2.0, *(max(2.0, float(round(share * unit))) for share in _ORDERS)})
+
+
+@lru_cache(maxsize=256)
+def _step(rdp: Callable[[float], float], variance: float) -> _Step:
+    orders = _orders(variance)
+    curve = [min(rdp(order), order * variance / 2) for order in orders]
+    # What follows the last order is the noise's own curve, which is larger; one chord leads there.
+    orders.append(1.25 * orders[-1] + 1)
+    curve.append(orders[-1] * variance / 2)
+    alpha = np.array(orders)
+    log_moment = (alpha - 1) * np.array(curve)
+    log_z = log_moment + np.log(-np.expm1(-log_moment)) - np.log(alpha * (alpha - 1))
+    return _Step(alpha - 0.5, np.maximum.accumulate(log_z), variance)
+
+
+def _rise(nu: Floats, start: float, rise: float) -> Floats:
+    """Lower bound on what the Gaussian's profile gains from variance `start` to `start + rise`, (C)'s left.
+
+    In units of its density at nu `start`. On a piece of the integral the falling factors are taken at its
+    end; the exponent nu² φ/2 is concave in the variance, so above its chord.
+    """
+    ends = start + rise * np.arange(_PIECES + 1) / _PIECES
+    phi = start * (ends - start) / ends
+    gained = np.zeros_like(nu)
+    for low, high, here, there in zip(ends[:-1], ends[1:], phi[:-1], phi[1:], strict=True):
+        x = np.minimum(nu * nu * (there - here) / 2, _LARGEST)
+        mean = np.where(x > 1e-8, np.expm1(x) / np.where(x > 1e-8, x, 1.0), 1.0)
+        factor = math.exp(-(high - start) / 8) * math.sqrt(start / high) * (high - low) / 2
+        gained += factor * mean * np.exp(np.minimum(nu * nu * here / 2, _LARGEST))
+    return gained
+
+
+def _increment(step: _Step, start: float, slack: float) -> float:
+    """A variance that one `step` adds at most where `start` or more has been reached, but for `slack` (C).
+
+    ∞ where none is found; `start` must exceed the step's own variance.
+    """
+    log_slack = math.log(slack) + math.log(2 * math.pi * start) / 2
+    # Beyond the larger root the slack alone is above the noise's own moments (S).
+    a, b, c = (start - step.variance) / 2, -start / 2, start / 8 + log_slack
+    last = max(2.0, (-b + math.sqrt(max(b * b - 4 * a * c, 0.0))) / (2 * a)) * (1 + _ROUNDING)
+    # Most cells where most of the weight is.
+    nu = last * np.linspace(0.0, 1.0, _CELLS + 1) ** 2
+    least = start * (np.clip(0.5, nu[:-1], nu[1:]) - 0.5) ** 2 / 2 + log_slack
+    moment = step.log_moment(nu[1:])
+    open_cells = moment > least
+    if moment[open_cells].max(initial=0.0) > _LARGEST:
+        return math.inf
+    corner = nu[:-1][open_cells]
+    needed = np.exp(moment[open_cells]) - np.exp(least[open_cells])
+
+    if not corner.size:
+        return 0.0
+    # The left side is about proportional to the increment, so a few corrections find it.
+    best, rise = math.inf, step.variance
+    for _ in range(_ATTEMPTS):
+        share = float((_rise(corner, start, rise) / needed).min())
+        if share >= 1:
+            best = min(best, rise)
+            if share < 1 + 1e-4:
+                break
+        rise *= min(max((1 + 3e-5) / share, 0.5), 2.0)
+        if rise > 64 * start:
+            break
+    return best
+
+
+def _blocks(count: int, start: float) -> Iterator[int]:
+    """`count` steps in runs within which the variance, in units of a step's, grows little from `start`."""
+    done = 0
+    while done < count:
+        size = min(count - done, max(1, math.floor(_BLOCK * (start + done / 2))))
+        yield size
+        done += size
+
+
+def _variance(outcomes: Sequence[CappedOutcome], *, first: float, slack: float) -> float:
+    """Variance of the Gaussian whose profile, plus `slack`, is above the adversary's value.
+
+    The coarsest outcome stands first. `first` is what the Gaussian starts from, in units of its variance.
+    """
+    main, others = outcomes[0], outcomes[1:]
+    variance = start = first * main.variance
+    for_main = slack * _FOR_MAIN if others else slack
+    for other in others:
+        own = (slack - for_main) / len(others) / other.times
+        variance += other.times * _increment(_step(other.rdp, other.variance), start, own)
+    step, blocks = _step(main.rdp, main.variance), list(_blocks(main.times, first))
+    for size in blocks:
+        # The increment falls as the variance rises, so that of a block's start holds throughout it.
+        rise = size * _increment(step, start, for_main / len(blocks) / size)
+        if math.isinf(rise):
+            return rise
+        start, variance = start + rise, variance + rise
+    return variance * (1 + _ROUNDING)
+
+
+def _coarsest_first(outcomes: Sequence[CappedOutcome]) -> list[CappedOutcome]:
+    return sorted((each for each in outcomes if each.times), key=lambda each: -each.variance)
+
+
+def capped_epsilon(outcomes: Sequence[CappedOutcome], delta: float) -> float:
+    """ε at δ of any adaptive sequence of `outcomes`, each kind as often as its cap; rounded up.
+
+    In any order, each chosen from all earlier outcomes, stopped at any time.
+
+    Raises:
+        InputError: δ out of range.
+    """
+    delta, parts = check_delta(delta), _coarsest_first(outcomes)
+    if not parts:
+        return 0.0
+    # RDP is less only where a few queries of little noise are asked.
+    orders = _orders(parts[0].variance)
+    curve = [sum(part.times * part.rdp(order) for part in parts) for order in orders]
+    found = [to_epsilon(orders, curve, delta).epsilon]
+    for first in _STARTS:
+        for share in _SHARES:
+            variance = _variance(parts, first=first, slack=share * delta)
+            if math.isfinite(variance):
+                found.append(gaussian_dp_epsilon(math.sqrt(variance), (1 - share) * delta))
+    return min(found)
+
+
+def capped_delta(outcomes: Sequence[CappedOutcome], epsilon: float) -> float:
+    """δ at ε of the same sequences as `capped_epsilon`; at most 1.
+
+    Raises:
+        InputError: ε out of range.
+    """
+    epsilon, parts = check_epsilon(epsilon), _coarsest_first(outcomes)
+    if not parts:
+        return 0.0
+    # About what comes out, by the limit of many outcomes; any positive slack is valid.
+    about = gaussian_delta(
+        math.sqrt(2 / math.pi * sum(each.times * each.variance for each in parts)), epsilon
+    )
+    found = [1.0]
+    for first in _STARTS:
+        for share in _SHARES:
+            slack = max(share * about, 1e-300)
+            variance = _variance(parts, first=first, slack=slack)
+            if math.isfinite(variance):
+                found.append(gaussian_delta(math.sqrt(variance), epsilon) + slack)
+    return min(found)
+
+
+def _study(sigma1: float | None, sigma2: float, max_queries: int, max_labels: int) -> list[CappedOutcome]:
+    """The bits and the winners of a study, one vote moved.
+
+    Raises:
+        InputError: noise or caps out of range.
+    """
+    sigma2, queries = check_sigma("sigma2", sigma2), check_count("max_queries", max_queries)
+    labels = min(queries, check_count("max_labels", max_labels))
+    winner = CappedOutcome(rdp=_argmax(sigma2), variance=2 / (sigma2 * sigma2), times=labels)
+    if sigma1 is None:
+        return [winner]
+    sigma1 = check_sigma("sigma1", sigma1)
+    return [winner, CappedOutcome(rdp=_bit(sigma1), variance=1 / (sigma1 * sigma1), times=queries)]
+
+
+@lru_cache(maxsize=256)
+def _argmax(sigma: float) -> Callable[[float], float]:
+    return partial(argmax_rdp, sigma)
+
+
+@lru_cache(maxsize=256)
+def _bit(sigma: float) -> Callable[[float], float]:
+    return partial(bit_rdp, sigma)
+
+
+@lru_cache(maxsize=1024)
+def control_epsilon(
+    *, sigma1: float | None, sigma2: float, max_queries: int, max_labels: int, delta: float
+) -> float:
+    """ε at δ of any adaptive sequence of threshold checks and noisy argmaxes under two caps; rounded up.
+
+    At most `max_queries` checks with noise `sigma1` (None: no check, every query is answered) and at most
+    `max_labels` answers with noise `sigma2`. Noise is discrete Gaussian, ties are broken uniformly; any
+    number of classes. One vote of every query may move (replace-one). It is for those who see outcomes, not
+    for those who see noisy totals. The first call for a σ2 takes seconds.
+
+    Raises:
+        InputError: noise, caps or δ out of range.
+    """
+    return capped_epsilon(_study(sigma1, sigma2, max_queries, max_labels), delta)
+
+
+def control_delta(
+    *, sigma1: float | None, sigma2: float, max_queries: int, max_labels: int, epsilon: float
+) -> float:
+    """δ at ε of the same sequences as `control_epsilon`; at most 1.
+
+    Raises:
+        InputError: noise, caps or ε out of range.
+    """
+    return capped_delta(_study(sigma1, sigma2, max_queries, max_labels), epsilon)

@@ -1,0 +1,226 @@
+"""What a released label reveals: a second, slow writing, the mechanism's own law, and limits."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from winner_laws import gaussian_masses, winner_law, winner_laws
+
+from pate_fed.errors import InputError
+from pate_fed.privacy import DistributedGNMax, GNMax, Protection
+from pate_fed.privacy.bounds.noise_law import LAPLACE
+from pate_fed.privacy.bounds.outcomes import argmax_rdp, bit_rdp, moved_rdp
+from pate_fed.privacy.mechanisms.events import hospital_noise
+
+Floats = NDArray[np.float64]
+
+
+def _divergences(p: Floats, q: Floats, order: float) -> Floats:
+    found: Floats = np.log((p**order * q ** (1 - order)).sum(axis=1)) / (order - 1)
+    return found
+
+
+def test_the_laws_that_the_tests_compute_agree() -> None:
+    assert winner_law((3, 3, 1, 0), gaussian_masses(1.5, 20)).sum() == pytest.approx(1, abs=1e-12)
+    assert winner_law((2, 2), gaussian_masses(1.0, 14)) == pytest.approx([0.5, 0.5])
+    totals = [(3, 3, 1, 0), (0, 5, 5, 5), (2, 9, 1, 1)]
+    each = np.array([winner_law(n, gaussian_masses(1.5, 20)) for n in totals])
+    assert winner_laws(np.array(totals), 1.5) == pytest.approx(each, abs=1e-12)
+
+
+@pytest.mark.parametrize(("sigma", "near"), [(0.8, 0.65), (2.0, 0.98), (5.0, 0.98)])
+def test_100_000_pairs_of_histograms_never_pass_the_bound_and_come_near(sigma: float, near: float) -> None:
+    """At σ 0.8 the other classes' own noise spreads over few whole votes, and costs the supremum a third."""
+    rng = np.random.default_rng(0)
+    orders = (1.5, 2.0, 4.0, 9.0)
+    highest = dict.fromkeys(orders, 0.0)
+    for classes in (2, 3, 3, 4) * 9:
+        n = rng.integers(0, max(3, round(2.5 * sigma)), (930, classes))
+        n[:, 0] += 1
+        moved = n.copy()
+        moved[:, 0] -= 1
+        moved[:, 1] += 1
+        p, q = winner_laws(n, sigma), winner_laws(moved, sigma)
+        for order in orders:
+            found = max(_divergences(p, q, order).max(), _divergences(q, p, order).max())
+            highest[order] = max(highest[order], float(found) / argmax_rdp(sigma, order))
+    assert max(highest.values()) <= 1
+    assert highest[2.0] > near  # looseness would be seen
+
+
+@pytest.mark.parametrize(("sigma", "order"), [(1.5, 1.5), (1.5, 4.0), (2.5, 3.0)])
+def test_a_second_writing_in_50_digits_agrees(sigma: float, order: float) -> None:
+    """Plain sums of mpmath over a coarse set of u, v and κ never pass the bound, and meet it."""
+    with mpmath.workdps(50):
+        reach = 24
+        weight = {
+            z: mpmath.exp(-(mpmath.mpf(z) ** 2) / (2 * mpmath.mpf(sigma) ** 2))
+            for z in range(-reach, reach + 1)
+        }
+        norm = mpmath.fsum(weight.values())
+        p = {z: w / norm for z, w in weight.items()}
+        below, total = {-reach - 1: mpmath.mpf(0)}, mpmath.mpf(0)
+        for z in range(-reach, reach + 1):
+            total += p[z]
+            below[z] = total
+
+        def cdf(x: mpmath.mpf) -> mpmath.mpf:  # of Z + U
+            j = int(mpmath.floor(x))
+            if j > reach:
+                return mpmath.mpf(1)
+            return mpmath.mpf(0) if j < -reach else below[j - 1] + (x - j) * p[j]
+
+        def law(u: int, v: int, kappa: mpmath.mpf) -> list[mpmath.mpf]:
+            first = mpmath.mpf(0)
+            for j in range(-reach, reach + 1):  # cell [j, j + 1) of a's own noise, from κ - u on
+                low = max(mpmath.mpf(j), kappa - u)
+                if low < j + 1:
+                    middle, width = (low + j + 1) / 2, j + 1 - low
+                    first += p[j] * width * cdf(middle + u - v)  # affine on the cell: its middle is exact
+            neither = cdf(kappa - u) * cdf(kappa - v)
+            return [first, 1 - first - neither, neither]
+
+        highest = mpmath.mpf(0)
+        spread = round(2 * sigma + 2 * order)
+        for u, v in itertools.product(range(-2 - round(order), spread), repeat=2):
+            for kappa in (mpmath.mpf(0), mpmath.mpf("0.37")):
+                here, there = law(u, v, kappa), law(u - 1, v + 1, kappa)
+                moment = mpmath.fsum(a**order * b ** (1 - order) for a, b in zip(here, there, strict=True))
+                highest = max(highest, mpmath.log(moment) / (order - 1))
+    bound = argmax_rdp(sigma, order)
+    assert float(highest) <= bound
+    assert float(highest) > 0.99 * bound
+
+
+def test_the_limit_is_two_over_pi() -> None:
+    """Two outcomes of a smooth law reveal 2/π of the noise's own divergence; three a little more."""
+    assert bit_rdp(100.0, 2.0) / (2 / (2 * 100.0**2)) == pytest.approx(2 / math.pi, rel=1e-3)
+    assert 2 / math.pi < argmax_rdp(30.0, 2.0) * 30.0**2 / 2 < 0.6405
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 3.0, 8.0])
+@pytest.mark.parametrize("order", [1.1, 2.0, 7.0, 50.0])
+def test_never_above_the_noisy_totals(sigma: float, order: float) -> None:
+    rounding = 1 + 1e-12
+    assert 0 < argmax_rdp(sigma, order) <= order / sigma**2 * rounding
+    assert 0 < bit_rdp(sigma, order) <= order / (2 * sigma**2) * rounding
+
+
+def test_the_bit_is_the_worst_over_all_totals() -> None:
+    """Against the finite maximum of the exact closed form, for one vote and for several."""
+    from pate_fed.privacy.bounds.threshold import exact_bit_worst_case
+    from pate_fed.privacy.mechanisms.events import Protection
+
+    for shift in (1, 3):
+        protection = Protection(unit="hospital", votes_moved=shift)
+        exact = exact_bit_worst_case(120, 60.0, 6.0, [2.0, 8.0], protection=protection)
+        for order, value in zip((2.0, 8.0), exact, strict=True):
+            assert value <= bit_rdp(6.0, order, shift=shift)
+            assert value > 0.999 * bit_rdp(6.0, order, shift=shift)
+
+
+def test_divergences_grow_with_the_order() -> None:
+    rdp = [argmax_rdp(3.0, order) for order in (1.05, 1.5, 3.0, 6.0, 12.0)]
+    assert rdp == sorted(rdp)
+    # (α - 1) D is convex, so that a filter may interpolate between orders.
+    moments = [(order - 1) * argmax_rdp(3.0, order) for order in (2.0, 3.0, 4.0)]
+    assert moments[1] <= (moments[0] + moments[2]) / 2
+
+
+@pytest.mark.parametrize("values", [(0.0, 2.0), (-1.0, 2.0), (math.nan, 2.0), (1.0, 1.0), (1.0, math.inf)])
+def test_bad_numbers_are_refused(values: tuple[float, float]) -> None:
+    for bound in (argmax_rdp, bit_rdp):
+        with pytest.raises(InputError):
+            bound(*values)
+
+
+def _laplace_masses(scale: float, reach: int) -> Floats:
+    mass: Floats = np.exp(-np.abs(np.arange(-reach, reach + 1)) / scale)
+    return mass / mass.sum()
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+def test_the_winner_under_laplace_noise_stays_below_its_bound_and_comes_near(scale: float) -> None:
+    rng, mass = np.random.default_rng(2), _laplace_masses(scale, round(40 * scale))
+    orders = (1.5, 3.0, 8.0)
+    highest = dict.fromkeys(orders, 0.0)
+    for _ in range(300):
+        n = rng.integers(0, max(3, round(2 * scale)), rng.integers(2, 5))
+        moved = n + np.eye(len(n), dtype=np.int64)[1] - np.eye(len(n), dtype=np.int64)[0]
+        p, q = winner_law(tuple(n), mass)[None], winner_law(tuple(moved), mass)[None]
+        for order in orders:
+            found = float(_divergences(p, q, order)[0]) / argmax_rdp(scale, order, kind=LAPLACE)
+            highest[order] = max(highest[order], found)
+    assert max(highest.values()) <= 1
+    assert highest[3.0] > 0.7
+
+
+@pytest.mark.parametrize("order", [1.2, 4.0])
+@pytest.mark.parametrize("votes", [2, 3])
+def test_votes_of_one_unit_on_any_classes_stay_below_their_bound(votes: int, order: float) -> None:
+    """Every way in which 2 or 3 votes can move between classes, all from one to one other among them."""
+    sigma, rng = 4.0, np.random.default_rng(votes)
+    mass = gaussian_masses(sigma, 48)
+    bound = moved_rdp(lambda a: argmax_rdp(sigma, a), order, votes)
+    assert bound < 0.98 * votes**2 * order / sigma**2
+    worst = 0.0
+    for _ in range(150):
+        classes = int(rng.integers(2, 5))
+        n = rng.integers(0, 6, classes)
+        moved = n.copy()
+        pairs = [(0, 1)] * votes if rng.random() < 0.3 else rng.integers(0, classes, (votes, 2))
+        for a, b in pairs:
+            moved[a] -= 1
+            moved[b] += 1
+        p, q = winner_law(tuple(n), mass)[None], winner_law(tuple(moved), mass)[None]
+        worst = max(worst, float(_divergences(p, q, order)[0]))
+    assert 0.4 * bound < worst <= bound
+
+
+@pytest.mark.parametrize("votes", [1, 2])
+def test_votes_that_vanish_stay_below_their_bound(votes: int) -> None:
+    sigma, mass, rng = 2.0, gaussian_masses(2.0, 26), np.random.default_rng(votes)
+    hospital = Protection(unit="hospital", adjacency="add-or-remove-one", votes_moved=votes)
+    for order in (1.5, 4.0):
+        cost = GNMax(num_teachers=9, num_classes=3, sigma=sigma).cost_asked(hospital)
+        bound = float(cost.rdp(Fraction(order)))
+        assert bound < float(cost.as_totals.rdp(Fraction(order)))
+        worst = 0.0
+        for _ in range(150):
+            n = rng.integers(1, 7, int(rng.integers(2, 5)))
+            less = n.copy()
+            np.subtract.at(
+                less, rng.integers(0, len(n), votes) if rng.random() < 0.5 else np.zeros(votes, int), 1
+            )
+            p, q = winner_law(tuple(n), mass)[None], winner_law(tuple(less), mass)[None]
+            worst = max(worst, float(_divergences(p, q, order)[0]), float(_divergences(q, p, order)[0]))
+        assert 0.5 * bound < worst <= bound
+
+
+def test_sums_of_hospitals_shares_stay_below_their_bound() -> None:
+    """Noise that is a sum of discrete Gaussians, also of more than are counted on."""
+    party, hospitals, order = 1.5, 3, 4.0
+    one, mass = gaussian_masses(party, 20), np.ones(1)
+    for _ in range(hospitals):
+        mass = np.convolve(mass, one)
+    mechanism = DistributedGNMax(
+        num_teachers=9, num_classes=3, threshold=None, sigma_party=party, least_honest=hospitals
+    )
+    cost = mechanism.cost_asked(Protection())
+    bound, totals = float(cost.rdp(Fraction(order))), float(cost.as_totals.rdp(Fraction(order)))
+    rng, worst = np.random.default_rng(5), 0.0
+    for more in (mass, np.convolve(mass, one)):
+        for _ in range(60):
+            n = rng.integers(0, 7, 3)
+            moved = n + np.array([-1, 1, 0])
+            p, q = winner_law(tuple(n), more)[None], winner_law(tuple(moved), more)[None]
+            worst = max(worst, float(_divergences(p, q, order)[0]))
+    assert 0.9 * bound < worst <= bound < 0.75 * totals
+    seen = hospital_noise(sigma_party=party, survivors=hospitals).cost(1, Protection(), num_classes=3)
+    assert seen is not None and float(seen.rdp(Fraction(order))) >= totals  # the coordinator sees the totals
