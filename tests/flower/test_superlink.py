@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import httpx
 import pytest
 
 from pate_fed.flower import prepare_environment

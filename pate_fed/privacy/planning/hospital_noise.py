@@ -21,8 +21,8 @@ _QUORUM = 0.8  # a study's default
 class SharesOffer:
     """The same questions with the hospitals' own noise. All noise in votes.
 
-    `epsilon` holds against all who see labels, `epsilon_coordinator` against the coordinator where every
-    hospital votes; `affordable` is how many queries the budget buys. `honest` of `hospitals` are counted on.
+    `epsilon` holds against all who see labels, `epsilon_coordinator` against the coordinator, who sees noisy
+    totals; `affordable` is how many queries the budget buys. `honest` of `hospitals` are counted on.
     """
 
     hospitals: int
@@ -40,8 +40,8 @@ class SharesOffer:
         public, own = (epsilon_text(bound) for bound in (self.epsilon, self.epsilon_coordinator))
         return [
             "noise at the hospitals instead (--secure-sum --noise-at hospitals): every query asked is paid "
-            f"in full, so {self.asked} queries at sigma2={self.sigma2:g} cost ε={public}, also against the "
-            f"coordinator, which is unbounded otherwise; ε={own} against it where all {self.hospitals} vote",
+            f"in full, so {self.asked} queries at sigma2={self.sigma2:g} cost ε={public} against all who see "
+            f"labels, and ε={own} against the coordinator, which sees the noisy totals (unbounded otherwise)",
             f"the budget affords {self.affordable} such queries; each of {self.hospitals} hospitals adds "
             f"sigma={self.sigma_party:.3g}, {self.honest} are counted on, {self.colluders} may tell theirs",
         ]
@@ -70,7 +70,7 @@ def offer_with_shares(
         sigma_party=share,
         least_honest=shares.honest,
     )
-    view = hospital_noise(sigma_party=share, survivors=num_hospitals, colluders=shares.colluders)
+    view = hospital_noise(sigma_party=share, survivors=shares.least_voters, colluders=shares.colluders)
     seen = view.cost(best.asked, budget.protection, num_classes=search.num_classes)
     assert seen is not None
     return SharesOffer(
