@@ -346,4 +346,6 @@ def test_a_study_asks_about_each_input_once_and_ends(options: list[str], tmp_pat
         assert sorted(labels["index"].tolist()) == list(range(20))
     metrics = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
     assert metrics["queries_asked"] == metrics["queries_answered"] == 20
-    assert metrics["accuracy"]["ensemble"] is not None  # the repeated places are voted on to measure alone
+    assert (
+        metrics["accuracy_do_not_publish"]["ensemble"] is not None
+    )  # the repeated places are voted on to measure alone
