@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pate_fed.config.sections import EPSILON_ALARM
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.protocol.messages import Terms
 from pate_fed.report.result import Accuracy, LabelStudyRecord, Outcome, RunResult, StudyRecord
 
 __all__ = [
-    "EPSILON_ALARM",
     "Banner",
     "Guarantee",
     "KeyFigure",
@@ -24,8 +24,6 @@ __all__ = [
 
 # What the coordinator sees of private labels: all of them, or only a masked sum.
 IN_ONE_PLACE, SUMMED = "labels", "noisy-counts"
-EPSILON_ALARM = 10.0
-"""Above it a report says that ε promises almost nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pate_fed.config.sections import Parties, Privacy
@@ -18,6 +18,7 @@ from pate_fed.simulation import main
 names = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=100).filter(str.isprintable)
 
 
+@settings(max_examples=20, deadline=None)  # noise may be planned, which takes up to a second
 @given(
     name=names,
     seed=st.none() | st.integers(0, 2**63 - 1),

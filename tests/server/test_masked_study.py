@@ -44,6 +44,8 @@ TINY = """
 classes = 3
 private = 300
 public = 200
+[privacy]
+allow_weak = true
 [parties]
 num_clients = 5
 teachers_per_client = 2

@@ -38,7 +38,7 @@ PLAIN = Study(
     teacher=TeacherSettings(epochs=1),
     aggregation=Aggregation(aggregator="confident-gnmax", threshold=4.0, sigma1=4.0, sigma2=2.0),
     queries=Queries(labels=25, batch_size=BATCH, evaluate=False),
-    privacy=Privacy(sanitise=True),
+    privacy=Privacy(sanitise=True, allow_weak=True),
     student=StudentSettings(name="supervised", epochs=1),
     engine=Engine(backend="grpc", device="cpu"),
 ).resolve()
@@ -175,7 +175,7 @@ def test_totals_that_are_lost_leave_only_the_bound_that_holds_anyway(
 def test_a_batch_under_masks_that_was_cut_off_is_void_or_never_was(
     reply: type, void: bool, dying: Any, takes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(replace(MASKED, privacy=Privacy()), tmp_path, monkeypatch)
+    world = World(replace(MASKED, privacy=Privacy(allow_weak=True)), tmp_path, monkeypatch)
     with dying(MaskedRounds, "_take", takes(reply, batch=1)):
         world.run(resume=False)
     assert world.run(resume=True) == 0
@@ -189,7 +189,7 @@ def test_a_batch_under_masks_that_was_cut_off_is_void_or_never_was(
 def test_the_same_parties_with_other_keys_are_not_taken_back(
     dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(replace(MASKED, privacy=Privacy()), tmp_path, monkeypatch)
+    world = World(replace(MASKED, privacy=Privacy(allow_weak=True)), tmp_path, monkeypatch)
     with dying(LabelReleaser, "release", _second):
         world.run(resume=False)
     [party] = list(world.parties.glob("*1/secure_sum"))
