@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from clients.journal import Journal
-from clients.site import TERMS_FILE, BaseSite, Objection
+from clients.site import BaseSite, Objection
+from clients.state_dir import TERMS_FILE
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.protocol.label_terms import LabelTerms

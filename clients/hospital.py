@@ -1,4 +1,8 @@
-"""One hospital: agrees to terms, trains its teachers, votes once on a batch, refuses the rest."""
+"""One hospital: agrees to terms, trains its teachers, votes once on a batch, refuses the rest.
+
+The votes on the last batch are kept until the study has come to its end. A coordinator that was started again
+gets them as they are, to the very same question and under the key that asked it first.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.masked import SummingHospital, is_sound
+from clients.masked import SummingHospital, forget_replies, is_sound
 from clients.site import Objection, Site
+from clients.state_dir import LABELS_FOLDER
 from clients.teaching import count_votes, teacher_paths, train_missing
 from pate_fed.data import repeated_inputs
 from pate_fed.errors import InputError, IntegrityError
@@ -28,6 +33,7 @@ from pate_fed.protocol.messages import (
     VoteReply,
     VoteRequest,
 )
+from pate_fed.secure_sum.keys import verify
 
 if TYPE_CHECKING:
     from pate_fed.learning.networks.encoder import Encoder
@@ -88,6 +94,8 @@ class Hospital(SummingHospital[Terms]):
     def vote(self, request: VoteRequest) -> VoteReply | RefusalReply:
         """Vote on a batch of public inputs: once, and only under the agreed terms.
 
+        The votes are on the disk before they leave; asked again, they are sent as they were.
+
         Shapes: the reply's votes are int64 (queries, classes); rows sum to the number of teachers.
         """
         terms = self._agreed()
@@ -96,10 +104,35 @@ class Hospital(SummingHospital[Terms]):
             return self.refuse(reason or Refusal.NOT_TAUGHT)
         if terms.secure_sum:
             return self.refuse(Refusal.PLAIN)
-        if not self.journal.claim(request.content_digest, request.index):
+        asker = self._asker(request)
+        if asker is None:
+            return self.refuse(Refusal.MALFORMED)
+        try:
+            votes = self.journal.kept_answer(request, asker=asker)
+        except IntegrityError as error:
+            self.journal.fault(error)
             return self.refuse(Refusal.REPEATED)
-        votes = self._count(terms, request.index)
+        if votes is not None:
+            self.journal.note("voted again", queries=len(votes), bytes=votes.nbytes)
+        elif not self.journal.overlaps(request.index):
+            counted, keep = self._count(terms, request.index), bool(asker) and not self._site.simulated
+            votes = self.journal.answer_once(request, counted, asker=asker, keep=keep)
+        if votes is None:
+            return self.refuse(Refusal.REPEATED)
         return VoteReply(party=self._party, batch_digest=request.digest, votes=votes)
+
+    def _asker(self, request: VoteRequest) -> bytes | None:
+        """Who asks, as kept answers know it: the authority that admits to the study, and the run's key.
+
+        Empty where no key is shown, to which nothing is kept; None where its signature is wrong.
+        """
+        if not request.coordinator:
+            return b""
+        if not verify(request.coordinator, request.signature, bytes.fromhex(request.digest)):
+            return None
+        settings = self._site.settings
+        authority = "" if settings is None else settings.authority or ""
+        return authority.encode() + b"/" + request.coordinator
 
     def _step_refusal(self, terms: Terms | None, question: VoteRequest) -> Refusal | None:
         return self._refusal(terms, question) if len(question.index) else None
@@ -119,7 +152,8 @@ class Hospital(SummingHospital[Terms]):
         if request.purpose == RELEASE and repeated_inputs(dataset)[request.index].any():
             return Refusal.REPEATED  # the same input has another place in the pool, and is asked about there
         if self.journal.claimed(request.content_digest):
-            return None  # counted already; whether it may be answered is another question
+            # Counted already. An answer that was given is not given again under a policy that forbids it.
+            return self._objects(self._site.objection(terms))
         answered, asked = self.journal.answered(), len(request.index)
         if request.purpose == RELEASE and answered + asked > terms.max_queries:
             return Refusal.CAPS
@@ -131,8 +165,15 @@ class Hospital(SummingHospital[Terms]):
         )
 
     def end(self, request: EndRequest) -> EndReply:
-        """Note how the study ended; nothing else happens here."""
+        """Note how the study ended. After a success nobody goes on with it: kept answers are removed."""
         self.journal.note("ended", status=request.status)
+        if request.exit_code == 0:
+            self.journal.forget_answer()
+            try:
+                for folder in (self._folder, self._folder / LABELS_FOLDER):
+                    forget_replies(self._site, folder)
+            except IntegrityError as error:  # a damaged state repeats nothing either
+                self.journal.fault(error)
         return EndReply(party=self._party)
 
     def _objection(self, terms: Terms) -> Refusal | None:

@@ -1,8 +1,13 @@
-"""A hospital's own memory on its own disk: which batches it answered, and a log that never leaves it."""
+"""A hospital's own memory on its own disk: which questions it answered and how; a log that never leaves it.
+
+A question is claimed before anything about it leaves the house, and its answer is on the disk before the
+claim: a coordinator that died gets the very same answer to the very same question, and never another one.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import sys
@@ -12,19 +17,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pate_fed.disk import write_arrays, write_private
+from pate_fed.errors import IntegrityError
+from pate_fed.protocol.messages import VoteRequest
 
 __all__ = ["LOG_FILE", "Journal", "read_events"]
 
 LOG_FILE = "log.jsonl"
 
+Ints = NDArray[np.int64]
+
+_ANSWER = "answer.npz"
+_PART = ".part"  # of a file that a crash cut short: nothing was sent for it
+
 
 class Journal:
     """Claims and notes in one state directory (mode 0700), readable by the hospital alone.
 
-    `answered` is the folder of the claims: questions of different kinds are counted apart.
+    `answered` is the folder of the claims: questions of different kinds are counted apart. A claim is a file
+    of the places that a question names, called after its content and then after the question itself.
     """
 
     def __init__(self, state_dir: Path, *, answered: Path | None = None) -> None:
@@ -33,48 +49,110 @@ class Journal:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._answered.mkdir(mode=0o700, exist_ok=True)
 
-    def claim(self, content_digest: str, index: NDArray[np.int64]) -> bool:
-        """Mark these queries as answered; False when any of them was before, also by a dead process.
+    def claim(self, question: VoteRequest) -> bool:
+        """Mark a question's queries as answered; False when another question named any of them before.
 
         Batches that overlap would tell one query's votes from the difference of two sums, and twice the noise
-        of one query would average out. The claim is durable before the first vote is computed: a crash in
-        between costs this hospital the batch, but never lets a query be answered twice.
-
-        Shapes: `index` int64 (queries,).
+        of one query would average out. On the disk when this returns, also for a process that takes over. The
+        very same question may be claimed again: whoever does so sends the answer that was kept for it.
         """
-        with self.turn() as folder:
-            if self.claimed(content_digest) or np.isin(index, self._claimed_queries()).any():
-                return False
-            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-            handle = os.open(self._answered / content_digest, flags, 0o600)
-            os.write(handle, index.astype("<i8").tobytes())
-            os.fsync(handle)
-            os.close(handle)
-            os.fsync(folder)
-        return True
+        with self.turn():
+            return self._claim(question)
+
+    def answer_once(
+        self, question: VoteRequest, votes: Ints, *, asker: bytes, keep: bool = True
+    ) -> Ints | None:
+        """The one answer to a question: `votes`, or those kept for `asker` before; None where there is none.
+
+        To be sent only once this has returned it: by then question and answer are on the disk. Not to `keep`
+        an answer is for a simulation, in which nobody goes on.
+
+        Shapes: `votes` and the answer are int64 (queries, classes).
+
+        Raises:
+            IntegrityError: the one that was kept is damaged.
+        """
+        with self.turn():
+            if self._claimed_by(question):
+                return self.kept_answer(question, asker=asker)
+            if self.overlaps(question.index):
+                return None
+            if keep:  # before the claim: a claimed question without its answer would be lost for good
+                names = {"question": question.digest.encode(), "asker": asker}
+                write_arrays(
+                    self._answered.with_name(_ANSWER),
+                    votes=votes,
+                    **{name: np.frombuffer(value, dtype=np.uint8) for name, value in names.items()},
+                )
+            return votes if self._claim(question) else None
+
+    def kept_answer(self, question: VoteRequest, *, asker: bytes) -> Ints | None:
+        """The answer that this very question got from this hospital for `asker`: int64 (queries, classes).
+
+        None where it got none, was asked by somebody else, or is not the last that was answered: whoever asks
+        the next question has the answers to the one before.
+
+        Raises:
+            IntegrityError: it is damaged.
+        """
+        path, wanted = self._answered.with_name(_ANSWER), (question.digest.encode(), asker)
+        if not self._claimed_by(question) or not path.exists():
+            return None
+        try:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as held:
+                same = (held["question"].tobytes(), held["asker"].tobytes()) == wanted
+                return np.asarray(held["votes"], dtype=np.int64) if same else None
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise IntegrityError(f"{path}: the answer that was kept is damaged") from error
+
+    def forget_answer(self) -> None:
+        """Remove the answer that is kept, once the study is over; the claims stay."""
+        self._answered.with_name(_ANSWER).unlink(missing_ok=True)
 
     @contextmanager
-    def turn(self) -> Iterator[int]:
-        """One process at a time, as two may play this hospital at once; the folder of the claims, open."""
+    def turn(self) -> Iterator[None]:
+        """One process at a time, as two may play this hospital at once."""
         folder = os.open(self._answered, os.O_RDONLY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
-            yield folder
+            yield
         finally:
             os.close(folder)
 
     def claimed(self, content_digest: str) -> bool:
-        """Whether the very batch was claimed before."""
-        return (self._answered / content_digest).exists()
+        """Whether the very batch was claimed before, by whatever question."""
+        return any(path.name.startswith(content_digest) for path in self._claims())
+
+    def overlaps(self, index: Ints) -> bool:
+        """Whether any of these queries, int64 (queries,), was claimed before."""
+        return bool(np.isin(index, self._claimed_queries()).any())
 
     def answered(self, *, since: float = 0.0) -> int:
         """Queries of all batches that were answered at or after a time (seconds since 1970)."""
-        claims = [path.stat() for path in self._answered.iterdir()]
+        claims = [path.stat() for path in self._claims()]
         return sum(claim.st_size // 8 for claim in claims if claim.st_mtime >= since)
 
-    def _claimed_queries(self) -> NDArray[np.int64]:
-        # A claim that a crash cut short counts as far as it goes: nothing was sent for it.
-        parts = [path.read_bytes() for path in self._answered.iterdir()]
+    def _claim(self, question: VoteRequest) -> bool:
+        if self._claimed_by(question):
+            return True
+        if self.overlaps(question.index):
+            return False
+        write_private(self._claim_path(question), question.index.astype("<i8").tobytes())
+        return True
+
+    def _claim_path(self, question: VoteRequest) -> Path:
+        return self._answered / f"{question.content_digest}.{question.digest}"
+
+    def _claimed_by(self, question: VoteRequest) -> bool:
+        """Whether this very question was claimed; what earlier releases claimed names no question."""
+        return self._claim_path(question).exists()
+
+    def _claims(self) -> list[Path]:
+        return [path for path in self._answered.iterdir() if path.suffix != _PART]
+
+    def _claimed_queries(self) -> Ints:
+        # A claim that a crash cut short counts as far as it goes: earlier releases wrote them in place.
+        parts = [path.read_bytes() for path in self._claims()]
         return np.concatenate(
             [
                 np.empty(0, dtype=np.int64),

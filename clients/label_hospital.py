@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from clients.label_site import LabelSite, read_own_labels
 from clients.masked import SummingHospital
+from clients.state_dir import LABELS_FOLDER
 from pate_fed.disk import sync_folder
 from pate_fed.errors import IntegrityError
 from pate_fed.label_dp.noise_cluster import label_counts
@@ -34,7 +35,6 @@ __all__ = ["LabelHospital"]
 
 Ints = NDArray[np.int64]
 
-FOLDER = "labels"
 RESPONSE, CLUSTERS = "response.npy", "clusters.npy"
 _NONE: Ints = np.empty(0, dtype=np.int64)
 
@@ -45,7 +45,7 @@ class LabelHospital(SummingHospital[LabelTerms]):
     _site: LabelSite
 
     def __init__(self, site: LabelSite) -> None:
-        folder = site.state_dir / FOLDER
+        folder = site.state_dir / LABELS_FOLDER
         if not folder.exists():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not site.simulated:

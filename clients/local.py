@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.policy import Policy
-from clients.site import TERMS_FILE, Site, find_site, seed_of, simulated_site
+from clients.site import Site, find_site, seed_of, simulated_site
 from clients.site_files import LocalSettings
+from clients.state_dir import TERMS_FILE
 from pate_fed.config.sections import Data, Parties
 from pate_fed.config.study import Study, read_study
 from pate_fed.data import (

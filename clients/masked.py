@@ -7,11 +7,13 @@ agreed to answer: a masked vector is the answer to one question, named by its di
 from __future__ import annotations
 
 from abc import abstractmethod
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clients.base import BaseHospital, T
+from clients.site import BaseSite
 from pate_fed.errors import InputError
 from pate_fed.privacy import NoiseSource
 from pate_fed.privacy.mechanisms.events import hospital_noise
@@ -27,9 +29,16 @@ from pate_fed.secure_sum import (
     read_request,
     threshold_for,
 )
-from pate_fed.secure_sum.messages import BatchOpening, EnrolRequest, MaskRequest, Reply, Roster
+from pate_fed.secure_sum.messages import (
+    BatchOpening,
+    EnrolRequest,
+    MaskedVector,
+    MaskRequest,
+    Reply,
+    Roster,
+)
 
-__all__ = ["SummingHospital", "is_sound"]
+__all__ = ["SummingHospital", "forget_replies", "is_sound"]
 
 SUM_FOLDER = "secure_sum"  # in the hospital's folder: its machine
 
@@ -52,6 +61,15 @@ def is_sound(terms: Terms) -> bool:
     return terms.sigma_party is not None and terms.sigma_party >= least
 
 
+def forget_replies(site: BaseSite, folder: Path) -> None:
+    """Forget the replies that a hospital's secure summation in a folder keeps to send again.
+
+    Raises:
+        IntegrityError: the saved state is damaged.
+    """
+    SumStore(folder / SUM_FOLDER, durable=not site.simulated, key=site.sum_key).forget_replies()
+
+
 class SummingHospital(BaseHospital[T]):
     """A hospital whose votes or counts leave it under masks, where the terms say so."""
 
@@ -71,7 +89,7 @@ class SummingHospital(BaseHospital[T]):
         """One step of a batch's secure summation; nothing leaves this hospital but under all its masks.
 
         Noise, where the terms say so, is added before the masks; a question is claimed and answered once.
-        The state is on the disk when this returns.
+        State and reply are on the disk when this returns: the identical step gets the identical reply again.
 
         Raises:
             IntegrityError: this hospital has not enrolled, or its state is damaged.
@@ -88,6 +106,9 @@ class SummingHospital(BaseHospital[T]):
             except RefusedError as error:
                 self.journal.note("refused", reason=f"{error.reason.name} in secure summation")
                 reply = machine.refuse(error.reason)
+        # Only now: a claim says that a vector may have left, and this one is on the disk to be sent again.
+        if isinstance(reply, MaskedVector) and not self.journal.claim(request.question):
+            return self.refuse(Refusal.REPEATED)
         return SumReply(party=self._party, step=reply.to_bytes())
 
     def _enrol(self, terms: T, request: bytes) -> bytes:
@@ -137,7 +158,7 @@ class SummingHospital(BaseHospital[T]):
 
     def _vector(self, terms: T, question: VoteRequest) -> Ints:
         """What is masked, with this hospital's share of the noise; made once a batch, after every check."""
-        if not self.journal.claim(question.content_digest, question.index):
+        if self.journal.overlaps(question.index):
             raise RefusedError(SumRefusal.BATCH_REPEATED)
         counts = self._count(terms, question.index)
         if not terms.adds_noise:

@@ -1,7 +1,8 @@
 """A hospital's policy.toml: which studies it takes part in, how much it answers, what it may cost.
 
-Without a file everything is allowed but seeded noise, which protects nobody. Every refusal has a reason from
-the fixed list; the sentence with the figures stays in the hospital's own log.
+The default protects: votes leave masked only, a study has caps, a batch counts three hospitals, and its noise
+is not seeded. Whoever agrees to more says so in a line of the file. Every refusal has a reason from the fixed
+list; the sentence with the figures stays in the hospital's own log.
 """
 
 from __future__ import annotations
@@ -18,13 +19,18 @@ from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Refusal, Terms
 from pate_fed.secure_sum import Demands, read_fingerprint
-from pate_fed.structure import check, from_plain, setting
+from pate_fed.structure import SettingError, check, from_plain, setting
 
-__all__ = ["Policy"]
+__all__ = ["POLICY_FILE", "Policy", "find_policy"]
+
+POLICY_FILE = "policy.toml"  # beside a hospital's keys it holds without being named
 
 Agreement = Terms | LabelTerms
 
 _LIMIT = "a finite number of at least 0"
+_REPLACED = (
+    "no longer a key of a policy: votes leave masked only, unless plain_votes = true; take the line out"
+)
 
 
 def _fingerprints(value: Any) -> Any:
@@ -35,11 +41,15 @@ def _fingerprints(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a hospital allows; None and empty lists allow everything.
+    """What a hospital allows; None and empty lists allow everything, all other defaults protect.
 
     `studies` are names or digests of terms, `pools` digests, `classes` names. ε are at the study's own δ, and
     the most that the study can cost; where one is limited, so is δ, by `delta`: the coordinator names it, and
-    at a large one any ε is small. `seeded_noise` allows rehearsals that protect nobody.
+    at a large one any ε is small.
+
+    `plain_votes` allows votes that the coordinator sees one by one, `uncapped` a study that may ask about its
+    whole pool, `least_hospitals` below 3 a batch of fewer, and `seeded_noise` a rehearsal that protects
+    nobody.
 
     In a secure summation `least_hospitals` is also the smallest roster and sum. `every_signature` wants
     all hospitals of a sum to sign who is in it. `trusted` are fingerprints by name, compared over the
@@ -51,8 +61,9 @@ class Policy:
     classes: tuple[str, ...] = ()
     most_queries: int | None = setting(None, low=0)
     most_queries_a_day: int | None = setting(None, low=0)
-    least_hospitals: int = setting(1, low=0)
-    secure_sum: bool = False
+    least_hospitals: int = setting(3, low=0)
+    plain_votes: bool = False
+    uncapped: bool = False
     epsilon_public: float | None = setting(None, low=0, allowed=_LIMIT)
     epsilon_coordinator: float | None = setting(None, low=0, allowed=_LIMIT)
     delta: float = setting(1e-3, low=0, allowed=_LIMIT)
@@ -74,7 +85,15 @@ class Policy:
         """
         if path is None:
             return cls()
-        return from_plain(cls, read_toml(path, option="--policy"), where=f"--policy {path}")
+        values, where = read_toml(path, option="--policy"), f"--policy {path}"
+        if "secure_sum" in values:
+            raise SettingError("secure_sum", _REPLACED, where=where)
+        return from_plain(cls, values, where=where)
+
+    @classmethod
+    def of_simulated(cls) -> Policy:
+        """The policy of a simulated party that is rehearsed: it has no records at risk."""
+        return cls(seeded_noise=True, plain_votes=True, uncapped=True, least_hospitals=1)
 
     def objection(self, terms: Agreement) -> tuple[Refusal, str] | None:
         """Why this hospital does not take part in a study, with a sentence for its own log; or None."""
@@ -107,6 +126,7 @@ class Policy:
         names = terms.classes or ("without names",)
         foreign = sorted(set(names) - set(self.classes)) if self.classes else []
         few = terms.least_clients < self.least_hospitals
+        votes = isinstance(terms, Terms)  # what leaves about labels is noisy before it leaves
         return [
             (
                 Refusal.POLICY_STUDY,
@@ -122,17 +142,24 @@ class Policy:
             (
                 Refusal.POLICY_HOSPITALS,
                 not few,
-                f"a batch needs {terms.least_clients} hospitals, the policy {self.least_hospitals}",
+                f"a batch may count {terms.least_clients}, the policy wants {self.least_hospitals}; "
+                f"the line least_hospitals = {terms.least_clients} in {POLICY_FILE} would allow it",
             ),
             (
                 Refusal.POLICY_SECURE_SUM,
-                terms.secure_sum or not self.secure_sum,
-                "the policy wants secure summation",
+                terms.secure_sum or not votes or self.plain_votes,
+                f"the line plain_votes = true in {POLICY_FILE} would allow it",
             ),
             (
                 Refusal.POLICY_SEED,
                 terms.seed is None or self.seeded_noise,
-                "the study's noise is seeded; the policy allows it with seeded_noise = true",
+                f"the line seeded_noise = true in {POLICY_FILE} would allow it",
+            ),
+            (
+                Refusal.POLICY_CAPS,
+                not votes or terms.max_queries < terms.pool_size or self.uncapped,
+                f"up to {terms.max_queries} queries of a pool of {terms.pool_size}; "
+                f"the line uncapped = true in {POLICY_FILE} would allow it",
             ),
             (
                 Refusal.POLICY_QUERIES,
@@ -160,3 +187,11 @@ class Policy:
                 shown = "without a bound" if cost is None else epsilon_text(cost)
                 return reason, f"ε at δ={delta_text(terms.delta)} may be {shown}, {most:g} is allowed"
         return None
+
+
+def find_policy(given: str | None, identity: str | None) -> Path | None:
+    """The file of a hospital's policy: what --policy names, else policy.toml beside its keys, or none."""
+    if given is not None:
+        return Path(given)
+    beside = None if identity is None else Path(identity) / POLICY_FILE
+    return beside if beside is not None and beside.is_file() else None

@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clients.journal import read_events
+from clients.policy import Policy, find_policy
 from clients.site_files import LOCAL_SITE, SITE_VARIABLE, LocalSettings
+from clients.state_dir import find_state_dir, old_state_dir
 from pate_fed.disk import try_lock
 from pate_fed.errors import InputError, PolicyError
+from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal, Terms
 from pate_fed.protocol.sizes import largest_messages
 from pate_fed.runtime.connection import Connection
@@ -65,7 +68,12 @@ class HospitalProcess:
         check_security(arguments, host, where=f"--server {arguments.server}", keys="this hospital's identity")
         _check_files(arguments)
         self._arguments, self._name, self._stop = arguments, arguments.hospital, stop
-        self._state = private_folder(Path(arguments.state_dir or f"hospital-{self._name}"))
+        self._policy = find_policy(arguments.policy, arguments.tls_dir)
+        state = find_state_dir(arguments.state_dir, self._name, self._terms)
+        self._found_here = state == old_state_dir(self._name) and state.exists()
+        for folder in (state.parent.parent, state.parent):
+            private_folder(folder)  # names of studies are nobody else's business either
+        self._state = private_folder(state)
         self._queries = self._sent = 0
 
     def run(self) -> int:
@@ -82,6 +90,8 @@ class HospitalProcess:
             self._check_records()
             import clients.app  # noqa: F401  # torch takes its time: loaded before the coordinator waits for us
 
+            old = " (found here)" if self._found_here else ""
+            self._print(f"{self._name}: what it answered is kept in {self._state}{old}")
             self._print(f"{self._name}: connecting to {self._address}")
             connection = Connection(self._start_node, report=self._print, wait_s=self._arguments.wait)
             try:
@@ -158,7 +168,6 @@ class HospitalProcess:
 
     def _write_site(self) -> None:
         config, pool, data = self._arguments.config, self._arguments.pool, self._arguments.data
-        policy = self._arguments.policy
         site = LocalSettings(
             hospital=self._name,
             data=data if data.startswith(_PART) else str(Path(data).absolute()),
@@ -166,8 +175,9 @@ class HospitalProcess:
             config=None if config is None else Path(config).absolute(),
             pool=None if pool is None else Path(pool).absolute(),
             teachers=self._arguments.teachers,
-            policy=None if policy is None else Path(policy).absolute(),
+            policy=None if self._policy is None else self._policy.absolute(),
             terms_digest=None if self._identity is None else self._identity.admission.terms_digest,
+            authority=None if self._identity is None else self._identity.admission.fingerprint,
             sum_key=None if self._identity is None else self._identity.sum_key_path.absolute(),
         )
         path = self._state / LOCAL_SITE
@@ -176,12 +186,9 @@ class HospitalProcess:
 
     def _check_records(self) -> None:
         """A mistake in the records is found now, rather than when all have come and are asked to train."""
-        if self._identity is None or self._arguments.data.startswith(_PART):
+        terms = self._terms
+        if terms is None or self._arguments.data.startswith(_PART):
             return  # the terms come with the first request
-        from pate_fed.identity import read_terms
-        from pate_fed.protocol.label_terms import LabelTerms
-
-        terms = read_terms(self._identity.admission.terms)
         if isinstance(terms, LabelTerms):
             from clients.label_site import read_own_labels
 
@@ -191,6 +198,11 @@ class HospitalProcess:
             from clients.local import check_records, kind_of, study_of
 
             check_records(Path(self._arguments.data), kind_of(terms), parties=study_of(terms).parties)
+
+    @property
+    def _terms(self) -> Terms | LabelTerms | None:
+        """The terms of the admission; None without one."""
+        return None if self._identity is None else self._identity.admission.study_terms
 
     def _print(self, text: str) -> None:
         if not self._arguments.quiet:
@@ -280,10 +292,7 @@ def _identity(arguments: argparse.Namespace) -> HospitalIdentity | None:
 def _check_files(arguments: argparse.Namespace) -> None:
     """What can be told of the files before anyone is connected to."""
     given = [("--data", arguments.data), ("--pool", arguments.pool), ("--config", arguments.config)]
-    if arguments.policy is not None:
-        from clients.policy import Policy
-
-        Policy.load(Path(arguments.policy))
+    Policy.load(find_policy(arguments.policy, arguments.tls_dir))
     for option, path in given:
         if path is not None and not path.startswith(_PART) and not Path(path).exists():
             raise InputError(f"{option} {path}: there is no such file or folder")

@@ -28,7 +28,6 @@ from pate_fed.protocol.messages import Refusal, Terms
 from pate_fed.secure_sum import Demands
 
 __all__ = [
-    "TERMS_FILE",
     "BaseSite",
     "Objection",
     "Site",
@@ -37,7 +36,6 @@ __all__ = [
     "simulated_site",
 ]
 
-TERMS_FILE = "terms.json"  # in a hospital's folder of one kind of study: what it agreed to
 
 Objection = tuple[Refusal, str]
 """Why a hospital refuses, with a sentence for its own log."""
@@ -95,11 +93,11 @@ class Site(BaseSite):
 
     @property
     def policy(self) -> Policy | None:
-        """The policy to rehearse; without a file seeded noise is allowed too: nobody is to be protected."""
+        """The policy to rehearse; without a file one that allows all: the records are a simulated party's."""
         if self.settings is None:
             return None
         given = self.settings.policy
-        return Policy(seeded_noise=True) if given is None else Policy.load(given)
+        return Policy.of_simulated() if given is None else Policy.load(given)
 
     @property
     def device(self) -> str:

@@ -22,7 +22,7 @@ class LocalSettings:
     `data` is a path, or part:I for a rehearsal: the records that party I of a simulation of `config` gets.
     `pool` is the hospital's own copy of the public inputs; None: the coordinator sends one. `teachers` is how
     many it is ready to train; None: as the study says. `terms_digest` names the terms that it was admitted
-    to; None: any. `policy` is the hospital's policy.toml.
+    to, `authority` the fingerprint of who admitted it; None: any. `policy` is the hospital's policy.toml.
     """
 
     hospital: str
@@ -32,6 +32,7 @@ class LocalSettings:
     pool: Path | None = None
     teachers: int | None = None
     terms_digest: str | None = None
+    authority: str | None = None
     policy: Path | None = None
     sum_key: Path | None = None
 

@@ -14,6 +14,11 @@ from pate_fed.runtime.signals import INTERRUPTED, terminating
 
 __all__ = ["main"]
 
+POLICY = (
+    "this hospital's policy.toml (default: the one in --tls-dir, else masked votes only, a capped study, 3 "
+    "hospitals in a batch)"
+)
+STATE_DIR = "teachers, answered batches, log (default: in ~/.local/state/pate_fed, by study)"
 _EPILOG = """\
 Nothing but vote vectors leaves this house. Exit codes: 0 success, 1 fault, 2 wrong input, 3 budget, 4 quorum,
 5 refused by this hospital's policy, 6 failed check, 130 interrupted."""
@@ -58,10 +63,8 @@ def _parser() -> Parser:
     add_option(parser, "--config FILE", "with --data part:I, the study.toml to rehearse")
     add_option(parser, "--insecure", "no TLS; on this machine only")
     add_option(parser, "--insecure-anywhere", "no TLS, and to other machines")
-    add_option(
-        parser, "--policy FILE", "this hospital's policy.toml (default: all but seeded noise is allowed)"
-    )
-    add_option(parser, "--state-dir DIR", "teachers, answered batches, log (default hospital-NAME)")
+    add_option(parser, "--policy FILE", POLICY)
+    add_option(parser, "--state-dir DIR", STATE_DIR)
     wait = "give up when the coordinator is out of reach, or has no seat for this hospital, for so long"
     add_option(parser, "--wait SECONDS", wait, default=604800, type=float)
     add_option(parser, "--quiet", "no progress, only warnings and the outcome")

@@ -35,7 +35,7 @@ from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line, write_metrics
 from pate_fed.report.result import Accuracy, Outcome, PrivacyFigures, Seconds, StudyRecord
 from pate_fed.report.terminal import counted_phase, make_progress, print_summary
-from pate_fed.runtime.run_dir import claim_run_dir
+from pate_fed.runtime.run_dir import claim_run_dir, read_metrics
 from server.base import BaseCoordinator, explain_disk_error
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending_curve
@@ -43,9 +43,19 @@ from server.release import LEDGER_NAME, LabelReleaser, open_ledger, releases_tol
 from server.state import CoordinatorState
 from server.study_run import StudyRun, StudySetup
 
-__all__ = ["Coordinator"]
+__all__ = ["Coordinator", "clear_finished"]
 
 _PRIVATE = "private"  # the folder in the run directory; see `server.state`
+
+
+def clear_finished(run_dir: Path) -> None:
+    """Remove votes, totals and keys of a run that is told as finished; a user must hear where that fails."""
+    private = run_dir / _PRIVATE
+    try:
+        if read_metrics(run_dir).get("status") == "success":
+            CoordinatorState(private).remove_private()
+    except OSError as error:
+        print(f"warning: {private}: private, remove it by hand ({error.strerror})", file=sys.stderr)
 
 
 class Coordinator(BaseCoordinator):
@@ -93,6 +103,11 @@ class Coordinator(BaseCoordinator):
         self._main_seconds = 0.0
         self._peak_mb: int | None = None
 
+    @property
+    def needs_hospitals(self) -> bool:
+        """Whether hospitals will be asked anything: not where all that is asked is on the ledger."""
+        return not self._state.all_asked
+
     def run(self, start: Callable[[ServerApp], float | None]) -> None:
         """Make the run directory and hand the ServerApp to `start`, which returns when its main has.
 
@@ -130,14 +145,18 @@ class Coordinator(BaseCoordinator):
         )
 
     def conclude(self, *, as_json: bool) -> int:
-        """Write metrics and report, print the outcome as the last line, and return the exit code."""
+        """Write report and metrics, print the outcome as the last line, and return the exit code.
+
+        The metrics of a success come last: until they are there another process goes on with the run.
+        """
         result = replace(read_result(self._run_dir), outcome=self._ended)
         report = self._run_dir / "report.html"
-        try:
-            write_metrics(result, self._run_dir / "metrics.json")
-            write_report(result, report)
-        except InputError as error:  # what was spent is printed all the same
-            print(f"warning: {error}", file=sys.stderr)
+        for write, path in ((write_report, report), (write_metrics, self._run_dir / "metrics.json")):
+            try:
+                write(result, path)
+            except InputError as error:  # what was spent is printed all the same
+                print(f"warning: {error}", file=sys.stderr)
+        clear_finished(self._run_dir)
         if not self._quiet:
             print_summary(result)
         self._print_error()
@@ -177,8 +196,6 @@ class Coordinator(BaseCoordinator):
                     account(ledger)
                 except Exception as error:
                     self._fail(error)
-        if self._error is None:
-            self._remove_private()
         self._main_seconds = time.perf_counter() - begun
 
     def _fail(self, error: BaseException) -> None:
@@ -206,14 +223,6 @@ class Coordinator(BaseCoordinator):
             self._privacy = replace(
                 self._privacy, sanitised=drawn.epsilon, sanitised_sd=drawn.deviation_do_not_publish
             )
-
-    def _remove_private(self) -> None:
-        """Remove votes, totals and keys at the study's end; a user must hear where that fails."""
-        try:
-            self._state.remove_private()
-        except OSError as error:
-            path = self._run_dir / _PRIVATE
-            print(f"warning: {path}: private, remove it by hand ({error.strerror})", file=sys.stderr)
 
     def _log_spending(self, ledger: Ledger) -> None:
         self._log.write(spending_curve(ledger))

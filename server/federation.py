@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -276,7 +276,7 @@ class Federation:
             count(party, reply.votes)
 
         asked = [node for node, party in self.participants.items() if party not in voters]
-        reasons = ask(VOTES, dict.fromkeys(asked, question.to_record()), take)
+        reasons = ask(VOTES, dict.fromkeys(asked, self._signed(question).to_record()), take)
         for party, votes in given.items():
             if self._is_revoked(party):
                 total -= votes
@@ -286,6 +286,11 @@ class Federation:
 
     def _is_revoked(self, party: str) -> bool:
         return self._keys is not None and party not in tuple(self._keys.names.values())
+
+    def _signed(self, question: VoteRequest) -> VoteRequest:
+        """The question under this run's key, by which hospitals know it if it is asked again."""
+        run = self._state.identity()
+        return replace(question, coordinator=run.public, signature=run.sign(bytes.fromhex(question.digest)))
 
     def _check_votes(self, votes: NDArray[np.int64], shape: tuple[int, ...]) -> None:
         if isinstance(self._terms, LabelTerms):

@@ -39,6 +39,7 @@ from pate_fed.protocol.label_terms import (
 from pate_fed.report.terminal import Progress, make_progress
 from pate_fed.runtime.run_dir import simulated_disks
 from pate_fed.runtime.signals import interruptible, raise_if
+from server.shutdown import TELL_S
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
@@ -53,7 +54,6 @@ Ints = NDArray[np.int64]
 
 _SITE = "PATE_FED_SITE"
 _CLEARLY = 0.9  # of the asked ε: what is spent below that is said
-_TELL_S = 90.0  # hospitals that are only told how a study ended have so long to connect again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -137,7 +137,7 @@ class SeparateHospitals:
         self.host.require_terms(coordinator.terms_digest)
         host, folder = self.host, self.run_dir / "flower"
         if not coordinator.needs_hospitals:  # those that still wait are told how it ended
-            host = replace(host, wait_s=min(host.wait_s, _TELL_S))
+            host = replace(host, wait_s=min(host.wait_s, TELL_S))
         with quiet_flower():
             host.serve(server_app, coordinator, folder=folder, hospitals=self.count, stop=stop)
 

@@ -2,8 +2,8 @@
 
 What comes back is noisy already, so nothing that is kept here need be secret; who fails is left out, and
 below the quorum nothing is released. A coordinator that dies asks nobody for a second answer. Responses come
-again as they were. Counts go on from the sum once it is there; if they were asked for before, and there is no
-sum, they are lost and ε counts as spent.
+again as they were. Counts go on from the very step of their sum at which it died; if that sum fails once they
+were asked for, they are lost and ε counts as spent.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class LabelCoordinator(BaseCoordinator):
         own = None if folder is None or not terms.secure_sum else folder / terms.digest[:16]
         self._state = CoordinatorState(own)
         self._federation: Federation | None = None
-        self._lost_before = False
+        last = self._state.last_batch
+        self._asked_before = last is not None and last.asked
         self._places: dict[str, Ints] = {}  # of whose inputs each hospital sent labels
         self._found = Collected(label=np.full(terms.pool_size, NO_LABEL, dtype=np.int64))
 
@@ -86,7 +87,7 @@ class LabelCoordinator(BaseCoordinator):
     @property
     def spent(self) -> bool:
         """Whether anything about labels may have left a hospital."""
-        if self._lost_before or self._found.totals is not None:
+        if self._asked_before or self._found.totals is not None:
             return True
         if self._federation is None:
             return False
@@ -101,7 +102,7 @@ class LabelCoordinator(BaseCoordinator):
             IntegrityError: what it kept is damaged.
         """
         last = self._state.last_batch
-        return self._saved_sum() is None and not (last is not None and last.asked)
+        return self._saved_sum() is None and not (last is not None and last.void)
 
     def _summary(self) -> str:
         return f"{self._cost()} unit=label"
@@ -135,10 +136,8 @@ class LabelCoordinator(BaseCoordinator):
             self._found.totals, self._found.hospitals, self._found.restored = saved.value, saved.voters, True
             return
         if not self.needs_hospitals:
-            self._lost_before = True
             raise BudgetError(
-                "a coordinator before this one asked hospitals for their counts and ended before their sum "
-                f"was there; {self._lost()}"
+                f"hospitals were asked for their counts before, and there was no sum; {self._lost()}"
             )
         federation = self._admit(grid)
         if self._terms.secure_sum:
@@ -215,7 +214,7 @@ class LabelCoordinator(BaseCoordinator):
         last = self._state.last_batch
         question = VoteRequest(
             terms_digest=self._terms.digest,
-            batch=0 if last is None else last.number + 1,  # one that was opened is never opened again
+            batch=0 if last is None else last.number,  # one that was opened is gone on with
             purpose=RELEASE,
             index=np.arange(self._terms.num_clusters, dtype=np.int64),
         )
@@ -223,6 +222,7 @@ class LabelCoordinator(BaseCoordinator):
             totals = federation.collect(question, task="noisy counts under masks")
         except PateFedError as error:
             if federation.spent:
+                self._state.void_batch()
                 raise type(error)(f"{error}; {self._lost()}") from error
             raise
         self._found.totals, self._found.hospitals = totals.value, totals.voters

@@ -2,13 +2,15 @@
 
 The coordinator gets masked vectors and, where enough parties go along with all four steps, their sum. Who
 falls silent on the way is out of the sum or, later, recovered from; a batch that fails is void and is never
-asked again.
+asked again. Each step is on the disk before its first message, and each reply before the step is closed: a
+coordinator that died goes on with the very same batch, over the same hospitals, to the same sum.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +28,7 @@ from pate_fed.protocol.messages import (
     VoteRequest,
 )
 from pate_fed.secure_sum import CoordinatorSum, SumBatch, SumRange, read_reply
-from pate_fed.secure_sum.batch import BatchRequest
+from pate_fed.secure_sum.batch import BatchReply, BatchRequest
 from pate_fed.secure_sum.messages import (
     BatchOpening,
     BatchShares,
@@ -39,7 +41,7 @@ from pate_fed.secure_sum.messages import (
     UnmaskShares,
 )
 from server.exchange import Answer
-from server.state import CoordinatorState, Totals
+from server.state import CoordinatorState, OpenBatch, Totals
 
 __all__ = ["ROUNDS", "Ask", "MaskedRounds"]
 
@@ -49,6 +51,7 @@ Ask = Callable[[str, Mapping[int, Record], Callable[[Answer], None]], Counter[st
 ROUNDS = 4
 """Messages that each party gets about one batch."""
 
+_MASKING = 1  # the step, counted from 0, whose requests ask for votes
 _NO_INDEX: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 
@@ -124,6 +127,7 @@ class MaskedRounds:
     def collect(self, participants: Mapping[int, str], question: VoteRequest, ask: Ask) -> Totals:
         """Sum one batch over the participants, names by node, that go through all steps.
 
+        A batch that another process began is gone on with: what was closed stays closed, with those replies.
         `spent` tells from the first request for votes on until the totals are there: a batch that fails
         meanwhile is void and must be charged.
 
@@ -132,10 +136,10 @@ class MaskedRounds:
             IntegrityError: what was revealed does not fit, or the rows are none of honest votes.
         """
         shape = (len(question.index), self._terms.num_classes)
-        each, self.spent = self._votes_each, False
+        each, begun = self._votes_each, self._begun(question)
+        self.spent = begun is not None and begun.asked
         self._vectors.clear()
         sum_range = SumRange.noisy() if each is None else SumRange.votes(self._terms.num_clients * each[1])
-        self._state.begin_batch(question, asked=False)
         batch = self._sum.open_batch(
             batch=question.batch,
             batch_digest=question.digest,
@@ -145,21 +149,22 @@ class MaskedRounds:
         )
         nodes = {party: node for node, party in participants.items()}
         # The rounds fix who is in the sum, and have each of them sign it, before anything is unmasked.
-        for requests in batch.rounds():
-            if not self.spent and any(isinstance(step, MaskRequest) for step in requests.values()):
-                # On the disk before the first vote can be on its way: after a death the batch is void.
-                self._state.begin_batch(question, asked=True)
-                self.spent = True
+        for step, requests in enumerate(batch.rounds()):
+            if begun is None or step > begun.step:
+                # On the disk before the first message: from masking on votes may be on their way.
+                self.spent = step >= _MASKING
+                self._state.begin_batch(question, asked=self.spent, step=step)
+            came = self._take_kept(batch, step)
+            if begun is not None and step < begun.step:
+                self._vectors.clear()
+                continue  # closed before, and stays so: whoever is not among those that came is out
             sent = {
-                nodes[party]: self._record(question, party, step)
-                for party, step in requests.items()
-                if party in nodes  # after a restart some of the roster may be gone
+                nodes[party]: self._record(question, party, request)
+                for party, request in requests.items()
+                if party in nodes and party not in came  # after a restart some of the roster may be gone
             }
-            ask(self._message_type, sent, lambda answer: self._take(batch, answer, participants[answer.node]))
-            for party, vector in self._vectors.items():
-                if self._expected is not None and party not in self._expected:
-                    batch.withdraw(vector)  # revoked while the others were still asked
-            self._vectors.clear()
+            ask(self._message_type, sent, partial(self._take, batch, step, participants))
+            self._withdraw_revoked(batch, step)
         totals = batch.total().reshape(shape)
         voters = len(batch.survivors)
         if each is not None:
@@ -167,6 +172,31 @@ class MaskedRounds:
             totals = sum_range.fold(totals)
         self.spent = False
         return Totals(question.index, totals, voters)
+
+    def _begun(self, question: VoteRequest) -> OpenBatch | None:
+        """How far another process came with this very batch; None where it is new."""
+        last = self._state.last_batch
+        return last if last is not None and last.digest == question.digest else None
+
+    def _take_kept(self, batch: SumBatch, step: int) -> set[str]:
+        """Take the replies that another process got to a step; who sent them."""
+        replies = [_batch_reply(packed) for packed in self._state.sum_replies(step)]
+        for reply in replies:
+            self._take_reply(batch, reply)
+        return {reply.party for reply in replies}
+
+    def _take_reply(self, batch: SumBatch, reply: BatchReply) -> None:
+        batch.take(reply)
+        if self._expected is not None and isinstance(reply, MaskedVector):
+            self._vectors[reply.party] = reply
+
+    def _withdraw_revoked(self, batch: SumBatch, step: int) -> None:
+        """Take the vectors out again of whoever was revoked while the others were still asked."""
+        for party, vector in self._vectors.items():
+            if self._expected is not None and party not in self._expected:
+                batch.withdraw(vector)
+                self._state.forget_sum_reply(step, party)  # before the step is closed without it
+        self._vectors.clear()
 
     def _record(self, question: VoteRequest, party: str, step: BatchRequest) -> Record:
         asks = isinstance(step, BatchOpening | MaskRequest)
@@ -179,18 +209,23 @@ class MaskedRounds:
             step=step.to_bytes(),
         ).to_record()
 
-    def _take(self, batch: SumBatch, answer: Answer, sender: str) -> None:
-        reply = read_reply(answer.require(SumReply).step)
+    def _take(self, batch: SumBatch, step: int, participants: Mapping[int, str], answer: Answer) -> None:
+        sender, packed = participants[answer.node], answer.require(SumReply).step
+        reply = read_reply(packed)
         if reply.party != sender:
             raise IntegrityError("answered under another name")
         if isinstance(reply, SumRefused):
             raise IntegrityError(f"refused: {self._sum.read_refusal(reply).value}")
-        if not isinstance(reply, BatchShares | MaskedVector | SurvivorConsent | UnmaskShares):
-            raise IntegrityError("sent a reply to another request")
-        batch.take(reply)
-        if self._expected is not None and isinstance(reply, MaskedVector):
-            self._vectors[sender] = reply
+        self._take_reply(batch, _batch_reply(packed))
+        self._state.keep_sum_reply(step, sender, packed)
         self._pinned.add(sender)
+
+
+def _batch_reply(packed: bytes) -> BatchReply:
+    reply = read_reply(packed)
+    if not isinstance(reply, BatchShares | MaskedVector | SurvivorConsent | UnmaskShares):
+        raise IntegrityError("sent a reply to another request")
+    return reply
 
 
 def _check_rows(totals: NDArray[np.int64], voters: int, each: tuple[int, int], *, modulus: int) -> None:

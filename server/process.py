@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pate_fed.config.sections import PROCESSES
 from pate_fed.config.study import Study, read_study
 from pate_fed.runtime.host import open_host
-from pate_fed.runtime.run_dir import choose_run_dir
+from pate_fed.runtime.run_dir import choose_run_dir, read_metrics
 from pate_fed.runtime.signals import interruptible
 
 if TYPE_CHECKING:
@@ -30,6 +30,10 @@ class CoordinatorProcess:
         self._arguments, self._stop, self._started = arguments, stop, started
         self._study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_hospitals)
         self._host = open_host(arguments, quiet=arguments.quiet)
+        if arguments.run_dir is not None and read_metrics(Path(arguments.run_dir)):
+            from server.app import clear_finished
+
+            clear_finished(Path(arguments.run_dir))  # its process may have died before it could
         self._run_dir, self._resume = choose_run_dir(
             arguments.run_dir, self._study.name, lambda held: read_study(held) == self._study
         )
@@ -58,8 +62,14 @@ class CoordinatorProcess:
         self._host.require_terms(coordinator.terms_digest)
         count, folder = self._study.parties.num_clients, self._run_dir / "flower"
 
+        from server.shutdown import TELL_S
+
+        host = self._host
+        if not coordinator.needs_hospitals:  # those that still wait are told how it ended
+            host = replace(host, wait_s=min(host.wait_s, TELL_S))
+
         def serve(server_app: ServerApp) -> None:
-            self._host.serve(server_app, coordinator, folder=folder, hospitals=count, stop=self._stop)
+            host.serve(server_app, coordinator, folder=folder, hospitals=count, stop=self._stop)
 
         with interruptible(self._stop):
             with quiet_flower():

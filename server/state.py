@@ -1,8 +1,9 @@
 """All that another coordinator process resumes a study from, beside the ledger, and what of it is private.
 
 One folder (mode 0700, files 0600) holds what is private: the coordinator's key and the roster of secure
-summation, the note of the batch under way, votes that came for it, totals, the student's checkpoints. It is
-removed when the study has come to its end. Labels are on the ledger, and nowhere here.
+summation, the note of the batch under way, votes or replies under masks that came for it, totals, the
+student's checkpoints. It is removed when the study has come to its end. Labels are on the ledger, and nowhere
+here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import io
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -30,7 +31,7 @@ __all__ = ["CoordinatorState", "OpenBatch", "StudentPredictions", "Totals"]
 
 Ints = NDArray[np.int64]
 
-_IDENTITY, _ROSTER, _BATCH = "identity.key", "roster", "batch.json"
+_IDENTITY, _ROSTER, _BATCH, _ALL_ASKED = "identity.key", "roster", "batch.json", "all-asked"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -47,12 +48,18 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenBatch:
-    """The batch that was begun last, released or not. `asked`: hospitals may have sent votes for it."""
+    """The batch that was begun last, released or not. `asked`: hospitals may have sent votes for it.
+
+    `step` is the step of its secure summation that was begun last, from 0; those before are closed. One that
+    is `void` is never gone on with.
+    """
 
     number: int
     digest: str
     index: Ints
     asked: bool
+    step: int = 0
+    void: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +70,8 @@ class _BatchNote:
     digest: str
     index: tuple[int, ...] = setting(low=0)
     asked: bool
+    step: int = setting(0, low=0)  # earlier releases noted neither this nor what is void
+    void: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +104,7 @@ class CoordinatorState:
     # Secure summation: keys, roster.
 
     def identity(self) -> Identity:
-        """The coordinator's key for this study, made when it is not there."""
+        """The coordinator's key for this run, made when it is not there; questions are signed with it too."""
         path = self._existing(_IDENTITY)
         if path is not None:
             return Identity(path.read_bytes())
@@ -126,15 +135,31 @@ class CoordinatorState:
         if path is None:
             return None
         note = read_json(_BatchNote, path, what="the note of the last batch", error=IntegrityError)
-        return OpenBatch(note.batch, note.digest, np.array(note.index, dtype=np.int64), note.asked)
+        index = np.array(note.index, dtype=np.int64)
+        return OpenBatch(note.batch, note.digest, index, note.asked, step=note.step, void=note.void)
 
-    def begin_batch(self, question: VoteRequest, *, asked: bool) -> None:
-        """Note a batch before its first message, and again before the first that asks for votes."""
+    def begin_batch(self, question: VoteRequest, *, asked: bool, step: int = 0) -> None:
+        """Note a batch before its first message, and each step of its secure summation before the step's."""
         last = self.last_batch
         if last is not None and last.digest != question.digest:
-            self.forget_votes()  # before the note: they must never count as another batch's
-        index = tuple(question.index.tolist())
-        note = _BatchNote(batch=question.batch, digest=question.digest, index=index, asked=asked)
+            self.forget_answers()  # before the note: they must never count as another batch's
+        self._note(OpenBatch(question.batch, question.digest, question.index, asked, step))
+
+    def void_batch(self) -> None:
+        """Note that the last batch came to nothing, and is not gone on with."""
+        last = self.last_batch
+        if last is not None:
+            self._note(replace(last, void=True))
+
+    def _note(self, batch: OpenBatch) -> None:
+        note = _BatchNote(
+            batch=batch.number,
+            digest=batch.digest,
+            index=tuple(batch.index.tolist()),
+            asked=batch.asked,
+            step=batch.step,
+            void=batch.void,
+        )
         self._write(_BATCH, json.dumps(to_plain(note)).encode())
 
     def votes(self) -> dict[str, Ints]:
@@ -153,10 +178,33 @@ class CoordinatorState:
         """Keep one hospital's votes of the last batch, so that nobody asks it again."""
         self._write_arrays(f"votes-{party}.npz", votes=votes)
 
-    def forget_votes(self) -> None:
-        """Remove the last batch's votes; for once it is charged."""
-        for path in self._votes_files():
+    def sum_replies(self, step: int) -> list[bytes]:
+        """Packed replies that came to a step of the last batch's secure summation."""
+        return [path.read_bytes() for path in self._sum_files(step)]
+
+    def keep_sum_reply(self, step: int, party: str, reply: bytes) -> None:
+        """Keep one hospital's reply to a step before that is closed, so that it is closed the same again."""
+        self._write(f"sum-{step}-{party}.msg", reply)
+
+    def forget_sum_reply(self, step: int, party: str) -> None:
+        """Remove one hospital's reply to a step that is not closed yet."""
+        path = self._existing(f"sum-{step}-{party}.msg")
+        if path is not None:
             path.unlink()
+
+    def forget_answers(self) -> None:
+        """Remove what came for the last batch; for once it is charged."""
+        for path in (*self._votes_files(), *self._sum_files()):
+            path.unlink()
+
+    @property
+    def all_asked(self) -> bool:
+        """Whether all that the study asks is on its ledger."""
+        return self._existing(_ALL_ASKED) is not None
+
+    def note_all_asked(self) -> None:
+        """Note that hospitals are asked nothing more: who goes on from here does without them."""
+        self._write(_ALL_ASKED, b"")
 
     # Totals: for figures after the fact, and sums of counts that no hospital gives twice.
 
@@ -220,6 +268,10 @@ class CoordinatorState:
 
     def _votes_files(self) -> list[Path]:
         return [] if self._private is None else sorted(self._private.glob("votes-*.npz"))
+
+    def _sum_files(self, step: int | None = None) -> list[Path]:
+        name = f"sum-{'*' if step is None else step}-*.msg"
+        return [] if self._private is None else sorted(self._private.glob(name))
 
     def _write(self, name: str, content: bytes) -> None:
         if self._private is not None:

@@ -2,7 +2,8 @@
 
 `StudyRun.run` is all of it, in order. What an auditor should find: whether a batch fits the budget is decided
 before it is asked; who votes is fixed before anything is unmasked; a batch that was asked is charged, also
-where it comes to nothing; a label is on the ledger's disk before anyone uses or sees it.
+where it comes to nothing; a label is on the ledger's disk before anyone uses or sees it. A process that takes
+over asks the very question again that was open, and no other in its place.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from pate_fed.config.sections import PROCESSES
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset, repeated_inputs
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import InputError, IntegrityError, QuorumError
 from pate_fed.protocol.cost import make_interactive
 from pate_fed.protocol.make_terms import encoder_file
 from pate_fed.protocol.messages import (
@@ -45,7 +46,7 @@ from server.federation import AdmittedKeys, Channel, Federation, Invitation
 from server.figures import measure
 from server.learning import Learner
 from server.query_rounds import QueryRounds
-from server.release import LabelReleaser
+from server.release import LabelReleaser, releases_told
 from server.state import CoordinatorState, StudentPredictions, Totals
 
 __all__ = ["StudyRun", "StudySetup"]
@@ -96,7 +97,9 @@ class StudyRun:
         self._setup, self._releaser, self._state, self._keys = setup, releaser, state, keys
         self._log, self._progress, self._stop = log, progress, stop
         self._ledger = releaser.ledger
-        self._first_batch = self._void_cut_off()
+        self._tell_charged()
+        self._open = self._cut_off()
+        self._next_batch = self._first_number()
         pool = self._dataset.num_queries
         self._repeated = repeated_inputs(self._dataset)[:pool]
         self._learner = Learner(
@@ -130,12 +133,18 @@ class StudyRun:
             BudgetError: a batch would pass the budget (none is asked that could).
             Stopped: the user asked to stop; what was released is on the ledger.
         """
+        self._measure(None if self._state.all_asked else self._ask(grid))
+        self._learn()
+
+    def _ask(self, grid: Grid) -> Totals | None:
+        """All that hospitals take part in; the votes on the test inputs, where they are asked for."""
         federation = self._teach(grid)  # who takes part is fixed before the first question
         for question in self._questions():  # the budget holds what is asked, whatever the votes will be
             totals = self._collect(federation, question)  # charged even where it fails, once votes may come
-            self._release(question, totals)  # on the ledger's disk before a label is used or shown
-        self._measure(self._evaluate(federation))
-        self._learn()
+            if totals is not None:
+                self._release(question, totals)  # on the ledger's disk before a label is used or shown
+        self._state.note_all_asked()
+        return self._evaluate(federation)
 
     # Admit and teach.
 
@@ -193,24 +202,33 @@ class StudyRun:
         """One batch after another, until labels, queries or the budget are used up.
 
         Each is chosen from the ledger alone. A batch's size is what the budget holds for certain, before it
-        is asked: a stop afterwards would tell something about the votes.
+        is asked: a stop afterwards would tell something about the votes. The one that was open comes first,
+        as it was asked: the ledger, and so the budget, is what it was then.
         """
-        number = self._first_batch
+        if self._open is not None:
+            yield self._open
         while size := self.rounds.limit(self._releaser.room(self._batch_size())):
-            yield self._question(number, RELEASE, self.rounds.choose(size))
-            number += 1
+            self._next_batch += 1
+            yield self._question(self._next_batch - 1, RELEASE, self.rounds.choose(size))
 
     def _batch_size(self) -> int:
         left = self._dataset.num_queries - int(self._repeated.sum()) - self._releaser.asked
         return min(self._study.queries.batch_size, left)
 
-    def _collect(self, federation: Federation, question: VoteRequest) -> Totals:
-        """The totals of one batch; one that fails while masked votes may be on their way is charged."""
+    def _collect(self, federation: Federation, question: VoteRequest) -> Totals | None:
+        """The totals of one batch; one that fails while masked votes may be on their way is charged.
+
+        None where hospitals do not go on with a batch under masks that a dead process left open: it never
+        comes to a sum, and its number is never used again, so the study goes on with the next.
+        """
         try:
             return self._sum(federation, question, task=f"voting, batch {question.batch + 1}")
-        except Exception:
+        except Exception as error:
             if federation.spent:
                 self._void(question.batch, question.digest, question.index)
+            given_up = isinstance(error, QuorumError | IntegrityError) and self._terms.secure_sum
+            if question is self._open and given_up:
+                return None
             raise
 
     def _release(self, question: VoteRequest, totals: Totals) -> None:
@@ -225,24 +243,42 @@ class StudyRun:
                 provenance=self.rounds.current().provenance,
                 predictions=self.rounds.predictions(question.index),
             )
-        self._state.forget_votes()  # only now: until the charge a process that takes over needs them
+        self._state.forget_answers()  # only now: until the charge a process that takes over needs them
         self.totals[question.digest] = totals
         self._log_release(question.batch, asked=released.asked, answered=int(released.answered.sum()))
 
     def _void(self, number: int, digest: str, index: Ints) -> None:
         self._releaser.void(digest, index)
+        self._state.forget_answers()
         self._log_release(number, asked=len(index), answered=0)
 
-    def _void_cut_off(self) -> int:
-        """The number of the first batch to ask; a batch under masks that a dead process left open is void."""
-        charged = self._charged()
-        last = self._state.last_batch if self._terms.secure_sum else None
-        if last is None:
-            return len(charged)
-        # Votes may be on their way: it is charged, and never opened again.
-        if last.asked and last.digest not in charged:
+    def _tell_charged(self) -> None:
+        """Have the log tell of what a process charged that died before it told."""
+        told = len(releases_told(self._setup.run_dir))
+        for number, entry in enumerate(self._ledger.entries()[told:], told):
+            event, epsilon = entry.event, entry.epsilon
+            self._log.write(
+                ReleasedBatch(batch=number, asked=event.asked, answered=event.answered, epsilon=epsilon)
+            )
+
+    def _cut_off(self) -> VoteRequest | None:
+        """The question that a dead process left open, to be asked again as it was; None: there is none."""
+        last = self._state.last_batch
+        if last is None or last.digest in self._charged():
+            return None
+        question = self._question(last.number, RELEASE, last.index)
+        if question.digest == last.digest:
+            return question
+        if last.asked and self._terms.secure_sum:  # not this study's to ask again; votes may be on their way
             self._void(last.number, last.digest, last.index)
-        return last.number + 1
+        return None
+
+    def _first_number(self) -> int:
+        """The number of the first new batch; under masks no number is used twice, charged or not."""
+        last = self._state.last_batch
+        if last is not None and (self._terms.secure_sum or self._open is not None):
+            return last.number + 1
+        return len(self._charged())
 
     def _charged(self) -> list[str]:
         return [entry.batch_digest for entry in self._ledger.entries()]

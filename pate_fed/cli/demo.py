@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pate_fed.cli.parser import Parser, add_command, add_option
+from pate_fed.disk import write_result
 from pate_fed.errors import InputError, PateFedError
 
 if TYPE_CHECKING:
@@ -75,6 +76,11 @@ delta = 1e-3
 
 [student]
 name = "forest"
+"""
+
+_POLICY = """\
+# Nobody's records are at risk here: the demonstration's coordinator may see each hospital's votes.
+plain_votes = true
 """
 
 
@@ -171,6 +177,7 @@ def make_identities(folder: Path) -> None:
         admission = authority.admit(make_request(own, name), days=90)
         admission.write(own / f"{name}.admission")
         HospitalIdentity.accept(own, own / f"{name}.admission", expected=authority.fingerprint)
+        write_result(own / "policy.toml", _POLICY.encode())
 
 
 def run_demo(demo: Demo) -> int:

@@ -1,4 +1,4 @@
-"""`pate-fed hospital`: a hospital's keys, its admission and its log."""
+"""`pate-fed hospital`: its options. What each action does lies in a file of its own, but for the log."""
 
 from __future__ import annotations
 
@@ -15,49 +15,124 @@ from pate_fed.format import delta_text, epsilon_text
 
 __all__ = ["add_hospital_command", "log_lines"]
 
+_OFFER = "an admission, a file of terms, or this hospital's own folder of keys"
+
 
 def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `hospital`."""
-    hospital = add_command(commands, "hospital", "at a hospital: its keys, its admission, its log")
+    hospital = add_command(
+        commands, "hospital", "at a hospital: its keys, the terms that it accepts, a rehearsal, its log"
+    )
     actions = hospital.add_subparsers(title="actions", required=True, metavar="ACTION")
     request = add_command(actions, "request", "make this hospital's keys, and a request to be admitted")
     add_option(request, "--name NAME", "this hospital's name", required=True)
     request.set_defaults(run=_hospital_request)
-    accept = add_command(actions, "accept", "take the admission that came back")
-    accept.add_argument("admission", metavar="NAME.admission", help="what the coordinator sent")
-    add_option(accept, "--fingerprint HEX", "the authority's, as the coordinator told it: must be the same")
+    _add_terms(actions)
+    rehearse = _add_rehearse(actions)
+    accept = add_command(actions, "accept", "read the terms of an admission, and say yes to them")
+    _add_admission(accept)
     accept.set_defaults(run=_hospital_accept)
+    join = _add_join(actions)
     log = add_command(actions, "log", "what this hospital was asked, answered, refused and sent")
     log.add_argument("state_dir", metavar="STATE_DIR", help="the --state-dir of python -m pate_fed.client")
     add_format_option(log)
     log.set_defaults(run=_hospital_log)
-    for action in (request, accept):
+    for action in (request, accept, join):
         action.add_argument(
             "--dir", metavar="DIR", default=".", help="of its keys and admission (default: here)"
         )
+    for action in (rehearse, join):
+        add_option(action, "--data PATH", "this hospital's records, as the client reads them", required=True)
+        add_option(action, "--pool PATH", "its copy of the public inputs")
+        add_option(action, "--policy FILE", "its policy.toml (default: the one beside its keys)")
+
+
+def _add_terms(actions: argparse._SubParsersAction[Any]) -> None:
+    terms = add_command(actions, "terms", "a study in words, before anything is accepted")
+    terms.add_argument("offer", metavar="FILE", help=_OFFER)
+    add_option(terms, "--pool FILE", "a copy of the public inputs, to look at")
+    add_format_option(terms)
+    terms.set_defaults(run=_hospital_terms)
+
+
+def _add_rehearse(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
+    rehearse = add_command(
+        actions,
+        "rehearse",
+        "train, vote, and look at the bytes that would leave",
+        description="Does all that a study asks of this hospital, up to the wire: reads its records, trains "
+        "its teachers, answers a sample, and shows what would leave. All of it is thrown away. Nothing is "
+        "sent, nothing is counted as answered.",
+    )
+    rehearse.add_argument("offer", metavar="FILE", help=_OFFER)
+    add_option(rehearse, "--sample N", "public inputs to answer", default=20)
+    rehearse.set_defaults(run=_hospital_rehearse)
+    return rehearse
+
+
+def _add_join(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
+    join = add_command(
+        actions,
+        "join",
+        "accept, look whether all is ready, and take part",
+        description="Shows the terms and asks for a yes, unless this hospital accepted them before. Looks "
+        "for what would stop it. Then runs the hospital until the study is over. After a crash the same "
+        "command goes on.",
+    )
+    _add_admission(join)
+    add_option(join, "--teachers K", "train so many teachers, or refuse", type=int)
+    add_option(join, "--server HOST:PORT", "the coordinator's address (default: of the admission)")
+    add_option(join, "--state-dir DIR", "teachers, answered batches, log (default: as the client's)")
+    wait = "give up when the coordinator is out of reach, or has no seat for this hospital, for so long"
+    add_option(join, "--wait SECONDS", wait, default=604800, type=float)
+    add_option(join, "--quiet", "no progress, only warnings and the outcome")
+    join.set_defaults(run=_hospital_join)
+    return join
+
+
+def _add_admission(action: argparse.ArgumentParser) -> None:
+    """The admission, and how a yes to it is given."""
+    action.add_argument("admission", metavar="NAME.admission", help="what the coordinator sent")
+    add_option(action, "--fingerprint HEX", "the authority's, as the coordinator told it: must be the same")
+    add_option(action, "--yes", "accept without being asked, as scripts do; recorded as such")
 
 
 def _hospital_request(arguments: argparse.Namespace) -> int:
     from pate_fed.identity import make_request, sum_fingerprint
+    from pate_fed.identity.certificates import spoken
+    from pate_fed.identity.keys import read_request
 
     path = make_request(Path(arguments.dir), arguments.name)
     print(f"made this hospital's keys (they stay here, mode 0600) and {path}: send that to the coordinator")
-    print(f"for other hospitals' [trusted] (tell them another way): {sum_fingerprint(Path(arguments.dir))}")
+    print("the request's fingerprint, for the coordinator to compare by telephone:")
+    print(f"  {spoken(read_request(path).fingerprint)}")
+    print("for other hospitals' [trusted] (tell them another way):")
+    print(f"  {sum_fingerprint(Path(arguments.dir))}")
     return 0
+
+
+def _hospital_terms(arguments: argparse.Namespace) -> int:
+    from pate_fed.cli.consent import show_terms
+
+    return show_terms(arguments)
 
 
 def _hospital_accept(arguments: argparse.Namespace) -> int:
-    from pate_fed.cli.terms import cost_text
-    from pate_fed.identity import HospitalIdentity
+    from pate_fed.cli.consent import accept
 
-    found = HospitalIdentity.accept(
-        Path(arguments.dir), Path(arguments.admission), expected=arguments.fingerprint
-    ).admission
-    print(f"accepted: {found.hospital} may connect to {found.address}")
-    print(f"the study's terms, and what they cost at most: {cost_text(found.terms)}")
-    if arguments.fingerprint is None:
-        print(f"compare this fingerprint with the coordinator's, by telephone: {found.fingerprint}")
-    return 0
+    return accept(arguments)
+
+
+def _hospital_rehearse(arguments: argparse.Namespace) -> int:
+    from pate_fed.cli.rehearse import rehearse
+
+    return rehearse(arguments)
+
+
+def _hospital_join(arguments: argparse.Namespace) -> int:
+    from pate_fed.cli.join import join
+
+    return join(arguments)
 
 
 def _hospital_log(arguments: argparse.Namespace) -> int:

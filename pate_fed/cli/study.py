@@ -46,29 +46,41 @@ def _days(text: str) -> int:
 
 
 def _study_init(arguments: argparse.Namespace) -> int:
+    from clients.policy import Policy
     from pate_fed.cli.terms import make_terms_of
     from pate_fed.flower.processes import split_address
-    from pate_fed.identity import Authority
+    from pate_fed.identity import Authority, read_terms
+    from pate_fed.identity.certificates import spoken
 
     if split_address(arguments.address, option="--address")[1] is None:
         raise InputError(f"--address {arguments.address}: HOST:PORT is meant; hospitals need a fixed port")
     terms = make_terms_of(Path(arguments.config), num_hospitals=arguments.num_hospitals)
     made = Authority.init(Path(arguments.folder), address=arguments.address, terms=terms, days=arguments.days)
     print(f"made {made.folder}: the study's authority and the coordinator's keys, for {arguments.days} days")
-    print(f"authority's fingerprint (tell every hospital another way): {made.fingerprint}")
+    print("authority's fingerprint (tell every hospital another way):")
+    print(f"  {spoken(made.fingerprint)}")
+    refused = Policy().objection(read_terms(terms))
+    if refused is not None:
+        print(f"hospitals whose policy says nothing else will not take part: {refused[0].value}")
     public = made.ledger_key().public_key().public_bytes_raw().hex()
     print(f"the ledger will be signed; verify it with: pate-fed ledger verify RUN_DIR --public-key {public}")
     return 0
 
 
 def _study_admit(arguments: argparse.Namespace) -> int:
-    from pate_fed.identity import Authority
+    from pate_fed.identity import Authority, read_request
+    from pate_fed.identity.certificates import spoken
 
     admission = Authority(Path(arguments.dir)).admit(Path(arguments.request), days=arguments.days)
+    asked = read_request(Path(arguments.request))
     out = Path(arguments.out or f"{admission.hospital}.admission")
     admission.write(out)
     print(f"admitted {admission.hospital} for {arguments.days} days; send it {out} (nothing in it is secret)")
-    print(f"authority's fingerprint: {admission.fingerprint}")
+    print("compare both fingerprints by telephone, the first before you send the admission:")
+    print(f"the request's ({admission.hospital} was shown it when it made its keys)")
+    print(f"  {spoken(asked.fingerprint)}")
+    print("the authority's (the hospital sees it before it accepts)")
+    print(f"  {spoken(admission.fingerprint)}")
     return 0
 
 

@@ -13,7 +13,7 @@ from pate_fed.config.trust import MOST_PARTIES, QUORUM, Shares
 from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema
 from pate_fed.errors import InputError
 from pate_fed.learning import STRATEGIES
-from pate_fed.structure import check, refusal, setting
+from pate_fed.structure import check, entries, refusal, setting
 
 __all__ = [
     "EPSILON_ALARM",
@@ -22,6 +22,7 @@ __all__ = [
     "MOST_INPUTS",
     "MOST_TEACHERS",
     "PROCESSES",
+    "About",
     "Aggregation",
     "Data",
     "Engine",
@@ -45,6 +46,26 @@ MOST_IN_PARTY = 100_000  # teachers
 MOST_TEACHERS = 1_000_000_000  # noise in proportion to them stays within its own limits
 MOST_INPUTS = 100_000_000
 MOST_CLASSES = 100_000
+_MOST_SAID = 500  # characters of one of a study's texts for people
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """Who asks hospitals, and what for: for people, who read it before they accept. Empty: not stated."""
+
+    requester: str = setting("", help="who asks: a person or an institution", most=_MOST_SAID)
+    purpose: str = setting("", help="what the student will be used for", most=_MOST_SAID)
+    legal_basis: str = setting("", help="the consent, law or approval that allows it", most=_MOST_SAID)
+    contact: str = setting("", help="whom to ask, and who is told of a withdrawal", most=_MOST_SAID)
+    retention: str = setting("", help="how long labels, student and ledger are kept", most=_MOST_SAID)
+
+    def __post_init__(self) -> None:
+        check(self)
+        for entry in entries(About):
+            if not getattr(self, entry.name).isprintable():
+                raise refusal(
+                    self, entry.name, f"one line of at most {_MOST_SAID} printable characters is meant"
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

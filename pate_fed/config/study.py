@@ -16,6 +16,7 @@ from typing import Any
 from pate_fed.config.defaults import with_defaults
 from pate_fed.config.sections import (
     INTERACTIVE,
+    About,
     Aggregation,
     Data,
     Engine,
@@ -53,6 +54,7 @@ class Study:
         low=0,
         high=2**63 - 1,
     )
+    about: About = field(default_factory=About)
     parties: Parties = field(default_factory=Parties)
     data: Data = field(default_factory=Data)
     teacher: TeacherSettings = field(default_factory=TeacherSettings)

@@ -8,6 +8,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from pate_fed.config.study import Study
+from pate_fed.config.trust import LEAST_PARTIES
 from pate_fed.data import Schema
 from pate_fed.learning import TABLE_STUDENTS, TABLE_TEACHERS
 from pate_fed.structure import Entry, entries, to_plain
@@ -15,7 +16,18 @@ from pate_fed.structure import Entry, entries, to_plain
 __all__ = ["study_template"]
 
 _WIDTH = 98
-_ORDER = ("study", "parties", "data", "teacher", "aggregation", "queries", "privacy", "secrecy", "student")
+_ORDER = (
+    "study",
+    "about",
+    "parties",
+    "data",
+    "teacher",
+    "aggregation",
+    "queries",
+    "privacy",
+    "secrecy",
+    "student",
+)
 
 
 def study_template(
@@ -35,6 +47,8 @@ def study_template(
         given["parties"] = {"num_clients": num_clients}
     if schema is not None:
         given |= {"teacher": {"name": TABLE_TEACHERS[0]}, "student": {"name": TABLE_STUDENTS[0]}}
+        if num_clients is None or num_clients >= LEAST_PARTIES:
+            given["secrecy"] = {"secure_sum": True}  # hospitals refuse plain votes unless they say otherwise
     top = {entry.name: entry for entry in entries(Study)}
     lines = ["# A study. A line with # at its beginning is a default: take the # away to change it.", ""]
     for section in (*_ORDER, "engine"):

@@ -56,7 +56,9 @@ class StudyGrid(HttpGrid):
         """The replies that are there whole, an error in place of one that cannot be read."""
         wanted = list(message_ids)
         with _answering():
-            found = self._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=wanted))
+            # The SuperLink forgets a question once it has told of the reply, and calls it unavailable then.
+            open_ids = [key for key in wanted if key not in self._announced]
+            found = self._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=open_ids))
             new = zip(found.messages_list, found.message_object_trees, strict=True)
             self._announced |= {_question(reply): (reply, tree) for reply, tree in new}
             self._announced = {key: self._announced[key] for key in wanted if key in self._announced}

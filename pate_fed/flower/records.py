@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.messages import Record
 
-__all__ = ["from_flower", "to_flower"]
+__all__ = ["from_flower", "to_flower", "wire_parts"]
 
 _FIELDS = "fields"
 _ARRAYS = "arrays"
@@ -74,3 +74,11 @@ def _read_array(array: Array) -> NDArray[np.int64]:
         return np.frombuffer(array.data, dtype=np.int64, offset=file.tell()).reshape(shape).copy()
     except Exception as error:  # a stranger's bytes: whatever fails says the same
         raise IntegrityError("a message with an array that is not readable") from error
+
+
+def wire_parts(record: Record) -> list[tuple[str, bytes]]:
+    """The parts of a message's content as Flower sends them: their kinds and their very bytes."""
+    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+    parts = get_all_nested_objects(to_flower(record)).values()
+    return [(type(part).__name__, part.deflate()) for part in parts]

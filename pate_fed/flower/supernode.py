@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,15 +16,14 @@ import httpx
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from flwr.common.constant import SubStatus
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.constant import TaskType
-from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
-from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
@@ -83,15 +83,17 @@ class SuperNode(Child):
         self._client = self._connect(executor)
 
     def answer_next(self, client_app: ClientApp, *, refuse_bundle: Callable[[], Record]) -> Exchange | None:
-        """Answer one waiting request; None where none waits.
+        """Answer one waiting request; None where none waits, or where the reply did not get away.
 
-        `refuse_bundle` gives the reply to a request that came with any code but the shim.
+        A SuperNode ends, or gives a task up, when the coordinator dies meanwhile. What is answered then is on
+        the hospital's disk, and is asked for again. `refuse_bundle` gives the reply to a request that came
+        with any code but the shim.
         """
         token = self._acquire()
         if token is None:
             return None
         client = self._connect(RuntimeTokenHttpInterceptor(token))
-        heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
+        heartbeat = HeartbeatSender(_beating(client))
         heartbeat.start()
         context, status = None, SubStatus.FAILED
         try:
@@ -113,9 +115,12 @@ class SuperNode(Child):
                 seconds=seconds,
                 bytes_out=sent,
             )
+        except httpx.HTTPError:
+            return None
         finally:
-            push_task_output(client, context, status, "")
             heartbeat.stop()
+            with suppress(httpx.HTTPError):
+                push_task_output(client, context, status, "")
             client.close()
 
     def stop(self) -> None:
@@ -134,14 +139,24 @@ class SuperNode(Child):
         self, interceptor: SuperExecAuthHttpInterceptor | RuntimeTokenHttpInterceptor
     ) -> RuntimeHttpClient:
         name = "SuperExec" if isinstance(interceptor, SuperExecAuthHttpInterceptor) else "flwr-clientapp"
-        retry = None if name == "SuperExec" else make_simple_http_retry_invoker()
         return RuntimeHttpClient.from_server_address(
             server_address=self.local_address,
             insecure=True,  # the SuperNode's own port, on this machine's loopback
             root_certificates=None,
             interceptors=[RuntimeVersionHttpInterceptor(component_name=name), interceptor],
-            retry_invoker=retry,
+            retry_invoker=None,  # Flower's own tries for ever, or interrupts this process
         )
+
+
+def _beating(client: RuntimeHttpClient) -> Callable[[], bool]:
+    """Heartbeats of a task, which Flower's own would interrupt this process for where it is gone."""
+
+    def beat() -> bool:
+        with suppress(httpx.HTTPError):
+            client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+        return True
+
+    return beat
 
 
 def _answer(client_app: ClientApp, message: Message, context: Context) -> Message:

@@ -18,12 +18,16 @@ from pate_fed.identity.certificates import (
     load_certificate,
     name_of,
     read_certificate,
+    read_spoken,
     require_issued,
     require_valid,
+    spoken,
     sum_identity_of,
 )
 from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, load_key, load_sum_key
 from pate_fed.identity.terms import read_terms, signed_bytes
+from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.protocol.messages import Terms
 from pate_fed.structure import to_plain
 
 __all__ = ["Admission", "HospitalIdentity"]
@@ -69,6 +73,15 @@ class Admission:
         return fingerprint(read_certificate(self.authority.encode(), "the admission"))
 
     @property
+    def study_terms(self) -> Terms | LabelTerms:
+        """The study's terms; `terms_digest` checks whose they are.
+
+        Raises:
+            IntegrityError: they are none.
+        """
+        return read_terms(self.terms)
+
+    @property
     def terms_digest(self) -> str:
         """SHA-256 of the terms, once the authority's signature on them is checked.
 
@@ -84,7 +97,7 @@ class Admission:
             raise IntegrityError(
                 "the terms in the admission are not signed by the study's authority"
             ) from error
-        return read_terms(self.terms).digest
+        return self.study_terms.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +117,36 @@ class HospitalIdentity:
             InputError: another hospital's admission, or another authority's fingerprint.
             IntegrityError: the admission's parts do not belong together.
         """
+        identity = cls.offered(folder, admission, expected=expected)
+        identity.take()
+        return identity
+
+    @classmethod
+    def offered(cls, folder: Path, admission: Path, *, expected: str | None = None) -> HospitalIdentity:
+        """The identity that an admission would make of the key in the folder, checked; nothing is written.
+
+        Raises:
+            InputError: another hospital's admission.
+            IntegrityError: another authority's fingerprint, or parts that do not belong together.
+        """
         given = Admission.read(admission)
-        if expected is not None and expected.replace(":", "").lower() != given.fingerprint:
+        if expected is not None and read_spoken(expected) != given.fingerprint:
             raise IntegrityError(
-                f"{admission}: the authority's fingerprint is {given.fingerprint}, not the expected one: do "
-                "not join, call the coordinator"
+                f"{admission}: the authority's fingerprint is {spoken(given.fingerprint)}, not the expected "
+                "one: do not join, call the coordinator"
             )
         identity = cls(folder, given)
         identity.check(given.hospital)
-        given.write(folder / ADMISSION_FILE)
-        write_result(folder / CA_FILE, given.authority.encode(), public=True)
         return identity
+
+    def take(self) -> None:
+        """Write the admission into the folder.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        self.admission.write(self.folder / ADMISSION_FILE)
+        write_result(self.ca_path, self.admission.authority.encode(), public=True)
 
     @classmethod
     def open(cls, folder: Path) -> HospitalIdentity:

@@ -25,9 +25,11 @@ __all__ = [
     "load_certificate",
     "name_of",
     "read_certificate",
+    "read_spoken",
     "require_issued",
     "require_valid",
     "self_signed",
+    "spoken",
     "sum_identity_of",
     "to_pem",
 ]
@@ -116,6 +118,16 @@ def to_pem(certificate: Certificate) -> bytes:
 def fingerprint(certificate: Certificate) -> str:
     """SHA-256 of the certificate, hex: to compare over the telephone."""
     return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def spoken(fingerprint: str) -> str:
+    """A fingerprint in groups of four digits, for a telephone; one word, for a command line."""
+    return "-".join(fingerprint[place : place + 4] for place in range(0, len(fingerprint), 4))
+
+
+def read_spoken(text: str) -> str:
+    """The fingerprint in a text with or without groups."""
+    return text.translate({ord(mark): None for mark in ":- "}).lower()
 
 
 def name_of(certificate: Certificate) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -23,6 +24,7 @@ __all__ = [
     "AdmissionRequest",
     "check_name",
     "check_private",
+    "key_fingerprint",
     "load_key",
     "load_sum_key",
     "make_request",
@@ -43,6 +45,17 @@ class AdmissionRequest:
     name: str
     public: ec.EllipticCurvePublicKey
     sum_identity: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the first key, hex, which signed the request: to compare over the telephone."""
+        return key_fingerprint(self.public)
+
+
+def key_fingerprint(public: ec.EllipticCurvePublicKey) -> str:
+    """SHA-256 of a public key (SubjectPublicKeyInfo in DER), hex."""
+    encoded = public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(encoded).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

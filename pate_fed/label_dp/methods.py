@@ -179,10 +179,15 @@ class _Run:
         terms = here.terms(first.on_ledger, second.on_ledger, delta=0.0)
         half = np.random.default_rng([2, self.seed]).random(len(public)) < 0.5
         index, rest = np.flatnonzero(half), np.flatnonzero(~half)
-        answers = here.record.release(
-            terms,
-            lambda: Released(index=index, label=first.release(here.truth[index], here.noise).label),
-        )
+        drawn: list[Released] = []
+
+        def draw() -> Released:
+            drawn.append(Released(index=index, label=first.release(here.truth[index], here.noise).label))
+            return drawn[0]
+
+        answers = here.record.release(terms, draw)
+        if not drawn and not here.noise.private:
+            draw()  # by an earlier process: a seed's stream goes on where that one's did, and gives the same
         staged = PrivateLabels.by(first, answers.everywhere(len(public)), here.noise)
         network = ldp_normal(public, staged, learn, seed=self.seed, mixup=MIXUP)
 

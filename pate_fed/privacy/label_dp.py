@@ -17,12 +17,13 @@ import numpy as np
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text
 from pate_fed.privacy.bounds.conversion import round_up
-from pate_fed.privacy.bounds.cost import Cost
+from pate_fed.privacy.bounds.cost import Cost, OutcomeCost
 from pate_fed.privacy.bounds.discrete import log_tail_gaussian_difference
 from pate_fed.privacy.bounds.gaussian import gaussian_delta, gaussian_dp_epsilon
+from pate_fed.privacy.bounds.noise_law import GAUSSIAN
 from pate_fed.privacy.bounds.orders import check_sigma
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon, check_scale, is_number
-from pate_fed.privacy.mechanisms.events import Mechanism, hospital_noise
+from pate_fed.privacy.mechanisms.events import Mechanism, hospital_noise, sum_distance
 from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = [
@@ -217,11 +218,24 @@ class SharedClusterCounts(LabelRelease):
         self.cost_asked(RECORD)
 
     def cost_asked(self, protection: Protection) -> Cost:
-        """ρ = 1/σ² of the noise that nobody knows, and the slack (arXiv 2102.06387, Proposition 14)."""
+        """The exact law of the noise that nobody knows, as a sum of shares is near to (`OutcomeCost.alone`).
+
+        Beside others it is ρ = 1/σ² and the slack (arXiv 2102.06387, Proposition 14).
+        """
         seen = hospital_noise(
             sigma_party=self.sigma_party, survivors=self.survivors, colluders=self.colluders
         )
-        return seen.cost(1, RECORD, num_classes=_MOVED) or Cost()
+        totals = seen.cost(1, RECORD, num_classes=_MOVED) or Cost()
+        honest = self.survivors - self.colluders
+        counts = OutcomeCost(
+            of="counts",
+            kind=GAUSSIAN,
+            scale=self.sigma_party * math.sqrt(honest),
+            votes=1,
+            totals=totals.rho,
+            distance=sum_distance(self.sigma_party, honest),
+        )
+        return Cost(outcomes=((counts, 1),))
 
 
 LABEL_MECHANISMS: dict[str, type[LabelRelease]] = {

@@ -42,7 +42,9 @@ class Agreed:
         try:
             values = json.loads(text)
             if isinstance(values, dict) and set(values) != {entry.name for entry in entries(cls)}:
-                raise IntegrityError("the study's terms have missing or unknown fields")
+                raise IntegrityError(
+                    "the study's terms have missing or unknown fields: both sides must run one release"
+                )
             terms = from_plain(cls, values, where="the study's terms", error=IntegrityError)
         except (ValueError, TypeError, RecursionError) as error:
             raise IntegrityError("the study's terms are not readable") from error

@@ -37,6 +37,7 @@ __all__ = [
     "make_ledger_terms",
     "make_mechanism",
     "noise_share",
+    "protection_of",
     "worst_epsilon",
 ]
 
@@ -123,7 +124,7 @@ def make_interactive(terms: Terms) -> InteractiveGNMax | None:
     return InteractiveGNMax(**asdict(first), confidence=CONFIDENCE)
 
 
-def _protection(terms: Terms) -> Protection:
+def protection_of(terms: Terms) -> Protection:
     """What is protected, and how many votes it moves."""
     privacy = terms.privacy
     moved = privacy.votes_moved(terms.teachers_per_client)
@@ -156,7 +157,7 @@ def make_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms
         InputError: the budget does not even fit one query, or the terms allow no sanitised ε.
     """
     check_reach(terms)
-    mechanism, protection, privacy = make_mechanism(terms), _protection(terms), terms.privacy
+    mechanism, protection, privacy = make_mechanism(terms), protection_of(terms), terms.privacy
     later = make_interactive(terms)
     made = LedgerTerms(
         sanitise=_fix_sanitising(terms, protection) if privacy.sanitise else None,

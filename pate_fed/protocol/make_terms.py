@@ -41,6 +41,7 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         table=study.data.table,
         window=study.data.window,
         encoder=None if encoder is None else encoder.digest,
+        about=study.about,
     )
 
 

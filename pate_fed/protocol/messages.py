@@ -23,6 +23,7 @@ from pate_fed.config.sections import (
     MOST_CLASSES,
     MOST_INPUTS,
     MOST_TEACHERS,
+    About,
     Aggregation,
     Data,
     Parties,
@@ -106,12 +107,19 @@ class Refusal(Enum):
     POLICY_STUDY = "refused by the hospital's policy: not a study that it takes part in"
     POLICY_POOL = "refused by the hospital's policy: not a pool that it answers about"
     POLICY_CLASSES = "refused by the hospital's policy: other classes than it votes on"
-    POLICY_HOSPITALS = "refused by the hospital's policy: too few hospitals"
-    POLICY_SECURE_SUM = "refused by the hospital's policy: votes would be seen without masks"
+    POLICY_HOSPITALS = (
+        "refused by the hospital's policy: too few hospitals; a larger --quorum counts more of them"
+    )
+    POLICY_SECURE_SUM = (
+        "refused by the hospital's policy: votes would be seen without masks; --secure-sum masks them"
+    )
     POLICY_SEED = "refused by the hospital's policy: seeded noise protects nobody"
     POLICY_PUBLIC = "refused by the hospital's policy: too large an ε against the public"
     POLICY_COORDINATOR = "refused by the hospital's policy: too large an ε against the coordinator"
     POLICY_DELTA = "refused by the hospital's policy: too large a δ for a limit on ε"
+    POLICY_CAPS = (
+        "refused by the hospital's policy: the whole pool may be asked about; --max-queries below it is a cap"
+    )
     POLICY_QUERIES = "refused by the hospital's policy: more queries than it answers in all"
     POLICY_DAY = "refused by the hospital's policy: more queries than it answers in a day"
     MALFORMED = "the request is malformed"
@@ -140,7 +148,7 @@ class Terms(Agreed):
     `sigma_party` votes first, so that sums over `least_clients` of them, less the colluders that may tell
     theirs, hold the vote's noise. `encoder` is the SHA-256 of the public encoder that teachers learn on, None
     where they need none; `table` is what a table's columns mean, `window` what is black and white in DICOM
-    images.
+    images. `about` says who asks and what for, to people.
 
     Raises:
         InputError: a value of the wrong type or out of range, or values that do not go together.
@@ -167,6 +175,7 @@ class Terms(Agreed):
     table: Schema | None = None
     window: tuple[float, float] | None = same_as(Data, "window", None)
     encoder: str | None = setting(None, **_SHA256)
+    about: About = field(default_factory=About)
 
     def __post_init__(self) -> None:
         check(self)
@@ -277,7 +286,8 @@ class VoteRequest(_Message):
     """Coordinator to hospital: vote on these public inputs.
 
     Shapes: `index` is int64 (queries,), positions in the public pool. `purpose` is "release", or "evaluation"
-    where nothing is released (simulated parties only).
+    where nothing is released (simulated parties only). `coordinator` is the key of the coordinator's run,
+    `signature` its own on the digest; without them a question is answered once and not again.
     """
 
     kind: ClassVar[str] = "query"
@@ -285,6 +295,8 @@ class VoteRequest(_Message):
     batch: int
     purpose: str
     index: NDArray[np.int64]
+    coordinator: bytes = b""
+    signature: bytes = b""
 
     @property
     def digest(self) -> str:

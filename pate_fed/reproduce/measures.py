@@ -73,7 +73,8 @@ def least_noise(
 
     def cost(tenths: int) -> float:
         made = mechanism(tenths / 10)
-        return epsilon_of(made.cost_asked(RECORD) * asked + made.cost_answered(RECORD) * answered, delta)
+        spent = made.cost_asked(RECORD) * asked + made.cost_answered(RECORD) * answered
+        return epsilon_of(spent.as_totals, delta)  # at once, for a search over noise, and as the papers do
 
     low, high = round(10 * above), round(10 * most)
     if cost(high) > epsilon:

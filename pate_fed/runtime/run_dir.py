@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pate_fed.disk import write_private
 from pate_fed.errors import InputError
 
 __all__ = [
@@ -86,9 +87,12 @@ def claim_run_dir(path: Path, study: str) -> None:
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-        with os.fdopen(os.open(path / _STUDY, flags, 0o600), "w", encoding="utf-8") as file:
-            file.write(study)
+        whole = path / f".{_STUDY}.{os.getpid()}"
+        try:
+            write_private(whole, study.encode())
+            os.link(whole, path / _STUDY)  # whole, or it has claimed nothing
+        finally:
+            whole.unlink(missing_ok=True)
     except FileExistsError as error:
         raise InputError(f"--run-dir {path}: another run has it; give another directory") from error
     except OSError as error:

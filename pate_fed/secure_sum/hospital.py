@@ -8,7 +8,8 @@ relies on nothing that the coordinator says about others: it checks who signed w
 
 A new process may serve every message. Its state is two byte strings, for the hospital's own disk:
 `study_state` changes with `enrol` and `pin`; `progress_state` changes with every call, also with one that was
-refused. Save first, then send the reply: a reply that was sent is then never repeated with other secrets.
+refused. Save first, then send the reply: the reply to the last request of a batch is part of the state. The
+identical request gets the identical reply again, also from a process that took over, and never another one.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from pate_fed.secure_sum.messages import (
     UnmaskRequest,
     UnmaskShares,
     consent_digest,
+    read_reply,
 )
 from pate_fed.secure_sum.progress import Progress, Stage, load_batches, save_batches
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
@@ -143,6 +145,9 @@ class HospitalSum:
     def answer(self, request: Request, votes: Votes) -> Reply:
         """The reply to any request after the first; see the method for each.
 
+        A batch's last request, sent again, gets the very same reply: a coordinator that died knows no other
+        way to go on, and two copies tell no more than one. Any other request is a step of its own.
+
         Raises:
             RefusedError: why there is no reply; `refuse` makes the message.
         """
@@ -151,6 +156,28 @@ class HospitalSum:
                 return self._enrol_again(request)
             case Roster():
                 return self.pin(request)
+        kept = self._kept_reply(request)
+        if kept is not None:
+            return kept
+        reply = self._next_step(request, votes)
+        self._batches[request.batch].reply = reply.to_bytes()
+        return reply
+
+    def forget_replies(self) -> None:
+        """Forget what was kept to be sent again; nothing is repeated from then on."""
+        for progress in self._batches.values():
+            progress.reply = b""
+
+    def _kept_reply(self, request: BatchRequest) -> Reply | None:
+        """The reply to this very request, where it was the last one of its batch."""
+        progress = self._batches.get(request.batch)
+        if progress is None or not progress.reply or progress.handled[-1] != request.digest:
+            return None
+        self._authentic(request)
+        return read_reply(progress.reply)
+
+    def _next_step(self, request: BatchRequest, votes: Votes) -> Reply:
+        match request:
             case BatchOpening():
                 return self.share(request)
             case MaskRequest():
@@ -187,6 +214,7 @@ class HospitalSum:
         used = {progress.opening.batch_digest for progress in self._batches.values()}
         if opening.batch in self._batches or opening.batch_digest in used:
             raise RefusedError(SumRefusal.BATCH_REPEATED)
+        self.forget_replies()  # a coordinator that opens the next batch has the sum of the one before
         dealt = dealing.deal(seat, opening)
         held = np.stack([dealt.secrets, dealt.own])
         self._batches[opening.batch] = Progress(opening=opening, held=held, handled=[opening.digest])

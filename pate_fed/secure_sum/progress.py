@@ -1,6 +1,6 @@
 """What a hospital remembers of a batch between two messages, and how it lies on its disk.
 
-Guarantee: once a batch is unmasked or void, none of its secrets is in the state any more.
+Guarantee: once a batch is unmasked or void, none of its secrets is in the state any more that was not sent.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class Stage(IntEnum):
 class Progress:
     """One batch: its stage, the digests of the requests that were answered, and the secrets still needed.
 
-    Shapes: `held` int64 (rows, 2, 17). While SHARED: the hospital's two secrets, then its own share of them.
-    Later: the shares of every sharer, in the order of `sharers`.
+    `reply` is the packed reply to the last of these requests, empty where it is not kept. Shapes: `held`
+    int64 (rows, 2, 17). While SHARED: the hospital's two secrets, then its own share of them. Later: the
+    shares of every sharer, in the order of `sharers`.
     """
 
     opening: BatchOpening
@@ -51,10 +52,11 @@ class Progress:
     handled: list[bytes] = field(default_factory=list)
     sharers: Positions = field(default_factory=lambda: _NOBODY)
     survivors: Positions = field(default_factory=lambda: _NOBODY)
+    reply: bytes = b""
 
     def finish(self, stage: Stage) -> None:
         """Forget every secret of the batch."""
-        self.stage, self.held = stage, _NOTHING
+        self.stage, self.held, self.reply = stage, _NOTHING, b""
 
     def __repr__(self) -> str:
         return f"Progress(batch={self.opening.batch}, stage={self.stage.name}, secrets=<hidden>)"
@@ -106,6 +108,7 @@ def _pack(progress: Progress) -> bytes:
             "sharers": progress.sharers,
             "survivors": progress.survivors,
             "held": shamir.to_bytes(progress.held),
+            "reply": progress.reply,
         }
     )
 
@@ -121,6 +124,7 @@ def _unpack(value: Value) -> Progress:
             handled=[handled[at : at + _HASH] for at in range(0, len(handled), _HASH)],
             sharers=expect(record["sharers"], np.ndarray),
             survivors=expect(record["survivors"], np.ndarray),
+            reply=expect(record.get("reply", b""), bytes),  # earlier releases kept none
         )
     except (KeyError, ValueError) as error:
         raise IntegrityError("a saved batch of secure summation is damaged") from error

@@ -1,8 +1,8 @@
 """A hospital's secure summation on its own disk: identity, secrets of the study, batches under way.
 
 A new process may serve every message, so nothing is kept in memory between two of them. All files are
-readable by the hospital's user alone. What a message changed is on the disk before its reply exists, so that
-a reply is never made twice with other secrets.
+readable by the hospital's user alone. What a message changed is on the disk, together with the reply, before
+the reply exists for anyone else, so that a reply is never made twice with other secrets.
 """
 
 from __future__ import annotations
@@ -92,6 +92,16 @@ class SumStore:
                 yield machine
             finally:
                 self._save(machine)
+
+    def forget_replies(self) -> None:
+        """Forget what was kept to be sent again, once the study is over; nothing where none was begun.
+
+        Raises:
+            IntegrityError: the saved state is damaged.
+        """
+        if (self._folder / _STUDY).exists():
+            with self.machine() as machine:
+                machine.forget_replies()
 
     def _identity(self) -> Identity:
         if self._key is not None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from builders import PLAIN_POLICY
 
 pytestmark = pytest.mark.benchmark
 
@@ -107,7 +108,7 @@ def test_many_hospitals(count: int, tmp_path: Path) -> None:
     classes = ", ".join(f'"k{number}"' for number in range(CLASSES))
     study = STUDY.format(hospitals=count, classes=classes, queries=QUERIES)
     (tmp_path / "study.toml").write_text(study, encoding="utf-8")
-    (tmp_path / "policy.toml").write_text("seeded_noise = true\n", encoding="utf-8")
+    (tmp_path / "policy.toml").write_text(PLAIN_POLICY, encoding="utf-8")
     _write(tmp_path / "pool.csv", -(-QUERIES * 10 // 9) + 1, 0)  # nine tenths of the pool may be asked about
     for number, name in enumerate(names):
         _write(tmp_path / f"{name}.csv", RECORDS, number + 1)

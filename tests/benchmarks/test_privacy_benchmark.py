@@ -100,6 +100,7 @@ def best_of(call: Callable[[], object], repeat: int) -> float:
 
 def test_speed() -> None:
     small, large, run = votes(640, 250, 10), votes(50, 5000, 10), votes(640, 250, 10, seed=1)
+    many = votes(640, 250, 1000)
     answered = np.random.default_rng(0).random(640) < 0.45
     study = SanitiseSettings.at_order(14.0)
     mechanism = ConfidentGNMax(num_teachers=250, num_classes=10, threshold=200, sigma1=150.0, sigma2=40.0)
@@ -112,6 +113,9 @@ def test_speed() -> None:
         for row in run[answered]:
             plain_theorem6(plain_log_q(row, 40.0), 40.0, DEFAULT_ORDERS)
             plain_curve(row, 40.0, 14.0, 250)
+
+    def one(row: np.ndarray) -> float:
+        return best_of(lambda: gnmax_local_sensitivity(row, 40.0, 14.0, num_teachers=250), 30)
 
     def plain_rdp() -> list[np.ndarray]:
         return [plain_theorem6(plain_log_q(row, 40.0), 40.0, HUNDRED) for row in small[:40]]
@@ -134,6 +138,21 @@ def test_speed() -> None:
             best_of(lambda: gnmax_rdp(small, 40.0, HUNDRED, discrete=True), 20) / 640,
             math.nan,
             5e-6,
+            "query",
+        ),
+        (
+            "ln q and Theorem 6, 250x1000, 100 orders",
+            best_of(lambda: gnmax_rdp(many, 40.0, HUNDRED), 10) / 640,
+            best_of(lambda: [plain_theorem6(plain_log_q(row, 40.0), 40.0, HUNDRED) for row in many[:20]], 3)
+            / 20,
+            30e-6,
+            "query",
+        ),
+        (
+            "local sensitivity, 250x10, one query at a time",
+            float(np.mean([one(row) for row in small[:20]])),
+            best_of(lambda: [plain_curve(row, 40.0, 14.0, 250) for row in small[:20]], 2) / 20,
+            300e-6,
             "query",
         ),
         (

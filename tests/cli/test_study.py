@@ -18,19 +18,25 @@ def test_from_a_new_study_to_a_revoked_hospital(
     init = ("study", "init", authority, "--config", "study.toml", "--address", "here.example:9092")
     code, out, _ = run(*init)
     assert code == 0
-    fingerprint = out.split("another way): ")[1].split()[0]
+    fingerprint = out.split("another way):\n")[1].split()[0]
+    assert "will not take part: refused by the hospital's policy: votes would be seen without masks" in out
     public = Authority(Path(authority)).ledger_key().public_key().public_bytes_raw().hex()
     assert f"--public-key {public}" in out
-    assert run("hospital", "request", "--name", "north", "--dir", identity)[0] == 0
-    assert run("study", "admit", f"{identity}/north.req", "--dir", authority, "--out", admission)[0] == 0
-    wrong = ("hospital", "accept", admission, "--dir", identity, "--fingerprint", "00" * 32)
+    code, shown, _ = run("hospital", "request", "--name", "north", "--dir", identity)
+    assert code == 0
+    code, out, _ = run("study", "admit", f"{identity}/north.req", "--dir", authority, "--out", admission)
+    assert code == 0
+    # Each side is shown both: the key's as the hospital made it, the authority's as it was made.
+    own = shown.split("by telephone:\n")[1].split()[0]
+    assert own in out and fingerprint in out and own != fingerprint
+    wrong = ("hospital", "accept", admission, "--yes", "--dir", identity, "--fingerprint", "00" * 32)
     code, _, err = run(*wrong)
     assert code == 6
     assert "do not join" in err
     code, out, _ = run(*wrong[:-1], fingerprint)
     assert (code, "here.example:9092" in out) == (0, True)
-    assert "what they cost at most: 'breast-cancer': up to " in out
-    assert "against the public, no bound against the coordinator, for one record" in out
+    assert "The study breast-cancer: what you would agree to" in out and "No bound" in out
+    assert "recorded in" in out
     assert run("study", "list", "--dir", authority)[1] == "north  364 days left\n"
     assert run("study", "revoke", "north", "--dir", authority)[0] == 0
     assert run("study", "list", "--dir", authority)[1] == ""
@@ -48,6 +54,9 @@ def test_from_a_new_study_to_a_revoked_hospital(
         (("study", "admit", "x.req"), "x.req"),
         (("hospital", "log", "."), "log.jsonl"),
         (("hospital", "request", "--name", "a/b"), "hospital's name"),
+        (("hospital", "terms", "none"), "none: cannot be read"),
+        (("hospital", "join", "none.admission", "--data", "x"), "none.admission: cannot be read"),
+        (("hospital", "rehearse", "none", "--data", "x"), "none: cannot be read"),
     ],
 )
 def test_mistakes_are_named(

@@ -20,7 +20,7 @@ from flwr.app import Context, Message, RecordDict
 from clients.app import app
 from clients.hospital import Hospital
 from clients.local import read_site
-from clients.site import SITE_VARIABLE, Site
+from clients.site import SITE_VARIABLE, LocalSettings, Site
 from pate_fed.config.study import Study
 from pate_fed.flower.compat import set_identity, stamp
 from pate_fed.flower.records import from_flower, to_flower
@@ -28,6 +28,7 @@ from pate_fed.learning import TeacherSettings
 from pate_fed.learning.networks.encoder import Encoder, fit_encoder
 from pate_fed.protocol.make_terms import encoder_file, make_terms
 from pate_fed.protocol.messages import (
+    EndRequest,
     Refusal,
     RefusalReply,
     TeachReply,
@@ -36,6 +37,7 @@ from pate_fed.protocol.messages import (
     VoteReply,
     VoteRequest,
 )
+from pate_fed.secure_sum import Identity
 
 
 def _terms(site: Site) -> Terms:
@@ -80,6 +82,80 @@ def test_a_batch_is_answered_once_even_by_a_new_process_and_under_another_number
     assert _code(again.vote(_request(terms, [1, 2, 3]))) is Refusal.REPEATED
     assert _code(again.vote(_request(terms, [3, 2, 1], batch=7))) is Refusal.REPEATED
     assert isinstance(again.vote(_request(terms, [4, 5])), VoteReply)
+
+
+def _signed(request: VoteRequest, run: Identity) -> VoteRequest:
+    signature = run.sign(bytes.fromhex(request.digest))
+    return replace(request, coordinator=run.public, signature=signature)
+
+
+def test_an_identical_question_gets_the_identical_reply_and_no_other_does(
+    taught: Hospital, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terms, run, real = _terms(site), Identity.generate(), replace(site, simulated=False)
+    question = _signed(_request(terms, [1, 2, 3]), run)
+    first = Hospital(real).vote(question)
+    assert isinstance(first, VoteReply)
+    for path in site.state_dir.glob("teacher-*"):  # others would vote otherwise: nobody votes again
+        path.write_bytes(b"trained anew")
+    again = Hospital(real).vote(question)
+    assert isinstance(again, VoteReply)
+    assert repr(again.to_record()) == repr(first.to_record())
+    for other in (
+        _request(terms, [1, 2, 3]),
+        _signed(_request(terms, [1, 2, 3]), Identity.generate()),
+        _signed(_request(terms, [1, 2, 3], batch=1), run),
+        _signed(_request(terms, [3, 2, 1]), run),
+        _signed(_request(terms, [1, 2]), run),
+    ):
+        assert _code(Hospital(real).vote(other)) is Refusal.REPEATED
+    settings = LocalSettings(hospital="party-1", data="", state_dir=site.state_dir, authority="another")
+    assert _code(Hospital(replace(real, settings=settings)).vote(question)) is Refusal.REPEATED
+    forged = replace(question, coordinator=Identity.generate().public)
+    assert _code(Hospital(real).vote(forged)) is Refusal.MALFORMED
+    assert _code(Hospital(real).vote(replace(question, terms_digest="0" * 64))) is Refusal.TERMS
+    policy = site.state_dir / "policy.toml"
+    policy.write_text("least_hospitals = 5\n", encoding="utf-8")
+    stricter = replace(settings, authority=None, policy=policy)
+    assert _code(Hospital(replace(real, settings=stricter)).vote(question)) is Refusal.POLICY_HOSPITALS
+
+
+def test_a_kept_reply_that_is_damaged_is_not_made_anew(taught: Hospital, site: Site) -> None:
+    hospital = Hospital(replace(site, simulated=False))
+    question = _signed(_request(_terms(site), [1, 2, 3]), Identity.generate())
+    assert isinstance(hospital.vote(question), VoteReply)
+    (site.state_dir / "answer.npz").write_bytes(b"PK")
+    assert _code(hospital.vote(question)) is Refusal.REPEATED
+    assert "is damaged" in (site.state_dir / "log.jsonl").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("ended", [0, 4])
+def test_a_kept_reply_lasts_until_the_study_has_succeeded(ended: int, taught: Hospital, site: Site) -> None:
+    hospital = Hospital(replace(site, simulated=False))
+    question = _signed(_request(_terms(site), [1, 2, 3]), Identity.generate())
+    assert isinstance(hospital.vote(question), VoteReply)
+    hospital.end(EndRequest(status="over", exit_code=ended, summary=""))
+    assert (site.state_dir / "answer.npz").exists() == bool(ended)
+    again = hospital.vote(question)
+    assert isinstance(again, VoteReply) if ended else _code(again) is Refusal.REPEATED
+
+
+def test_a_hospital_that_died_while_it_voted_votes(
+    taught: Hospital, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = _signed(_request(_terms(site), [1, 2, 3]), Identity.generate())
+    hospital = Hospital(replace(site, simulated=False))
+    for name in ("hospital.count_votes", "journal.write_arrays", "journal.write_private"):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(f"clients.{name}", _die)
+            hospital.vote(question)
+    first, again = hospital.vote(question), hospital.vote(question)
+    assert isinstance(first, VoteReply) and isinstance(again, VoteReply)
+    np.testing.assert_array_equal(first.votes, again.votes)
+
+
+def _die(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_no_query_is_answered_twice_in_batches_that_overlap(taught: Hospital, site: Site) -> None:

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from builders import make_lung_terms, vary
 
+from clients.hospital import Hospital
 from clients.local import LocalSite, check_records, kind_of, local_site
 from clients.site_files import LocalSettings
 from pate_fed.config.sections import Parties
 from pate_fed.data import Schema, pool_digest
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import TeacherSettings
-from pate_fed.protocol.messages import Refusal
+from pate_fed.protocol.messages import Refusal, RefusalReply, TeachRequest
 
 TERMS = make_lung_terms()
 
@@ -39,6 +40,18 @@ def test_a_rehearsal_is_held_to_a_policy_too(tmp_path: Path) -> None:
     ]
     wanted = [Refusal.POLICY_STUDY, Refusal.POLICY_DAY, Refusal.TERMS, Refusal.TERMS]
     assert [found and found[0] for found in minded] == wanted
+
+
+def test_a_hospital_without_a_policy_sends_no_plain_votes(tmp_path: Path) -> None:
+    schema = Schema(label="y", classes=("ill", "well"), columns=(("a", ()), ("b", ()), ("c", ())))
+    terms = vary(TERMS, table=schema, teacher=TeacherSettings(name="random-forest"))
+    hospital = Hospital(local_site(LocalSettings(hospital="north", data="north.csv", state_dir=tmp_path)))
+    reply = hospital.teach(TeachRequest(terms=terms.to_json()))
+    assert reply == RefusalReply(party="north", code="POLICY_SECURE_SUM")  # all that the coordinator is told
+    log = (tmp_path / "log.jsonl").read_text(encoding="utf-8")
+    assert "the line plain_votes = true in policy.toml would allow it" in log
+    masked = vary(terms, secure_sum=True)
+    assert hospital.teach(TeachRequest(terms=masked.to_json())).code == "NO_POOL"  # nothing else is minded
 
 
 def test_only_the_pool_of_the_terms_is_kept(tmp_path: Path) -> None:
@@ -78,7 +91,7 @@ def test_records_of_too_few_patients_for_the_teachers_are_named(tmp_path: Path) 
 def test_a_hospital_has_as_many_teachers_as_its_patients_allow(tmp_path: Path) -> None:
     schema = Schema(label="y", classes=("ill", "well"), columns=(("a", ()),), patient="p")
     terms = vary(TERMS, image_shape=(1,), table=schema, teachers_per_client=4, records_per_teacher=3)
-    terms = vary(terms, teacher=TeacherSettings(name="random-forest", trees=3))
+    terms = vary(terms, teacher=TeacherSettings(name="random-forest", trees=3), secure_sum=True)
     pool = tmp_path / "pool.csv"
     pool.write_text("a\n" + "".join(f"{n}\n" for n in range(100)), encoding="utf-8")
     found = []

@@ -171,7 +171,7 @@ def test_a_policy_that_changed_holds_for_the_next_batch(study: Study, tmp_path: 
         ("epsilon_public = 0.01\n", "POLICY_PUBLIC"),
         ("most_queries_a_day = 1\n", "POLICY_DAY"),
     ):
-        _with_policy(federation, 0, text, tmp_path)
+        _with_policy(federation, 0, f"plain_votes = true\n{text}", tmp_path)
         if study is MASKED:
             assert _code(federation.send(0, question, opening)) == code
         else:
@@ -211,6 +211,48 @@ def test_a_question_is_answered_once_however_it_is_dressed(federation: Federatio
     federation.total(federation.question([0, 1, 2]))
     again = federation.question([2, 1, 0], batch=1)
     assert _code(federation.send(0, again, federation.open(again).opening)) == "BATCH_REPEATED"
+
+
+@pytest.mark.parametrize("study", [MASKED, NOISY], ids=["votes", "noisy votes"])
+def test_an_identical_step_gets_the_identical_reply_and_draws_no_noise_again(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = Federation(study, tmp_path)
+    federation.close()
+    question = federation.question([1, 2, 3])
+    batch = federation.open(question)
+    for requests in batch.rounds():
+        for party, step in requests.items():
+            first = federation.send(int(party[1:]), question, step)
+            with monkeypatch.context() as patch:
+                patch.setattr(Hospital, "_count", None)  # nobody votes again
+                patch.setattr(Hospital, "_noise", None)
+                again = federation.send(int(party[1:]), question, step)
+            assert again.to_bytes() == first.to_bytes()
+            batch.take(again)
+    batch.total()
+    again = federation.question([3, 2, 1], batch=1)
+    assert "REPEATED" in _code(federation.send(0, again, federation.open(again).opening))
+
+
+def test_a_vector_that_another_question_was_first_to_claim_never_leaves(federation: Federation) -> None:
+    question, other = federation.question([1, 2]), federation.question([2, 3], batch=1)
+    requests = []
+    for each in (question, other):
+        batch = federation.open(each)
+        for number in range(PARTIES):
+            batch.take(federation.send(number, each, batch.opening))
+        requests.append(batch.mask_requests()["p0"])
+    hospital = federation.hospitals[0]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(hospital.journal, "claim", _die)
+        federation.send(0, question, requests[0])  # its vector is on the disk, and was not sent
+    assert federation.send(0, other, requests[1]).kind == "sum.masked"
+    assert _code(federation.send(0, question, requests[0])) == "REPEATED"
+
+
+def _die(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_two_batches_about_one_question_give_one_vector(federation: Federation) -> None:

@@ -6,18 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import make_lung_terms, vary
+from builders import make_label_terms, make_lung_terms, vary
 
-from clients.policy import Policy
+from clients.policy import Policy, find_policy
 from pate_fed.errors import InputError
 from pate_fed.protocol.cost import worst_epsilon
+from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Refusal, Terms
 from pate_fed.secure_sum import Demands
 
 TERMS = make_lung_terms()
 
 
-def _reason(policy: Policy, terms: Terms = TERMS) -> Refusal | None:
+def _reason(policy: Policy, terms: Terms | LabelTerms = TERMS) -> Refusal | None:
     found = policy.objection(terms)
     return None if found is None else found[0]
 
@@ -26,6 +27,7 @@ def test_a_policy_that_fits_objects_to_nothing() -> None:
     public, coordinator = worst_epsilon(TERMS)
     assert coordinator is None
     policy = Policy(
+        plain_votes=True,
         studies=("lungs",),
         pools=(TERMS.pool_digest,),
         classes=("ill", "well", "dead"),
@@ -36,7 +38,7 @@ def test_a_policy_that_fits_objects_to_nothing() -> None:
     )
     assert _reason(policy) is None
     assert _reason(replace(policy, studies=(TERMS.digest,))) is None
-    assert _reason(Policy()) is None
+    assert _reason(Policy(), vary(TERMS, secure_sum=True)) is None
 
 
 @pytest.mark.parametrize(
@@ -46,8 +48,10 @@ def test_a_policy_that_fits_objects_to_nothing() -> None:
         (Policy(pools=("00" * 32,)), {}, Refusal.POLICY_POOL),
         (Policy(classes=("ill",)), {}, Refusal.POLICY_CLASSES),
         (Policy(least_hospitals=9), {}, Refusal.POLICY_HOSPITALS),
-        (Policy(secure_sum=True), {}, Refusal.POLICY_SECURE_SUM),
-        (Policy(), {"seed": 3}, Refusal.POLICY_SEED),
+        (Policy(), {}, Refusal.POLICY_SECURE_SUM),
+        (Policy(), {"seed": 3, "secure_sum": True}, Refusal.POLICY_SEED),
+        (Policy(), {"least_clients": 2, "secure_sum": True}, Refusal.POLICY_HOSPITALS),
+        (Policy(), {"max_queries": 100, "secure_sum": True}, Refusal.POLICY_CAPS),
         (Policy(most_queries=59), {}, Refusal.POLICY_QUERIES),
         (Policy(epsilon_public=0.5), {}, Refusal.POLICY_PUBLIC),
         (Policy(epsilon_public=100.0), {"delta": 0.5}, Refusal.POLICY_DELTA),
@@ -57,15 +61,68 @@ def test_a_policy_that_fits_objects_to_nothing() -> None:
     ],
 )
 def test_each_limit_has_its_own_reason(policy: Policy, terms: dict[str, object], reason: Refusal) -> None:
+    if reason is not Refusal.POLICY_SECURE_SUM:
+        policy = replace(policy, plain_votes=True)
     assert _reason(policy, vary(TERMS, **terms)) is reason
     assert reason.is_policy
     assert reason.value.startswith("refused by the hospital's policy: ")
 
 
+@pytest.mark.parametrize(
+    ("terms", "line"),
+    [
+        ({}, "plain_votes = true"),
+        ({"secure_sum": True, "seed": 3}, "seeded_noise = true"),
+        ({"secure_sum": True, "least_clients": 2}, "least_hospitals = 2"),
+        ({"secure_sum": True, "max_queries": 100}, "uncapped = true"),
+    ],
+)
+def test_the_default_protects_and_says_which_line_would_allow_more(
+    terms: dict[str, object], line: str, tmp_path: Path
+) -> None:
+    asked = vary(TERMS, **terms)
+    found = Policy.load(None).objection(asked)
+    assert found is not None
+    reason, sentence = found
+    assert f"the line {line} in policy.toml would allow it" in sentence
+    assert line not in reason.value  # what the coordinator is told is from the fixed list
+    path = tmp_path / "policy.toml"
+    path.write_text(line)
+    assert Policy.load(path).objection(asked) is None
+    path.write_text("most_queries = 1000")  # a file for something else agrees to nothing more
+    assert Policy.load(path).objection(asked) == found
+
+
+def test_a_refused_coordinator_is_told_what_it_could_do() -> None:
+    assert Refusal.POLICY_SECURE_SUM.value.endswith("--secure-sum masks them")
+    assert "--max-queries" in Refusal.POLICY_CAPS.value
+    assert "--quorum" in Refusal.POLICY_HOSPITALS.value
+
+
+def test_labels_after_randomised_response_are_no_plain_votes() -> None:
+    terms = make_label_terms()
+    assert terms.least_clients == 2
+    assert _reason(Policy(), terms) is Refusal.POLICY_HOSPITALS
+    assert _reason(Policy(least_hospitals=2), terms) is None
+
+
+def test_a_simulated_party_has_nothing_to_protect() -> None:
+    asked = vary(TERMS, seed=3, least_clients=1, max_queries=100)
+    assert _reason(Policy.of_simulated(), asked) is None
+
+
+def test_a_policy_beside_the_keys_holds_without_being_named(tmp_path: Path) -> None:
+    assert find_policy(None, None) is None
+    assert find_policy(None, str(tmp_path)) is None
+    (tmp_path / "policy.toml").touch()
+    assert find_policy(None, str(tmp_path)) == tmp_path / "policy.toml"
+    assert find_policy("other.toml", str(tmp_path)) == Path("other.toml")
+
+
 def test_a_cost_a_hair_above_what_is_allowed_is_shown_above_it() -> None:
     public = worst_epsilon(TERMS)[0]
     assert public is not None
-    found = Policy(epsilon_public=public * (1 - 1e-9)).objection(TERMS)
+    found = Policy(epsilon_public=public * (1 - 1e-9), plain_votes=True).objection(TERMS)
     assert found is not None
     shown = float(found[1].split(" may be ")[1].split(",")[0])
     assert public <= shown <= public * 1.001
@@ -103,7 +160,9 @@ def test_a_limit_counts_what_was_answered_before() -> None:
         ("epsilon_public = nan", "finite"),
         ('epsilon_public = "3"', "finite"),
         ('studies = "lungs"', "list of texts"),
-        ("secure_sum = 1", "true or false"),
+        ("plain_votes = 1", "true or false"),
+        ("secure_sum = true", "votes leave masked only, unless plain_votes = true; take the line out"),
+        ("secure_sum = false", "no longer a key of a policy"),
         ("= 3", "not valid TOML"),
         ("trusted = 3", "names and fingerprints"),
         ("[trusted]\nnorth = 3", "names and fingerprints"),
@@ -121,8 +180,8 @@ def test_a_wrong_policy_is_named(text: str, words: str, tmp_path: Path) -> None:
 
 def test_a_policy_is_read(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
-    path.write_text('studies = ["lungs"]\nmost_queries = 5\nepsilon_public = 3\nsecure_sum = true\n')
-    expected = Policy(studies=("lungs",), most_queries=5, epsilon_public=3.0, secure_sum=True)
+    path.write_text('studies = ["lungs"]\nmost_queries = 5\nepsilon_public = 3\nplain_votes = true\n')
+    expected = Policy(studies=("lungs",), most_queries=5, epsilon_public=3.0, plain_votes=True)
     assert Policy.load(path) == expected
     path.write_text('every_signature = true\n[trusted]\nnorth = "' + "ABCD:" * 15 + 'abcd"\n')
     prints = {"north": " ".join(["abcd"] * 16)}

@@ -41,3 +41,7 @@ def test_a_table_and_its_columns_read_back(tmp_path: Path) -> None:
     assert study.data.private == (str(tmp_path / "a.csv"), str(tmp_path / "b.csv"))
     assert (study.teacher.name, study.student.name) == ("random-forest", "forest")
     assert max(map(len, text.splitlines())) <= 100
+    assert not study.secrecy.secure_sum  # two are too few to be masked
+    for count in (None, 4):
+        path.write_text(study_template(data={**data, "private": []}, schema=schema, num_clients=count))
+        assert read_study(path).secrecy.secure_sum

@@ -96,14 +96,21 @@ class Rehearsal:
     address: str
     parties: list[Party] = field(default_factory=list)
 
-    def start(self, name: str, *command: str, **environment: str) -> Party:
+    def start(
+        self,
+        name: str,
+        *command: str,
+        folder: Path | None = None,
+        stdin: int = subprocess.DEVNULL,
+        **environment: str,
+    ) -> Party:
         out = self.folder / f"{name}.out"
         safe = ["-P"] if command[0] == "-c" else []  # such a program is not one of our commands
         with open(out, "ab") as file:
             process = subprocess.Popen(
                 [sys.executable, *safe, *command],
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
+                cwd=folder or self.folder,
+                stdin=stdin,
                 stdout=file,
                 stderr=file,
                 env={
@@ -111,6 +118,7 @@ class Rehearsal:
                     "PYTHONPATH": str(ROOT),
                     "PATE_FED_CACHE": str(self.cache),
                     "HOME": str(self.folder / "home"),
+                    "XDG_STATE_HOME": str(self.folder / "state"),
                     "OMP_NUM_THREADS": "1",
                     **environment,
                 },
@@ -126,6 +134,11 @@ class Rehearsal:
     def hospital(self, name: str, data: str, *options: str) -> Party:
         base = ["-m", "pate_fed.client", "--hospital", name, "--data", data, "--server", self.address]
         return self.start(name, *base, *options)
+
+    def state_of(self, name: str) -> Path:
+        """The state directory of an admitted hospital, where its command chose it."""
+        [found] = (self.folder / "state" / "pate_fed").glob(f"*/{name}")
+        return found
 
     def running(self) -> list[str]:
         """Command lines of every process that works in or below this folder's files."""

@@ -113,10 +113,11 @@ def test_an_identity_that_will_not_do_is_refused_before_connecting(
     folder = _small(tmp_path)
     change(folder)
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "home"))
     command = ["--hospital", "north", "--data", "north.csv", "--tls-dir", "identity-north"]
     assert main(command) == 2
     said = capsys.readouterr()
     assert words in said.err
     assert said.out.startswith("FAILED  hospital=north")
     assert "PRIVATE" not in said.err
-    assert not (folder / "hospital-north").exists()
+    assert not (folder / "hospital-north").exists() and not (folder / "home").exists()

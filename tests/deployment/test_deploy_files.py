@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
+from clients.policy import Policy
 from pate_fed import client, server
 from pate_fed.cli import health
+from pate_fed.cli.main import make_parser
 from pate_fed.cli.parser import Parser
 from pate_fed.identity import Authority, make_request
 
@@ -164,6 +166,50 @@ def test_a_hospital_in_kubernetes_takes_no_connection() -> None:
     ]
     assert policy["spec"]["ingress"] == []
     assert {port["port"] for port in policy["spec"]["egress"][0]["ports"]} == {9092, 53}
+
+
+PAGE = (DEPLOY / "README.md").read_text(encoding="utf-8")
+PROGRAMS = {
+    "pate-fed": make_parser,
+    "pate-fed-coordinator": server._parser,
+    "pate-fed-hospital": client._parser,
+}
+
+
+def _lines(page: str) -> list[str]:
+    """Every command of the page, with its prompt, without its remark."""
+    text = re.sub(r"\\\n", " ", page)
+    return [
+        line.split("  #")[0].strip() for line in re.findall(r"^(?:hospital|coordinator)\$ .+$", text, re.M)
+    ]
+
+
+@pytest.mark.parametrize("line", _lines(PAGE))
+def test_every_command_of_the_page_is_one_that_its_program_knows(line: str) -> None:
+    program, *options = shlex.split(line.partition("$")[2])
+    if program == "pip":
+        project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        assert options == ["install", project["name"]]
+        return
+    assert program in SCRIPTS
+    PROGRAMS[program]().parse_args(options)
+
+
+def test_from_installing_to_answered_votes_a_hospital_gives_at_most_four_commands() -> None:
+    block = PAGE.split("## A study, command by command")[1].split("```")[1]
+    own = [line for line in _lines(block) if line.startswith("hospital$")]
+    assert 2 <= len(own) <= 4
+    assert "pip install" in own[0] and "hospital join" in own[-1]
+
+
+def test_the_policies_on_the_page_are_read_and_the_default_is_as_it_says(tmp_path: Path) -> None:
+    more, less = re.findall(r"```toml\n(.*?)```", PAGE.split("## A hospital's policy")[1], re.S)
+    path = tmp_path / "policy.toml"
+    path.write_text(more)
+    assert Policy.load(path) == Policy(plain_votes=True, uncapped=True, least_hospitals=2, seeded_noise=True)
+    path.write_text(less)
+    assert Policy.load(path).least_hospitals == 4
+    assert "(default 3)" in more and Policy().least_hospitals == 3
 
 
 def test_the_page_tells_of_every_file_and_nothing_else() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import PLAIN_POLICY
 
 from pate_fed.privacy import verify
 
@@ -45,7 +46,7 @@ def test_a_full_disk_stops_the_study_which_goes_on_once_there_is_room(
 ) -> None:
     folder = rehearsal.folder
     (folder / "study.toml").write_text(rehearsal.write_tables(private=False), encoding="utf-8")
-    (folder / "policy.toml").write_text("seeded_noise = true\n", encoding="utf-8")
+    (folder / "policy.toml").write_text(PLAIN_POLICY, encoding="utf-8")
     run_dir = ("--run-dir", "disk/run")
 
     def hospitals() -> list[Any]:

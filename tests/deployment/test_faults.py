@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import PLAIN_POLICY
 
 NAMES = ("north", "east", "west")
 pytestmark = pytest.mark.slow
@@ -19,7 +20,7 @@ def _start(rehearsal: Any, *options: str, study: Callable[[str], str] = str) -> 
     folder = rehearsal.folder
     text = study(rehearsal.write_tables(private=False))
     (folder / "study.toml").write_text(text, encoding="utf-8")
-    (folder / "policy.toml").write_text("seeded_noise = true\n", encoding="utf-8")
+    (folder / "policy.toml").write_text(PLAIN_POLICY, encoding="utf-8")
     server = rehearsal.server("--insecure", *options)
     return server, {name: _hospital(rehearsal, name) for name in NAMES}
 

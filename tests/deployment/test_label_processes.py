@@ -91,8 +91,8 @@ def test_admitted_hospitals_count_under_masks_over_tls(
         admission = f"{name}.admission"
         request = f"id-{name}/{name}.req"
         assert main(["study", "admit", request, "--dir", "keys", "--out", admission]) == 0
-        assert main(["hospital", "accept", admission, "--dir", f"id-{name}"]) == 0
-    (folder / "policy.toml").write_text("secure_sum = true\nepsilon_public = 3.0\n")
+        assert main(["hospital", "accept", admission, "--yes", "--dir", f"id-{name}"]) == 0
+    (folder / "policy.toml").write_text("epsilon_public = 3.0\n")
     command = _command("noise-cluster", "--tls-dir", "keys", "--out", "out")
     server = rehearsal.start("server", *CLI, *command)
     hospitals = [
@@ -106,7 +106,7 @@ def test_admitted_hospitals_count_under_masks_over_tls(
     assert server.wait() == 0, server.text
     assert [party.wait(60) for party in hospitals] == [0] * 4
     assert "noisy counts sent under masks" in hospitals[0].text
-    own = folder / "hospital-north" / "labels"
+    own = rehearsal.state_of("north") / "labels"
     files = [path for path in own.rglob("*") if path.is_file()]
     assert files and {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     label = np.load(folder / "out" / "labels.npz")["label"]

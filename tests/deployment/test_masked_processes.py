@@ -94,7 +94,7 @@ def test_admitted_hospitals_sum_on_after_their_coordinators_death(rehearsal: Any
     hospitals = []
     for name in HOSPITALS:
         trusted = "".join(f'{other} = "{prints[other]}"\n' for other in HOSPITALS if other != name)
-        policy = f"secure_sum = true\nevery_signature = true\nleast_hospitals = 3\n[trusted]\n{trusted}"
+        policy = f"every_signature = true\nleast_hospitals = 3\n[trusted]\n{trusted}"
         (folder / f"{name}.toml").write_text(policy, encoding="utf-8")
         base = ("-m", "pate_fed.client", "--hospital", name, "--data", f"{name}.csv")
         options = ("--tls-dir", f"identity-{name}", "--policy", f"{name}.toml")
@@ -119,9 +119,10 @@ def test_admitted_hospitals_sum_on_after_their_coordinators_death(rehearsal: Any
     assert [party.wait(60) for party in hospitals] == [0, 0, 0, 0]
     for party in hospitals:
         name = party.name
-        roster = (folder / f"hospital-{name}" / "secure_sum" / "roster.txt").read_text(encoding="utf-8")
+        store = rehearsal.state_of(name) / "secure_sum"
+        roster = (store / "roster.txt").read_text(encoding="utf-8")
         assert all(print_ in roster for print_ in prints.values())
-        assert not (folder / f"hospital-{name}" / "secure_sum" / "identity.key").exists()
+        assert not (store / "identity.key").exists()
     entries = verify(folder / "run" / "ledger.sqlite").chain.entries
     assert [entry.event.answered for entry in entries[:2]] in ([0, 60], [60, 60])  # void, or just released
     with np.load(folder / "run" / "labels.npz") as labels:

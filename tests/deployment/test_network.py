@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from builders import PLAIN_POLICY
 
 NAMES = ("north", "east", "west")
 pytestmark = pytest.mark.slow
@@ -84,7 +85,7 @@ def cable(rehearsal: Any) -> Iterator[Cable]:
 def _start(rehearsal: Any, north: str, *, study: str = "") -> tuple[Any, dict[str, Any]]:
     folder = rehearsal.folder
     (folder / "study.toml").write_text(rehearsal.write_tables(private=False) + study, encoding="utf-8")
-    (folder / "policy.toml").write_text("seeded_noise = true\n", encoding="utf-8")
+    (folder / "policy.toml").write_text(PLAIN_POLICY, encoding="utf-8")
     server, parties = rehearsal.server("--insecure"), {}
     for name in NAMES:
         where = north if name == "north" else rehearsal.address

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import PLAIN_POLICY
 
 from pate_fed.server import main as server_main
 from pate_fed.simulation import main as simulation_main
@@ -74,7 +75,7 @@ def test_hospitals_with_their_own_files_end_as_the_simulation_does(
     """Two of them: one that waits for the coordinator, one that comes later."""
     folder, names = rehearsal.folder, NAMES[:2]
     (folder / "study.toml").write_text(rehearsal.write_tables(private=True, names=names), encoding="utf-8")
-    (folder / "policy.toml").write_text("seeded_noise = true\nmost_queries_a_day = 60\n", encoding="utf-8")
+    (folder / "policy.toml").write_text(PLAIN_POLICY + "most_queries_a_day = 60\n", encoding="utf-8")
     files = {name: f"{name}.csv" for name in names}
     _compare(rehearsal, simulate, files, options=("--policy", "policy.toml"), queries=(30, 30))
 

@@ -14,6 +14,7 @@ from pate_fed.flower import prepare_environment
 
 prepare_environment()
 
+import httpx
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import SubStatus
@@ -44,7 +45,7 @@ class _Node:
 
         monkeypatch.setattr(Child, "__init__", start)
         monkeypatch.setattr(SuperNode, "_acquire", lambda _: "token")
-        monkeypatch.setattr(supernode, "HeartbeatSender", lambda _: _Silent())
+        monkeypatch.setattr(supernode, "HeartbeatSender", lambda _: _Heart(self.ends))
         monkeypatch.setattr(supernode, "pull_task_input", lambda _: self._request())
         monkeypatch.setattr(supernode, "push_message", lambda _, reply, __: self.sent.append(reply))
         monkeypatch.setattr(
@@ -60,12 +61,15 @@ class _Node:
         return message, context, None, SimpleNamespace(content=self.bundle)
 
 
-class _Silent:
+class _Heart:
+    def __init__(self, ends: list[Any]) -> None:
+        self._ends = ends
+
     def start(self) -> None:
         """No heart beats here."""
 
     def stop(self) -> None:
-        """No heart beats here."""
+        self._ends.append("the heart")
 
 
 @pytest.fixture
@@ -94,7 +98,38 @@ def test_the_installed_app_answers(made: _Node) -> None:
         {**ASKED, "party": "north"},
     )
     assert done.bytes_out > 0
-    assert made.ends == [SubStatus.COMPLETED]
+    assert made.ends == ["the heart", SubStatus.COMPLETED]
+
+
+@pytest.mark.parametrize("lost", ["pull_task_input", "push_message", "push_task_output"])
+def test_a_supernode_that_is_gone_costs_the_reply_alone(
+    lost: str, made: _Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Flower's client would try for ever, or interrupt this very process."""
+
+    def gone(*_: object) -> None:
+        raise httpx.ConnectError("refused")
+
+    monkeypatch.setattr(supernode, lost, gone)
+    done = made.node.answer_next(_app(), refuse_bundle=lambda: pytest.fail("it was the shim"))
+    assert (done is None) == (lost != "push_task_output") and made.ends[0] == "the heart"
+
+
+@pytest.mark.parametrize("status", [401, 503, None])
+def test_a_task_that_is_gone_interrupts_nobody(status: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = httpx.Request("POST", "http://127.0.0.1:1/")
+
+    def send(*_: object, **__: object) -> httpx.Response:
+        if status is None:
+            raise httpx.ConnectError("refused")
+        return httpx.Response(status, request=request)
+
+    monkeypatch.setattr(httpx.Client, "send", send)
+    made = SuperNode.__new__(SuperNode)
+    made.local_address, made.secret = "127.0.0.1:1", b""
+    client = made._connect(supernode.RuntimeTokenHttpInterceptor("token"))
+    assert supernode._beating(client)()
+    client.close()
 
 
 def test_any_other_code_is_refused_and_neither_it_nor_the_app_sees_the_request(made: _Node) -> None:

@@ -15,9 +15,9 @@ from pate_fed.label_dp.methods import MethodSettings, find_clusterer, run_method
 from pate_fed.label_dp.options import METHODS
 from pate_fed.label_dp.public import PublicInputs
 from pate_fed.label_dp.randres import RandRes
-from pate_fed.label_dp.source import LabelsInOnePlace, Record
+from pate_fed.label_dp.source import LabelsInOnePlace, Record, Released
 from pate_fed.label_dp.teachers import TeachSettings
-from pate_fed.privacy import SeededNoise
+from pate_fed.privacy import LedgerTerms, SeededNoise
 
 QUICK = MethodSettings(
     learn=LearnSettings(epochs=4, batch_size=32, learning_rate=3e-3, ema_decay=0.95),
@@ -46,6 +46,28 @@ def test_every_method_learns_easy_classes(
     assert not outcome.labels.private and "seeded" in outcome.labels.text()
     again = run_method(name, public, _source(truth), epsilon=budget, settings=settings, seed=0)
     assert np.array_equal(again.classify(fresh), outcome.classify(fresh))
+
+
+class _OnRecord(Record):
+    """Keeps the releases; the first may be there from an earlier process."""
+
+    def __init__(self, *kept: Released) -> None:
+        self.kept = list(kept)
+
+    def release(self, terms: LedgerTerms, draw: Callable[[], Released], *, stage: int = 0) -> Released:
+        if len(self.kept) <= stage:
+            self.kept.append(draw())
+        return self.kept[stage]
+
+
+def test_the_second_stage_is_the_same_after_a_death_in_a_seeded_study(
+    public: PublicInputs, truth: np.ndarray
+) -> None:
+    whole = _OnRecord()
+    run_method("lp-2st", public, replace(_source(truth), record=whole), epsilon=3.0, settings=QUICK, seed=0)
+    cut = _OnRecord(whole.kept[0])
+    run_method("lp-2st", public, replace(_source(truth), record=cut), epsilon=3.0, settings=QUICK, seed=0)
+    np.testing.assert_array_equal(cut.kept[1].label, whole.kept[1].label)
 
 
 @pytest.mark.parametrize(("name", "message"), [("os:sep", "a str; a function"), ("os:getcwd", "seed")])

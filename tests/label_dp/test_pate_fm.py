@@ -20,16 +20,16 @@ def test_pate_fms_caps_cost_the_budget(epsilon: float) -> None:
     assert 0.99 * epsilon < plan.epsilon <= epsilon
     mechanism = plan.mechanism
     rho = confident_rho(plan.asked, plan.answered, sigma1=mechanism.sigma1, sigma2=mechanism.sigma2)
-    # The library's exact figure for continuous noise is below ours, from Rényi orders, and not far.
-    exact = gaussian_dp_epsilon(math.sqrt(2 * rho), 1e-5)
-    assert 0.75 * epsilon < exact < epsilon
+    # By outcome: above 2/π of the exact Gaussian DP of the noisy totals, and well below what those cost.
+    limit = gaussian_dp_epsilon(math.sqrt(2 * rho * 2 / math.pi), 1e-5)
+    assert 0.7 * epsilon < limit < epsilon
     from dp_accounting import dp_event
     from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant()
     accountant.compose(dp_event.GaussianDpEvent(mechanism.sigma1), plan.asked)
     accountant.compose(dp_event.GaussianDpEvent(mechanism.sigma2 / math.sqrt(2)), plan.answered)
-    assert accountant.get_epsilon(1e-5) == pytest.approx(plan.epsilon, rel=0.02)
+    assert plan.epsilon < 0.95 * accountant.get_epsilon(1e-5)
 
 
 def test_pate_fm_pays_for_what_it_asks_and_labels_no_more() -> None:

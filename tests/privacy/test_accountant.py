@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mnist_events import MNIST, REST, event
 
-from pate_fed.privacy import LNMax, epsilon_of, odometer, total_cost
+from pate_fed.privacy import (
+    RECORD,
+    GNMax,
+    LNMax,
+    Protection,
+    capped_cost_epsilon,
+    epsilon_of,
+    odometer,
+    total_cost,
+)
 from pate_fed.privacy.bounds.cost import Cost
 
 
@@ -45,3 +54,42 @@ def test_total_does_not_depend_on_the_order_of_its_parts(parts: list[Any], dice:
     dice.shuffle(events)
     assert total_cost(events) == total
     assert total.rdp(Fraction(3)) == sum((e.cost().rdp(Fraction(3)) for e in events), Fraction(0))
+
+
+@pytest.mark.parametrize(
+    ("asked", "labels", "sigma1", "totals", "rdp", "stated"),
+    [
+        (2000, 500, 150.0, 3.901, 3.032, 2.85),  # the default study
+        (640, 283, 150.0, 2.743, 2.142, 2.05),  # MNIST and Adult of the 2018 paper
+        (1500, 538, 200.0, 3.889, 3.024, 2.90),
+        (2000, 850, 150.0, 5.129, 3.973, 3.90),
+    ],
+)
+def test_what_studies_state(
+    asked: int, labels: int, sigma1: float, totals: float, rdp: float, stated: float
+) -> None:
+    cost = replace(MNIST, sigma1=sigma1).cost(asked, labels, RECORD)
+    assert totals - 1e-3 < epsilon_of(cost.as_totals, 1e-5) <= totals
+    assert rdp - 1e-3 < epsilon_of(cost, 1e-5) <= rdp
+    assert 0.9 * stated < capped_cost_epsilon(cost, 1e-5) <= stated
+
+
+def test_caps_beside_another_release_are_bounded_by_rdp() -> None:
+    cost = MNIST.cost(100, 50, RECORD) + Cost(Fraction(1, 100))
+    assert capped_cost_epsilon(cost, 1e-5) == epsilon_of(cost, 1e-5)
+    assert capped_cost_epsilon(Cost(), 1e-5) == 0.0
+
+
+def test_an_outcome_costs_less_than_the_totals_it_came_from() -> None:
+    """Every mechanism and unit, at small and large orders, and never more."""
+    units = (
+        RECORD,
+        Protection(votes_moved=3),
+        Protection(unit="hospital", adjacency="add-or-remove-one", votes_moved=2),
+    )
+    for protection in units:
+        for mechanism in (MNIST, GNMax(**REST, sigma=6), LNMax(**REST, scale=4)):
+            cost = mechanism.cost(1, 1, protection)
+            for order in (Fraction(5, 4), Fraction(2), Fraction(9)):
+                assert 0 < cost.rdp(order) < cost.as_totals.rdp(order)
+            assert cost.rdp(Fraction(10**9)) <= cost.as_totals.rdp(Fraction(10**9))

@@ -99,10 +99,54 @@ def test_what_the_coordinator_sees_of_a_sum_is_what_is_released(tmp_path: Path) 
     with Ledger.create(tmp_path / "l.sqlite", _terms(SHARED, delta=1e-5, coordinator=NOISY_COUNTS)) as ledger:
         spent = _charge(ledger, np.arange(N), SHARED)
         assert coordinator_epsilon(ledger.terms, ledger.events()) == ledger.guaranteed_coordinator() == spent
-    exact = epsilon_of(SHARED.cost_asked(LABEL), 1e-5)
+    assert spent == epsilon_of(SHARED.cost_asked(LABEL), 1e-5)
     rho = 1 / (16 * 5)  # ρ = Δ²/(2 σ²) with Δ² = 2, of five hospitals that tell nobody
-    assert spent == exact == pytest.approx(epsilon_of(Cost(rho=SHARED.cost_asked(LABEL).rho), 1e-5))
-    assert float(SHARED.cost_asked(LABEL).rho) == pytest.approx(rho, rel=1e-6)
+    assert float(SHARED.cost_asked(LABEL).as_totals.rho) == pytest.approx(rho, rel=1e-6)
+
+
+def _sum_delta(sigma: float, shares: int, epsilon: float) -> float:
+    """δ at ε of the shares' sum itself on two counts, by convolution."""
+    at = np.arange(-300, 301)
+    one = np.exp(-((at / sigma) ** 2) / 2)
+    noise = one / one.sum()
+    for _ in range(shares - 1):
+        noise = np.convolve(noise, one / one.sum())
+    largest = 0.0
+    x = np.arange(len(noise))
+    for up in (1, -1):
+        here = np.outer(noise, noise)
+        there = np.outer(noise[np.clip(x + up, 0, len(x) - 1)], noise[np.clip(x - up, 0, len(x) - 1)])
+        largest = max(largest, float(np.maximum(0.0, here - math.exp(epsilon) * there).sum()))
+    return largest
+
+
+@pytest.mark.parametrize(("share", "hospitals"), [(4.0, 5), (1.5, 3), (2.0, 1)])
+@pytest.mark.parametrize("delta", [1e-5, 1e-3])
+def test_one_release_of_counts_is_charged_by_its_exact_law(
+    share: float, hospitals: int, delta: float
+) -> None:
+    shared = SharedClusterCounts(
+        num_clusters=4, num_classes=3, sigma_party=share, survivors=hospitals + 1, colluders=1
+    )
+    stated = epsilon_of(shared.cost_asked(LABEL), delta)
+    assert 0.99 * delta < _sum_delta(share, hospitals, stated) <= delta
+    # RDP, which a second release goes by, states more than twice the δ.
+    once = epsilon_of(shared.cost_asked(LABEL).as_totals, delta)
+    assert _sum_delta(share, hospitals, once) < 0.5 * delta
+    twice = shared.cost_asked(LABEL) * 2
+    assert epsilon_of(twice, delta) == epsilon_of(twice.as_totals, delta)
+
+
+def test_counts_in_a_ledger_of_an_earlier_version_cost_what_they_did(tmp_path: Path) -> None:
+    terms = _terms(SHARED, delta=1e-5, coordinator=NOISY_COUNTS, charged="totals")
+    with Ledger.create(tmp_path / "l.sqlite", terms) as ledger:
+        assert _charge(ledger, np.arange(N), SHARED) == pytest.approx(0.6157, abs=1e-4)
+    assert verify(tmp_path / "l.sqlite").epsilon == pytest.approx(0.6157, abs=1e-4)
+
+
+def test_wide_noise_is_charged_by_its_renyi_divergence() -> None:
+    wide = replace(SHARED, sigma_party=1e6).cost_asked(LABEL)
+    assert epsilon_of(wide, 1e-5) == epsilon_of(wide.as_totals, 1e-5)
 
 
 def test_pairs_add_up_and_take_their_delta_first() -> None:

@@ -43,7 +43,7 @@ def test_what_a_threshold_leaves_for_labels() -> None:
 def test_the_noise_costs_what_it_says_and_no_tenth_less(epsilon: float) -> None:
     def cost(sigma: float) -> float:
         mechanism = GNMax(num_teachers=250, num_classes=10, sigma=sigma)
-        return epsilon_of(mechanism.cost_asked(RECORD) * 800, 1e-5)
+        return epsilon_of((mechanism.cost_asked(RECORD) * 800).as_totals, 1e-5)
 
     sigma = measures.affordable_sigma2(asked=800, answered=800, epsilon=epsilon, delta=1e-5)
     assert cost(sigma) <= epsilon < cost(sigma - 0.1)

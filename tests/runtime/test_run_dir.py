@@ -8,7 +8,13 @@ import pytest
 
 from pate_fed.config.study import Study, read_study
 from pate_fed.errors import InputError
-from pate_fed.runtime.run_dir import check_writable, choose_run_dir, fresh_run_dir, simulated_disks
+from pate_fed.runtime.run_dir import (
+    check_writable,
+    choose_run_dir,
+    claim_run_dir,
+    fresh_run_dir,
+    simulated_disks,
+)
 
 
 def test_a_directory_that_holds_a_run_or_is_a_file_is_refused(tmp_path: Path) -> None:
@@ -51,3 +57,22 @@ def test_what_a_killed_run_left_is_removed_and_what_is_in_use_is_not(
             assert used.exists()
             assert used != other
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_is_killed_while_it_claims_its_directory_has_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("pate_fed.disk.os.fsync", "pate_fed.runtime.run_dir.os.link"):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(name, killed)
+            claim_run_dir(tmp_path, "[study]\n")
+        assert choose_run_dir(str(tmp_path), "x", lambda held: False) == (tmp_path, False)
+    claim_run_dir(tmp_path, "[study]\n")
+    assert (tmp_path / "study.toml").read_text(encoding="utf-8") == "[study]\n"
+    assert oct((tmp_path / "study.toml").stat().st_mode)[-3:] == "600"
+    with pytest.raises(InputError, match="another run has it"):
+        claim_run_dir(tmp_path, "[study]\n")
+    assert not [path for path in tmp_path.iterdir() if path.suffix != ".part" and path.name != "study.toml"]

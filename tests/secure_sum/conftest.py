@@ -81,6 +81,12 @@ class Federation:
         assert caught.value.reason is reason
         assert self.hospitals[name].study_state() == before
 
+    def repeated(self, name: str, request: Any, first: Any, vector: Any = None) -> None:
+        """The hospital gives the very same reply again, and its state is as before."""
+        before = self.hospitals[name].progress_state()
+        assert self.ask(name, request, vector).to_bytes() == first.to_bytes()
+        assert self.hospitals[name].progress_state() == before
+
     def signed(self, message: Any, /, **changes: Any) -> Any:
         """The message with changes, signed by the coordinator itself: it is the one who cheats."""
         return replace(message, **changes).signed(self.coordinator_identity)

@@ -49,8 +49,9 @@ def test_enrolling_again_gives_the_same_keys(seven: Any) -> None:
 def test_a_hospital_masks_once(seven: Any) -> None:
     batch = seven.until("share", VALUES)
     request = batch.mask_requests()["hospital-0"]
-    batch.take(seven.ask("hospital-0", request, VALUES[0]))
-    seven.refused("hospital-0", request, SumRefusal.REPEATED, VALUES[1])
+    first = seven.ask("hospital-0", request, VALUES[0])
+    batch.take(first)
+    seven.repeated("hospital-0", request, first, VALUES[1])  # whatever its votes were now
     size = len(request.sealed) // 7
     fewer = seven.signed(request, sharers=request.sharers[:6], sealed=request.sealed[: 6 * size])
     seven.refused("hospital-0", fewer, SumRefusal.EQUIVOCATION, VALUES[1])
@@ -74,6 +75,40 @@ def test_steps_come_in_order_and_an_early_one_does_no_harm(seven: Any) -> None:
     np.testing.assert_array_equal(batch.total(), VALUES[1:].sum(axis=0))
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_the_last_request_of_a_batch_gets_the_same_reply_again_and_no_other_does(
+    restart: bool, federation: Any
+) -> None:
+    parties = federation(5, restart=restart)
+    values, batch = VALUES[:5], parties.open(5)
+    earlier: list[Any] = []
+    for requests in batch.rounds():
+        for name, request in requests.items():
+            reply = parties.ask(name, request, values[parties.names.index(name)])
+            parties.repeated(name, request, reply, np.zeros(5, dtype=np.int64))
+            batch.take(reply)
+        for request in earlier:
+            with pytest.raises(RefusedError) as caught:
+                parties.ask("hospital-0", request, values[0])
+            assert "REPEATED" in caught.value.reason.name
+        earlier.append(requests["hospital-0"])
+    np.testing.assert_array_equal(batch.total(), values.sum(axis=0))
+
+
+@pytest.mark.parametrize("how", ["the next batch", "the study's end"])
+def test_a_kept_reply_goes_when_nobody_needs_it_any_more(how: str, seven: Any) -> None:
+    batch = seven.until("consent", VALUES)
+    request = batch.unmask_request()
+    shares = seven.ask("hospital-0", request).shares
+    assert shares in seven.hospitals["hospital-0"].progress_state()
+    if how == "the next batch":
+        seven.until("share", VALUES)
+    else:
+        seven.hospitals["hospital-0"].forget_replies()
+    assert shares not in seven.hospitals["hospital-0"].progress_state()
+    seven.refused("hospital-0", request, SumRefusal.REPEATED)
+
+
 def test_a_restart_forgets_no_step(federation: Any) -> None:
     parties = federation(7, restart=True)
     batch = parties.until("consent", VALUES)
@@ -81,7 +116,6 @@ def test_a_restart_forgets_no_step(federation: Any) -> None:
     for name in parties.names:
         batch.take(parties.ask(name, request))
     for message, reason in (
-        (request, SumRefusal.REPEATED),
         (batch.opening, SumRefusal.BATCH_REPEATED),
         (parties.signed(request, consents=bytes(64 * 7)), SumRefusal.UNMASKED),
     ):

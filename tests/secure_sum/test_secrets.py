@@ -63,7 +63,7 @@ def test_no_error_shows_a_secret_or_a_vote(federation: Any) -> None:
         lambda: parties.ask("hospital-0", request, values[0] + 2**33),
         lambda: parties.ask("hospital-1", request, values[0]),
         lambda: parties.ask("hospital-0", request.signed(parties.identities["hospital-1"]), values[0]),
-        lambda: parties.ask("hospital-0", batch.opening, values[0]),
+        lambda: parties.ask("hospital-0", parties.signed(batch.opening, length=4), values[0]),
         lambda: batch.survivor_notice(),
     ):
         with pytest.raises(PateFedError) as caught:

@@ -108,6 +108,29 @@ def test_a_pinned_roster_is_held_to_the_demands_of_now(
     assert reason is None and batch.total().tolist() == [PARTIES]
 
 
+def test_a_reply_that_was_not_sent_is_sent_by_the_next_process(
+    coordinator: CoordinatorSum, stores: list[SumStore]
+) -> None:
+    roster = coordinator.close_roster()
+    batch = coordinator.open_batch(
+        batch=0, batch_digest="cd" * 32, length=1, sum_range=SumRange.votes(9), roster_rides=True
+    )
+    for requests in batch.rounds():
+        for party, request in requests.items():
+            store = stores[int(party[1:])]
+            with store.machine() as machine:
+                machine.pin(roster)
+                unsent = machine.answer(request, lambda: np.ones(1, dtype=np.int64))
+            with store.machine() as machine:
+                reply = machine.answer(request, _no_votes)
+            assert reply.to_bytes() == unsent.to_bytes()
+            batch.take(reply)
+    assert batch.total().tolist() == [PARTIES]
+    stores[0].forget_replies()
+    with stores[0].machine() as machine, pytest.raises(RefusedError):
+        machine.answer(request, _no_votes)
+
+
 def test_files_are_the_hospitals_alone_whatever_the_umask(
     coordinator: CoordinatorSum, tmp_path: Path
 ) -> None:

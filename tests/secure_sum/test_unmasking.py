@@ -50,7 +50,6 @@ def test_a_batch_is_never_unmasked_again(seven: Any) -> None:
     for name in seven.names:
         batch.take(seven.ask(name, request))
     np.testing.assert_array_equal(batch.total(), VALUES.sum(axis=0))
-    seven.refused("hospital-0", request, SumRefusal.REPEATED)
     fewer = seven.signed(request, consenting=request.consenting[:-1], consents=request.consents[:-64])
     seven.refused("hospital-0", fewer, SumRefusal.UNMASKED)
     seven.refused("hospital-0", batch.opening, SumRefusal.BATCH_REPEATED)
@@ -61,8 +60,9 @@ def test_a_second_set_of_survivors_voids_the_batch(seven: Any) -> None:
     batch = seven.until("mask", VALUES)
     notice = batch.survivor_notice()
     smaller = seven.signed(notice, survivors=np.array([0, 1, 2, 3, 4], dtype=np.int64))
-    batch.take(seven.ask("hospital-0", notice))
-    seven.refused("hospital-0", notice, SumRefusal.REPEATED)
+    first = seven.ask("hospital-0", notice)
+    batch.take(first)
+    seven.repeated("hospital-0", notice, first)
     seven.refused("hospital-0", smaller, SumRefusal.EQUIVOCATION)
     seven.refused("hospital-0", smaller, SumRefusal.BATCH_VOID)
 

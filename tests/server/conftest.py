@@ -63,7 +63,7 @@ def takes() -> Callable[..., Callable[[Any], bool]]:
 
     def of(kind: type, batch: int | None = None) -> Callable[[Any], bool]:
         def when(arguments: Any) -> bool:
-            step = read_reply(arguments[1].reply.step)
+            step = read_reply(arguments[-1].reply.step)
             return isinstance(step, kind) and batch in (None, step.batch)
 
         return when

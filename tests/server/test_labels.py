@@ -27,7 +27,7 @@ from pate_fed.label_dp.release import PrivateLabels
 from pate_fed.protocol.label_terms import PublicClusters, PublicPool
 from pate_fed.report.terminal import make_progress
 from pate_fed.secure_sum import read_reply
-from pate_fed.secure_sum.messages import BatchShares, MaskedVector
+from pate_fed.secure_sum.messages import BatchShares, MaskedVector, SurvivorConsent, UnmaskShares
 from server import federation
 from server.exchange import Stopped
 from server.label_hospitals import HospitalLabels, SimulatedHospitals
@@ -38,6 +38,7 @@ from server.state import CoordinatorState
 RECORDS, CLASSES, HOSPITALS, CLUSTERS = 600, 4, 5, 6
 LABEL = np.random.default_rng(1).integers(0, CLASSES, RECORDS)
 CLUSTER = (LABEL + (np.arange(RECORDS) % 5 == 0)) % CLASSES
+TAKE = MaskedRounds._take
 PARTS = tuple(np.sort(part) for part in np.array_split(np.random.default_rng(2).permutation(RECORDS), 5))
 
 
@@ -115,21 +116,33 @@ def test_a_sum_that_is_there_is_taken_again_and_nobody_asked(
         world.run()
 
 
-@pytest.mark.parametrize("after_vectors", [True, False])
-def test_counts_that_were_asked_for_and_lost_are_told_and_not_asked_for_again(
-    after_vectors: bool, dying: Any, takes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", [MaskedVector, SurvivorConsent, UnmaskShares, None])
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_sum_that_was_cut_off_goes_on_and_no_hospital_counts_again(
+    kind: type | None, after: bool, dying: Any, takes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path, monkeypatch)
-    if after_vectors:
-        with dying(CoordinatorState, "keep_totals", after=False):
-            world.run()
-    else:
-        with dying(MaskedRounds, "_take", takes(MaskedVector)):
+    owner, name = (CoordinatorState, "keep_totals") if kind is None else (MaskedRounds, "_take")
+    with dying(owner, name, *([] if kind is None else [takes(kind)]), after=after):
+        world.run()
+    assert world.counted() == [1] * HOSPITALS
+    found = world.run()
+    assert world.counted() == [1] * HOSPITALS and (found.label == LABEL).mean() > 0.7
+    assert world.hospitals.answered == HOSPITALS and world.hospitals.left_out == ()
+
+
+def test_counts_that_are_lost_are_told_and_not_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(MaskedRounds, "_take", _deaf)
+        with pytest.raises(QuorumError, match="3 of 5 hospitals sent"):
             world.run()
     before = world.counted()
     assert before == [1] * HOSPITALS
     for _ in range(2):
-        with pytest.raises(BudgetError, match="before their sum was there; ε=1 δ=1e-5 counts as spent"):
+        with pytest.raises(BudgetError, match="there was no sum; ε=1 δ=1e-5 counts as spent"):
             world.run()
     assert world.counted() == before
     # Not under a smaller ε either: hospitals hold on to the terms that they know.
@@ -177,16 +190,17 @@ def test_hospitals_with_processes_were_waited_for_before(
         made.run(lambda app: run_inline(app, ClientApp(), num_nodes=0))
 
 
+def _deaf(self: MaskedRounds, batch: Any, step: int, participants: Any, answer: Any) -> None:
+    """Two hospitals' vectors come, and are not heard."""
+    vector = isinstance(read_reply(answer.reply.step), MaskedVector)
+    if vector and participants[answer.node] in ("hospital-1", "hospital-2"):
+        raise IntegrityError("was not heard")
+    TAKE(self, batch, step, participants, answer)
+
+
 def test_a_sum_that_fails_says_what_it_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world, take = World(tmp_path, monkeypatch), MaskedRounds._take
-
-    def deaf(self: Any, batch: Any, answer: Any, sender: str) -> None:
-        vector = isinstance(read_reply(answer.reply.step), MaskedVector)
-        if vector and sender in ("hospital-1", "hospital-2"):
-            raise IntegrityError("was not heard")
-        take(self, batch, answer, sender)
-
-    monkeypatch.setattr(MaskedRounds, "_take", deaf)
+    world = World(tmp_path, monkeypatch)
+    monkeypatch.setattr(MaskedRounds, "_take", _deaf)
     made = _coordinator(world, counts=True)
     with pytest.raises(QuorumError, match=r"3 of 5 hospitals sent .*; ε=1 δ=1e-5 counts as spent at every"):
         made.run(lambda app: world.hospitals.place.run(app, made, threading.Event()))

@@ -48,12 +48,48 @@ def test_a_batch_goes_on_with_the_votes_that_are_there(state: CoordinatorState, 
 
 def test_another_batch_or_a_charge_forgets_the_votes(state: CoordinatorState) -> None:
     state.begin_batch(_question(), asked=True)
-    state.keep_votes("north", VOTES)
-    state.begin_batch(_question(1), asked=False)
-    assert state.votes() == {} and state.last_batch is not None and not state.last_batch.asked
-    state.keep_votes("north", VOTES)
-    state.forget_votes()
-    assert state.votes() == {}
+    for forget in (lambda: state.begin_batch(_question(1), asked=False), state.forget_answers):
+        state.keep_votes("north", VOTES)
+        state.keep_sum_reply(0, "north", b"shares")
+        forget()
+        assert state.votes() == {} and state.sum_replies(0) == []
+        assert state.last_batch is not None and not state.last_batch.asked
+
+
+def test_how_far_a_sum_came_and_what_came_of_it_is_kept(state: CoordinatorState, folder: Path) -> None:
+    state.begin_batch(_question(), asked=False)
+    state.keep_sum_reply(0, "north", b"shares")
+    state.begin_batch(_question(), asked=True, step=1)
+    state.keep_sum_reply(1, "north", b"vector")
+    again = CoordinatorState(folder)
+    assert (again.sum_replies(0), again.sum_replies(1), again.sum_replies(2)) == (
+        [b"shares"],
+        [b"vector"],
+        [],
+    )
+    last = again.last_batch
+    assert last is not None and (last.step, last.asked, last.void) == (1, True, False)
+    for _ in range(2):  # one that is revoked before the step is closed
+        again.forget_sum_reply(1, "north")
+        assert (state.sum_replies(0), state.sum_replies(1)) == ([b"shares"], [])
+    again.void_batch()
+    last = state.last_batch
+    assert last is not None and last.void and last.digest == _question().digest
+
+
+def test_a_note_of_an_earlier_release_is_read(state: CoordinatorState, folder: Path) -> None:
+    state.keep_roster(b"roster")
+    (folder / "batch.json").write_text('{"batch": 3, "digest": "ab", "index": [1, 2], "asked": true}')
+    last = state.last_batch
+    assert last is not None and (last.number, last.asked, last.step, last.void) == (3, True, 0, False)
+
+
+def test_that_nothing_is_left_to_ask_is_known_to_another_process(
+    state: CoordinatorState, folder: Path
+) -> None:
+    assert not state.all_asked
+    state.note_all_asked()
+    assert CoordinatorState(folder).all_asked
 
 
 def test_keys_and_roster_stay_the_same(state: CoordinatorState, folder: Path) -> None:
@@ -77,6 +113,10 @@ def test_a_simulation_leaves_nothing_private(tmp_path: Path) -> None:
     state.keep_votes("north", VOTES)
     state.keep_roster(b"roster")
     state.keep_totals("a" * 64, TOTALS)
+    state.keep_sum_reply(0, "north", b"shares")
+    state.void_batch()
+    state.note_all_asked()
+    assert state.sum_replies(0) == [] and not state.all_asked
     state.remove_private()
     assert state.checkpoint(INDEX, INDEX) is None and state.identity().public
     assert (state.last_batch, state.votes(), state.roster, state.totals("a" * 64)) == (None, {}, b"", None)
@@ -92,6 +132,8 @@ WRITES: dict[str, Callable[[CoordinatorState], object]] = {
     "roster": lambda state: state.keep_roster(b"roster"),
     "note": lambda state: state.begin_batch(_question(), asked=True),
     "votes": lambda state: state.keep_votes("north", VOTES),
+    "reply under masks": lambda state: state.keep_sum_reply(0, "north", b"shares"),
+    "all asked": lambda state: state.note_all_asked(),
     "totals": lambda state: state.keep_totals("a" * 64, TOTALS),
     "checkpoint": lambda state: state.checkpoint(INDEX, INDEX),
     "predictions": lambda state: state.keep_predictions(2, _predictions()),

@@ -17,6 +17,9 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 from clients.app import app as app_of_hospitals
+from clients.hospital import Hospital
+from clients.local import read_site
+from clients.site import simulated_site
 from pate_fed.config.sections import Aggregation, Data, Engine, Parties, Privacy, Queries
 from pate_fed.config.study import Study
 from pate_fed.config.trust import TrustModel
@@ -26,10 +29,13 @@ from pate_fed.flower.inline import run_inline
 from pate_fed.learning import TeacherSettings
 from pate_fed.learning.settings import StudentSettings
 from pate_fed.privacy import Ledger, verify
-from pate_fed.secure_sum.messages import BatchShares, MaskedVector
-from server.app import Coordinator
+from pate_fed.protocol.messages import EndRequest
+from pate_fed.secure_sum.messages import BatchShares, MaskedVector, SurvivorConsent, UnmaskShares
+from server.app import Coordinator, clear_finished
+from server.learning import Learner
 from server.masked import MaskedRounds
 from server.release import LabelReleaser
+from server.state import CoordinatorState
 
 PARTIES, BATCH = 4, 10
 PLAIN = Study(
@@ -42,21 +48,25 @@ PLAIN = Study(
     student=StudentSettings(name="supervised", epochs=1),
     engine=Engine(backend="grpc", device="cpu"),
 ).resolve()
+GNMAX = Aggregation(aggregator="gnmax", sigma2=2.0)
 MASKED = replace(PLAIN, secrecy=TrustModel(secure_sum=True)).resolve()
 
 
 class World:
     """A study's run directory and its parties' disks, which outlive every coordinator."""
 
-    def __init__(self, study: Study, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, study: Study, folder: Path, patch: pytest.MonkeyPatch, *, real: bool = False) -> None:
         self.study, self.run_dir, self.parties = study, folder / "run", folder / "parties"
         self.parties.mkdir()
         (self.parties / "study.toml").write_text(study.to_toml(), encoding="utf-8")
         site = {"study": str(self.parties / "study.toml"), "state_dir": str(self.parties)}
         (self.parties / "site.json").write_text(json.dumps(site), encoding="utf-8")
         patch.setenv("PATE_FED_SITE", str(self.parties / "site.json"))
+        if real:  # as careful as hospitals that are no simulation
+            careful = lambda *found: replace(simulated_site(*found), simulated=False)  # noqa: E731
+            patch.setattr("clients.local.simulated_site", careful)
 
-    def run(self, *, resume: bool, broken: bool = False) -> int:
+    def run(self, *, resume: bool, broken: bool = False, hospitals: int = PARTIES) -> int:
         coordinator = Coordinator(
             self.study,
             run_dir=self.run_dir,
@@ -69,7 +79,7 @@ class World:
         def start(app: Any) -> None:
             if broken:
                 raise PateFedError("Flower's SuperLink did not start")
-            run_inline(app, app_of_hospitals, num_nodes=PARTIES)
+            run_inline(app, app_of_hospitals, num_nodes=hospitals)
 
         coordinator.run(start)
         return coordinator.conclude(as_json=False)
@@ -85,6 +95,9 @@ class World:
         with np.load(self.run_dir / "labels.npz") as labels:
             index = labels["index"]
         assert len(np.unique(index)) == len(index)
+        log = (self.run_dir / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        told = [event["asked"] for event in map(json.loads, log) if event["event"] == "release"]
+        assert told == [entry.event.asked for entry in entries]
         assert self.events("refused") == []
         assert len(self.events("taught")) == 2 * PARTIES
         assert not (self.run_dir / "private").exists()
@@ -113,6 +126,75 @@ def test_votes_and_totals_outlive_the_coordinator(
     assert metrics["privacy"]["student"]["data_dependent_do_not_publish"] > 0
     assert metrics["privacy"]["student"]["sanitised"] > 0
     assert metrics["accuracy_do_not_publish"]["ensemble"] > 0
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "after"),
+    [
+        (CoordinatorState, "keep_votes", False),
+        (Learner, "learn", True),
+        pytest.param(CoordinatorState, "begin_batch", True, marks=pytest.mark.slow),
+        pytest.param(CoordinatorState, "keep_votes", True, marks=pytest.mark.slow),
+        pytest.param(CoordinatorState, "keep_totals", False, marks=pytest.mark.slow),
+        pytest.param(LabelReleaser, "release", True, marks=pytest.mark.slow),
+        pytest.param(CoordinatorState, "note_all_asked", False, marks=pytest.mark.slow),
+        pytest.param(Learner, "learn", False, marks=pytest.mark.slow),
+    ],
+)
+def test_whenever_it_dies_each_question_gets_one_answer(
+    owner: type, name: str, after: bool, dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(replace(PLAIN, aggregation=GNMAX), tmp_path, monkeypatch, real=True)
+    with dying(owner, name, after=after):
+        world.run(resume=False)
+    with dying(owner, name, after=after):
+        world.run(resume=True)
+    [first, *_] = world.run_dir.glob("private/batch.json")
+    asked = json.loads(first.read_text())["digest"]
+    assert world.run(resume=True) == 0
+    entries = world.check()
+    assert [entry.event.asked for entry in entries] == [BATCH, BATCH, 5]
+    assert asked in [entry.batch_digest for entry in entries]
+    assert sum(event["queries"] for event in world.events("voted")) == PARTIES * BATCH * 3
+
+
+def test_once_all_is_asked_no_hospital_is_needed(
+    dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(replace(PLAIN, aggregation=GNMAX), tmp_path, monkeypatch)
+    with dying(CoordinatorState, "note_all_asked", after=False):
+        world.run(resume=False)
+    assert world.run(resume=True, hospitals=0) == 4  # one that did not say so yet asks who is there
+    with dying(Learner, "learn", after=False):
+        world.run(resume=True)
+    assert world.run(resume=True, hospitals=0) == 0
+    assert len(world.check()) == 3
+
+
+def test_what_hospitals_kept_goes_with_the_studys_success_alone(
+    dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(replace(PLAIN, aggregation=GNMAX), tmp_path, monkeypatch, real=True)
+    with dying(CoordinatorState, "keep_votes", after=False):
+        world.run(resume=False)
+    kept = [*world.parties.glob("*/answer.npz")]
+    assert len(kept) >= 1 and {oct(path.stat().st_mode)[-3:] for path in kept} == {"600"}
+    for code, left in ((4, len(kept)), (0, 0)):
+        for number in range(PARTIES):
+            hospital = Hospital(read_site({"partition-id": number}))
+            hospital.end(EndRequest(status="over", exit_code=code, summary=""))
+        assert len([*world.parties.glob("*/answer.npz")]) == left
+
+
+def test_what_is_private_in_a_finished_run_is_removed_by_the_next_command(
+    dying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(PLAIN, tmp_path, monkeypatch)
+    with dying(CoordinatorState, "remove_private", after=False):
+        world.run(resume=False)
+    assert (world.run_dir / "private").exists()
+    clear_finished(world.run_dir)
+    assert not (world.run_dir / "private").exists() and (world.run_dir / "metrics.json").exists()
 
 
 @pytest.mark.parametrize("broken", ["engine", "ledger"])
@@ -169,21 +251,48 @@ def test_totals_that_are_lost_leave_only_the_bound_that_holds_anyway(
     assert "not all there (folder private of the run directory)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["sent", "heard"])
 @pytest.mark.parametrize(
-    ("reply", "void"), [(BatchShares, False), (MaskedVector, True)], ids=["opened", "votes asked for"]
+    "reply",
+    [
+        pytest.param(BatchShares, marks=pytest.mark.slow),
+        MaskedVector,
+        pytest.param(SurvivorConsent, marks=pytest.mark.slow),
+        UnmaskShares,
+    ],
 )
-def test_a_batch_under_masks_that_was_cut_off_is_void_or_never_was(
-    reply: type, void: bool, dying: Any, takes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_batch_under_masks_that_was_cut_off_goes_on_where_it_was(
+    reply: type, after: bool, dying: Any, takes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(replace(MASKED, privacy=Privacy(allow_weak=True)), tmp_path, monkeypatch)
-    with dying(MaskedRounds, "_take", takes(reply, batch=1)):
+    study = replace(MASKED, privacy=Privacy(allow_weak=True), aggregation=GNMAX)
+    world = World(study, tmp_path, monkeypatch, real=True)
+    with dying(MaskedRounds, "_take", takes(reply, batch=1), after=after):
         world.run(resume=False)
+    last = json.loads((world.run_dir / "private" / "batch.json").read_text())
     assert world.run(resume=True) == 0
     entries = world.check()
-    assert [entry.event.answered == 0 for entry in entries[:3]] == [False, void, False]
-    voted = sum(event["queries"] for event in world.events("voted"))
-    asked = PARTIES * sum(entry.event.asked for entry in entries)
-    assert voted == asked or (void and voted < asked)  # some were not reached before the coordinator died
+    assert [(entry.event.asked, entry.event.answered) for entry in entries] == [(BATCH, BATCH)] * 2 + [(5, 5)]
+    assert entries[1].batch_digest == last["digest"]
+    assert sum(event["queries"] for event in world.events("voted")) == PARTIES * BATCH * 3
+
+
+def test_a_batch_under_masks_that_hospitals_do_not_go_on_with_is_void_and_charged(
+    dying: Any, takes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = replace(MASKED, privacy=Privacy(allow_weak=True), aggregation=GNMAX)
+    world = World(study, tmp_path, monkeypatch, real=True)
+    with dying(MaskedRounds, "_take", takes(SurvivorConsent, batch=1), after=False):
+        world.run(resume=False)
+    for number in range(PARTIES):  # their replies are gone
+        Hospital(read_site({"partition-id": number})).end(
+            EndRequest(status="success", exit_code=0, summary="")
+        )
+    assert world.run(resume=True) == 0
+    assert {event["reason"] for event in world.events("refused")} == {"REPEATED in secure summation"}
+    entries = verify(world.run_dir / "ledger.sqlite").chain.entries
+    assert [entry.event.answered for entry in entries] == [BATCH, 0, BATCH, 5]
+    with np.load(world.run_dir / "labels.npz") as labels:
+        assert len(np.unique(labels["index"])) == len(labels["index"]) == 3 * BATCH + 5
 
 
 def test_the_same_parties_with_other_keys_are_not_taken_back(

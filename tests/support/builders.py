@@ -14,6 +14,9 @@ from pate_fed.protocol.messages import Terms
 
 T = TypeVar("T")
 
+PLAIN_POLICY = "seeded_noise = true\nplain_votes = true\nleast_hospitals = 2\n"
+"""The policy.toml of hospitals that rehearse with seeded noise and plain votes, two of three in a batch."""
+
 
 def make_terms(**changes: Any) -> Terms:
     """Terms of ten hospitals that vote on images of three classes; `changes` as for `vary`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pate_fed.cli.doctor.findings import Finding
     from pate_fed.cli.doctor.hospital import HospitalSide
 
-__all__ = ["add_doctor_command"]
+__all__ = ["add_doctor_command", "show_findings"]
 
 _HOSPITAL = ("hospital", "data", "pool", "policy", "server", "state_dir")
 _COORDINATOR = ("address", "num_hospitals", "run_dir")
@@ -57,9 +57,9 @@ def add_doctor_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(hospital, "--hospital NAME", "this hospital's name")
     add_option(hospital, "--data PATH", "its records; what they hold is shown on a terminal only")
     add_option(hospital, "--pool PATH", "its copy of the public inputs")
-    add_option(hospital, "--policy FILE", "its policy.toml")
+    add_option(hospital, "--policy FILE", "its policy.toml (default: the one in --tls-dir)")
     add_option(hospital, "--server HOST:PORT", "the coordinator's address, which is connected to")
-    add_option(hospital, "--state-dir DIR", "its state (default hospital-NAME)")
+    add_option(hospital, "--state-dir DIR", "its state (default: as the client's)")
     coordinator = doctor.add_argument_group("at the coordinator, as python -m pate_fed.server takes them")
     add_option(coordinator, "--address HOST:PORT", "where hospitals connect to")
     add_option(coordinator, "--num-hospitals N", "hospitals (default: the study's)")
@@ -81,13 +81,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
             f"pate_fed is not whole here ({error}): install it again; pate-fed doctor without options says "
             "more"
         ) from error
-    as_json, own_terminal = arguments.format == "json", sys.stdout.isatty()
-    found: list[Finding] = []
-    for finding in _findings(side):
-        found.append(finding)
-        if not as_json:
-            text = finding.text if own_terminal else finding.file_text
-            _show(finding.severity, finding.check, text)
+    as_json = arguments.format == "json"
+    found = list(_findings(side)) if as_json else show_findings(_findings(side))
     code = next((finding.exit_code for finding in found if finding.severity == PROBLEM), 0)
     not_checked = side.not_checked()
     if as_json:
@@ -99,6 +94,15 @@ def _doctor(arguments: argparse.Namespace) -> int:
     problems, warnings = (sum(each.severity == kind for each in found) for kind in (PROBLEM, WARNING))
     print(_outcome(problems, warnings))
     return code
+
+
+def show_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """Print each finding as it comes; counts of records are for a terminal only."""
+    own_terminal, found = sys.stdout.isatty(), []
+    for finding in findings:
+        found.append(finding)
+        _show(finding.severity, finding.check, finding.text if own_terminal else finding.file_text)
+    return found
 
 
 def _findings(side: HospitalSide | CoordinatorSide | _Simulation) -> Iterator[Finding]:

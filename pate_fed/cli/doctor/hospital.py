@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from clients.local import kind_of
-from clients.policy import Policy
+from clients.policy import Policy, find_policy
+from clients.state_dir import find_state_dir
 from pate_fed.cli.doctor.findings import CheckResult, Finding, run_check
 from pate_fed.cli.doctor.machine import Requirements
 from pate_fed.cli.doctor.network import connect, shake_hands
@@ -59,7 +60,7 @@ class HospitalSide:
 
     @property
     def _state_dir(self) -> Path:
-        return Path(self._given.state_dir or f"hospital-{self._name}")
+        return find_state_dir(self._given.state_dir, self._name, self._terms)
 
     def findings(self) -> Iterator[Finding]:
         """Findings of one check after another; later checks know what earlier ones have read."""
@@ -130,7 +131,7 @@ class HospitalSide:
 
     def _check_policy(self) -> CheckResult:
         """Whether this hospital takes part under these terms, as its client would decide."""
-        path = None if self._given.policy is None else Path(self._given.policy)
+        path = find_policy(self._given.policy, self._given.tls_dir)
         policy, terms = Policy.load(path), self._terms
         what = "the default, without a file," if path is None else str(path)
         if terms is None:
@@ -140,9 +141,7 @@ class HospitalSide:
             objection = policy.refuses_more(answered=0, today=0, asked=terms.max_queries)
         if objection is not None:
             reason, sentence = objection
-            raise PolicyError(
-                f"{reason.value}: {sentence}; change {path or 'the study'}, or do not take part"
-            )
+            raise PolicyError(f"{reason.value}: {sentence}; else do not take part")
         strangers = terms.num_clients - 1 - len(set(policy.trusted) - {self._name})
         doubted = (
             f"{path} trusts fewer hospitals than the study has, and refuses sums with others: add the "

@@ -22,12 +22,12 @@ from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Terms
 
-__all__ = ["WantedRecords", "check_labels", "try_teachers"]
+__all__ = ["QUICK", "WantedRecords", "check_labels", "predict_by_teacher", "try_teachers"]
 
 Ints = NDArray[np.int64]
 
 _READABLE = "can be read as the study wants them"
-_QUICK = "hog-linear"  # learns from images within a second, whatever the study's own teachers are
+QUICK = "hog-linear"  # learns from images within a second, whatever the study's own teachers are
 _MOST_TRIED, _PATIENCE_S = 5, 5.0  # teachers, and after how long no other one is tried
 _MOST_RECORDS = 2000  # of images, to learn from and to test on
 _FOLDS = 5  # with one teacher a fifth of the records is left out
@@ -108,12 +108,12 @@ def try_teachers(rows: Rows, wanted: WantedRecords) -> CheckResult:
         own, left_out = (part, others) if teachers > 1 else (others, part)
         asked = _some(left_out)
         truth = rows.labels[asked]
-        right.append(float((_predict(rows, own, asked, wanted) == truth).mean()))
+        right.append(float((predict_by_teacher(rows, own, asked, wanted) == truth).mean()))
         usual.append(float((truth == most).mean()))
         if time.monotonic() > started + _PATIENCE_S:
             break
     accuracy, chance = float(np.mean(right)), float(np.mean(usual))
-    name = wanted.teacher.name if wanted.spec.schema is not None else _QUICK
+    name = wanted.teacher.name if wanted.spec.schema is not None else QUICK
     text = (
         f"{len(right)} of {name} tried on records that they did not see: {accuracy:.0%} right, where always "
         f"naming the most frequent class is {chance:.0%}"
@@ -129,7 +129,7 @@ def _some(index: Ints) -> Ints:
     return np.random.default_rng(0).permutation(index)[:_MOST_RECORDS]
 
 
-def _predict(rows: Rows, own: Ints, asked: Ints, wanted: WantedRecords) -> Ints:
+def predict_by_teacher(rows: Rows, own: Ints, asked: Ints, wanted: WantedRecords) -> Ints:
     """Classes of the records `asked` by a teacher of the records `own`, both int64 indices."""
     classes = len(wanted.spec.classes)
     if wanted.spec.schema is not None:
@@ -146,7 +146,7 @@ def _predict(rows: Rows, own: Ints, asked: Ints, wanted: WantedRecords) -> Ints:
         return forest.predict(rows.inputs[asked])
     from pate_fed.learning.teachers.network import train_teacher
 
-    own, settings = _some(own), TeacherSettings(name=_QUICK)
+    own, settings = _some(own), TeacherSettings(name=QUICK)
     teacher = train_teacher(
         rows.inputs[own], rows.labels[own], num_classes=classes, settings=settings, seed=0
     )

@@ -15,6 +15,7 @@ import numpy as np
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import overhead
+from pate_fed.privacy.bounds.discrete import moved_count_epsilon
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE
 from pate_fed.privacy.bounds.orders import Floats
 from pate_fed.privacy.bounds.outcomes import WIDEST, argmax_rdp, bit_rdp, moved_rdp
@@ -37,9 +38,11 @@ class OutcomeCost:
     """RDP of one released outcome, known by its noise alone and evaluated at an order when it is needed.
 
     `of` is "argmax" (the winning class where votes move from class to class), "one-total" (the winning class
-    where votes vanish) or "check" (the bit of a threshold). `kind` and `scale` are the noise's, `votes` those
-    that a unit sways. `totals` is what the noisy totals cost, ρ of Gaussian and ε of Laplace noise, and an
-    upper bound. `distance` bounds ln of the ratio of the law of one total's noise to the stated one.
+    where votes vanish), "check" (the bit of a threshold) or "counts" (noisy counts of which one label moves:
+    the totals themselves, whose exact ε is known where nothing else is released). `kind` and `scale` are the
+    noise's, `votes` those that a unit sways. `totals` is what the noisy totals cost, ρ of Gaussian and ε of
+    Laplace noise, and an upper bound. `distance` bounds ln of the ratio of the law of one total's noise to
+    the stated one.
     """
 
     of: str
@@ -67,6 +70,8 @@ class OutcomeCost:
         if Fraction(at) < order:  # divergences grow with the order
             at = math.nextafter(at, math.inf)
         totals = self.as_totals(1).rdp(order)
+        if self.of == "counts":
+            return totals
         if self.of == "check":
             found = bit_rdp(self.scale, at, shift=self.votes, kind=self.kind)
         else:
@@ -82,12 +87,21 @@ class OutcomeCost:
             found += 2 * float(self.distance) * (2 * order - 1) / (order - 1) * (1 + 1e-12)
         return found
 
+    def alone(self, delta: float) -> float:
+        """ε at δ where it is the only release, rounded up; ∞ where RDP has to do."""
+        if self.of != "counts":
+            return math.inf
+        # Two counts, on both sides: chances within e^(±2τ) of the stated noise's own.
+        near = math.nextafter(float(self.distance), math.inf) if self.distance else 0.0
+        return 4 * near + moved_count_epsilon(self.scale, delta * math.exp(-2 * near))
+
     def about(self, orders: Floats) -> Floats:
         """About the curve, at once. Shapes: (orders,) to the same."""
         totals = float(self.totals)
         if self.kind == LAPLACE:
             return np.minimum(totals, totals * totals * orders / 2 * _SHARE[LAPLACE])
-        found: Floats = totals * orders * about_share(self.scale, orders * self.votes)
+        share = 1.0 if self.of == "counts" else about_share(self.scale, orders * self.votes)
+        found: Floats = totals * orders * share
         return found
 
 
@@ -196,6 +210,9 @@ def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> flo
     if rest.outcomes:  # at once, and at any order
         totals = rest.as_totals
         found = min(found, _epsilon_at(totals, delta, _best_order(totals, delta)))
+        only, times = rest.outcomes[0]
+        if times == 1 and rest == Cost(outcomes=((only, 1),)):
+            found = min(found, only.alone(delta))
     found = max(0.0, found)
     return _round_up(cost.epsilon + Fraction(found)) if cost.epsilon and found < math.inf else found
 

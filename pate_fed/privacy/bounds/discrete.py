@@ -15,12 +15,19 @@ from numpy.typing import NDArray
 
 from pate_fed.privacy.bounds.orders import Floats
 
-__all__ = ["log_tail_gaussian", "log_tail_gaussian_difference", "log_tail_laplace_difference"]
+__all__ = [
+    "log_tail_gaussian",
+    "log_tail_gaussian_difference",
+    "log_tail_laplace_difference",
+    "moved_count_epsilon",
+]
 
 Ints = NDArray[np.int64]
 
 # Mass beyond this many standard deviations past a gap is below 1e-21 of the gap's own tail.
 _REACH = 14.0
+_SLACK = 1e-9  # more than the logarithm of a tail can be off
+_WIDEST = 20_000.0  # σ beyond which a table of tails takes long
 
 
 def _theta(width: float, shift: float) -> float:
@@ -43,6 +50,23 @@ def log_tail_gaussian_difference(gap: Ints, sigma: float) -> Floats:
     with np.errstate(divide="ignore"):  # θ(1) underflows for σ below 0.02: an odd difference never happens
         parity = np.log([_theta(sigma, 0.0), _theta(sigma, 0.5)]) - normaliser
     return _log_tail(gap, math.sqrt(2) * sigma, lambda k: parity[k % 2] - ((k / sigma) / 2) ** 2)
+
+
+def moved_count_epsilon(sigma: float, delta: float) -> float:
+    """ε at δ of discrete Gaussian noise on counts of which one loses what another gains, 1; rounded up.
+
+    The loss grows with the difference D of the two noises, so δ(ε) = max over g of Pr[D >= g] - e^ε Pr[D >=
+    g + 2], and ε = max over g of ln((Pr[D >= g] - δ) / Pr[D >= g + 2]). ∞ for noise that needs a long table.
+    """
+    if sigma > _WIDEST:
+        return math.inf
+    # Chernoff: beyond this Pr[D >= g] is below δ.
+    most = math.ceil(2 * sigma * math.sqrt(-math.log(delta))) + 1
+    tail = log_tail_gaussian_difference(np.arange(most + 3), sigma)
+    left = np.exp(tail[:-2] + _SLACK) - delta
+    open_ = left > 0
+    found = np.log(left[open_]) - tail[2:][open_] + _SLACK
+    return float(found.max(initial=0.0))
 
 
 def log_tail_laplace_difference(gap: Ints, scale: float) -> Floats:

@@ -56,12 +56,23 @@ def gnmax_log_q(totals: ArrayLike, sigma: float, *, discrete: bool = False) -> F
         InputError: totals that are no counts, or σ out of range.
     """
     votes, sigma = check_histograms(totals), check_sigma("sigma", sigma)
-    gaps = votes.max(axis=1, keepdims=True) - votes
-    if discrete:
-        terms = log_tail_gaussian_difference(gaps, sigma)
-    else:
-        terms = log_ndtr(-gaps / (math.sqrt(2) * sigma))
-    return log_union(terms, votes)
+
+    def log_losses(gaps: NDArray[np.int64]) -> Floats:
+        if discrete:
+            return log_tail_gaussian_difference(gaps, sigma)
+        found: Floats = log_ndtr(-gaps / (math.sqrt(2) * sigma))
+        return found
+
+    # Gaps are whole: one table serves all queries, but where counts are so large that it would be the longer.
+    most = int(votes.max(initial=0) - votes.min(initial=0))
+    table = log_losses(np.arange(most + 1)) if most < votes.size else None
+    out = np.empty(len(votes))
+    step = max(1, _BLOCK // votes.shape[1])
+    for start in range(0, len(votes), step):
+        block = votes[start : start + step]
+        gaps = block.max(axis=1, keepdims=True) - block
+        out[start : start + step] = log_union(log_losses(gaps) if table is None else table[gaps], block)
+    return out
 
 
 def log_union(terms: Floats, votes: NDArray[np.int64]) -> Floats:

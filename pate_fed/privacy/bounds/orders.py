@@ -105,12 +105,13 @@ def check_histograms(totals: ArrayLike) -> NDArray[np.int64]:
         InputError: not rectangular, fewer than two classes, or a count that is negative, fractional, NaN or
             above 2^53.
     """
-    array = np.atleast_2d(_numbers("totals", totals))
+    counted = isinstance(totals, np.ndarray) and totals.dtype == np.int64
+    array = np.atleast_2d(totals if counted else _numbers("totals", totals))
     if array.ndim != 2 or array.shape[1] < 2:
         raise InputError(f"totals have the shape {array.shape}: (queries, classes) with two classes or more")
-    if not ((array >= 0) & (array <= 2.0**53)).all():
+    if not (array.min(initial=0) >= 0 and array.max(initial=0) <= 2.0**53):
         raise InputError("totals hold a count that is negative, not a number or beyond counting")
-    whole = array.astype(np.int64)
-    if (whole != array).any():
+    whole = array.astype(np.int64, copy=False)
+    if not counted and (whole != array).any():
         raise InputError("totals hold a fraction: counts of votes are whole")
     return whole

@@ -21,7 +21,7 @@ from pate_fed.privacy.checks import check_count
 
 __all__ = ["WIDEST", "argmax_rdp", "bit_rdp", "moved_rdp"]
 
-WIDEST = {GAUSSIAN: 256.0, LAPLACE: 96.0}  # votes of noise beyond which the lattice takes many seconds
+WIDEST = {GAUSSIAN: 256.0, LAPLACE: 48.0}  # votes of noise beyond which the lattice takes many seconds
 _ROUNDING = 1e-12  # of a probability: cumulative sums of at most 10^4 positive terms
 _GOAL = {GAUSSIAN: 1.001, LAPLACE: 1.15}  # of the larger supremum of two outcomes; that of three is above
 

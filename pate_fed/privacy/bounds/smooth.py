@@ -55,19 +55,20 @@ class GNMaxSensitivity:
 
     def up(self, log_q: Floats) -> Floats:
         """Upper bound on ln q after one moved vote: B_U(q)."""
-        return np.minimum(self._shifted(log_q, math.sqrt(2) / self.sigma), 0.0)
+        return self._moved(self._quantile(log_q), 1)
 
     def down(self, log_q: Floats) -> Floats:
         """Lower bound on ln q after one moved vote: B_L(q)."""
-        return self._shifted(log_q, -math.sqrt(2) / self.sigma)
+        return self._moved(self._quantile(log_q), -1)
 
     def local(self, log_q: Floats) -> Floats:
         """Local sensitivity at q (P18, Algorithm 3). Shapes: any to the same."""
         # Within [q1, q0] b(q) may jump at q0, so q1 stands for all of it: the plateau of Algorithm 3.
         held = np.where((log_q >= self.log_q1) & (log_q <= self.log_q0), self.log_q1, log_q)
-        here = self.bound(held)
-        rise = self.bound(self.up(held)) - here
-        return np.maximum(rise, here - self.bound(self.down(held)))
+        quantile = self._quantile(held)
+        here, more, less = self.bound(np.stack([held, self._moved(quantile, 1), self._moved(quantile, -1)]))
+        found: Floats = np.maximum(more - here, here - less)
+        return found
 
     def conditions(self) -> tuple[bool, bool]:
         """Whether conditions C5 and C6 hold, on a dense grid of q from q0 down to where b(q) vanishes.
@@ -85,11 +86,21 @@ class GNMaxSensitivity:
         rise = self.bound(self.up(inner)) - self.bound(inner)
         return _rises(curve), _rises(rise)
 
-    def _shifted(self, log_q: Floats, step: float) -> Floats:
-        losers = math.log(self.num_classes - 1)
+    def _quantile(self, log_q: Floats) -> Floats:
         # q above its cap of 1 - 1/m may not exceed the number of losers, or the quantile is undefined.
-        shifted: Floats = losers + log_ndtr(ndtri_exp(np.minimum(log_q - losers, 0.0)) + step)
-        return shifted
+        found: Floats = ndtri_exp(np.minimum(log_q - math.log(self.num_classes - 1), 0.0))
+        return found
+
+    def _moved(self, quantile: Floats, votes: int) -> Floats:
+        step = votes * math.sqrt(2) / self.sigma
+        moved: Floats = np.minimum(math.log(self.num_classes - 1) + log_ndtr(quantile + step), 0.0)
+        return moved
+
+
+@lru_cache(maxsize=256)
+def _plateau(pieces: GNMaxSensitivity) -> float:
+    """Local sensitivity within [q1, q0]."""
+    return float(pieces.local(np.array([pieces.log_q1]))[0])
 
 
 def _rises(values: Floats) -> bool:
@@ -177,19 +188,15 @@ def summed_curve(moves: VoteMoves, pieces: GNMaxSensitivity, share: Floats, num_
     start = moves.log_q(np.zeros(moves.queries, dtype=np.int64), moves.every)
     apart = (start > pieces.log_q0).astype(np.int64) - (start < pieces.log_q1)
     # Until it enters [q1, q0], a query's curve follows its own moves; from there on it is the plateau.
-    steps = moves.steps_until(pieces.log_q1, pieces.log_q0, apart)
-    length = max(num_teachers, int(steps.max(initial=0)) + 1)
-    query = np.repeat(moves.every, steps)
-    distance = np.arange(query.size) - np.repeat(np.cumsum(steps) - steps, steps)
-    # Bounded blocks: 5,000 teachers and many queries give millions of points.
-    local = np.empty(query.size)
-    for at in range(0, query.size, 65_536):
-        part = slice(at, at + 65_536)
-        local[part] = pieces.local(moves.log_q(distance[part], query[part], apart))
-    curve = np.bincount(distance, weights=local * share[query], minlength=length)
-    arrived = np.bincount(steps, weights=share, minlength=length)
-    plateau = float(pieces.local(np.array([pieces.log_q1]))[0])
-    total: Floats = curve + plateau * np.cumsum(arrived)
+    steps = np.zeros(moves.queries, dtype=np.int64)
+    curve = np.zeros(num_teachers)
+    for distance, query, log_q in moves.way(pieces.log_q1, pieces.log_q0, apart):
+        steps += np.bincount(query, minlength=moves.queries)
+        part = np.bincount(distance, weights=pieces.local(log_q) * share[query])
+        curve = np.concatenate((curve, np.zeros(max(0, part.size + 1 - curve.size))))
+        curve[: part.size] += part
+    arrived = np.bincount(steps, weights=share, minlength=curve.size)
+    total: Floats = curve + _plateau(pieces) * np.cumsum(arrived)
     return total
 
 

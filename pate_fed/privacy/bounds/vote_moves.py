@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from pate_fed.privacy.bounds.orders import Floats
 __all__ = ["VoteMoves"]
 
 Ints = NDArray[np.int64]
+
+_POINTS = 16_384  # of a part; 5,000 teachers and many queries have millions
 
 
 class VoteMoves:
@@ -48,22 +51,27 @@ class VoteMoves:
             gaps[away] = self._apart(moves[away], query[away])
         return self._from_gaps(gaps)
 
-    def steps_until(self, log_low: float, log_high: float, apart: Ints) -> Ints:
-        """Least number of moves after which ln q is within [log_low, log_high], by bisection.
+    def way(self, log_low: float, log_high: float, apart: Ints) -> Iterator[tuple[Ints, Ints, Floats]]:
+        """Moves of each query before ln q is within [log_low, log_high]: distance, query and ln q of each.
 
-        `apart` (queries,) is 1 where q is above, -1 where it is below, 0 where it is within. Where no number
-        of moves gets there, the largest possible number plus one.
+        `apart` (queries,) is 1 where q is above, -1 where it is below, 0 where it is within. A query that
+        never gets there makes all moves that it can. In parts of bounded length, (points,) each; a distance
+        is in one part only.
         """
-        second = self._rest[:, 0]
-        most = np.where(apart > 0, self._prefix[:, -1], (self._first - second) // 2)
-        low, high = np.full(self.queries, -1), np.where(apart == 0, 0, most + 1)
-        while (open_ := np.flatnonzero(high - low > 1)).size:
-            middle = (low[open_] + high[open_]) // 2
-            value = self.log_q(middle, open_, apart)
-            there = np.where(apart[open_] > 0, value <= log_high, value >= log_low)
-            high[open_] = np.where(there, middle, high[open_])
-            low[open_] = np.where(there, low[open_], middle)
-        return np.maximum(high, 0)
+        most = np.where(apart > 0, self._prefix[:, -1], (self._first - self._rest[:, 0]) // 2)
+        open_, done = np.flatnonzero(apart != 0), 0
+        while open_.size:
+            span = max(1, min(_POINTS // open_.size, int(most[open_].max()) + 1 - done))
+            query, distance = np.repeat(open_, span), np.tile(np.arange(done, done + span), open_.size)
+            last = most[query]
+            value = self.log_q(np.minimum(distance, last), query, apart)
+            there = np.where(apart[query] > 0, value <= log_high, value >= log_low)
+            there |= distance > last
+            # What comes before the first that is there.
+            before = ~np.logical_or.accumulate(there.reshape(-1, span), axis=1)
+            kept = before.ravel()
+            yield distance[kept], query[kept], value[kept]
+            open_, done = open_[before[:, -1]], done + span
 
     def _closer(self, moves: Ints, query: Ints) -> Ints:
         gaps = (self._first[query] - moves)[:, None] - self._rest[query]

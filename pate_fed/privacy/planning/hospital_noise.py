@@ -21,8 +21,9 @@ _QUORUM = 0.8  # a study's default
 class SharesOffer:
     """The same questions with the hospitals' own noise. All noise in votes.
 
-    `epsilon` holds against all who see labels, `epsilon_coordinator` against the coordinator, who sees noisy
-    totals; `affordable` is how many queries the budget buys. `honest` of `hospitals` are counted on.
+    `epsilon` holds against all who see labels, `epsilon_coordinator` against the coordinator, which sees the
+    noisy totals, where every hospital votes, and `epsilon_coordinator_most` where the fewest do; `affordable`
+    is how many queries the budget buys. `honest` of `hospitals` are counted on.
     """
 
     hospitals: int
@@ -33,15 +34,18 @@ class SharesOffer:
     asked: int
     epsilon: float
     epsilon_coordinator: float
+    epsilon_coordinator_most: float
     affordable: int
 
     def lines(self) -> list[str]:
         """The offer as text, two lines."""
-        public, own = (epsilon_text(bound) for bound in (self.epsilon, self.epsilon_coordinator))
+        bounds = self.epsilon, self.epsilon_coordinator_most, self.epsilon_coordinator
+        public, most, own = (epsilon_text(bound) for bound in bounds)
         return [
             "noise at the hospitals instead (--secure-sum --noise-at hospitals): every query asked is paid "
-            f"in full, so {self.asked} queries at sigma2={self.sigma2:g} cost ε={public} against all who see "
-            f"labels, and ε={own} against the coordinator, which sees the noisy totals (unbounded otherwise)",
+            f"in full, so {self.asked} queries at sigma2={self.sigma2:g} cost ε={public}, and ε={most} "
+            "against the coordinator, which is unbounded otherwise; "
+            f"ε={own} against it where all {self.hospitals} vote",
             f"the budget affords {self.affordable} such queries; each of {self.hospitals} hospitals adds "
             f"sigma={self.sigma_party:.3g}, {self.honest} are counted on, {self.colluders} may tell theirs",
         ]
@@ -70,9 +74,10 @@ def offer_with_shares(
         sigma_party=share,
         least_honest=shares.honest,
     )
-    view = hospital_noise(sigma_party=share, survivors=shares.least_voters, colluders=shares.colluders)
+    view = hospital_noise(sigma_party=share, survivors=num_hospitals, colluders=shares.colluders)
     seen = view.cost(best.asked, budget.protection, num_classes=search.num_classes)
     assert seen is not None
+    paid = mechanism.cost_asked(budget.protection) * best.asked
     return SharesOffer(
         hospitals=num_hospitals,
         honest=shares.honest,
@@ -80,7 +85,8 @@ def offer_with_shares(
         sigma2=sigma,
         sigma_party=share,
         asked=best.asked,
-        epsilon=epsilon_of(mechanism.cost_asked(budget.protection) * best.asked, budget.delta),
+        epsilon=epsilon_of(paid, budget.delta),
+        epsilon_coordinator_most=epsilon_of(paid.as_totals, budget.delta),
         epsilon_coordinator=epsilon_of(seen, budget.delta),
         affordable=budget.affordable(mechanism, queries=search.pool),
     )

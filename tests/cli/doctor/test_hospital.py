@@ -76,7 +76,12 @@ def void(_: object) -> None:
         (void, ("--data", "none.csv"), "data", 2, "no such file"),
         (_unlike_columns, (), "records", 2, "'mean radius' is missing; there is 'radius'"),
         (_policy("most_querys = 3"), ("--policy", "policy.toml"), "policy", 2, "did you mean most_queries"),
-        (_policy("most_queries = 3"), ("--policy", "policy.toml"), "policy", 5, "3 are allowed"),
+        (_policy("most_queries = 3"), ("--policy", "policy.toml"), "policy", 5, "plain_votes = true"),
+        (
+            _policy("plain_votes = true\nmost_queries = 3"),
+            *(("--policy", "policy.toml"), "policy", 5, "3 are allowed"),
+        ),
+        (lambda f: (f / "identity-north/policy.toml").unlink(), (), "policy", 5, "line plain_votes = true"),
         (_policy('pools = ["00"]'), ("--policy", "policy.toml"), "policy", 5, "is not listed"),
         (void, ("--state-dir", "north.csv/state"), "state", 2, "cannot be written"),
         (void, ("--pool", "west.csv"), "pool", 2, "not the study's public pool"),
@@ -119,7 +124,7 @@ def test_the_pool_that_is_meant_and_a_rehearsal(site: Any) -> None:
 
 
 def test_a_state_directory_in_use_or_open_to_others(site: Any) -> None:
-    state = site.folder / "hospital-north"
+    state = site.folder / "hospital-north"  # where an older release kept it
     state.mkdir(mode=0o755)
     assert "chmod 700" in site.hospital("--hospital", "north")["state"].text
     with open(state / "lock", "w") as lock:

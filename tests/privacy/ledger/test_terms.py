@@ -113,3 +113,21 @@ def test_a_sanitised_release_is_paid_from_the_first_row_on(tmp_path: Path) -> No
         assert any("A data-dependent" in line for line in describe(path)) == (sanitise is not None)
     # Its RDP is added at every order, and orders above its own are lost.
     assert epsilons[1] >= epsilons[0] + float(settings.cost().flat) > epsilons[0]
+
+
+def test_an_earlier_ledgers_terms_charge_totals_and_say_what_they_said(path: Path) -> None:
+    earlier = replace(TERMS, charged="totals", epsilon=3.0, most_asked=25, most_answered=12)
+    assert "charged" not in earlier.to_dict()
+    assert LedgerTerms.from_dict(earlier.to_dict()) == earlier
+    now = replace(earlier, charged="outcome")
+    assert now.to_dict()["charged"] == "outcome" and LedgerTerms.from_dict(now.to_dict()) == now
+    uncapped = [replace(terms, epsilon=None) for terms in (now, earlier)]
+    assert guaranteed_epsilon(uncapped[0]) < 0.9 * guaranteed_epsilon(uncapped[1])  # type: ignore[operator]
+    fits = [terms.budget.affordable(MECHANISM, queries=100) for terms in (now, earlier) if terms.budget]
+    assert fits[0] > fits[1]
+    with pytest.raises(InputError, match="charged="):
+        replace(TERMS, charged="labels")
+    with Ledger.create(path, earlier):
+        pass
+    with pytest.raises(IntegrityError, match="earlier version, which charged noisy totals"):
+        Ledger.open(path, terms=now)

@@ -40,7 +40,7 @@ def mechanism(offer: Offer, num_teachers: int = 250, num_classes: int = 10) -> C
 
 
 @pytest.mark.parametrize("protection", PROTECTIONS, ids=lambda p: f"{p.unit}-{p.votes_moved}")
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
+@pytest.mark.parametrize("epsilon", [pytest.param(0.5, marks=pytest.mark.slow), 2.0, 8.0])
 def test_the_filter_allows_what_is_offered(protection: Protection, epsilon: float) -> None:
     made = plan(**{**TERMS, "epsilon": epsilon}, protection=protection)
     budget = BudgetFilter(epsilon, 1e-5, protection)
@@ -81,7 +81,7 @@ def test_no_other_noise_serves_better_within_the_budget(usual: Plan) -> None:
     offer, votes = usual.without_threshold, assumed_votes(0.85, 10, 250)
     assert offer
     budget = BudgetFilter(2.0, 1e-5)
-    for sigma in np.geomspace(10, 250, 40):
+    for sigma in np.geomspace(20, 130, 8):
         count = budget.affordable(GNMax(num_teachers=250, num_classes=10, sigma=float(sigma)), queries=10_000)
         right = np.array(votes.right_chance(float(sigma), 250).mean())
         assert effective_labels(np.array(float(count)), right, 1.0, 10) <= 1.02 * offer.effective_labels

@@ -1,0 +1,93 @@
+"""What a hospital would gain from a study: its own model alone, beside what to expect of all together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.cli.doctor.records import QUICK, WantedRecords, predict_by_teacher
+from pate_fed.data import Rows, split_by_patient
+from pate_fed.errors import InputError
+from pate_fed.privacy.planning.vote_model import VoteModel, assumed_votes
+from pate_fed.protocol.messages import Terms
+
+__all__ = ["expect_labels", "gain_lines", "interval"]
+
+Ints = NDArray[np.int64]
+
+_FOLDS = 5
+_MOST_TRIED = 5  # teachers
+_Z = 1.959963984540054  # of a normal distribution, two-sided 95 %
+
+
+def interval(right: int, count: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share, of `right` in `count` (E. B. Wilson 1927, JASA 22)."""
+    share, square = right / count, _Z**2 / count
+    middle = (share + square / 2) / (1 + square)
+    reach = _Z / (1 + square) * math.sqrt(share * (1 - share) / count + square / (4 * count))
+    return max(0.0, min(share, middle - reach)), min(1.0, max(share, middle + reach))
+
+
+def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
+    """The hospital's own model, one of its teachers, and the labels of the federation, each with its n.
+
+    `parts` are the teachers' own records, int64 indices.
+    """
+    wanted = WantedRecords.by_terms(terms)
+    everyone = np.arange(len(rows.labels), dtype=np.int64)
+    patients = len(np.unique(rows.patients))
+    if patients < _FOLDS:
+        yield f"  not tried: {patients} patients are too few to leave a part of them out"
+        return
+    folds = split_by_patient(everyone, rows.patients, num_teachers=_FOLDS, seed=0)
+    alone = _tested(rows, wanted, [(np.setdiff1d(everyone, part), part) for part in folds])
+    most = int((rows.labels == np.bincount(rows.labels).argmax()).sum())
+    kind = "one model" if wanted.spec.schema is not None else f"one {QUICK} model, as a quick stand-in,"
+    yield f"  alone       {_share(*alone)}: {kind} of all your records, each fifth left out once"
+    yield f"              always the most frequent class: {_share(most, len(rows.labels))}"
+    single = alone
+    if len(parts) > 1:
+        single = _tested(rows, wanted, [(part, np.setdiff1d(everyone, part)) for part in parts[:_MOST_TRIED]])
+        yield f"  a teacher   {single[0] / single[1]:.0%} right: it learnt from its part of the records alone"
+    try:
+        votes = assumed_votes(single[0] / single[1], terms.num_classes, terms.num_teachers)
+    except InputError:
+        yield "  together    no expectation: such teachers are always right, or no better than chance"
+        return
+    labels, right = expect_labels(terms, votes)
+    yield (
+        f"  together    about {labels} labels, of which {right:.0%} right: what `pate-fed plan` expects of "
+        f"this noise and {terms.num_teachers} teachers, if all are as good as yours on inputs like these"
+    )
+    yield "              The student learns from these labels; how well it does is not known beforehand."
+
+
+def _tested(rows: Rows, wanted: WantedRecords, pairs: list[tuple[Ints, Ints]]) -> tuple[int, int]:
+    """How many records were told right by models that had not seen them, and of how many."""
+    right = count = 0
+    for own, asked in pairs:
+        right += int((predict_by_teacher(rows, own, asked, wanted) == rows.labels[asked]).sum())
+        count += len(asked)
+    return right, count
+
+
+def _share(right: int, count: int) -> str:
+    low, high = interval(right, count)
+    return f"{right / count:.1%} right (n = {count}, 95 % interval {low:.1%} to {high:.1%})"
+
+
+def expect_labels(terms: Terms, votes: VoteModel) -> tuple[int, float]:
+    """Labels that the study's own noise and caps would give of such votes, and the share that is right."""
+    threshold, sigma1, sigma2 = terms.aggregation.fixed()
+    if terms.aggregation.aggregator == "lnmax":
+        sigma2 *= math.sqrt(2)  # the deviation of Laplace noise of that scale
+    right = votes.right_chance(sigma2, terms.num_teachers)
+    passed = np.ones_like(right)
+    if terms.aggregation.has_threshold:
+        passed = votes.answered(threshold, sigma1, terms.num_teachers)
+    answered = float(passed.mean())
+    share = float((passed * right).sum() / max(float(passed.sum()), 1e-300))
+    return min(terms.labels, round(terms.max_queries * answered)), share

@@ -1,0 +1,134 @@
+"""`pate-fed hospital rehearse`: all that a study asks of this hospital, up to the wire, and then thrown away.
+
+What teachers say of records, and how well they learn, is shown on this hospital's own terminal only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.local import POOL_FILE, LocalSite, check_records, kind_of, study_of
+from clients.policy import Policy, find_policy
+from clients.site_files import LocalSettings
+from clients.teaching import count_votes, train_missing
+from pate_fed.cli.consent import read_offer
+from pate_fed.cli.gain import gain_lines
+from pate_fed.cli.leaving import masked_lines, plain_lines
+from pate_fed.cli.parser import print_lines
+from pate_fed.cli.pool_preview import open_pool
+from pate_fed.config.study import Study
+from pate_fed.errors import InputError
+from pate_fed.format import counted, printable
+from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.protocol.messages import RELEASE, Terms, VoteRequest
+
+__all__ = ["rehearse"]
+
+_NOBODY = "this-hospital"  # where terms alone are rehearsed, nobody was admitted
+_WITHHELD = (
+    "what would leave and what you would gain are shown on a terminal only, as they tell of your records: "
+    "run this without a pipe"
+)
+
+Ints = NDArray[np.int64]
+
+
+def rehearse(arguments: argparse.Namespace) -> int:
+    """Read, train, vote and show; nothing is kept, claimed or sent."""
+    terms, admission = read_offer(Path(arguments.offer))
+    if isinstance(terms, LabelTerms):
+        raise InputError(
+            f"{arguments.offer}: a study of private labels trains nothing; `pate-fed hospital terms` says "
+            "what leaves"
+        )
+    if arguments.sample < 1:
+        raise InputError(f"--sample {arguments.sample}: a whole number of at least 1 is meant")
+    name = _NOBODY if admission is None else admission.hospital
+    print(printable(f"rehearsal of the study {terms.study} for {name}: nothing is sent, nothing is kept"))
+    _show(("policy", _policy_text(arguments, terms)))
+    with _private_folder() as folder:
+        _rehearse_in(folder, arguments, terms, name)
+    _show(("end", "the teachers and all answers of this rehearsal are erased"))
+    return 0
+
+
+def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name: str) -> None:
+    own_terminal, started = sys.stdout.isatty(), time.monotonic()
+    rows = check_records(Path(arguments.data), kind_of(terms), parties=study_of(terms).parties)
+    _show(("records", f"{len(rows.labels)} can be read" if own_terminal else "can be read"))
+    inputs = rows.inputs if arguments.pool is None else open_pool(Path(arguments.pool), terms)
+    np.save(folder / POOL_FILE, inputs)  # beside the teachers, as a copy that the coordinator sends
+    site = LocalSite(
+        party=name,
+        number=0,
+        study=Study(),
+        state_dir=folder,
+        simulated=False,
+        settings=LocalSettings(hospital=name, data=str(Path(arguments.data).absolute()), state_dir=folder),
+    ).under(terms)
+    _train(site, terms)
+    index = np.arange(min(arguments.sample, len(inputs)), dtype=np.int64)
+    votes = count_votes(site, site.dataset.public_images[index])
+    took = f"{time.monotonic() - started:.1f} s in all"
+    of = (
+        "your own records, for want of a copy of the pool (--pool FILE)"
+        if arguments.pool is None
+        else "the pool"
+    )
+    _show(("teachers", f"{counted(site.num_teachers, 'teacher')} trained, in a private folder"))
+    _show(("answered", f"{counted(len(index), 'input')} of {of}; {took}"))
+    if not own_terminal:
+        _show(("withheld", _WITHHELD))
+        return
+    question = VoteRequest(terms_digest=terms.digest, batch=0, purpose=RELEASE, index=index)
+    leaving = masked_lines if terms.secure_sum else plain_lines
+    print_lines(["", "WHAT WOULD LEAVE", *leaving(terms, name, question, votes)], indent=2)
+    print_lines(["", "WHAT YOU WOULD GAIN", *gain_lines(terms, rows, site.teacher_parts())], indent=14)
+    print()
+
+
+def _train(site: LocalSite, terms: Terms) -> None:
+    encoder = None
+    if terms.encoder is not None:
+        from pate_fed.learning.networks.encoder import encoder_for
+
+        # The coordinator's is fitted to the pool; which of its inputs that are, only the coordinator knows.
+        encoder = encoder_for(terms.teacher, site.dataset.public_images)
+    train_missing(site, encoder=encoder, taught=lambda number: None, anew=lambda count: None)
+
+
+def _policy_text(arguments: argparse.Namespace, terms: Terms) -> str:
+    """Whether this hospital would take part at all."""
+    beside = arguments.offer if Path(arguments.offer).is_dir() else None
+    path = find_policy(arguments.policy, beside)
+    found = Policy.load(path).objection(terms)
+    what = "the default" if path is None else str(path)
+    if found is None:
+        return f"{what} allows the study"
+    reason, sentence = found
+    return f"{what} does not: {reason.value}: {sentence}"
+
+
+def _show(row: tuple[str, str]) -> None:
+    name, text = row
+    print_lines([f"{name:<12}  {printable(text)}"], indent=14)
+
+
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    """A new folder of this user's alone; gone at the end, however that comes."""
+    folder = Path(tempfile.mkdtemp(prefix="pate-fed-rehearsal-"))  # mode 0700
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)

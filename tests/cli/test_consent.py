@@ -1,0 +1,131 @@
+"""`pate-fed hospital terms` and `accept`: read first, then a yes that is asked for and recorded."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import make_label_terms
+
+from clients.state_dir import default_state_dir
+from pate_fed.cli.pool_preview import open_pool
+from pate_fed.identity import Admission
+from pate_fed.protocol.messages import Terms
+
+
+class Terminal(io.StringIO):
+    """Somebody who types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def own(demonstration: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """North's folder with its admission beside it, not yet accepted."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(demonstration / "identity-north", tmp_path / "own")
+    (tmp_path / "own" / "admission.json").unlink()
+    (tmp_path / "own" / "ca.crt").unlink()
+    return tmp_path / "own"
+
+
+ACCEPT = ("hospital", "accept", "own/north.admission", "--dir", "own")
+
+
+def _consents(own: Path) -> list[dict[str, Any]]:
+    path = own / "consent.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.parametrize("typed", ["no\n", "y\n", "\n", ""])
+def test_whoever_does_not_say_yes_has_accepted_nothing(
+    typed: str, own: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sorted(path.name for path in own.iterdir())
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    code, out, err = run(*ACCEPT)
+    assert code == 2 and "not accepted: nothing was changed" in err
+    assert out.index("WHO SEES IT") < out.index("Type yes to accept")
+    assert sorted(path.name for path in own.iterdir()) == before
+
+
+def test_a_yes_is_recorded_with_the_terms_it_is_for(
+    own: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("Yes\n"))
+    code, out, _ = run(*ACCEPT)
+    assert code == 0 and "north may connect to" in out and "by telephone, first" in out
+    admission = Admission.read(own / "admission.json")
+    [consent] = _consents(own)
+    assert consent["terms"] == admission.terms_digest and consent["authority"] == admission.fingerprint
+    assert consent["answer"] == "asked at the terminal" and consent["fingerprint_given"] is False
+    assert run(*ACCEPT, "--yes", "--fingerprint", admission.fingerprint)[0] == 0
+    first, second = _consents(own)
+    assert first == consent
+    assert (second["answer"], second["fingerprint_given"]) == ("--yes", True)
+
+
+def test_without_a_terminal_a_script_must_say_yes(
+    own: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("yes\n"))
+    code, out, err = run(*ACCEPT)
+    assert code == 2 and "give --yes" in err and "WHO SEES IT" in out
+    assert not (own / "admission.json").exists() and _consents(own) == []
+    assert run(*ACCEPT, "--yes")[0] == 0
+
+
+def test_a_consent_that_cannot_be_recorded_accepts_nothing(own: Path, run: Any) -> None:
+    (own / "consent.jsonl").mkdir()
+    code, _, err = run(*ACCEPT, "--yes")
+    assert code == 2 and "consent.jsonl: cannot be written" in err
+    assert not (own / "admission.json").exists()
+
+
+def test_terms_are_read_from_an_admission_a_folder_and_a_file(
+    own: Path, run: Any, demonstration: Path
+) -> None:
+    code, from_admission, _ = run("hospital", "terms", "own/north.admission")
+    assert code == 0 and "Signed by the authority" in from_admission
+    assert run("hospital", "terms", str(demonstration / "identity-north"))[1] == from_admission
+    admission = Admission.read(own / "north.admission")
+    Path("terms.json").write_text(admission.terms)
+    code, out, _ = run("hospital", "terms", "terms.json", "--pool", str(demonstration / "pool.csv"))
+    assert code == 0 and "Not signed" in out and "mean radius 12.25" in out
+    # A pool that the coordinator sent before is shown without being named.
+    terms = admission.study_terms
+    assert isinstance(terms, Terms)
+    state = default_state_dir("north", terms)
+    state.mkdir(parents=True)
+    assert "No copy is here" in from_admission
+    np.save(state / "pool.npy", open_pool(demonstration / "pool.csv", terms))
+    assert "mean radius 12.25" in run("hospital", "terms", "own/north.admission")[1]
+    values = json.loads(run("hospital", "terms", "own/north.admission", "--format", "json")[1])
+    assert values["terms_digest"] == admission.terms_digest and values["signed"] is True
+    assert values["epsilon"]["coordinator"] is None and values["about"]["purpose"] == ""
+    Path("labels.json").write_text(make_label_terms().to_json())
+    assert "randomised response" in run("hospital", "terms", "labels.json")[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "words"),
+    [
+        ("{}", 2, "neither an admission nor the terms"),
+        ("not JSON", 2, "neither an admission nor the terms"),
+        ('{"certificate": 1}', 2, "not an admission"),
+        ("forged", 6, "not signed by the study's authority"),
+    ],
+)
+def test_what_is_no_offer_is_named(content: str, code: int, words: str, own: Path, run: Any) -> None:
+    if content == "forged":
+        content = (own / "north.admission").read_text().replace("breast-cancer", "another")
+    Path("offer").write_text(content)
+    found = run("hospital", "terms", "offer")
+    assert found.code == code and words in found.err

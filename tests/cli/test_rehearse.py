@@ -1,0 +1,130 @@
+"""`pate-fed hospital rehearse`: all up to the wire, nothing kept, nothing sent, nothing told to a pipe."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+from builders import make_label_terms
+
+from clients.local import LocalSite, local_site
+from clients.site_files import LocalSettings
+from clients.teaching import count_votes, train_missing
+from pate_fed.cli import rehearse
+from pate_fed.identity import Admission
+from pate_fed.protocol.messages import Terms
+from pate_fed.runtime.signals import Interrupted
+
+
+@pytest.fixture
+def demo(demonstration: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The demonstration, with everything temporary beside it, and no network."""
+    folder = tmp_path / "demo"
+    shutil.copytree(demonstration, folder)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(folder)
+
+    def refuse(*arguments: object) -> NoReturn:
+        raise AssertionError("a rehearsal used the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    return folder
+
+
+COMMAND = ("hospital", "rehearse", "identity-north", "--data", "north.csv")
+
+
+def _left(folder: Path) -> list[str]:
+    """What lies anywhere around the demonstration that was not there before."""
+    own = {path.relative_to(folder) for path in folder.rglob("*")}
+    around = [path for path in folder.parent.rglob("*") if not path.is_relative_to(folder)]
+    return sorted(str(path.name) for path in around) + sorted(
+        str(path) for path in own if "hospital-" in path.name or "answered" in path.name
+    )
+
+
+def test_what_is_shown_is_what_would_be_voted_and_nothing_is_left(
+    demo: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, err = run(*COMMAND, "--pool", "pool.csv", "--sample", "12")
+    assert code == 0, err
+    assert _left(demo) == ["tmp"]
+    assert max(map(len, out.splitlines())) <= 80
+    assert "95 can be read" in out and "12 inputs of the pool" in out and "n = 95" in out
+    # The same votes as this hospital's client would count: same records, same teachers.
+    terms = Admission.read(demo / "identity-north" / "admission.json").study_terms
+    assert isinstance(terms, Terms)
+    settings = LocalSettings(
+        hospital="north", data="north.csv", pool=demo / "pool.csv", state_dir=demo.parent / "real"
+    )
+    settings.state_dir.mkdir()
+    found = local_site(settings)
+    assert isinstance(found, LocalSite)
+    site = found.under(terms)
+    train_missing(site, encoder=None, taught=lambda number: None, anew=lambda count: None)
+    votes = count_votes(site, site.dataset.public_images[:6])
+    rows = [
+        line.split() for line in out.splitlines() if line.startswith("    ") and line.split()[0].isdigit()
+    ]
+    assert np.array_equal(np.array(rows, dtype=int)[:, 1:], votes)
+
+
+def test_a_pipe_is_told_nothing_of_the_records(demo: Path, run: Any) -> None:
+    code, out, _ = run(*COMMAND)
+    assert code == 0 and "run this without a pipe" in out
+    for words in ("WHAT WOULD LEAVE", "GAIN", "95", "right", "malignant"):
+        assert words not in out
+    assert _left(demo) == ["tmp"]
+
+
+def test_an_interrupted_rehearsal_is_erased_too(
+    demo: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(site: LocalSite, inputs: np.ndarray) -> NoReturn:
+        assert any(path.name.startswith("teacher-") for path in site.state_dir.iterdir())
+        assert site.state_dir.stat().st_mode & 0o777 == 0o700
+        raise Interrupted
+
+    monkeypatch.setattr(rehearse, "count_votes", interrupted)
+    assert run(*COMMAND).code == 130
+    assert _left(demo) == ["tmp"]
+
+
+def test_the_policy_has_its_say_before(demo: Path, run: Any) -> None:
+    assert "policy.toml allows the study" in run(*COMMAND)[1]
+    (demo / "identity-north" / "policy.toml").unlink()
+    out = " ".join(run(*COMMAND)[1].split())
+    assert "policy the default does not: " in out and "the line plain_votes = true in policy.toml" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--sample", "0"), "at least 1 is meant"),
+        (("--pool", "west.csv"), "not the study's pool"),
+        (("--data", "none.csv"), "none.csv"),
+    ],
+)
+def test_mistakes_are_named_and_leave_nothing(
+    options: tuple[str, ...], words: str, demo: Path, run: Any
+) -> None:
+    code, _, err = run(*COMMAND, *options)
+    assert code == 2 and words in err
+    assert _left(demo) == ["tmp"]
+
+
+def test_private_labels_are_not_rehearsed(demo: Path, run: Any) -> None:
+    Path("labels.json").write_text(json.dumps(json.loads(make_label_terms().to_json())))
+    code, _, err = run("hospital", "rehearse", "labels.json", "--data", "north.csv")
+    assert code == 2 and "hospital terms" in err

@@ -1,0 +1,134 @@
+"""A study in words: every way that votes leave, in 80 columns; others' words steer no terminal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from builders import make_label_terms, make_terms, vary
+
+from pate_fed.cli.terms_page import make_page
+from pate_fed.config.sections import About
+from pate_fed.data import Schema
+from pate_fed.errors import InputError
+from pate_fed.format import epsilon_text
+from pate_fed.learning import TeacherSettings
+from pate_fed.protocol.cost import worst_epsilon
+from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.protocol.messages import Terms
+
+SCHEMA = Schema(
+    label="ill", classes=("no", "yes", "maybe"), columns=(("age", ()), ("sex", ("f", "m"))), patient="id"
+)
+TABLE = make_terms(
+    study="lungs",
+    image_shape=(3,),
+    classes=SCHEMA.classes,
+    table=SCHEMA,
+    teachers_per_client=4,
+    teacher=TeacherSettings(name="random-forest", trees=7),
+    epsilon=3.0,
+    sigma2=40.0,
+    sigma1=60.0,
+)
+
+
+def _text(terms: Terms | LabelTerms, **more: Any) -> str:
+    lines = list(make_page(terms, **more).lines())
+    assert max(map(len, lines)) <= 80
+    return " ".join(" ".join(lines).split())
+
+
+def test_what_a_hospital_must_know_stands_there() -> None:
+    about = About(requester="Dr. Ada", purpose="triage", legal_basis="Art. 9", contact="ada@example")
+    terms = replace(TABLE, about=about)
+    text = _text(terms)
+    assert terms.digest != TABLE.digest  # what is said of a study is agreed to with it
+    public, _ = worst_epsilon(TABLE)
+    for words in (
+        "The study lungs",
+        "requester Dr. Ada",
+        "legal basis Art. 9",
+        "retention not stated",
+        "2 columns, and no other: age, sex (f, m)",
+        "The column ill",
+        "The column id says which rows are one patient's",
+        "no, yes, maybe",
+        "2000 public inputs",
+        TABLE.pool_digest,
+        terms.digest,
+        "4 at your hospital, 40 in the study",
+        "random-forest, of 7 trees each",
+        f"At most ε = {epsilon_text(public)} at δ = 1e-5",
+        "At most 1500 of the pool's 2000",
+        "At most 200 are released",
+        "At least 8 of 10 must answer",
+        "before ε = 3 against the public",
+    ):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "leaves", "sees", "cost"),
+    [
+        ({}, "without masks and without noise", "your hospital's own votes on every question", "No bound"),
+        ({"secure_sum": True}, "under masks", "exact sum over at least 8 hospitals", "No bound"),
+        (
+            {"secure_sum": True, "noise_at": "hospitals", "sigma_party": 30.0, "colluders": 1},
+            "adds noise first",
+            "noisy sums over at least 8 hospitals",
+            "coordinator At most ε = ",
+        ),
+    ],
+)
+def test_what_leaves_and_who_sees_it(changes: dict[str, Any], leaves: str, sees: str, cost: str) -> None:
+    text = _text(vary(TABLE, **changes))
+    assert leaves in text and sees in text and cost in text
+    assert ("without masks" in text) is not bool(changes)
+
+
+def test_teachers_by_a_hospitals_size() -> None:
+    sized = vary(TABLE, records_per_teacher=25)
+    text = _text(sized)
+    assert "One for every 25 of your patients, at most 4; at most 40 in the study" in text
+    assert "tells the coordinator roughly how many patients" in text
+    assert "roughly how many" not in _text(vary(sized, secure_sum=True))
+
+
+def test_images_and_seeded_noise() -> None:
+    text = _text(make_terms(seed=4, study=""))
+    assert "Images of 8×8×1" in text and "3 without names" in text and "NOT PRIVATE" in text
+    assert "without a name" in text and "learns from all your records" in text
+
+
+def test_private_labels() -> None:
+    text = _text(make_label_terms())
+    assert (
+        "Your labels after randomised response" in text
+        and "once" in text
+        and "At most ε = 1 at δ = 0" in text
+    )
+    assert "Nothing is trained" in text
+
+
+def test_a_text_that_would_steer_the_terminal_is_refused_or_made_harmless() -> None:
+    with pytest.raises(InputError, match="printable"):
+        About(purpose="good\x1b[2Kbad")
+    with pytest.raises(InputError, match="500"):
+        About(purpose="a" * 501)
+    evil = make_terms(classes=("a\x1b[31m", "b\x07", "c\u202e"))
+    page = make_page(evil)
+    shown = "\n".join(page.lines())
+    assert all(letter.isprintable() or letter == "\n" for letter in shown)
+    assert "\x1b" not in json.dumps(page.values)
+
+
+def test_long_lists_are_cut_on_the_page_alone() -> None:
+    columns = tuple((f"column {number}", ()) for number in range(100))
+    schema = Schema(label="ill", classes=("no", "yes"), columns=columns)
+    forest = TeacherSettings(name="random-forest")
+    terms = make_terms(image_shape=(100,), num_classes=2, table=schema, teacher=forest)
+    assert "and 40 more" in _text(terms)
+    assert len(make_page(terms).values["columns"]) == 100

@@ -1,0 +1,271 @@
+"""A coordinator that is killed in every phase, fifty times: the same command ends each study."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from builders import PLAIN_POLICY
+
+from pate_fed.privacy import verify
+
+KILLS = 50
+SEED = 2026
+NAMES = {"plain": ("north", "east", "west"), "masked": ("north", "east", "west", "south")}
+BATCHES, BATCH = 3, 10
+pytestmark = pytest.mark.slow
+
+# The coordinator as it is, but it says in a file where it is, stays there for a moment, and at one for long.
+WATCHED = """
+import os, random, sys, time
+from collections import Counter
+said, (held, nth) = open(sys.argv.pop(), "a", buffering=1), sys.argv.pop().split("|")
+stream, been = random.Random(os.getpid()), Counter()
+def tell(moment):
+    been[moment] += 1
+    said.write(f"{os.getpid()} {moment}\\n")
+    time.sleep(600 if (moment, been[moment]) == (held, int(nth)) else stream.uniform(0, 0.05))
+def watch(owner, name, phase):
+    whole = getattr(owner, name)
+    def call(*arguments, **named):
+        tell("before " + phase)
+        result = whole(*arguments, **named)
+        tell("after " + phase)
+        return result
+    setattr(owner, name, call)
+from pate_fed.server import main
+import server.app
+from pate_fed.privacy import Ledger
+from server.federation import Federation
+from server.learning import Learner
+from server.state import CoordinatorState
+for owner, name, phase in (
+    (Federation, "admit", "teaching"), (CoordinatorState, "begin_batch", "asking"),
+    (CoordinatorState, "keep_votes", "voting"), (CoordinatorState, "keep_sum_reply", "summing"),
+    (CoordinatorState, "keep_totals", "totals"), (Ledger, "charge", "the row"),
+    (CoordinatorState, "note_all_asked", "the last"), (Learner, "learn", "learning"),
+    (server.app.Coordinator, "notify_hospitals", "telling"),
+    (server.app.Coordinator, "conclude", "concluding"),
+): watch(owner, name, phase)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def _moments(kind: str) -> list[str]:
+    """Where a coordinator is to die, in the order in which it comes there."""
+    answers = "voting" if kind == "plain" else "summing"
+    phases = ("teaching", "asking", answers, "totals", "the row", "the last", "learning", "telling")
+    return [f"{when} {phase}" for phase in phases for when in ("before", "after")]
+
+
+@dataclass
+class Study:
+    """One study in a folder of its own, its hospitals, and where its coordinators died."""
+
+    kind: str
+    rehearsal: Any
+    stream: random.Random
+    died: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def run_dir(self) -> Path:
+        return Path(self.rehearsal.folder / "run")
+
+    def begin(self) -> None:
+        folder = self.rehearsal.folder
+        text = self.rehearsal.write_tables(private=False)
+        text = text.replace(
+            "labels = 60\nbatch_size = 30", f"labels = {BATCHES * BATCH}\nbatch_size = {BATCH}"
+        )
+        text = text.replace("trees = 10", "trees = 2")
+        if self.kind == "masked":  # of four, as three is too few for masks
+            text = text.replace("num_clients = 3", "num_clients = 4") + "[secrecy]\nsecure_sum = true\n"
+            header, *rows = (folder / "north.csv").read_text(encoding="utf-8").splitlines()
+            (folder / "south.csv").write_text("\n".join([header, *rows[::-1]]) + "\n", encoding="utf-8")
+        (folder / "study.toml").write_text(text, encoding="utf-8")
+        (folder / "policy.toml").write_text(PLAIN_POLICY, encoding="utf-8")
+        self.hospitals = {name: self.hospital(name) for name in NAMES[self.kind]}
+
+    def hospital(self, name: str) -> Any:
+        return self.rehearsal.hospital(name, f"{name}.csv", "--insecure", "--policy", "policy.toml")
+
+    def coordinator(self, hold: str = "|0") -> Any:
+        folder = self.rehearsal.folder
+        options = ("--config", "study.toml", "--address", self.rehearsal.address, "--insecure")
+        waiting = any(party.process.poll() is None for party in self.hospitals.values())
+        options += (
+            "--run-dir",
+            "run",
+            "--wait",
+            "90" if waiting else "2",
+        )  # else they were told that it is over
+        options += (hold, str(folder / "moments"))
+        return self.rehearsal.start("server", "-c", WATCHED, *options)
+
+    def moments(self, process: int) -> list[str]:
+        """Where one coordinator has been so far."""
+        path = self.rehearsal.folder / "moments"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        found = [line.partition(" ") for line in lines]
+        return [moment for pid, _, moment in found if pid == str(process)]
+
+    def run_and_kill(self, moment: str, nth: int, *, hold: bool) -> bool:
+        """Start the coordinator, and kill it when it has been there so often; False where it ended before.
+
+        Without `hold` it dies somewhere in the next tenths of a second.
+        """
+        party = self.coordinator(f"{moment}|{nth if hold else 0}")
+        pid, end = party.process.pid, time.monotonic() + 300
+        while self.moments(pid).count(moment) < nth:
+            if party.process.poll() is not None:
+                assert party.process.returncode == 0 or _is_finished(party), self.told(party)
+                return False
+            assert time.monotonic() < end, f"never came to {moment}: {self.told(party)}"
+            time.sleep(0.02)
+        time.sleep(self.stream.uniform(0, 0.1 if hold else 0.3))
+        if party.process.poll() is not None:
+            return False
+        _kill(party, alone=self.stream.random() < 0.3)
+        self.died[self.moments(pid)[-1]] += 1
+        print(f"{self.kind}: killed {self.moments(pid)[-1]} (aimed at {moment})", flush=True)
+        for name in () if "telling" in moment else NAMES[self.kind]:
+            if self.stream.random() < 0.05 and self.hospitals[name].process.poll() is None:
+                _kill(self.hospitals[name], alone=False)
+                self.hospitals[name] = self.hospital(name)
+        return True
+
+    def told(self, party: Any) -> str:
+        return f"{self.kind}, seed {SEED}, died {self.died}\n{party.text}"
+
+    def check(self, reference: list[tuple[int, int, float]]) -> None:
+        """What holds of a study that was killed so often: as of one that never was."""
+        entries = verify(self.run_dir / "ledger.sqlite").chain.entries
+        assert len({entry.batch_digest for entry in entries}) == len(entries)
+        assert [(e.event.asked, e.event.answered, e.epsilon) for e in entries] == reference, self.died
+        with np.load(self.run_dir / "labels.npz") as labels:
+            assert len(np.unique(labels["index"])) == len(labels["index"]) == BATCHES * BATCH
+            assert labels["answered"].all()
+        metrics = json.loads((self.run_dir / "metrics.json").read_text(encoding="utf-8"))
+        assert metrics["status"] == "success" and (self.run_dir / "student.npz").exists()
+        assert not (self.run_dir / "private").exists()
+        for name, party in self.hospitals.items():
+            assert party.wait(60) == 0, party.text
+            state = self.rehearsal.folder / f"hospital-{name}"
+            log = [json.loads(line) for line in (state / "log.jsonl").read_text("utf-8").splitlines()]
+            assert [entry for entry in log if entry["event"] in ("refused", "fault")] == []
+            assert not (state / "answer.npz").exists()
+
+
+def _kill(party: Any, *, alone: bool) -> None:
+    """As a power cut; or the process alone, whose children notice."""
+    process = psutil.Process(party.process.pid)
+    children = process.children(recursive=True)
+    process.kill()
+    for child in children:
+        if not alone and child.is_running():
+            child.kill()
+    party.process.wait()
+    psutil.wait_procs(children, timeout=20)
+
+
+@contextmanager
+def _studies(rehearsal: Any) -> Iterator[Any]:
+    """Makes folders of the fixture's kind, whose processes end with the test."""
+    made: list[Any] = []
+
+    def make() -> Any:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        folder = rehearsal.folder / f"study-{len(made)}"
+        folder.mkdir()
+        made.append(type(rehearsal)(folder, rehearsal.cache, f"127.0.0.1:{port}"))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for each in made:
+            each.stop()
+
+
+def _plan(kind: str, stream: random.Random) -> list[tuple[str, int, bool]]:
+    """Where to die, the how-manieth time of being there, and whether it is held there.
+
+    A batch is over with its row. The moments before that are dealt out among the batches; in the first two
+    something happens that is not held, too.
+    """
+    names = _moments(kind)
+    steps = 1 if kind == "plain" else 4
+    before_row = names[names.index("before asking") : names.index("after the row")]
+    batch_of = {name: stream.randrange(BATCHES) for name in before_row}
+    plan = [(name, 1, True) for name in names[:2]] + [("before teaching", 1, False)]
+    for batch in range(BATCHES):
+        if batch < BATCHES - 1:
+            plan += [(name, 1, False) for name in sorted(stream.sample(before_row[1:4], 2))]
+        mine = [name for name in before_row if batch_of[name] == batch]
+        plan += [(name, stream.randint(1, steps if name == "after asking" else 1), True) for name in mine]
+        plan.append(("after the row", 1, True))
+    plan += [(name, 1, True) for name in names[-6:]]
+    plan.insert(-4, ("before learning", 1, False))
+    return [*plan, (stream.choice(["before", "after"]) + " concluding", 1, False)]
+
+
+def _one_study(kind: str, make: Any, stream: random.Random, most: int) -> Counter[str]:
+    """A study that is killed by its plan, so often at most; then it comes to its end."""
+    study = Study(kind, make(), stream)
+    study.begin()
+    for moment, nth, hold in _plan(kind, stream)[:most]:
+        if not study.run_and_kill(moment, nth, hold=hold):
+            break
+    else:
+        last = study.coordinator()
+        assert last.wait(300) == 0 or _is_finished(last), study.told(last)
+    study.check(_reference(study))
+    print(kind, dict(study.died), flush=True)
+    return study.died
+
+
+def _is_finished(party: Any) -> bool:
+    """Whether it was told as finished already: killed after that, the command has nothing to do."""
+    return party.process.returncode == 2 and "holds a run that is finished" in party.text
+
+
+def _reference(study: Study) -> list[tuple[int, int, float]]:
+    """What the same study is charged that nobody kills."""
+    folder = study.rehearsal.folder
+    text = (folder / "study.toml").read_text(encoding="utf-8")
+    files = ", ".join(f'"{name}.csv"' for name in NAMES[study.kind])
+    text = text.replace('pool = "pool.csv"', f'pool = "pool.csv"\nprivate = [{files}]')
+    (folder / "undisturbed.toml").write_text(text, encoding="utf-8")
+    command = ("-m", "pate_fed.simulation", "--config", "undisturbed.toml", "--backend", "inline")
+    assert study.rehearsal.start("simulation", *command, "--run-dir", "undisturbed").wait() == 0
+    entries = verify(folder / "undisturbed" / "ledger.sqlite").chain.entries
+    return [(entry.event.asked, entry.event.answered, entry.epsilon) for entry in entries]
+
+
+def test_killed_anywhere_the_same_command_ends_the_study(rehearsal: Any) -> None:
+    print(f"seed {SEED}")
+    died: dict[str, Counter[str]] = {"plain": Counter(), "masked": Counter()}
+
+    def many(kind: str) -> None:
+        stream = random.Random(f"{SEED} {kind}")
+        while died[kind].total() < KILLS // 2 or set(_moments(kind)) - set(died[kind]):
+            died[kind] += _one_study(kind, make, stream, KILLS)
+
+    with _studies(rehearsal) as make, ThreadPoolExecutor(2) as two:
+        for done in [two.submit(many, kind) for kind in died]:
+            done.result()
+    assert died["plain"].total() + died["masked"].total() >= KILLS
