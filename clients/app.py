@@ -19,7 +19,10 @@ from clients.label_site import read_label_site
 from clients.local import read_site
 from pate_fed.errors import IntegrityError
 from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.protocol.digest import record_digest
 from pate_fed.protocol.messages import (
+    END,
+    EndReply,
     EndRequest,
     LabelRequest,
     Record,
@@ -52,13 +55,15 @@ def _labeller(node_config: Mapping[str, object]) -> LabelHospital:
 def refuse_bundle(node_config: Mapping[str, object]) -> Record:
     """The reply to a coordinator that sent code of its own; nothing of its request was read or run."""
     hospital = _voter(node_config)
-    hospital.journal.note("bundle refused", reason=Refusal.POLICY.name)
-    return hospital.refuse(Refusal.POLICY).to_record()
+    reply = hospital.refuse(Refusal.POLICY).to_record()
+    hospital.log.note("bundle refused", kind="refused", sha256=record_digest(reply))
+    return reply
 
 
-def note_sent(node_config: Mapping[str, object], *, message_type: str, bytes_out: int) -> None:
-    """Keep in the hospital's own log what left the house, in bytes."""
-    _voter(node_config).journal.note("sent", message_type=message_type, bytes=bytes_out)
+def note_sent(node_config: Mapping[str, object], *, message_type: str, bytes_out: int, reply: Record) -> None:
+    """Keep in the hospital's own log what left the house: how many bytes, and the digest of what they say."""
+    digest = record_digest(reply)
+    _voter(node_config).log.note("sent", message_type=message_type, bytes=bytes_out, sha256=digest)
 
 
 def _handler(
@@ -66,26 +71,60 @@ def _handler(
     read: Callable[[Record], M],
     handle: Callable[[H, M], Reply],
 ) -> Callable[[Message, Context], Message]:
-    """Answer one kind of request. No text of an exception leaves: it could carry data out, a code cannot."""
+    """Answer one kind of request. No text of an exception leaves: it could carry data out, a code cannot.
+
+    A hospital that has left answers nothing but the study's end, also where it left in the meantime.
+    """
+
+    def reply_of(hospital: H, message: Message) -> Reply:
+        over = message.metadata.message_type == END
+        if hospital.left and not over:
+            return hospital.refuse(Refusal.LEFT)
+        try:
+            reply = handle(hospital, read(from_flower(message.content)))
+        except IntegrityError:
+            reply = hospital.refuse(Refusal.MALFORMED)
+        except Exception as error:
+            hospital.log.fault(error)
+            reply = hospital.refuse(Refusal.FAULT)
+        if hospital.left and not over:
+            hospital.forget()
+            reply = hospital.refuse(Refusal.LEFT)
+        return reply
 
     def answer(message: Message, context: Context) -> Message:
         start = time.perf_counter()
         try:
             hospital = open_hospital(context.node_config)
-            try:
-                reply: Reply = handle(hospital, read(from_flower(message.content)))
-            except IntegrityError:
-                reply = hospital.refuse(Refusal.MALFORMED)
-            except Exception as error:
-                hospital.journal.fault(error)
-                reply = hospital.refuse(Refusal.FAULT)
-            hospital.journal.note("handled", seconds=time.perf_counter() - start)
+            with hospital.turn_to_answer():
+                reply = _logged(hospital, reply_of(hospital, message), start)
         except Exception as error:  # not even the hospital's own log could be opened
             print(f"a request was not handled: {type(error).__name__}", file=sys.stderr)
             reply = RefusalReply(party=_NOBODY, code=Refusal.FAULT.name)
         return Message(to_flower(reply.to_record()), reply_to=message)
 
     return answer
+
+
+def _logged(hospital: Hospital | LabelHospital, reply: Reply, start: float) -> Reply:
+    """The reply, once its digest is in the hospital's log: nothing about its records leaves without it."""
+    seconds = time.perf_counter() - start
+    if hospital.simulated:
+        hospital.log.note("handled", seconds=seconds)
+        return reply
+    record = reply.to_record()
+    said: dict[str, float | str] = {
+        "seconds": seconds,
+        "kind": str(record["kind"]),
+        "sha256": record_digest(record),
+    }
+    try:
+        hospital.log.record("handled", **said)
+    except OSError as error:
+        print(f"the hospital's log cannot be written: {error.strerror}", file=sys.stderr)
+        if not isinstance(reply, RefusalReply | EndReply):
+            return hospital.refuse(Refusal.FAULT)
+    return reply
 
 
 # A study with votes: agree to its terms and train, vote on a batch in the open or one step under masks.

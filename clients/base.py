@@ -1,17 +1,24 @@
-"""What a hospital is in either kind of study: agreed terms, a journal, and refusals from a fixed list."""
+"""What a hospital is in either kind of study: agreed terms, claims, a log, refusals from a fixed list."""
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from clients.account import state_id
 from clients.journal import Journal
+from clients.leave import erase, has_left, turn_to_answer
+from clients.log import HospitalLog
+from clients.receipts import keep_receipt
 from clients.site import BaseSite, Objection
 from clients.state_dir import TERMS_FILE
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.identity.keys import KEY_FILE
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Refusal, RefusalReply, Reply, Terms
 from pate_fed.secure_sum import RefusedError, SumRefusal
@@ -32,15 +39,35 @@ class BaseHospital(ABC, Generic[T]):
     def __init__(self, site: BaseSite, folder: Path) -> None:
         self._site, self._party, self._folder = site, site.party, folder
         self.journal = Journal(site.state_dir, answered=folder / "answered")
+        key = None if site.identity is None else site.identity / KEY_FILE
+        self.log = HospitalLog(site.state_dir, key=key, durable=not site.simulated)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether this process only plays a hospital."""
+        return self._site.simulated
+
+    @property
+    def left(self) -> bool:
+        """Whether this hospital has left the study: it answers nothing any more."""
+        return has_left(self._site.state_dir)
+
+    def turn_to_answer(self) -> AbstractContextManager[None]:
+        """While it is held `pate-fed hospital leave` waits; a simulated hospital has nobody to wait."""
+        return nullcontext() if self.simulated else turn_to_answer(self._site.state_dir)
+
+    def forget(self) -> None:
+        """Erase what answers are made of, once this hospital has left."""
+        erase(self._site.state_dir)
 
     def refuse(self, reason: Refusal) -> RefusalReply:
         """A refusal from the fixed list, noted in the hospital's own log."""
-        self.journal.note("refused", reason=reason.name)
+        self.log.note("refused", reason=reason.name)
         return RefusalReply(party=self._party, code=reason.name)
 
     def unusable(self, error: InputError) -> RefusalReply:
         """The hospital's own data do not do; why is for its own eyes."""
-        self.journal.note("data", sentence=str(error))
+        self.log.note("data", sentence=str(error))
         return self.refuse(Refusal.DATA)
 
     @staticmethod
@@ -66,8 +93,31 @@ class BaseHospital(ABC, Generic[T]):
         if found is None:
             return None
         reason, sentence = found
-        self.journal.note("policy", reason=reason.name, sentence=f"{reason.value}: {sentence}")
+        self.log.note("policy", reason=reason.name, sentence=f"{reason.value}: {sentence}")
         return reason
+
+    def _over_account(self, terms: T) -> Refusal | None:
+        """Book the study on the hospital's account over all its studies, once; why it may not be, or None."""
+        site = self._site
+        if site.account is None:
+            return None
+        data = "" if site.settings is None else Path(site.settings.data).name
+        try:
+            booked = site.account.book(terms, state=state_id(site.state_dir), data=data, policy=site.policy)
+        except InputError as error:
+            self.log.note("data", sentence=str(error))
+            return Refusal.DATA
+        return self._objects(booked)
+
+    def _keep_receipt(self, receipt: str) -> None:
+        """Keep the coordinator's receipt of what came from this hospital, if it is one."""
+        try:
+            if self._site.identity is None:
+                raise IntegrityError("a receipt came, and this hospital has no identity to check it with")
+            keep_receipt(self._site.state_dir, receipt, self._site.identity)
+            self.log.note("receipt", kept=hashlib.sha256(receipt.encode()).hexdigest())
+        except (InputError, IntegrityError, OSError) as error:
+            self.log.note("receipt refused", why=str(error))
 
     def _answered(self, answer: Callable[[], R]) -> R | RefusalReply:
         """The answer, or a refusal where the hospital's own data or what came cannot be used."""
@@ -76,7 +126,7 @@ class BaseHospital(ABC, Generic[T]):
         except InputError as error:
             return self.unusable(error)
         except IntegrityError as error:
-            self.journal.fault(error)
+            self.log.fault(error)
             return self.refuse(_refusal_for(error))
 
 

@@ -72,8 +72,11 @@ class Hospital(SummingHospital[Terms]):
         try:
             encoder = _read_encoder(terms, request.encoder)
         except IntegrityError as error:
-            self.journal.fault(error)
+            self.log.fault(error)
             return self.refuse(Refusal.ENCODER)
+        reason = self._over_account(terms)
+        if reason is not None:
+            return self.refuse(reason)
         self._agree(terms)  # before training, so that teachers on disk always belong to terms on disk
         return self._answered(lambda: self._taught(terms, encoder, request.enrol))
 
@@ -81,8 +84,8 @@ class Hospital(SummingHospital[Terms]):
         train_missing(
             self._site,
             encoder=encoder,
-            taught=lambda number: self.journal.note("taught", teacher=number),
-            anew=lambda count: self.journal.note("records changed", teachers_trained_again=count),
+            taught=lambda number: self.log.note("taught", teacher=number),
+            anew=lambda count: self.log.note("records changed", teachers_trained_again=count),
         )
         return TeachReply(
             party=self._party,
@@ -110,10 +113,10 @@ class Hospital(SummingHospital[Terms]):
         try:
             votes = self.journal.kept_answer(request, asker=asker)
         except IntegrityError as error:
-            self.journal.fault(error)
+            self.log.fault(error)
             return self.refuse(Refusal.REPEATED)
         if votes is not None:
-            self.journal.note("voted again", queries=len(votes), bytes=votes.nbytes)
+            self.log.note("voted again", queries=len(votes), bytes=votes.nbytes)
         elif not self.journal.overlaps(request.index):
             counted, keep = self._count(terms, request.index), bool(asker) and not self._site.simulated
             votes = self.journal.answer_once(request, counted, asker=asker, keep=keep)
@@ -159,21 +162,22 @@ class Hospital(SummingHospital[Terms]):
             return Refusal.CAPS
         # The policy may be another one than when the hospital agreed, if it was started again.
         today = self.journal.answered(since=time.time() - DAY_S)
-        return self._objects(
-            self._site.objection(terms)
-            or self._site.refuses_more(answered=answered, today=today, asked=asked)
-        )
+        found = self._site.objection(terms)
+        found = found or self._site.refuses_more(answered=answered, today=today, asked=asked)
+        return self._objects(found) or self._over_account(terms)
 
     def end(self, request: EndRequest) -> EndReply:
-        """Note how the study ended. After a success nobody goes on with it: kept answers are removed."""
-        self.journal.note("ended", status=request.status)
-        if request.exit_code == 0:
+        """Note how the study ended, and keep the receipt. After a success kept answers are removed."""
+        if request.receipt:
+            self._keep_receipt(request.receipt)
+        self.log.note("ended", status=request.status)
+        if request.exit_code == 0:  # nobody goes on with it
             self.journal.forget_answer()
             try:
                 for folder in (self._folder, self._folder / LABELS_FOLDER):
                     forget_replies(self._site, folder)
             except IntegrityError as error:  # a damaged state repeats nothing either
-                self.journal.fault(error)
+                self.log.fault(error)
         return EndReply(party=self._party)
 
     def _objection(self, terms: Terms) -> Refusal | None:
@@ -202,7 +206,7 @@ class Hospital(SummingHospital[Terms]):
 
     def _count(self, terms: Terms, index: NDArray[np.int64]) -> NDArray[np.int64]:
         votes = count_votes(self._site, self._site.dataset.public_images[index])
-        self.journal.note("voted", queries=len(votes), bytes=votes.nbytes)
+        self.log.note("voted", queries=len(votes), bytes=votes.nbytes)
         return votes
 
 

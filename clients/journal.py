@@ -1,4 +1,4 @@
-"""A hospital's own memory on its own disk: which questions it answered and how; a log that never leaves it.
+"""A hospital's own memory on its own disk: which questions it answered, and how.
 
 A question is claimed before anything about it leaves the house, and its answer is on the disk before the
 claim: a coordinator that died gets the very same answer to the very same question, and never another one.
@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import fcntl
 import io
-import json
 import os
-import sys
-import time
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -26,9 +21,7 @@ from pate_fed.disk import write_arrays, write_private
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.messages import VoteRequest
 
-__all__ = ["LOG_FILE", "Journal", "read_events"]
-
-LOG_FILE = "log.jsonl"
+__all__ = ["Journal"]
 
 Ints = NDArray[np.int64]
 
@@ -37,14 +30,13 @@ _PART = ".part"  # of a file that a crash cut short: nothing was sent for it
 
 
 class Journal:
-    """Claims and notes in one state directory (mode 0700), readable by the hospital alone.
+    """Claims in one state directory (mode 0700), readable by the hospital alone.
 
     `answered` is the folder of the claims: questions of different kinds are counted apart. A claim is a file
     of the places that a question names, called after its content and then after the question itself.
     """
 
     def __init__(self, state_dir: Path, *, answered: Path | None = None) -> None:
-        self._dir = state_dir
         self._answered = answered or state_dir / "answered"
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._answered.mkdir(mode=0o700, exist_ok=True)
@@ -159,28 +151,3 @@ class Journal:
                 *(np.frombuffer(part[: len(part) // 8 * 8], "<i8") for part in parts),
             ]
         )
-
-    def note(self, event: str, **figures: float | int | str) -> None:
-        """Append one line to the hospital's own log; a full disk costs the line, not the work it tells of."""
-        line = json.dumps({"time": time.time(), "event": event, **figures})
-        try:
-            handle = os.open(self._dir / LOG_FILE, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
-            with os.fdopen(handle, "a", encoding="utf-8") as log:
-                log.write(line + "\n")
-        except OSError as error:
-            print(f"the hospital's log cannot be written: {error.strerror}", file=sys.stderr)
-
-    def fault(self, error: BaseException) -> None:
-        """Keep an unexpected error, with its traceback, in the hospital's own log."""
-        self.note("fault", error="".join(traceback.format_exception(error)))
-
-
-def read_events(state_dir: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Every line of a hospital's own log, as it stands and as an event; None where a crash cut the line."""
-    path = state_dir / LOG_FILE
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            event = json.loads(line)
-        except ValueError:
-            event = None
-        yield line, event if isinstance(event, dict) else None

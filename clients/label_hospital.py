@@ -65,15 +65,22 @@ class LabelHospital(SummingHospital[LabelTerms]):
             agreed = self._agreed()
             if agreed is not None and not terms.same_answer(agreed):
                 return self._bound()
-            return self._answered(
-                lambda: self._counted(terms, request) if terms.secure_sum else self._responded(terms)
-            )
+            # What was answered before is given again at no further cost.
+            return self._answered(lambda: self._booked(agreed or terms, terms, request))
+
+    def _booked(
+        self, booked: LabelTerms, terms: LabelTerms, request: LabelRequest
+    ) -> LabelReply | RefusalReply:
+        reason = self._over_account(booked)
+        if reason is not None:
+            return self.refuse(reason)
+        return self._counted(terms, request) if terms.secure_sum else self._responded(terms)
 
     def _step_refusal(self, terms: LabelTerms | None, question: VoteRequest) -> Refusal | None:
         if terms is None or not terms.secure_sum or question.terms_digest != terms.digest:
             return Refusal.TERMS
         # The policy may be another one than when the hospital enrolled.
-        reason = self._objects(self._site.objection(terms))
+        reason = self._objects(self._site.objection(terms)) or self._over_account(terms)
         if reason is None and len(question.index) and not _asks_all(question, terms.num_clusters):
             return Refusal.MALFORMED
         return reason
@@ -144,7 +151,7 @@ class LabelHospital(SummingHospital[LabelTerms]):
 
     def _note_cost(self, terms: LabelTerms, *, again: bool) -> None:
         """What an answer costs; one that is given again costs nothing more."""
-        self.journal.note(
+        self.log.note(
             "labelled again" if again else "labelled",
             mechanism=terms.mechanism,
             epsilon=terms.spent,

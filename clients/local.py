@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.policy import Policy
-from clients.site import Site, find_site, seed_of, simulated_site
+from clients.site import PART, Site, find_site, seed_of, simulated_site
 from clients.site_files import LocalSettings
 from clients.state_dir import TERMS_FILE
 from pate_fed.config.sections import Data, Parties
@@ -37,7 +37,6 @@ from pate_fed.protocol.messages import Terms
 
 __all__ = ["LocalSite", "check_records", "kind_of", "local_site", "read_site", "study_of"]
 
-PART = "part:"
 POOL_FILE = "pool.npy"
 
 

@@ -104,7 +104,7 @@ class SummingHospital(BaseHospital[T]):
             try:
                 reply = self._step_reply(machine, terms, request)
             except RefusedError as error:
-                self.journal.note("refused", reason=f"{error.reason.name} in secure summation")
+                self.log.note("refused", reason=f"{error.reason.name} in secure summation")
                 reply = machine.refuse(error.reason)
         # Only now: a claim says that a vector may have left, and this one is on the disk to be sent again.
         if isinstance(reply, MaskedVector) and not self.journal.claim(request.question):

@@ -45,7 +45,8 @@ class Policy:
 
     `studies` are names or digests of terms, `pools` digests, `classes` names. ε are at the study's own δ, and
     the most that the study can cost; where one is limited, so is δ, by `delta`: the coordinator names it, and
-    at a large one any ε is small.
+    at a large one any ε is small. The totals limit what all of this hospital's studies can cost together, at
+    `delta`.
 
     `plain_votes` allows votes that the coordinator sees one by one, `uncapped` a study that may ask about its
     whole pool, `least_hospitals` below 3 a batch of fewer, and `seeded_noise` a rehearsal that protects
@@ -66,6 +67,8 @@ class Policy:
     uncapped: bool = False
     epsilon_public: float | None = setting(None, low=0, allowed=_LIMIT)
     epsilon_coordinator: float | None = setting(None, low=0, allowed=_LIMIT)
+    epsilon_public_total: float | None = setting(None, low=0, allowed=_LIMIT)
+    epsilon_coordinator_total: float | None = setting(None, low=0, allowed=_LIMIT)
     delta: float = setting(1e-3, low=0, allowed=_LIMIT)
     seeded_noise: bool = False
     every_signature: bool = False
@@ -111,6 +114,11 @@ class Policy:
             if most is not None and before + asked > most:
                 return reason, f"{before} queries were answered, {asked} more are asked, {most} are allowed"
         return None
+
+    @property
+    def limits_total(self) -> bool:
+        """Whether it limits what all studies can cost together."""
+        return self.epsilon_public_total is not None or self.epsilon_coordinator_total is not None
 
     def demands(self, terms: Agreement) -> Demands:
         """What this hospital demands of a roster and of each sum, beyond what the terms promise."""

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clients.journal import read_events
+from clients.account import Account
+from clients.leave import STATEMENT_FILE, has_left
+from clients.log import LOG_FILE, read_events
 from clients.policy import Policy, find_policy
 from clients.site_files import LOCAL_SITE, SITE_VARIABLE, LocalSettings
 from clients.state_dir import find_state_dir, old_state_dir
@@ -74,6 +76,11 @@ class HospitalProcess:
         for folder in (state.parent.parent, state.parent):
             private_folder(folder)  # names of studies are nobody else's business either
         self._state = private_folder(state)
+        if has_left(self._state):
+            statement = self._state / STATEMENT_FILE
+            raise PolicyError(f"this hospital has left the study and answers nothing any more: {statement}")
+        if not arguments.data.startswith(_PART):
+            Account(self._name).check()
         self._queries = self._sent = 0
 
     def run(self) -> int:
@@ -129,7 +136,8 @@ class HospitalProcess:
             return None
         done = node.answer_next(app, refuse_bundle=lambda: refuse_bundle({}))
         if done is not None:
-            note_sent({}, message_type=done.message_type, bytes_out=done.bytes_out)
+            sent, reply = done.bytes_out, done.reply
+            note_sent({}, message_type=done.message_type, bytes_out=sent, reply=reply)
         return done
 
     def _print_outcome(self, done: Exchange) -> int:
@@ -137,7 +145,7 @@ class HospitalProcess:
         status = str(request["status"]).upper()
         print(
             f"{status}  hospital={self._name} {request.get('summary')!s} answered={self._queries} "
-            f"sent={self._sent}B log={self._state / 'log.jsonl'}",
+            f"sent={self._sent}B log={self._state / LOG_FILE}",
             flush=True,
         )
         return int(str(request["exit_code"]))

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.account import Account
 from clients.policy import Agreement, Policy
 from clients.site_files import LOCAL_SITE, SITE_VARIABLE, LocalSettings, SimulatedSites
 from pate_fed.config.data import load_study_data
@@ -28,6 +29,7 @@ from pate_fed.protocol.messages import Refusal, Terms
 from pate_fed.secure_sum import Demands
 
 __all__ = [
+    "PART",
     "BaseSite",
     "Objection",
     "Site",
@@ -36,6 +38,7 @@ __all__ = [
     "simulated_site",
 ]
 
+PART = "part:"  # rehearse with a simulated party's part
 
 Objection = tuple[Refusal, str]
 """Why a hospital refuses, with a sentence for its own log."""
@@ -64,6 +67,17 @@ class BaseSite:
     def sum_key(self) -> Path | None:
         """The key that this hospital was admitted with to secure summation; None: it makes one."""
         return None if self.settings is None else self.settings.sum_key
+
+    @property
+    def account(self) -> Account | None:
+        """The hospital's account over all its studies; None where nobody's records are answered about."""
+        rehearses = self.settings is None or self.settings.data.startswith(PART)
+        return None if rehearses else Account(self.party)
+
+    @property
+    def identity(self) -> Path | None:
+        """The folder of the hospital's identity, which holds all its keys; None: it has none."""
+        return None if self.sum_key is None else self.sum_key.parent
 
     def objection(self, terms: Agreement) -> Objection | None:
         """What the hospital minds about terms, before it reads its data: its policy first."""

@@ -79,7 +79,7 @@ def _client_app() -> Any:
 
 def _seconds_worked(folder: Path) -> float:
     """From the simulated parties' own logs, which a real hospital never shows."""
-    from clients.journal import read_events
+    from clients.log import read_events
 
     events = (event for state in folder.glob("party-*") for _, event in read_events(state) if event)
     return float(sum(event["seconds"] for event in events if event["event"] == "handled"))

@@ -86,10 +86,10 @@ class Coordinator(BaseCoordinator):
         self._dataset = self._load()
         check_against_data(study, self._dataset)
         self._terms = make_terms(study, self._dataset)
-        super().__init__(self._terms, stop)
         self._setup = StudySetup(study=study, dataset=self._dataset, terms=self._terms, run_dir=run_dir)
         # A simulation begins anew, so what is private stays in this process.
         private = run_dir / _PRIVATE if self._setup.apart else None
+        super().__init__(self._terms, stop, private=private)
         self._state = CoordinatorState(private, run_dir=run_dir)
         self._noise = noise_from_seed(None if study.seed is None else study.seed_for("noise"))
         self._ledger_terms = make_ledger_terms(

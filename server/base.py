@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
@@ -16,6 +17,7 @@ from pate_fed.protocol.messages import EndRequest
 from pate_fed.runtime.signals import INTERRUPTED
 from server.exchange import Stopped
 from server.federation import AdmittedKeys, Agreement
+from server.receipts import Receipts
 from server.shutdown import send_shutdown_notice
 
 __all__ = ["BaseCoordinator", "explain_disk_error"]
@@ -24,10 +26,13 @@ _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.E
 
 
 class BaseCoordinator(ABC):
-    """One study with these terms; the user may `stop` it."""
+    """One study with these terms; the user may `stop` it.
 
-    def __init__(self, terms: Agreement, stop: threading.Event) -> None:
-        self._agreement, self._stop = terms, stop
+    `private` is the folder in which another process finds what came from each hospital; None: it begins anew.
+    """
+
+    def __init__(self, terms: Agreement, stop: threading.Event, *, private: Path | None = None) -> None:
+        self._agreement, self._stop, self._private = terms, stop, private
         self._keys: AdmittedKeys | None = None
         self._error: BaseException | None = None
         self._served = False
@@ -37,9 +42,15 @@ class BaseCoordinator(ABC):
         """Names the terms that hospitals are asked to agree to."""
         return self._agreement.digest
 
-    def set_admitted(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
-        """Whose key each node has, and who signs secure sums with which; others are left out from then on."""
-        self._keys = AdmittedKeys(names, sum_identities)
+    def set_admitted(
+        self, names: Mapping[int, str], sum_identities: Mapping[str, bytes], *, key: Ed25519PrivateKey
+    ) -> None:
+        """Whose key each node has, and who signs secure sums with which; others are left out from then on.
+
+        With `key` hospitals' receipts are signed.
+        """
+        receipts = Receipts(key, terms_digest=self.terms_digest, folder=self._private)
+        self._keys = AdmittedKeys(names, sum_identities, receipts)
 
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals: nothing that they could not read in the report."""
@@ -47,7 +58,13 @@ class BaseCoordinator(ABC):
 
     def notify_hospitals(self, grid: Grid, notice: EndRequest) -> None:
         """Send the notice to every hospital that is connected."""
-        send_shutdown_notice(grid, notice)
+        send_shutdown_notice(grid, notice, receipt_of=self._receipt_of)
+
+    def _receipt_of(self, node: int) -> str:
+        keys = self._keys
+        if keys is None or keys.receipts is None or node not in keys.names:
+            return ""
+        return keys.receipts.of(keys.names[node])
 
     @property
     def status(self) -> str:

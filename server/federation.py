@@ -28,8 +28,8 @@ from pate_fed.protocol.messages import (
     Terms,
     VoteReply,
     VoteRequest,
-    check_votes,
 )
+from pate_fed.protocol.votes import check_votes
 from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Phase, Progress
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
@@ -43,6 +43,7 @@ from server.exchange import (
 )
 from server.masked import ROUNDS, Ask, MaskedRounds
 from server.presence import Presence
+from server.receipts import Receipts
 from server.returning import Returning
 from server.state import CoordinatorState, Totals
 
@@ -56,10 +57,14 @@ E = TypeVar("E", TeachReply, LabelReply)
 
 @dataclass(frozen=True, slots=True)
 class AdmittedKeys:
-    """Whose key each node has, and who signs secure sums with which; both grow while hospitals connect."""
+    """Whose key each node has, and who signs secure sums with which; both grow while hospitals connect.
+
+    `receipts` are told of all that comes from them.
+    """
 
     names: Mapping[int, str]
     sum_identities: Mapping[str, bytes]
+    receipts: Receipts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,6 +328,7 @@ class Federation:
             window=window_for(channel.backend) or channel.window,
             presence=self._presence,
         ):
+            self._note_received(answer)
             try:
                 take(answer)
             except IntegrityError as error:
@@ -330,6 +336,13 @@ class Federation:
                 party = self.participants.get(answer.node, answer.sender)
                 self._left_out(LeftOut(party=party, phase=phase, reason=str(error)))
         return reasons
+
+    def _note_received(self, answer: Answer) -> None:
+        """Tell the receipts, whatever becomes of the reply."""
+        keys = self._keys
+        if keys is None or keys.receipts is None or answer.reply is None or answer.node not in keys.names:
+            return
+        keys.receipts.took(keys.names[answer.node], answer.reply)
 
     def _require_quorum(self, count: int, what: str, reasons: Counter[str]) -> None:
         """Go on only with as many hospitals as the terms say; `reasons` are why the others are out."""

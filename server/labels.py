@@ -68,7 +68,7 @@ class LabelCoordinator(BaseCoordinator):
         stop: threading.Event,
         folder: Path | None = None,
     ) -> None:
-        super().__init__(terms, stop)
+        super().__init__(terms, stop, private=folder)
         self._terms, self._clusters = terms, _NO_CLUSTERS if clusters is None else clusters
         self._progress, self._backend = progress, backend
         own = None if folder is None or not terms.secure_sum else folder / terms.digest[:16]

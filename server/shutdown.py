@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 
 from flwr.serverapp import Grid
 
@@ -15,8 +17,17 @@ TELL_S = 90.0
 """Seconds that hospitals have to connect again where they are only told how a study ended."""
 
 
-def send_shutdown_notice(grid: Grid, notice: EndRequest, *, timeout_s: float = 30.0) -> int:
-    """Send the notice to every connected hospital; how many received it. No answer changes nothing."""
-    requests = dict.fromkeys(grid.get_node_ids(), notice.to_record())
+def send_shutdown_notice(
+    grid: Grid,
+    notice: EndRequest,
+    *,
+    receipt_of: Callable[[int], str] = lambda node: "",
+    timeout_s: float = 30.0,
+) -> int:
+    """Send the notice to every connected hospital; how many received it. No answer changes nothing.
+
+    `receipt_of` gives each node its hospital's receipt; empty where there is none.
+    """
+    requests = {node: replace(notice, receipt=receipt_of(node)).to_record() for node in grid.get_node_ids()}
     answers = exchange(grid, requests, message_type=END, timeout_s=timeout_s, stop=threading.Event())
     return sum(answer.reply is not None for answer in answers)

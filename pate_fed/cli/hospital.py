@@ -1,19 +1,17 @@
-"""`pate-fed hospital`: its options. What each action does lies in a file of its own, but for the log."""
+"""`pate-fed hospital`: its options. What each action does lies in a file of its own."""
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pate_fed.cli.hospital_account import add_account_action
+from pate_fed.cli.hospital_leave import add_leave_action
+from pate_fed.cli.hospital_log import add_log_action
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option
-from pate_fed.errors import InputError
-from pate_fed.format import delta_text, epsilon_text
 
-__all__ = ["add_hospital_command", "log_lines"]
+__all__ = ["add_hospital_command"]
 
 _OFFER = "an admission, a file of terms, or this hospital's own folder of keys"
 
@@ -21,7 +19,7 @@ _OFFER = "an admission, a file of terms, or this hospital's own folder of keys"
 def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `hospital`."""
     hospital = add_command(
-        commands, "hospital", "at a hospital: its keys, the terms that it accepts, a rehearsal, its log"
+        commands, "hospital", "at a hospital: its keys, the terms that it accepts, what it gave and spent"
     )
     actions = hospital.add_subparsers(title="actions", required=True, metavar="ACTION")
     request = add_command(actions, "request", "make this hospital's keys, and a request to be admitted")
@@ -33,10 +31,9 @@ def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
     _add_admission(accept)
     accept.set_defaults(run=_hospital_accept)
     join = _add_join(actions)
-    log = add_command(actions, "log", "what this hospital was asked, answered, refused and sent")
-    log.add_argument("state_dir", metavar="STATE_DIR", help="the --state-dir of python -m pate_fed.client")
-    add_format_option(log)
-    log.set_defaults(run=_hospital_log)
+    add_log_action(actions)
+    add_account_action(actions)
+    add_leave_action(actions)
     for action in (request, accept, join):
         action.add_argument(
             "--dir", metavar="DIR", default=".", help="of its keys and admission (default: here)"
@@ -133,61 +130,3 @@ def _hospital_join(arguments: argparse.Namespace) -> int:
     from pate_fed.cli.join import join
 
     return join(arguments)
-
-
-def _hospital_log(arguments: argparse.Namespace) -> int:
-    for line in log_lines(Path(arguments.state_dir), as_json=arguments.format == "json"):
-        print(line)
-    return 0
-
-
-def log_lines(state_dir: Path, *, as_json: bool) -> Iterator[str]:
-    """The events of a hospital's state directory, one a line, and a sum at the end.
-
-    Raises:
-        InputError: the directory holds no log.
-    """
-    from clients.journal import LOG_FILE, read_events
-
-    if not (state_dir / LOG_FILE).is_file():
-        raise InputError(f"{state_dir}: holds no {LOG_FILE}; give the --state-dir of a hospital")
-    sent = queries = refused = torn = 0
-    for line, event in read_events(state_dir):
-        if event is None:
-            torn += 1
-            continue
-        sent += int(event["bytes"]) if event["event"] == "sent" else 0
-        queries += int(event["queries"]) if event["event"] == "voted" else 0
-        refused += event["event"] == "refused"
-        yield line if as_json else _words(event)
-    total = {"event": "total", "bytes": sent, "queries": queries, "refused": refused, "torn_lines": torn}
-    if as_json:
-        yield json.dumps(total)
-    else:
-        cut = f", {torn} lines cut" if torn else ""
-        yield f"in all: {queries} queries answered, {refused} requests refused, {sent} bytes sent{cut}"
-
-
-def _words(event: dict[str, Any]) -> str:
-    from pate_fed.protocol.messages import Refusal
-
-    when = datetime.fromtimestamp(float(event["time"]), UTC).strftime("%Y-%m-%d %H:%M:%S")
-    kind = str(event["event"])
-    if kind == "sent":
-        return f"{when}  sent {event['bytes']} bytes ({event['message_type']})"
-    if kind == "voted":
-        return f"{when}  voted on {event['queries']} queries"
-    if kind in ("labelled", "labelled again"):
-        what = f"{event['mechanism']}, ε={epsilon_text(event['epsilon'])} δ={delta_text(event['delta'])}"
-        same = "" if kind == "labelled" else ", the same answer again: at no further cost"
-        return f"{when}  answered about its labels ({what}{same})"
-    if kind == "refused":
-        reason = Refusal.__members__.get(str(event["reason"]))
-        return f"{when}  " + (f"refused: {event['reason']}" if reason is None else reason.sentence)
-    if kind == "handled":
-        return f"{when}  that took {float(event['seconds']):.1f} s"
-    if kind == "taught":
-        return f"{when}  trained teacher {int(event['teacher']) + 1}"
-    rest = {name: value for name, value in event.items() if name not in ("time", "event")}
-    shown = event.get("sentence") or ", ".join(f"{name} {value}" for name, value in rest.items())
-    return f"{when}  {kind}: {str(shown).strip().splitlines()[-1] if shown else '-'}"

@@ -6,9 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pate_fed.disk import read_json, write_result
 from pate_fed.errors import InputError, IntegrityError
@@ -24,8 +22,8 @@ from pate_fed.identity.certificates import (
     spoken,
     sum_identity_of,
 )
-from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, load_key, load_sum_key
-from pate_fed.identity.terms import read_terms, signed_bytes
+from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, is_signed, load_key, load_sum_key
+from pate_fed.identity.terms import ledger_key_bytes, read_terms, signed_bytes
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Terms
 from pate_fed.structure import to_plain
@@ -40,7 +38,9 @@ CA_FILE = "ca.crt"
 class Admission:
     """What the coordinator gives an admitted hospital; nothing in it is secret.
 
-    `certificate` and `authority` are PEM, `terms` the study's canonical JSON, signed by the authority.
+    `certificate` and `authority` are PEM, `terms` the study's canonical JSON, signed by the authority; so is
+    `ledger_key`, hex, with which the coordinator signs its ledger and receipts. Admissions of earlier
+    releases name none.
     """
 
     hospital: str
@@ -49,6 +49,8 @@ class Admission:
     address: str
     terms: str
     signature: str
+    ledger_key: str = ""
+    ledger_signature: str = ""
 
     def write(self, path: Path) -> None:
         """Write the file.
@@ -88,16 +90,31 @@ class Admission:
         Raises:
             IntegrityError: they are none, or the signature is not the authority's.
         """
-        public = read_certificate(self.authority.encode(), "the admission").public_key()
-        if not isinstance(public, ec.EllipticCurvePublicKey):
-            raise IntegrityError("the authority's certificate is of another kind")
-        try:
-            public.verify(bytes.fromhex(self.signature), signed_bytes(self.terms), ec.ECDSA(hashes.SHA384()))
-        except (InvalidSignature, ValueError) as error:
-            raise IntegrityError(
-                "the terms in the admission are not signed by the study's authority"
-            ) from error
+        self._require_signed(self.signature, signed_bytes(self.terms), "the terms in the admission are")
         return self.study_terms.digest
+
+    @property
+    def receipt_key(self) -> Ed25519PublicKey | None:
+        """The key of the coordinator's receipts, once the authority's signature on it is checked.
+
+        None: the admission names none.
+
+        Raises:
+            IntegrityError: the signature is not the authority's, or it is no key.
+        """
+        if not self.ledger_key:
+            return None
+        signed = ledger_key_bytes(self.terms, self.ledger_key)
+        self._require_signed(self.ledger_signature, signed, "the ledger key in the admission is")
+        try:
+            return Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.ledger_key))
+        except ValueError as error:
+            raise IntegrityError("the ledger key in the admission is no key") from error
+
+    def _require_signed(self, signature: str, content: bytes, what: str) -> None:
+        public = read_certificate(self.authority.encode(), "the admission").public_key()
+        if not is_signed(public, signature, content):
+            raise IntegrityError(f"{what} not signed by the study's authority")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +211,7 @@ class HospitalIdentity:
             raise InputError(f"{self.folder}: {SUM_KEY_FILE} is not the key that was admitted as {hospital}")
         require_valid(authority, "the study authority's")
         require_valid(certificate, f"{hospital}'s")
-        _ = self.admission.terms_digest
+        _ = self.admission.terms_digest, self.admission.receipt_key
         return expiry_warnings(certificate, f"{hospital}'s")
 
     @property

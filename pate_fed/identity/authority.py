@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -33,8 +33,8 @@ from pate_fed.identity.certificates import (
     self_signed,
     to_pem,
 )
-from pate_fed.identity.keys import check_name, check_private, read_request, write_new_private
-from pate_fed.identity.terms import read_terms, signed_bytes
+from pate_fed.identity.keys import check_name, check_private, read_request, sign, write_new_private
+from pate_fed.identity.terms import ledger_key_bytes, read_terms, signed_bytes
 from pate_fed.structure import to_plain
 
 __all__ = ["Authority", "SignedStudy"]
@@ -44,11 +44,17 @@ _LOCAL = ("localhost", "127.0.0.1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedStudy:
-    """Where hospitals connect to, the study's canonical terms, and the authority's signature on them, hex."""
+    """Where hospitals connect to, the study's canonical terms, and the authority's signature on them, hex.
+
+    The authority signs the key of the coordinator's ledger and receipts, too, hex; a folder of an earlier
+    release names none, and its hospitals get no receipts.
+    """
 
     address: str
     terms: str
     signature: str
+    ledger_key: str = ""
+    ledger_signature: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +73,24 @@ class Authority:
             InputError: there is one already, or the folder cannot be written.
         """
         ca_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+        ledger_key = Ed25519PrivateKey.generate()
         ca = self_signed(ca_key, "pate_fed study authority", days=days)
         host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
         hosts = list(dict.fromkeys([host, *_LOCAL]))
         server = issue(ca, ca_key, name="coordinator", public=server_key.public_key(), days=days, hosts=hosts)
         write_new_private(folder / "ca.key", _pem(ca_key))
         write_new_private(folder / "server.key", _pem(server_key))
-        write_new_private(folder / "ledger.key", _pem(Ed25519PrivateKey.generate()))
+        write_new_private(folder / "ledger.key", _pem(ledger_key))
         write_result(folder / "ca.crt", to_pem(ca), public=True)
         write_result(folder / "server.crt", to_pem(server), public=True)
-        signature = ca_key.sign(signed_bytes(terms), ec.ECDSA(hashes.SHA384()))
-        study = SignedStudy(address=address, terms=terms, signature=signature.hex())
+        public = ledger_key.public_key().public_bytes_raw().hex()
+        study = SignedStudy(
+            address=address,
+            terms=terms,
+            signature=sign(ca_key, signed_bytes(terms)),
+            ledger_key=public,
+            ledger_signature=sign(ca_key, ledger_key_bytes(terms, public)),
+        )
         write_result(folder / "study.json", json.dumps(to_plain(study), indent=1).encode(), public=True)
         for name in ("hospitals", "revoked"):
             (folder / name).mkdir(exist_ok=True)
@@ -137,6 +150,8 @@ class Authority:
             address=study.address,
             terms=study.terms,
             signature=study.signature,
+            ledger_key=study.ledger_key,
+            ledger_signature=study.ledger_signature,
         )
 
     def revoke(self, name: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from pate_fed.disk import read_json, write_result
 from pate_fed.errors import InputError, IntegrityError
@@ -24,11 +25,13 @@ __all__ = [
     "AdmissionRequest",
     "check_name",
     "check_private",
+    "is_signed",
     "key_fingerprint",
     "load_key",
     "load_sum_key",
     "make_request",
     "read_request",
+    "sign",
     "sum_fingerprint",
     "write_new_private",
 ]
@@ -109,6 +112,28 @@ def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InputError(f"{path}: not a private key of `pate-fed`")
     return key
+
+
+def sign(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey, message: bytes) -> str:
+    """Signature of a message, which begins with its purpose, in hex: Ed25519, or ECDSA with SHA-384."""
+    if isinstance(key, Ed25519PrivateKey):
+        return key.sign(message).hex()
+    return key.sign(message, ec.ECDSA(hashes.SHA384())).hex()
+
+
+def is_signed(public: object, signature: str, message: bytes) -> bool:
+    """Whether `signature` is what `sign` gives with the private key of `public`."""
+    try:
+        given = bytes.fromhex(signature)
+        if isinstance(public, Ed25519PublicKey):
+            public.verify(given, message)
+        elif isinstance(public, ec.EllipticCurvePublicKey):
+            public.verify(given, message, ec.ECDSA(hashes.SHA384()))
+        else:
+            return False
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def load_sum_key(path: Path) -> Identity:

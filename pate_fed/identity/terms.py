@@ -6,12 +6,17 @@ from pate_fed.errors import IntegrityError
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import Terms
 
-__all__ = ["read_terms", "signed_bytes"]
+__all__ = ["ledger_key_bytes", "read_terms", "signed_bytes"]
 
 
 def signed_bytes(terms_json: str) -> bytes:
     """What the authority signs for a study's terms: their purpose and their canonical JSON."""
     return b"pate_fed/v1 terms of a study\n" + terms_json.encode()
+
+
+def ledger_key_bytes(terms_json: str, public_key: str) -> bytes:
+    """What the authority signs for the coordinator's ledger key, hex: it is this very study's."""
+    return b"pate_fed/v1 ledger key of a study\n" + public_key.encode() + b"\n" + terms_json.encode()
 
 
 def read_terms(terms_json: str) -> Terms | LabelTerms:

@@ -69,7 +69,6 @@ __all__ = [
     "Terms",
     "VoteReply",
     "VoteRequest",
-    "check_votes",
     "parse_reply",
 ]
 
@@ -122,6 +121,8 @@ class Refusal(Enum):
     )
     POLICY_QUERIES = "refused by the hospital's policy: more queries than it answers in all"
     POLICY_DAY = "refused by the hospital's policy: more queries than it answers in a day"
+    POLICY_TOTAL = "refused by the hospital's policy: too large an ε over all its studies"
+    LEFT = "this hospital has left the study"
     MALFORMED = "the request is malformed"
     PLAIN = "by the study's terms votes leave this hospital masked only"
     COORDINATOR = "this hospital began the study's secure summation with another coordinator or run directory"
@@ -413,6 +414,9 @@ class RefusalReply(_Message):
 class EndRequest(_Message):
     """Coordinator to hospital: the study is over; `exit_code` and `summary` are the coordinator's own.
 
+    `receipt` is a signed `pate_fed.identity.receipt.Receipt` of what came from this hospital; empty where the
+    coordinator has no keys.
+
     Raises:
         IntegrityError: long texts, or what steers a terminal; a hospital shows them on its own.
     """
@@ -421,6 +425,7 @@ class EndRequest(_Message):
     status: str
     exit_code: int
     summary: str
+    receipt: str = ""
 
     def __post_init__(self) -> None:
         text = self.status + self.summary
@@ -451,30 +456,3 @@ def parse_reply(record: Record) -> Reply:
         if isinstance(said, str) and said == kind.kind:  # an array would be compared number by number
             return kind.from_record(record)
     raise IntegrityError("a reply of unknown kind")
-
-
-def check_votes(
-    votes: NDArray[np.int64], *, queries: int, classes: int, num_teachers: int, least_teachers: int
-) -> None:
-    """Refuse a vote matrix that no honest party can send.
-
-    Shapes: `votes` int64 (queries, classes); every row sums to the party's number of teachers, which is
-    `least_teachers` to `num_teachers`.
-
-    Raises:
-        IntegrityError: wrong type or shape, a negative count, or a row with too many or too few votes. The
-            message carries no votes.
-    """
-    if votes.dtype != np.int64:
-        raise IntegrityError(f"votes are {votes.dtype}, not int64")
-    if votes.shape != (queries, classes):
-        raise IntegrityError(f"votes have the shape {votes.shape}, not {(queries, classes)}")
-    if votes.size and votes.min() < 0:
-        raise IntegrityError("votes hold negative counts")
-    # Each entry is checked before the sum, which could otherwise wrap around in 64 bits.
-    if votes.size and votes.max() > num_teachers:  # a sum of larger numbers could wrap around
-        raise IntegrityError(f"a class has more votes than the party's {num_teachers} teachers")
-    sums = votes.sum(axis=1)
-    if (sums.size and not least_teachers <= sums[0] <= num_teachers) or (sums != sums[:1]).any():
-        fewer = "" if least_teachers == num_teachers else f"{least_teachers} to "
-        raise IntegrityError(f"a row of votes does not sum to the party's {fewer}{num_teachers} teachers")

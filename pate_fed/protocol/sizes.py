@@ -12,6 +12,7 @@ __all__ = ["MessageSizes", "largest_messages"]
 
 _NUMBER = 8  # int64 on the wire; masked entries take less, and so do most pools
 _PER_HOSPITAL = 2048  # a name, keys, signatures, sealed shares
+_RECEIPT = 400  # digests of a query's messages: five, where it is a batch of its own
 _ENCODER = 64 * 2**20  # far more than a safetensors file of `pate_fed.learning.networks.encoder` has
 _MARGIN = 2**20  # headers, digests, and what Flower wraps around a message
 _MOST = 2**31 - 1  # gRPC's own limit
@@ -40,6 +41,7 @@ def largest_messages(terms: Terms | LabelTerms) -> MessageSizes:
     else:
         queries = min(terms.pool_size, terms.max_queries or terms.pool_size)
         to_hospital += _NUMBER * (terms.pool_size * math.prod(terms.image_shape) + queries)
+        to_hospital += _RECEIPT * queries
         to_hospital += _ENCODER if terms.encoder is not None else 0
         to_coordinator = shared + _NUMBER * queries * terms.num_classes
     return MessageSizes(to_hospital=min(to_hospital, _MOST), to_coordinator=min(to_coordinator, _MOST))

@@ -17,6 +17,8 @@ from pate_fed.runtime.security import check_security
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     from pate_fed.flower.superlink import ServerTls, SuperLink
     from pate_fed.identity import Authority
     from pate_fed.protocol.messages import EndRequest
@@ -29,8 +31,10 @@ _POLL_S = 1.0
 class HostedCoordinator(Protocol):
     """What `Host.serve` needs of a study's coordinator."""
 
-    def set_admitted(self, names: Mapping[int, str], sum_identities: Mapping[str, bytes]) -> None:
-        """Set each node's hospital, and the key with which each hospital signs secure sums."""
+    def set_admitted(
+        self, names: Mapping[int, str], sum_identities: Mapping[str, bytes], *, key: Ed25519PrivateKey
+    ) -> None:
+        """Set each node's hospital, the key with which each signs secure sums, and that of their receipts."""
 
     def outcome_notice(self) -> EndRequest:
         """How the study ended, for the hospitals."""
@@ -83,7 +87,8 @@ class Host:
             if not stop.is_set():
                 if self.authority is not None:
                     admitted = AdmittedHospitals(self.authority, link, report=self.report)
-                    coordinator.set_admitted(admitted.names, admitted.sum_identities)
+                    key = self.authority.ledger_key()
+                    coordinator.set_admitted(admitted.names, admitted.sum_identities, key=key)
                 grid, context = link.open_run()
                 self._wait_for_hospitals(link, grid, hospitals, stop)
                 server_app(grid, context)

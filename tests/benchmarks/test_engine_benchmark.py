@@ -25,7 +25,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from pate_fed.flower.engine import cores
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol.messages import VoteReply, VoteRequest, check_votes
+from pate_fed.protocol.messages import VoteReply, VoteRequest
+from pate_fed.protocol.votes import check_votes
 from server.exchange import exchange, wait_for_nodes
 
 client = ClientApp()

@@ -18,6 +18,7 @@ from clients.app import note_sent, refuse_bundle
 from clients.site_files import LOCAL_SITE, SITE_VARIABLE, LocalSettings
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.protocol.digest import record_digest
 from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES, RefusalReply, parse_reply
 
 
@@ -56,9 +57,11 @@ def test_a_hospital_that_cannot_be_opened_says_so_without_a_word_of_why(
 
 
 def test_what_was_sent_and_what_was_refused_unread_is_in_the_hospitals_own_log(real: Path) -> None:
-    note_sent({}, message_type=VOTES, bytes_out=12)
-    assert parse_reply(refuse_bundle({})) == RefusalReply(party="north", code="POLICY")
+    reply = refuse_bundle({})
+    assert parse_reply(reply) == RefusalReply(party="north", code="POLICY")
+    note_sent({}, message_type=VOTES, bytes_out=12, reply=reply)
     lines = (real / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    sent, unread, refused = map(json.loads, lines)
+    refused, unread, sent = map(json.loads, lines)
     assert (sent["event"], sent["message_type"], sent["bytes"]) == ("sent", VOTES, 12)
     assert (unread["event"], refused["event"]) == ("bundle refused", "refused")
+    assert unread["sha256"] == sent["sha256"] == record_digest(reply)

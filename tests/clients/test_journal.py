@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clients.journal import Journal, read_events
+from clients.journal import Journal
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.messages import VoteRequest
 
@@ -87,24 +86,3 @@ def test_an_answer_without_its_claim_was_never_given(tmp_path: Path, monkeypatch
 
 def _die(*_: object) -> None:
     raise KeyboardInterrupt
-
-
-def test_its_log_is_its_own(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.note("voted", queries=3)
-    journal.fault(ValueError("Ann Smith"))
-    path = tmp_path / "log.jsonl"
-    first, second = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    assert (first["event"], first["queries"], second["event"]) == ("voted", 3, "fault")
-    assert "Ann Smith" in second["error"] and stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_a_line_that_a_crash_cut_is_told_from_events(tmp_path: Path) -> None:
-    assert list(read_events(tmp_path)) == []
-    journal = Journal(tmp_path)
-    journal.note("voted", queries=3)
-    with (tmp_path / "log.jsonl").open("a", encoding="utf-8") as log:
-        log.write('{"event": "vo\n')
-    journal.note("refused", sentence="not this one")
-    events = [event for _, event in read_events(tmp_path)]
-    assert [event and event["event"] for event in events] == ["voted", None, "refused"]

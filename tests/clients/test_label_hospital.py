@@ -27,7 +27,7 @@ from label_requests import (
     send_to,
 )
 
-from pate_fed.cli.hospital import log_lines
+from pate_fed.cli.hospital_log import log_lines
 from pate_fed.errors import IntegrityError
 from pate_fed.label_dp.noise_cluster import label_counts
 from pate_fed.label_dp.randres import RandRes

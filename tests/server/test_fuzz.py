@@ -22,7 +22,7 @@ prepare_environment()
 
 from flwr.app import Message
 
-from clients.journal import Journal
+from clients.log import HospitalLog
 from pate_fed.cli.main import main as command
 from pate_fed.errors import IntegrityError
 from pate_fed.flower.inline import InlineGrid
@@ -103,14 +103,14 @@ def study(tmp_path: Path) -> Path:
 def _run(kind: str, folder: Path, each: int, monkeypatch: pytest.MonkeyPatch) -> _Fuzz:
     fuzz, run_dir = _Fuzz(each), folder / "run"
     monkeypatch.setattr(InlineGrid, "_deliver", lambda grid, message: fuzz(grid, message))
-    keep = Journal.fault
+    keep = HospitalLog.fault
 
-    def fault(journal: Journal, error: BaseException) -> None:
+    def fault(journal: HospitalLog, error: BaseException) -> None:
         if not isinstance(error, IntegrityError):  # what a message says is refused, and kept in the log too
             fuzz.errors.append("".join(traceback.format_exception(error)))
         keep(journal, error)
 
-    monkeypatch.setattr(Journal, "fault", fault)
+    monkeypatch.setattr(HospitalLog, "fault", fault)
     if kind in ("plain", "masked"):
         options = ["--secure-sum"] if kind == "masked" else []
         config = ["--config", str(folder / "study.toml"), "--run-dir", str(run_dir)]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pate_fed.flower import prepare_environment
 from pate_fed.format import epsilon_text
@@ -378,7 +379,7 @@ def test_the_coordinator_knows_whose_key_a_node_has_and_how_it_ended() -> None:
 
     given = {"clusters": None, "backend": "inline", "progress": make_progress(True)}
     made = LabelCoordinator(_terms(), stop=threading.Event(), **given)
-    made.set_admitted({2: "hospital-0", 3: "somebody"}, {})
+    made.set_admitted({2: "hospital-0", 3: "somebody"}, {}, key=Ed25519PrivateKey.generate())
     assert made.terms_digest == _terms().digest
     with pytest.raises(QuorumError, match="1 of 5"):
         made.run(lambda app: _hospitals().place.run(app, made, threading.Event()))
@@ -404,7 +405,7 @@ def test_labels_of_who_is_revoked_while_others_are_asked_count_nowhere(
     monkeypatch.setattr(LabelCoordinator, "_take_labels", revoke)
     given = {"clusters": None, "backend": "inline", "progress": make_progress(True)}
     made = LabelCoordinator(replace(_terms(), least_clients=3), stop=threading.Event(), **given)
-    made.set_admitted(names, {})
+    made.set_admitted(names, {}, key=Ed25519PrivateKey.generate())
     found = made.run(lambda app: _hospitals().place.run(app, made, threading.Event()))
     assert found.hospitals == HOSPITALS - 2
     assert found.left_out == [("node 6", "is revoked"), ("hospital-0", "is revoked")]

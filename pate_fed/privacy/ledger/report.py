@@ -23,7 +23,12 @@ from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
 from pate_fed.privacy.ledger.file import read_only
 from pate_fed.privacy.ledger.rows import Entry
-from pate_fed.privacy.ledger.terms import guarantee_text, guaranteed_coordinator_epsilon, guaranteed_epsilon
+from pate_fed.privacy.ledger.terms import (
+    capped_epsilons,
+    guarantee_text,
+    guaranteed_coordinator_epsilon,
+    guaranteed_epsilon,
+)
 from pate_fed.privacy.ledger.verify import SLACK, read_chain
 from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism
 
@@ -80,6 +85,7 @@ class LedgerReport:
                 "student": guaranteed_epsilon(terms),
                 "coordinator": guaranteed_coordinator_epsilon(terms),
             },
+            "caps": capped_epsilons(terms),
             "spent": {"student": self.epsilon, "coordinator": self.coordinator_epsilon},
             "coordinator_sees": terms.coordinator.text(),
             "beside": list(self.beside),
@@ -254,6 +260,9 @@ def _bounds(report: LedgerReport) -> list[str]:
     ]
     if terms.protection.unit == "label":
         lines[-1] = "Every ε follows from the mechanism's parameters, whatever the labels are, rounded up"
+    by = ", ".join(f"{name} {epsilon_text(epsilon)}" for name, epsilon in capped_epsilons(terms).items())
+    if by:
+        lines.append(f"The caps alone, by each accountant: {by}")
     if terms.sanitise is not None:
         lines.append(
             "A data-dependent ε may be released too, once (smooth sensitivity, order "

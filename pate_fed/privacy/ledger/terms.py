@@ -8,6 +8,7 @@ by optimal control over the privacy loss, as the caps are fixed beforehand.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import epsilon_text
 from pate_fed.privacy.accountant import capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
+from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
 from pate_fed.privacy.checks import check_count, check_delta
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.label_dp import LabelRelease, LabelResponse
@@ -30,8 +32,11 @@ from pate_fed.privacy.protection import Protection
 
 __all__ = [
     "LedgerTerms",
+    "capped_epsilons",
     "guarantee_text",
+    "guaranteed_coordinator_cost",
     "guaranteed_coordinator_epsilon",
+    "guaranteed_cost",
     "guaranteed_epsilon",
     "is_digest",
 ]
@@ -214,16 +219,44 @@ def guaranteed_epsilon(terms: LedgerTerms) -> float | None:
     """ε against the student and the public at the terms' δ, rounded up; None where nothing bounds it."""
     # Both hold, so the smaller does; what was spent is no bound, as it depends on the votes.
     bounds = [] if terms.epsilon is None else [terms.epsilon]
-    if terms.most_asked is not None and terms.most_answered is not None:
-        # A set: see `_most`.
-        most = {
-            _most(mechanism, terms, terms.most_asked, terms.most_answered) for mechanism in terms.mechanisms
-        }
-        capped = sum(most, terms.reserved)
+    most = guaranteed_cost(terms)
+    if most is not None:
         bounds.append(
-            capped_cost_epsilon(capped, terms.delta) if terms.by_outcome else epsilon_of(capped, terms.delta)
+            capped_cost_epsilon(most, terms.delta) if terms.by_outcome else epsilon_of(most, terms.delta)
         )
     return min(bounds, default=None)
+
+
+def capped_epsilons(terms: LedgerTerms) -> dict[str, float]:
+    """ε of the terms' caps by each accountant that has one, the least first; empty without caps.
+
+    Gaussian DP is that of noisy totals with continuous noise (Balle and Wang 2018): it stands beside, and
+    guarantees nothing, as the noise that runs is discrete.
+    """
+    capped = guaranteed_cost(terms)
+    if capped is None or capped.epsilon or capped.delta:
+        return {}
+    totals = capped.as_totals
+    found = {"RDP of noisy totals": epsilon_of(totals, terms.delta)}
+    if terms.by_outcome:
+        found["RDP of outcomes"] = epsilon_of(capped, terms.delta)
+        found["optimal control"] = capped_cost_epsilon(capped, terms.delta)
+    if totals == Cost(rho=totals.rho):
+        mu = math.sqrt(2 * float(totals.rho))
+        found["Gaussian DP of continuous totals"] = gaussian_dp_epsilon(mu, terms.delta)
+    return dict(sorted(found.items(), key=lambda each: each[1]))
+
+
+def guaranteed_cost(terms: LedgerTerms) -> Cost | None:
+    """The most that the caps allow against the student and the public; None where there are none.
+
+    It adds up with the costs of other studies. So does a budget's, which is RDP at the order of its filter.
+    """
+    if terms.most_asked is None or terms.most_answered is None:
+        return None
+    # A set: see `_most`.
+    most = {_most(mechanism, terms, terms.most_asked, terms.most_answered) for mechanism in terms.mechanisms}
+    return sum(most, terms.reserved)
 
 
 def _most(mechanism: Mechanism, terms: LedgerTerms, asked: int, answered: int) -> Cost:
@@ -240,11 +273,19 @@ def guaranteed_coordinator_epsilon(terms: LedgerTerms) -> float | None:
     """ε against the coordinator, with the fewest hospitals in every sum; None where nothing bounds it."""
     if terms.coordinator.sees_release:
         return guaranteed_epsilon(terms)
+    cost = guaranteed_coordinator_cost(terms)
+    return None if cost is None else epsilon_of(cost, terms.delta)
+
+
+def guaranteed_coordinator_cost(terms: LedgerTerms) -> Cost | None:
+    """The most that the caps allow against the coordinator; None where nothing bounds it."""
+    if terms.coordinator.sees_release:
+        return guaranteed_cost(terms)
     if terms.most_asked is None:
         return None
     classes = terms.mechanisms[0].num_classes
     cost = terms.coordinator.cost(terms.most_asked, terms.protection, num_classes=classes)
-    return None if cost is None else epsilon_of(NOTHING + cost, terms.delta)
+    return None if cost is None else NOTHING + cost
 
 
 def guarantee_text(terms: LedgerTerms) -> str:

@@ -1,0 +1,173 @@
+"""The hospital's own log: every line holds the digest of the line before, and its key signs each.
+
+A line is a JSON object. Its last fields are `before`, the SHA-256 hex of the line before without its line
+feed (of the whole log so far, where an earlier release wrote it), and where the hospital has an identity
+`signature`, over the line as it is without that field. A line that a crash cut short stays; the next is a
+line "cut", which holds the digest of what stayed, and goes on from the last whole line. Beside it lies the
+log's head: how long it is, and its last line's digest, signed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from pate_fed.disk import write_private
+from pate_fed.errors import InputError
+from pate_fed.identity.keys import load_key, sign
+
+__all__ = [
+    "CHAINED",
+    "HEAD_FILE",
+    "HEAD_PURPOSE",
+    "LINE_PURPOSE",
+    "LOG_FILE",
+    "NO_LINE",
+    "HospitalLog",
+    "digest_of_line",
+    "read_events",
+]
+
+LOG_FILE = "log.jsonl"
+HEAD_FILE = "log.head"
+NO_LINE = "0" * 64
+CHAINED = b'"before": "'  # in every line but those of earlier releases, as quotes in a text are escaped
+LINE_PURPOSE = b"pate_fed/v1 line of a hospital's log\n"
+HEAD_PURPOSE = b"pate_fed/v1 head of a hospital's log\n"
+_TAIL = 4096  # bytes that are read back at first: most lines are far shorter
+
+
+def digest_of_line(line: bytes) -> str:
+    """SHA-256 hex of a line without its line feed, by which the next line names it."""
+    return hashlib.sha256(line).hexdigest()
+
+
+def read_events(state_dir: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Every line of a hospital's own log, as it stands and as an event; None where a crash cut the line."""
+    path = state_dir / LOG_FILE
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            event = None
+        yield line, event if isinstance(event, dict) else None
+
+
+class HospitalLog:
+    """The log in one state directory, readable by the hospital alone; several processes may append to it.
+
+    `key` is the file of the hospital's identity key; without one lines are chained and not signed. `durable`:
+    a line is on the disk when its method returns.
+    """
+
+    def __init__(self, state_dir: Path, *, key: Path | None = None, durable: bool = False) -> None:
+        self._dir, self._key, self._durable = state_dir, key, durable
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def note(self, event: str, **figures: float | int | str) -> None:
+        """Append one line; a full disk costs the line, not the work it tells of."""
+        try:
+            self.record(event, **figures)
+        except OSError as error:
+            print(f"the hospital's log cannot be written: {error.strerror}", file=sys.stderr)
+
+    def fault(self, error: BaseException) -> None:
+        """Keep an unexpected error, with its traceback."""
+        self.note("fault", error="".join(traceback.format_exception(error)))
+
+    def record(self, event: str, **figures: float | int | str) -> None:
+        """Append one line about something that must not happen without it.
+
+        Raises:
+            OSError: it cannot be written; nothing of it is in the log then.
+        """
+        values = {"time": time.time(), "event": event, **figures}
+        path = self._dir / LOG_FILE
+        handle = os.open(path, os.O_CREAT | os.O_APPEND | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            size = os.fstat(handle).st_size
+            before, torn = _last_line(handle, size)
+            added = b""
+            if torn:
+                cut = {
+                    "time": values["time"],
+                    "event": "cut",
+                    "bytes": len(torn),
+                    "torn": digest_of_line(torn),
+                }
+                line = self._line(cut, before)
+                added, before = b"\n" + line + b"\n", digest_of_line(line)
+            line = self._line(values, before)
+            added += line + b"\n"
+            self._append(handle, added, size)
+            if self._key is not None:
+                self._write_head(size + len(added), digest_of_line(line))
+        finally:
+            os.close(handle)
+
+    def _line(self, values: dict[str, float | int | str], before: str) -> bytes:
+        body = json.dumps({**values, "before": before}).encode()
+        key = self._signing_key()
+        if key is None:
+            return body
+        return body[:-1] + b', "signature": "' + sign(key, LINE_PURPOSE + body).encode() + b'"}'
+
+    def _append(self, handle: int, added: bytes, size: int) -> None:
+        written = os.write(handle, added)
+        if written != len(added):  # the disk is full: rather no line than a part of one
+            os.ftruncate(handle, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self._durable:
+            os.fsync(handle)
+
+    def _write_head(self, size: int, digest: str) -> None:
+        key = self._signing_key()
+        if key is not None:
+            text = json.dumps({"bytes": size, "digest": digest})
+            signature = sign(key, HEAD_PURPOSE + text.encode())
+            head = json.dumps({"head": text, "signature": signature}).encode()
+            write_private(self._dir / HEAD_FILE, head, durable=False)
+
+    def _signing_key(self) -> ec.EllipticCurvePrivateKey | None:
+        if self._key is None:
+            return None
+        try:
+            return _load(self._key, self._key.stat().st_mtime_ns)
+        except InputError as error:
+            raise OSError(errno.EIO, f"the key that signs it cannot be used: {error}") from error
+
+
+@lru_cache(maxsize=1)
+def _load(path: Path, changed: int) -> ec.EllipticCurvePrivateKey:
+    return load_key(path)
+
+
+def _last_line(handle: int, size: int) -> tuple[str, bytes]:
+    """What the next line says of the one before, and what stands after that: a cut line, or nothing."""
+    length = min(size, _TAIL)
+    while True:
+        tail = os.pread(handle, length, size - length)
+        whole, feed, torn = tail.rpartition(b"\n")
+        line = whole.rpartition(b"\n")[2]
+        if length == size or (feed and len(line) < len(whole)):
+            break
+        length = min(size, 8 * length)
+    if not feed:
+        return NO_LINE, torn
+    if CHAINED in line:
+        return digest_of_line(line), torn
+    # Lines of an earlier release hold nothing of each other: the first that is chained names them all.
+    return hashlib.sha256(os.pread(handle, size - len(torn), 0)).hexdigest(), torn

@@ -1,0 +1,241 @@
+"""The check of a hospital's log: its chain, its signatures, and the coordinator's receipts beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clients.log import CHAINED, HEAD_FILE, HEAD_PURPOSE, LINE_PURPOSE, LOG_FILE, NO_LINE, digest_of_line
+from clients.receipts import read_receipts
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.identity import HospitalIdentity
+from pate_fed.identity.admission import Admission
+from pate_fed.identity.certificates import read_certificate
+from pate_fed.identity.keys import is_signed
+from pate_fed.protocol.digest import record_digest
+from pate_fed.protocol.messages import Refusal, RefusalReply
+
+__all__ = ["LogCheck", "check_log"]
+
+_SIGNED = re.compile(rb', "signature": "([0-9a-f]+)"\}$')
+_END = "ended"  # what a hospital answers to the notice that brings the receipt
+
+
+@dataclass(slots=True, kw_only=True)
+class LogCheck:
+    """What was found: sentences of what holds (`holds`) and of what does not (`broken`).
+
+    `lines` are whole ones, `unchained` those of an earlier release among them, `cut` those that a crash or a
+    full disk cut short, `signed` those with a signature. `left` are the digests of all messages that left.
+    """
+
+    hospital: str | None = None
+    lines: int = 0
+    unchained: int = 0
+    cut: int = 0
+    signed: int = 0
+    left: list[str] = field(default_factory=list)
+    confirmed: int | None = None
+    holds: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        """One line: what the log proves."""
+        if self.broken:
+            return "NOT verified: something was changed, removed or reordered"
+        if self.unchained and self.unchained == self.lines:
+            return "written by an earlier release: not chained, so nothing is proven"
+        if self.hospital is None:
+            return "chain whole, but not verified: no signature was checked"
+        receipt = "without a receipt" if self.confirmed is None else "with the coordinator's receipt"
+        return f"verified: whole, in order, signed by {self.hospital}, {receipt}"
+
+
+def check_log(state_dir: Path, identity: Path | None) -> LogCheck:
+    """Check the log of a state directory; `identity` is the folder of the hospital's identity, if it has one.
+
+    Raises:
+        InputError: there is no log, or no identity.
+    """
+    path = state_dir / LOG_FILE
+    if not path.is_file():
+        raise InputError(f"{state_dir}: holds no {LOG_FILE}; give the --state-dir of a hospital")
+    content = path.read_bytes()
+    admission = None if identity is None else HospitalIdentity.open(identity).admission
+    found = LogCheck(hospital=None if admission is None else admission.hospital)
+    public = None
+    if admission is not None:
+        public = read_certificate(admission.certificate.encode(), f"{identity}: the admission").public_key()
+    _Reader(found, public).read(content)
+    if not (found.broken or (found.unchained and found.unchained == found.lines)):
+        _say_signatures(found, public)
+    _check_head(found, state_dir / HEAD_FILE, content, public)
+    _check_receipts(found, state_dir, admission)
+    return found
+
+
+class _Reader:
+    """Reads a log from its first line to its last; stops at the first that does not follow."""
+
+    def __init__(self, found: LogCheck, public: object) -> None:
+        self._found, self._public, self._before = found, public, NO_LINE
+        self._old = hashlib.sha256()  # of all that an earlier release wrote
+
+    def read(self, content: bytes) -> None:
+        *lines, torn = content.split(b"\n")
+        found = self._found
+        for number, line in enumerate(lines, start=1):
+            following = lines[number] if number < len(lines) else b""
+            if self._is_torn(line, following):
+                found.cut += 1
+                continue
+            problem = self._take(line)
+            if problem is not None:
+                found.broken.append(f"line {number} {problem}")
+                return
+        if torn:
+            found.cut += 1
+        if found.lines > found.unchained:
+            found.holds.append(f"chain: {found.lines - found.unchained} lines, whole and in order")
+        if found.unchained:
+            pinned = ", held by the first chained line" if found.lines > found.unchained else ""
+            found.holds.append(
+                f"{found.unchained} lines were written by an earlier release: not chained{pinned}"
+            )
+        if found.cut:
+            end = "; the last one is the log's end" if torn else ""
+            found.holds.append(f"{found.cut} lines were cut short, by a crash or a full disk{end}")
+
+    def _is_torn(self, line: bytes, following: bytes) -> bool:
+        """Whether the next line says that this one was cut short, and follows the last whole line."""
+        cut = _fields(following)
+        return cut is not None and cut.get("event") == "cut" and cut.get("torn") == digest_of_line(line)
+
+    def _take(self, line: bytes) -> str | None:
+        """Take a line in; why it does not follow, or None."""
+        found, values = self._found, _fields(line)
+        chained = CHAINED in line
+        if not chained and found.lines > found.unchained:
+            return "is none that this log's hospital wrote: it was changed"
+        if chained and (values is None or values.get("before") != self._before):
+            return "does not follow the line before it: something was changed, removed or reordered there"
+        problem = self._check_signature(line)
+        if problem is not None:
+            return problem
+        found.lines += 1
+        found.unchained += not chained
+        self._old.update(line + b"\n")
+        self._before = digest_of_line(line) if chained else self._old.hexdigest()
+        if values is not None and "sha256" in values and values.get("kind") not in (None, _END):
+            found.left.append(str(values["sha256"]))
+        return None
+
+    def _check_signature(self, line: bytes) -> str | None:
+        found, signature = self._found, _SIGNED.search(line)
+        if signature is None:
+            return "is not signed, and lines before it are: it was changed" if found.signed else None
+        found.signed += 1
+        if self._public is None:
+            return None
+        message = LINE_PURPOSE + line[: signature.start()] + b"}"
+        if is_signed(self._public, signature[1].decode(), message):
+            return None
+        return f"is not signed by {found.hospital}: it was changed"
+
+
+def _fields(line: bytes) -> dict[str, Any] | None:
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def _say_signatures(found: LogCheck, public: object) -> None:
+    if public is None:
+        without = "give --dir with the hospital's identity" if found.signed else "written without an identity"
+        found.holds.append(f"signatures: none was checked ({without})")
+    elif not found.signed:
+        found.broken.append(f"no line is signed by {found.hospital}")
+    else:
+        chained = found.lines - found.unchained
+        before = chained - found.signed
+        more = f"; the {before} before them are held by the first of these" if before else ""
+        found.holds.append(f"signatures: {found.signed} lines signed by {found.hospital}{more}")
+
+
+def _check_head(found: LogCheck, path: Path, content: bytes, public: object) -> None:
+    """Hold the log against its head: lines at its end can be removed without breaking the chain."""
+    if public is None or found.broken:
+        return
+    if not path.is_file():
+        if found.signed > 1:
+            found.broken.append(f"{HEAD_FILE} is not there: lines may have been removed at the end")
+        return
+    try:
+        values = json.loads(path.read_bytes())
+        text, signature = str(values["head"]), str(values["signature"])
+        head = json.loads(text)
+        size, digest = int(head["bytes"]), str(head["digest"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        found.broken.append(f"{HEAD_FILE} is not readable: it was changed")
+        return
+    if not is_signed(public, signature, HEAD_PURPOSE + text.encode()):
+        found.broken.append(f"{HEAD_FILE} is not signed by {found.hospital}: it was changed")
+        return
+    known = content[:size]
+    last = known.removesuffix(b"\n").rpartition(b"\n")[2]
+    if len(known) < size or not known.endswith(b"\n") or digest_of_line(last) != digest:
+        found.broken.append("lines are missing at the end: the log's signed head tells of more")
+        return
+    found.holds.append("end: no line is missing")
+
+
+def _check_receipts(found: LogCheck, state_dir: Path, admission: Admission | None) -> None:
+    if admission is None:
+        return
+    try:
+        key = admission.receipt_key
+        if key is None:
+            found.holds.append("receipt: none; this hospital's admission names no key that signs one")
+            return
+        receipts = read_receipts(state_dir, key)
+    except IntegrityError as error:
+        found.broken.append(str(error))
+        return
+    if not receipts and found.unchained and found.unchained == found.lines:
+        return
+    if not receipts:
+        found.holds.append("receipt: none; the coordinator countersigned nothing")
+        return
+    if any(receipt.hospital != admission.hospital for receipt in receipts):
+        found.broken.append("a receipt is another hospital's")
+        return
+    received, left = Counter[str](), Counter(found.left)
+    for receipt in receipts:  # a later one tells of what an earlier one told, too
+        received |= Counter(receipt.received)
+    # A refusal carries nothing: it may leave though the disk is too full for its line.
+    unknown = received.keys() - left.keys() - _refusals(admission.hospital)
+    if unknown:
+        found.broken.append(
+            f"the coordinator received {len(unknown)} messages that are not in the log: lines were removed"
+        )
+        return
+    found.confirmed = (left & received).total()
+    missing = (left - received).total()
+    more = f"; {missing} it does not confirm: they may never have arrived" if missing else ""
+    found.holds.append(
+        f"receipt: the coordinator confirms {found.confirmed} of {left.total()} messages{more}"
+    )
+
+
+def _refusals(hospital: str) -> set[str]:
+    parties = (hospital, "unknown")
+    replies = [RefusalReply(party=party, code=code.name) for party in parties for code in Refusal]
+    return {record_digest(reply.to_record()) for reply in replies}

@@ -1,0 +1,165 @@
+"""`pate-fed hospital leave`: withdraw from a study, and what that cannot take back."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pate_fed.cli.parser import add_command, add_option, print_lines
+from pate_fed.cli.state_dirs import STATE_DIR_HELP, identity_of, settings_of, state_dir_of
+from pate_fed.errors import InputError
+from pate_fed.format import delta_text, epsilon_text
+
+if TYPE_CHECKING:
+    from clients.leave import Given
+    from clients.policy import Agreement
+
+__all__ = ["add_leave_action"]
+
+_KEPT = (
+    "Labels that were released with this hospital's votes in them stay released.",
+    "A student that learnt from them stays as it is, and so does every copy of it.",
+    "What was spent of ε stays spent, at this hospital's account too.",
+)
+
+
+def add_leave_action(actions: argparse._SubParsersAction[Any]) -> None:
+    """Register `hospital leave`."""
+    leave = add_command(
+        actions,
+        "leave",
+        "withdraw from a study: answer nothing any more",
+        description="Withdraws this hospital from a study. It answers nothing any more, also where it runs "
+        "now. Its teachers, its copy of the pool and its kept answers are erased. A signed statement "
+        "says what was given. It cannot be undone, and cannot take back what was given.",
+    )
+    leave.add_argument("state_dir", metavar="STATE_DIR|STUDY", help=STATE_DIR_HELP)
+    add_option(leave, "--dir DIR", "of its keys, to sign the statement (default: as the hospital ran)")
+    add_option(leave, "--yes", "leave without being asked")
+    leave.set_defaults(run=_leave)
+
+
+def _leave(arguments: argparse.Namespace) -> int:
+    from clients.leave import STATEMENT_FILE, erase, has_left
+
+    state_dir = state_dir_of(arguments.state_dir)
+    settings = settings_of(state_dir)
+    agreed = _agreed(state_dir)
+    if not has_left(state_dir):
+        _ask(settings["hospital"], agreed, yes=arguments.yes)
+    _mark(state_dir)
+    try:
+        erased = erase(state_dir)
+    except OSError as error:
+        raise InputError(f"{state_dir}: not all could be erased ({error.strerror}); do it again") from error
+    for name in erased:
+        print(f"erased {name}")
+    path = state_dir / STATEMENT_FILE
+    if not path.exists():
+        path = _state(state_dir, settings, agreed, identity_of(state_dir, arguments.dir))
+    statement = json.loads(path.read_text(encoding="utf-8"))["statement"]
+    print_lines(_lines(statement))
+    print(f"keep this statement: {path}")
+    return 0
+
+
+def _mark(state_dir: Path) -> None:
+    from clients.leave import mark_left
+
+    try:
+        if not mark_left(state_dir):
+            print("an answer is still being made: it is thrown away, and erased with the rest")
+    except OSError as error:
+        raise InputError(f"{state_dir}: cannot be written ({error.strerror}); nothing has changed") from error
+
+
+def _agreed(state_dir: Path) -> Agreement | None:
+    """The terms that were agreed to there: of votes or of private labels."""
+    from pate_fed.identity import read_terms
+
+    for path in (state_dir / "terms.json", state_dir / "labels" / "terms.json"):
+        if path.exists():
+            return read_terms(path.read_text(encoding="utf-8"))
+    return None
+
+
+def _ask(hospital: str, agreed: Agreement | None, *, yes: bool) -> None:
+    study = "a study that it has not agreed to yet" if agreed is None else f"the study {agreed.study!r}"
+    print(f"{hospital} leaves {study}: it answers nothing any more, and cannot come back")
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InputError("--yes: nobody can be asked here; give --yes to leave")
+    if input("leave? Type yes: ").strip().lower() != "yes":
+        raise InputError("nothing has changed: leaving wants a yes")
+
+
+def _state(
+    state_dir: Path, settings: dict[str, Any], agreed: Agreement | None, identity: Path | None
+) -> Path:
+    from clients.journal import Journal
+    from clients.leave import given_by, state_leaving
+
+    folder = state_dir / "labels" if (state_dir / "labels").is_dir() else state_dir
+    claimed = Journal(state_dir, answered=folder / "answered").answered()
+    given = given_by(state_dir, claimed=claimed)
+    statement = _statement(settings["hospital"], agreed, given)
+    path = state_leaving(state_dir, statement, identity)
+    if agreed is not None and not _answered(agreed, given) and not settings["data"].startswith("part:"):
+        from clients.account import Account, state_id
+
+        Account(settings["hospital"]).strike(agreed.digest, state=state_id(state_dir))
+    return path
+
+
+def _answered(agreed: Agreement | None, given: Given) -> bool:
+    """Whether anything about its records may have left; labels leave as soon as they are agreed to."""
+    from pate_fed.protocol.label_terms import LabelTerms
+
+    return given.queries > 0 or isinstance(agreed, LabelTerms)
+
+
+def _statement(hospital: str, agreed: Agreement | None, given: Given) -> dict[str, Any]:
+    from pate_fed.protocol.cost import worst_epsilon
+    from pate_fed.protocol.label_terms import LabelTerms
+
+    answered = _answered(agreed, given)
+    public = coordinator = None
+    if agreed is not None and agreed.seed is None:
+        both = (agreed.spent, agreed.spent) if isinstance(agreed, LabelTerms) else worst_epsilon(agreed)
+        public, coordinator = both if answered else (0.0, 0.0)
+    return {
+        "hospital": hospital,
+        "left": datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%d %H:%M:%S"),
+        "study": None if agreed is None else agreed.study,
+        "terms_digest": None if agreed is None else agreed.digest,
+        "queries_answered": given.queries,
+        "messages": list(given.messages),
+        "epsilon_at_most": {
+            "delta": None if agreed is None else agreed.delta,
+            "public": public,
+            "coordinator": coordinator,
+        },
+        "cannot_be_taken_back": list(_KEPT) if answered else [],
+    }
+
+
+def _lines(statement: dict[str, Any]) -> Iterator[str]:
+    study = statement["study"] or "before it agreed to a study"
+    yield f"{statement['hospital']} left {study} on {statement['left']}"
+    messages = statement["messages"]
+    yield f"given: answers to {statement['queries_answered']} queries, in {len(messages)} messages in all"
+    if not statement["cannot_be_taken_back"]:
+        yield "nothing about its records has left this house"
+        return
+    most = statement["epsilon_at_most"]
+    for against in ("public", "coordinator"):
+        shown = "without a bound" if most[against] is None else f"at most {epsilon_text(most[against])}"
+        yield f"ε against the {against}: {shown}, at δ={delta_text(most['delta'])}"
+    yield from statement["cannot_be_taken_back"]

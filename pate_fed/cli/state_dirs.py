@@ -1,0 +1,67 @@
+"""A hospital's state directory by its path, or by the study that it belongs to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pate_fed.errors import InputError
+from pate_fed.runtime.state_home import state_home
+
+__all__ = ["STATE_DIR_HELP", "identity_of", "settings_of", "state_dir_of"]
+
+STATE_DIR_HELP = "the --state-dir of python -m pate_fed.client, or the study's name"
+_SITE_FILE = "hospital.json"
+
+
+def state_dir_of(text: str) -> Path:
+    """The folder of that path, or the one in the user's state home of the study with that name.
+
+    Raises:
+        InputError: there is none, or more than one.
+    """
+    path = Path(text)
+    if path.is_dir():
+        return path
+    known = {each.parent: _study_of(each.parent) for each in sorted(state_home().glob("*/*/" + _SITE_FILE))}
+    found = [folder for folder, study in known.items() if study == text]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = ", ".join(map(str, found))
+        raise InputError(f"{text}: more than one state directory is of this study; give one: {listed}")
+    studies = ", ".join(sorted({study for study in known.values() if study})) or "none"
+    raise InputError(f"{text}: no such state directory, and no study of that name here (known: {studies})")
+
+
+def settings_of(state_dir: Path) -> dict[str, Any]:
+    """What the hospital was last started with there.
+
+    Raises:
+        InputError: no hospital ran there.
+    """
+    try:
+        values: dict[str, Any] = json.loads((state_dir / _SITE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{state_dir}: no hospital ran there; give the --state-dir of one") from error
+    return values
+
+
+def identity_of(state_dir: Path, given: str | None) -> Path | None:
+    """The folder of a hospital's identity: as given, else of its last run; None where it had no keys."""
+    if given is not None:
+        return Path(given)
+    if not (state_dir / _SITE_FILE).exists():
+        return None
+    key = settings_of(state_dir).get("sum_key")
+    return None if key is None or not Path(key).exists() else Path(key).parent
+
+
+def _study_of(state_dir: Path) -> str | None:
+    for path in (state_dir / "terms.json", state_dir / "labels" / "terms.json"):
+        try:
+            return str(json.loads(path.read_text(encoding="utf-8"))["study"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None

@@ -1,0 +1,79 @@
+"""`pate-fed hospital log`: the log in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from clients.log import HospitalLog
+from pate_fed.cli.demo import HOSPITALS
+from pate_fed.protocol.messages import Refusal
+
+
+def test_a_hospitals_log_in_words(tmp_path: Path, run: Any) -> None:
+    log = HospitalLog(tmp_path)
+    log.note("taught", teacher=0)
+    log.note("voted", queries=30, bytes=480)
+    log.note("handled", seconds=4.454343)
+    log.note("sent", message_type="query.votes", bytes=1589)
+    log.note("sent", message_type="query.end", bytes=400)
+    log.note("policy", reason="POLICY_DAY", sentence="too many today: 3 more")
+    log.note("refused", reason="POLICY_DAY")
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write('{"time": 1, "eve')
+    code, out, _ = run("hospital", "log", str(tmp_path))
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[-1] == "in all: 30 queries answered, 1 requests refused, 1989 bytes sent, 1 lines cut"
+    for line, words in zip(
+        lines,
+        (
+            "trained teacher 1",
+            "voted on 30",
+            "took 4.5 s",
+            "1589 bytes",
+            "400 bytes",
+            "3 more",
+            Refusal.POLICY_DAY.value,
+        ),
+        strict=False,
+    ):
+        assert words in line
+    code, out, _ = run("hospital", "log", str(tmp_path), "--format", "json")
+    assert json.loads(out.splitlines()[-1])["bytes"] == 1989
+
+
+def test_verify_says_what_holds_and_what_does_not(tmp_path: Path, demonstration: Path, run: Any) -> None:
+    identity = demonstration / f"identity-{HOSPITALS[0]}"
+    log = HospitalLog(tmp_path, key=identity / "hospital.key")
+    for queries in (3, 4):
+        log.note("voted", queries=queries)
+    command = ("hospital", "log", str(tmp_path), "--verify", "--dir", str(identity))
+    code, out, _ = run(*command)
+    assert code == 0
+    assert "chain: 2 lines, whole and in order" in out and "end: no line is missing" in out
+    assert out.splitlines()[-1] == f"verified: whole, in order, signed by {HOSPITALS[0]}, without a receipt"
+    code, out, _ = run("hospital", "log", str(tmp_path), "--verify")  # nothing says whose it is
+    assert code == 0 and "not verified: no signature was checked" in out
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"".join(reversed(path.read_bytes().splitlines(keepends=True))))
+    code, out, _ = run(*command)
+    assert code == 6 and "PROBLEM: line 1 does not follow" in out and "NOT verified" in out
+    assert json.loads(run(*command, "--format", "json").out)["broken"]
+
+
+def test_a_log_is_found_by_its_studys_name(tmp_path: Path, monkeypatch: Any, run: Any) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for place in ("lungs-1", "hearts-2"):
+        state = tmp_path / "pate_fed" / place / "north"
+        state.mkdir(parents=True)
+        (state / "hospital.json").write_text("{}")
+        (state / "terms.json").write_text(json.dumps({"study": place.partition("-")[0]}))
+        HospitalLog(state).note("voted", queries=len(place))
+    assert "voted on 7 queries" in run("hospital", "log", "lungs").out
+    code, _, err = run("hospital", "log", "bones")
+    assert code == 2 and "known: hearts, lungs" in err
+    (tmp_path / "pate_fed" / "hearts-2" / "north" / "terms.json").write_text('{"study": "lungs"}')
+    code, _, err = run("hospital", "log", "lungs")
+    assert code == 2 and "more than one" in err

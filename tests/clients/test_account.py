@@ -1,0 +1,139 @@
+"""A hospital's account over all its studies: written before, durable, and never passed."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from builders import make_label_terms, make_terms, vary
+
+from clients.account import Account, account_folder, state_id
+from clients.policy import Policy
+from clients.study_cost import PUBLIC, total_epsilon
+from pate_fed.errors import InputError
+from pate_fed.protocol.messages import Refusal, Terms
+
+RECORD = "record, replace-one"
+TERMS = make_terms(sigma1=300.0, sigma2=200.0)
+
+
+def _total(account: Account, target: str = RECORD) -> float:
+    counted = [each.cost for each in account.bookings() if each.asked]
+    total = total_epsilon(counted, target, PUBLIC, delta=1e-5)
+    assert total is not None
+    return total
+
+
+def _book(account: Account, terms: Terms, *, state: str = "here", policy: Policy | None = None) -> object:
+    return account.book(terms, state=state, data="records.csv", policy=policy)
+
+
+def test_a_study_is_booked_once_across_restarts_and_twice_without_its_memory(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert _book(Account("north", folder=tmp_path / "account"), TERMS) is None
+    account = Account("north", folder=tmp_path / "account")
+    [booked] = account.bookings()
+    assert (booked.study, booked.data, booked.asked) == ("s", "records.csv", True)
+    once = _total(account)
+    # Whoever lost what it answered answers anew, with other noise.
+    _book(account, TERMS, state="a folder that was made anew")
+    assert len(account.bookings()) == 2 and _total(account) > once
+    assert stat.S_IMODE(account.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(account.path.parent.stat().st_mode) == 0o700
+    assert Account("east", folder=tmp_path / "account").bookings() == []
+
+
+def test_a_study_that_would_pass_the_limit_is_refused_before_it_begins(tmp_path: Path) -> None:
+    account = Account("north", folder=tmp_path)
+    one = total_epsilon_of(TERMS)
+    policy = Policy(epsilon_public_total=one * 1.05, delta=1e-5)
+    assert _book(account, TERMS, policy=policy) is None
+    found = _book(account, vary(TERMS, study="t"), policy=policy)
+    assert isinstance(found, tuple)
+    refusal, sentence = found
+    assert refusal is Refusal.POLICY_TOTAL
+    assert "1 studies before it" in sentence and "the policy allows" in sentence
+    assert len(account.bookings()) == 1
+    # The same study goes on; and another hospital policy may allow the other.
+    assert _book(account, TERMS, policy=policy) is None
+    assert _book(account, vary(TERMS, study="t"), policy=Policy(epsilon_public_total=one * 3)) is None
+    # Where the policy was made stricter since, a study that is under way is refused, too.
+    assert _book(account, TERMS, policy=policy) is not None
+
+
+def total_epsilon_of(terms: Terms) -> float:
+    from clients.study_cost import StudyCost
+
+    found = total_epsilon([StudyCost.of(terms)], RECORD, PUBLIC, delta=1e-5)
+    assert found is not None
+    return found
+
+
+def test_what_the_coordinator_sees_without_noise_passes_any_limit(tmp_path: Path) -> None:
+    found = _book(Account("north", folder=tmp_path), TERMS, policy=Policy(epsilon_coordinator_total=1e6))
+    assert isinstance(found, tuple) and "without a bound" in found[1]
+
+
+def test_another_unit_is_no_way_around_the_limit(tmp_path: Path) -> None:
+    """A study of labels counts what studies of records cost, and theirs are held to the labels' sum."""
+    account, labels = Account("north", folder=tmp_path), make_label_terms()
+    policy = Policy(epsilon_public_total=1.1, delta=1e-5)
+    first = account.book(labels, state="labels", data="labels.csv", policy=policy)
+    assert first is None
+    assert isinstance(_book(account, TERMS, policy=policy), tuple)
+    wider = vary(TERMS, study="t", unit="hospital")
+    assert isinstance(_book(account, wider, policy=policy), tuple)
+    assert _book(account, TERMS, policy=Policy(epsilon_public_total=4.0, delta=1e-5)) is None
+    assert isinstance(account.book(vary(labels, study="l2"), state="x", data="", policy=policy), tuple)
+
+
+def test_only_what_was_never_asked_is_struck_and_counts_again_when_it_is(tmp_path: Path) -> None:
+    account = Account("north", folder=tmp_path)
+    _book(account, TERMS)
+    account.strike(TERMS.digest, state="here")
+    [booked] = account.bookings()
+    assert not booked.asked
+    _book(account, TERMS)
+    assert account.bookings()[0].asked
+
+
+def test_studies_that_begin_at_once_share_one_limit(tmp_path: Path) -> None:
+    policy = Policy(epsilon_public_total=total_epsilon_of(TERMS) * 1.05, delta=1e-5)
+
+    def begin(number: int) -> object:
+        return _book(Account("north", folder=tmp_path), vary(TERMS, study=f"s{number}"), policy=policy)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(begin, range(4)))
+    assert found.count(None) == 1 and len(Account("north", folder=tmp_path).bookings()) == 1
+
+
+def test_an_account_that_cannot_be_used_stops_the_study(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="XDG_STATE_HOME"):
+        Account("north", folder=tmp_path / "file").check()
+    (tmp_path / "north.sqlite").write_bytes(b"no database" * 100)
+    account = Account("north", folder=tmp_path)
+    for use in (account.check, account.bookings):
+        with pytest.raises(InputError, match="privacy account cannot be used"):
+            use()
+
+
+def test_a_row_that_is_not_readable_is_never_left_out(tmp_path: Path) -> None:
+    account = Account("north", folder=tmp_path)
+    _book(account, TERMS)
+    with sqlite3.connect(account.path) as connection:
+        connection.execute("UPDATE studies SET costs = '{}'")
+        connection.execute("UPDATE studies SET costs = '{\"record, replace-one\": {}}'")
+    connection.close()
+    with pytest.raises(InputError, match="not readable"):
+        _book(account, vary(TERMS, study="t"), policy=Policy(epsilon_public_total=9.0))
+
+
+def test_it_lies_in_the_users_state_home_and_a_state_directory_keeps_its_name(tmp_path: Path) -> None:
+    assert Account("north").path == account_folder() / "north.sqlite"
+    assert account_folder().parts[-2:] == ("pate_fed", "account")
+    assert state_id(tmp_path) == state_id(tmp_path)

@@ -1,0 +1,104 @@
+"""What studies cost a hospital together: RDP curves that add up, each bound only where it holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from builders import make_label_terms, make_terms
+
+from clients.study_cost import COORDINATOR, PUBLIC, StudyCost, fits, total_epsilon
+from pate_fed.privacy.bounds.cost import epsilon_of
+from pate_fed.privacy.ledger.terms import guaranteed_cost
+from pate_fed.protocol.cost import make_ledger_terms, worst_epsilon
+from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.protocol.messages import Terms
+
+RECORD, LABEL = "record, replace-one", "label, replace-one"
+SHARED = {
+    "secure_sum": True,
+    "noise_at": "hospitals",
+    "colluders": 1,
+    "sigma_party": 15.0,
+    "aggregator": "gnmax",
+    "sigma2": 39.0,
+}
+
+
+def _public(*terms: Terms | LabelTerms, target: str = RECORD, delta: float = 1e-5) -> float | None:
+    return total_epsilon([StudyCost.of(each) for each in terms], target, PUBLIC, delta=delta)
+
+
+def test_one_study_costs_what_its_terms_guarantee() -> None:
+    terms = make_terms()
+    assert _public(terms) == worst_epsilon(terms)[0]
+    shared = make_terms(**SHARED)
+    cost = [StudyCost.of(shared)]
+    assert total_epsilon(cost, RECORD, COORDINATOR, delta=1e-5) == worst_epsilon(shared)[1]
+
+
+def test_curves_are_added_and_not_their_epsilons() -> None:
+    first, second = make_terms(sigma2=50.0, sigma1=60.0), make_terms(study="t", sigma2=40.0, sigma1=60.0)
+    both, apart = _public(first, second), [_public(each) for each in (first, second)]
+    costs = [guaranteed_cost(make_ledger_terms(each, noise="", private=True)) for each in (first, second)]
+    assert costs[0] is not None and costs[1] is not None
+    assert both == epsilon_of(costs[0] + costs[1], 1e-5)
+    assert max(each or 0 for each in apart) < (both or 0) < sum(each or 0 for each in apart)
+
+
+def test_a_budget_bounds_a_study_where_its_caps_do_not() -> None:
+    loose = make_terms(epsilon=2.0, max_queries=1_000_000, labels=1_000_000)
+    one, two = _public(loose), _public(loose, replace(loose, study="t"))
+    assert one is not None and one <= 2.0 * (1 + 1e-9)
+    assert two is not None and 2.0 < two < 4.0
+    # A budget is one for the unit that it was set for, and for none that is larger.
+    hospital = _public(loose, target="hospital, replace-one")
+    assert hospital is not None and hospital > 100
+
+
+def test_units_are_each_costed_by_their_own_sensitivity() -> None:
+    record = make_terms(teachers_per_client=4)
+    hospital = make_terms(teachers_per_client=4, unit="hospital", study="t")
+    assert _public(record) == _public(hospital)
+    of_record, of_hospital = (
+        _public(record, hospital, target=target) for target in (RECORD, "hospital, replace-one")
+    )
+    assert of_record is not None and of_hospital is not None and of_record < of_hospital / 4
+    assert _public(hospital, target="hospital, replace-one") == worst_epsilon(hospital)[0]
+
+
+def test_labels_are_covered_by_what_covers_records_and_not_the_other_way_round() -> None:
+    votes, labels = make_terms(), make_label_terms()
+    assert _public(votes, labels) == _public(votes)
+    both = _public(votes, labels, target=LABEL)
+    assert both is not None and both > (_public(votes) or 0)
+    # ε of randomised response composes by its RDP, too, and never above the plain sum.
+    one, ten = _public(labels, target=LABEL), _public(*[labels] * 10, target=LABEL)
+    assert one == pytest.approx(1.0, abs=1e-4)
+    assert ten is not None and ten < 10
+
+
+def test_what_has_no_bound_has_none_in_a_sum() -> None:
+    seeded, good = make_terms(seed=3), make_terms(study="t")
+    assert _public(seeded) is None and _public(good, seeded) is None
+    assert total_epsilon([StudyCost.of(good)], RECORD, COORDINATOR, delta=1e-5) is None
+    joins = make_terms(**SHARED, unit="hospital", adjacency="replace-one")
+    cost = [StudyCost.of(joins)]
+    assert total_epsilon(cost, "hospital, add-or-remove-one", COORDINATOR, delta=1e-5) is None
+    assert not fits(cost, "hospital, add-or-remove-one", COORDINATOR, epsilon=1e6, delta=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
+def test_the_limit_is_held_at_one_order_and_never_above_what_the_sum_says(epsilon: float) -> None:
+    study = StudyCost.of(make_terms(sigma1=300.0, sigma2=200.0))
+    most = 0
+    while fits([study] * (most + 1), RECORD, PUBLIC, epsilon=epsilon, delta=1e-5):
+        most += 1
+    within = total_epsilon([study] * most, RECORD, PUBLIC, delta=1e-5)
+    beyond = total_epsilon([study] * (most + 1), RECORD, PUBLIC, delta=1e-5)
+    assert within is not None and within <= epsilon
+    assert beyond is not None and beyond > epsilon * 0.99
+    assert not fits([study], RECORD, PUBLIC, epsilon=0.0, delta=1e-5)
+    assert fits([], RECORD, PUBLIC, epsilon=0.0, delta=1e-5)
+    assert math.isfinite(beyond)

@@ -1,0 +1,47 @@
+"""A message's digest: the same on either side of the wire, another one for whatever differs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from pate_fed.flower.records import from_flower, to_flower
+from pate_fed.protocol.digest import record_digest
+from pate_fed.protocol.messages import Record, VoteReply, parse_reply
+
+VOTES = VoteReply(party="north", batch_digest="ab", votes=np.arange(6).reshape(2, 3))
+
+
+def test_both_sides_compute_the_same() -> None:
+    sent = VOTES.to_record()
+    received = parse_reply(from_flower(to_flower(sent))).to_record()
+    assert record_digest(sent) == record_digest(received)
+
+
+def test_whatever_differs_has_another_digest() -> None:
+    record: Record = {"kind": "a", "x": 1, "y": "1", "z": b"1"}
+    changed: list[Record] = [
+        record,
+        {**record, "x": 1.0},
+        {**record, "x": "1"},
+        {**record, "y": b"1"},
+        {**record, "z": "1"},
+        {**record, "x": 2},
+        {"kind": "a", "x": 1, "y": "1"},
+        {"kind": "a", "x": 1, "y": "1", "zz": b"1"},
+        VOTES.to_record(),
+        {**VOTES.to_record(), "votes": VOTES.votes.reshape(3, 2)},
+        {**VOTES.to_record(), "votes": VOTES.votes.T.copy()},
+        {**VOTES.to_record(), "votes": VOTES.votes + 1},
+    ]
+    assert len({record_digest(each) for each in changed}) == len(changed)
+
+
+def test_what_no_message_has_is_refused() -> None:
+    for value in (np.zeros(2), None, [1]):
+        with pytest.raises(TypeError):
+            record_digest({"kind": "a", "x": value})  # type: ignore[dict-item]
