@@ -38,9 +38,9 @@ def require_meaningful(terms: Terms, fixed: LedgerTerms) -> None:
     if epsilon is not None and epsilon <= EPSILON_ALARM:
         return
     raise InputError(
-        f"ε={epsilon_text(epsilon)} at δ={delta_text(terms.delta)} against all who see labels: above "
-        f"{EPSILON_ALARM:g} it promises almost nothing, so nothing was asked. {_instead(terms)}, or "
-        "knowingly --allow-weak-privacy (privacy.allow_weak = true)"
+        f"ε={epsilon_text(epsilon)} at δ={delta_text(terms.delta)} against all who see labels promises almost "
+        f"nothing: at most {EPSILON_ALARM:g} is meant, and nothing was asked. {_instead(terms)}. "
+        "--allow-weak-privacy (privacy.allow_weak = true) runs it all the same"
     )
 
 
@@ -61,9 +61,9 @@ def _instead(terms: Terms) -> str:
             "threshold and counts, give --epsilon, or see pate-fed plan"
         )
     alone = privacy.votes_moved(2) == 1  # more teachers a hospital make no unit sway more votes
-    more = "a larger --teachers-per-client (on smaller disjoint parts), " if alone else ""
+    more = "a larger --teachers-per-client (smaller disjoint parts), " if alone else ""
     return (
         f"{counted(teachers, 'teacher')} are too few for a useful vote: ε={budget} buys "
-        f"{counted(labels, 'label')}. Labels grow with the square of the teachers: take {more}more "
+        f"{counted(labels, 'label')}. Labels grow with the square of the teachers. Take {more}more "
         "hospitals, a larger --epsilon, or stay alone, each hospital with a model of its own"
     )

@@ -23,7 +23,7 @@ def test_a_large_epsilon_is_refused_with_what_to_do() -> None:
     with pytest.raises(InputError) as refused:
         _require(FEW)
     text = str(refused.value)
-    for part in ("above 10", "10 teachers are too few", "--teachers-per-client", "more hospitals"):
+    for part in ("at most 10 is meant", "10 teachers are too few", "--teachers-per-client", "more hospitals"):
         assert part in text
     assert "stay alone" in text and "--allow-weak-privacy" in text
     _require(vary(FEW, allow_weak=True))
