@@ -67,13 +67,15 @@ def with_defaults(
 
 @lru_cache(maxsize=64)
 def _cost_in_proportion(num_teachers: int, threshold: bool, privacy: Privacy, moved: int) -> float:
+    """About ε of the usual noise: that of so many times fewer teachers, of which one moves one vote."""
     from pate_fed.privacy import ConfidentGNMax, GNMax, Protection, epsilon_of
 
+    num_teachers = max(1, num_teachers // moved)
     settings, counts = Aggregation().resolve(num_teachers), Queries().resolve(interactive=False)
     high, sigma1, sigma2 = settings.fixed()
     size = {"num_teachers": num_teachers, "num_classes": 2}
     labels = counts.labels or 0
-    protection = Protection(unit=privacy.unit, adjacency=privacy.adjacency, votes_moved=moved)
+    protection = Protection(unit=privacy.unit, adjacency=privacy.adjacency)
     if not threshold:
         return epsilon_of(GNMax(**size, sigma=sigma2).cost(labels, labels, protection), privacy.delta)
     mechanism = ConfidentGNMax(**size, threshold=high, sigma1=sigma1, sigma2=sigma2)
@@ -84,7 +86,10 @@ def _cost_in_proportion(num_teachers: int, threshold: bool, privacy: Privacy, mo
 def affordable_offer(
     *, num_teachers: int, num_classes: int, threshold: bool, privacy: Privacy, moved: int
 ) -> Offer | None:
-    """The most effective labels that the budget, or ε 4, buys so many teachers; None where it buys none."""
+    """About the most effective labels that the budget, or ε 4, buys so many teachers; None where none.
+
+    Its price is an estimate, at once; what the study guarantees is computed when it begins.
+    """
     from pate_fed.privacy import Protection
     from pate_fed.privacy.planning.search import OfferSearch
     from pate_fed.privacy.planning.vote_model import assumed_votes
@@ -94,5 +99,6 @@ def affordable_offer(
     protection = Protection(unit=privacy.unit, adjacency=privacy.adjacency, votes_moved=moved)
     votes = assumed_votes(_AGREEMENT, num_classes, num_teachers)
     search = OfferSearch(votes, num_teachers, _MOST_QUERIES, protection, privacy.delta)
-    checked, plain = search.offers(MOST_BY_DEFAULT if privacy.epsilon is None else privacy.epsilon)
+    budget = MOST_BY_DEFAULT if privacy.epsilon is None else privacy.epsilon
+    checked, plain = search.offers(budget, exact=False)
     return checked if threshold else plain

@@ -38,8 +38,8 @@ def require_meaningful(terms: Terms, fixed: LedgerTerms) -> None:
     if epsilon is not None and epsilon <= EPSILON_ALARM:
         return
     raise InputError(
-        f"ε={epsilon_text(epsilon)} at δ={delta_text(terms.delta)} against all who see labels promises almost "
-        f"nothing: at most {EPSILON_ALARM:g} is meant, and nothing was asked. {_instead(terms)}. "
+        f"ε={epsilon_text(epsilon)} at δ={delta_text(terms.delta)} against all who see labels promises "
+        f"almost nothing: at most {EPSILON_ALARM:g} is meant, and nothing was asked. {_instead(terms)}. "
         "--allow-weak-privacy (privacy.allow_weak = true) runs it all the same"
     )
 
