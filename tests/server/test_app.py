@@ -97,6 +97,25 @@ def test_json_and_a_threshold_that_nothing_passes(
     assert verify(run_dir / "ledger.sqlite").asked == 20
 
 
+def test_a_guarantee_that_means_nothing_is_refused_and_a_meant_one_told_first(
+    here: Callable[..., int], config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strict = tmp_path / "study.toml"
+    strict.write_text(config.read_text(encoding="utf-8").replace("allow_weak = true", ""), encoding="utf-8")
+    command = ["--config", str(strict), "--run-dir", str(tmp_path / "run")]
+    assert here(*command) == 2 == here(*command, "--seed", "1")  # seeded noise changes no ε
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0].startswith("FAILED  ε=0")
+    assert "6 teachers are too few for a useful vote" in err and "--allow-weak-privacy" in err
+    assert not (tmp_path / "run").exists()
+    assert here(*command, "--epsilon", "9", "--sigma2", "20") == 0
+    lines = capsys.readouterr().err.splitlines()
+    told = next(number for number, line in enumerate(lines) if line.startswith("guaranteed: ε="))
+    assert "δ=1e-5 for one record" in lines[told]
+    assert told < next(number for number, line in enumerate(lines) if line.startswith("teaching"))
+    assert here(*command[:2], "--run-dir", str(tmp_path / "weak"), "--allow-weak-privacy", "--quiet") == 0
+
+
 @pytest.mark.parametrize("aggregator", ["gnmax", "lnmax"])
 def test_other_mechanisms_answer_everything(
     aggregator: str, here: Callable[..., int], config: Path, tmp_path: Path
