@@ -224,9 +224,10 @@ def _beyond(policy: Policy, others: Sequence[StudyCost], new: StudyCost) -> tupl
             shown = "without a bound" if total is None else epsilon_text(total)
             if total is not None and total <= most:
                 shown += " (more at the order that the limit is held at)"
+            before = counted(len(others), "study")
             sentence = (
-                f"with the {counted(len(others), 'study')} before it ε against the {against} would be {shown} "
-                f"at δ={delta_text(policy.delta)} for one {target}; the policy allows {most:g} over all studies"
+                f"with the {before} before it ε against the {against} would be {shown} at "
+                f"δ={delta_text(policy.delta)} for one {target}; the policy allows {most:g} over all studies"
             )
             return Refusal.POLICY_TOTAL, sentence
     return None
