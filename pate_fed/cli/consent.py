@@ -101,6 +101,8 @@ def read_offer(path: Path) -> tuple[Terms | LabelTerms, Admission | None]:
     """
     if path.is_dir():
         path = path / ADMISSION_FILE
+        if not path.exists():
+            raise InputError(f"{path.parent}: no admission was accepted there yet: give its file")
     try:
         text = path.read_text(encoding="utf-8")
         values = json.loads(text)

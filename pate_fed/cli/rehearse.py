@@ -117,7 +117,7 @@ def _policy_text(arguments: argparse.Namespace, terms: Terms) -> str:
     if found is None:
         return f"{what} allows the study"
     reason, sentence = found
-    return f"{what} does not: {reason.value}: {sentence}"
+    return f"{what} does not allow it: {reason.value}: {sentence}"
 
 
 def _show(row: tuple[str, str]) -> None:

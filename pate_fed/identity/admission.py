@@ -143,10 +143,14 @@ class HospitalIdentity:
         """The identity that an admission would make of the key in the folder, checked; nothing is written.
 
         Raises:
-            InputError: another hospital's admission.
+            InputError: another hospital's admission, or no key in the folder.
             IntegrityError: another authority's fingerprint, or parts that do not belong together.
         """
         given = Admission.read(admission)
+        if not (folder / KEY_FILE).exists():
+            raise InputError(
+                f"{folder}: holds no {KEY_FILE}; give the folder that `pate-fed hospital request` made it in"
+            )
         if expected is not None and read_spoken(expected) != given.fingerprint:
             raise IntegrityError(
                 f"{admission}: the authority's fingerprint is {spoken(given.fingerprint)}, not the expected "

@@ -105,7 +105,10 @@ def test_the_policy_has_its_say_before(demo: Path, run: Any) -> None:
     assert "policy.toml allows the study" in run(*COMMAND)[1]
     (demo / "identity-north" / "policy.toml").unlink()
     out = " ".join(run(*COMMAND)[1].split())
-    assert "policy the default does not: " in out and "the line plain_votes = true in policy.toml" in out
+    assert (
+        "policy the default does not allow it: " in out
+        and "the line plain_votes = true in policy.toml" in out
+    )
 
 
 @pytest.mark.parametrize(
