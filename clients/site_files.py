@@ -9,10 +9,11 @@ from pathlib import Path
 from pate_fed.disk import read_json, write_private
 from pate_fed.structure import to_plain
 
-__all__ = ["LOCAL_SITE", "SITE_VARIABLE", "LocalSettings", "SimulatedSites"]
+__all__ = ["LOCAL_SITE", "PART", "SITE_VARIABLE", "LocalSettings", "SimulatedSites"]
 
 SITE_VARIABLE = "PATE_FED_SITE"  # names the file
 LOCAL_SITE = "hospital.json"  # the name of a site file that belongs to one real hospital
+PART = "part:"  # begins data that are a simulated party's, to rehearse with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
