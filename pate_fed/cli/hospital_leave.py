@@ -106,8 +106,9 @@ def _state(
     from clients.journal import Journal
     from clients.leave import given_by, state_leaving
 
-    folder = state_dir / "labels" if (state_dir / "labels").is_dir() else state_dir
-    claimed = Journal(state_dir, answered=folder / "answered").answered()
+    folders = [each / "answered" for each in (state_dir, state_dir / "labels")]
+    kept = [Journal(state_dir, answered=folder) for folder in folders if folder.is_dir()]
+    claimed = sum(each.answered() for each in kept)
     given = given_by(state_dir, claimed=claimed)
     statement = _statement(settings["hospital"], agreed, given)
     path = state_leaving(state_dir, statement, identity)
