@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pate_fed.cli.parser import add_command, add_option, print_lines
 from pate_fed.cli.state_dirs import STATE_DIR_HELP, identity_of, settings_of, state_dir_of
 from pate_fed.errors import InputError
-from pate_fed.format import delta_text, epsilon_text
+from pate_fed.format import delta_text, epsilon_text, printable
 
 if TYPE_CHECKING:
     from clients.leave import Given
@@ -64,7 +64,7 @@ def _leave(arguments: argparse.Namespace) -> int:
     if not path.exists():
         path = _state(state_dir, settings, agreed, identity_of(state_dir, arguments.dir))
     statement = json.loads(path.read_text(encoding="utf-8"))["statement"]
-    print_lines(_lines(statement))
+    print_lines(map(printable, _lines(statement)))
     print(f"keep this statement: {path}")
     return 0
 
