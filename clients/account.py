@@ -24,7 +24,7 @@ from pate_fed.disk import sync_folder, write_private
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.privacy import LedgerTerms
-from pate_fed.protocol.messages import Refusal
+from pate_fed.protocol.refusals import Refusal
 from pate_fed.runtime.state_home import state_home
 
 __all__ = ["Account", "Booking", "account_folder", "state_id"]

@@ -26,13 +26,13 @@ from pate_fed.protocol.messages import (
     EndRequest,
     LabelRequest,
     Record,
-    Refusal,
     RefusalReply,
     Reply,
     SumRequest,
     TeachRequest,
     VoteRequest,
 )
+from pate_fed.protocol.refusals import Refusal
 
 __all__ = ["app", "note_sent", "refuse_bundle"]
 

@@ -24,14 +24,14 @@ from pate_fed.protocol.messages import (
     RELEASE,
     EndReply,
     EndRequest,
-    Refusal,
     RefusalReply,
     TeachReply,
     TeachRequest,
-    Terms,
     VoteReply,
     VoteRequest,
 )
+from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum.keys import verify
 
 if TYPE_CHECKING:

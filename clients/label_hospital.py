@@ -21,14 +21,8 @@ from pate_fed.label_dp.noise_cluster import label_counts
 from pate_fed.label_dp.randres import RandRes
 from pate_fed.privacy import NoiseSource
 from pate_fed.protocol.label_terms import LabelTerms, clusters_digest
-from pate_fed.protocol.messages import (
-    RELEASE,
-    LabelReply,
-    LabelRequest,
-    Refusal,
-    RefusalReply,
-    VoteRequest,
-)
+from pate_fed.protocol.messages import RELEASE, LabelReply, LabelRequest, RefusalReply, VoteRequest
+from pate_fed.protocol.refusals import Refusal
 from pate_fed.secure_sum import threshold_for
 
 __all__ = ["LabelHospital"]

@@ -33,7 +33,7 @@ from pate_fed.data import (
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import StudentSettings
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 __all__ = ["LocalSite", "check_records", "kind_of", "local_site", "read_site", "study_of"]
 

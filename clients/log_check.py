@@ -18,7 +18,8 @@ from pate_fed.identity.admission import Admission
 from pate_fed.identity.certificates import read_certificate
 from pate_fed.identity.keys import is_signed
 from pate_fed.protocol.digest import record_digest
-from pate_fed.protocol.messages import Refusal, RefusalReply
+from pate_fed.protocol.messages import RefusalReply
+from pate_fed.protocol.refusals import Refusal
 
 __all__ = ["LogCheck", "check_log"]
 

@@ -18,7 +18,9 @@ from pate_fed.errors import InputError
 from pate_fed.privacy import NoiseSource
 from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.protocol.cost import noise_share
-from pate_fed.protocol.messages import Refusal, RefusalReply, SumReply, SumRequest, Terms, VoteRequest
+from pate_fed.protocol.messages import RefusalReply, SumReply, SumRequest, VoteRequest
+from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import (
     HospitalSum,
     RefusedError,

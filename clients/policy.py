@@ -17,7 +17,8 @@ from pate_fed.disk import read_toml
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Refusal, Terms
+from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import Demands, read_fingerprint
 from pate_fed.structure import SettingError, check, from_plain, setting
 

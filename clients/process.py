@@ -25,8 +25,10 @@ from pate_fed.disk import try_lock
 from pate_fed.errors import InputError, PolicyError
 from pate_fed.format import printable
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES, Refusal, Terms
+from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES
+from pate_fed.protocol.refusals import Refusal
 from pate_fed.protocol.sizes import largest_messages
+from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.connection import Connection
 from pate_fed.runtime.security import check_security
 from pate_fed.runtime.signals import raise_if

@@ -25,7 +25,8 @@ from pate_fed.config.study import Study, read_study
 from pate_fed.data import Dataset, partition, pool_digest, split_among_teachers, split_by_patient
 from pate_fed.errors import InputError
 from pate_fed.privacy import NoiseSource, noise_from_seed
-from pate_fed.protocol.messages import Refusal, Terms
+from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import Demands
 
 __all__ = [

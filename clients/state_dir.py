@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.state_home import state_home
 
 __all__ = ["LABELS_FOLDER", "TERMS_FILE", "default_state_dir", "find_state_dir", "old_state_dir"]

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 
 from pate_fed import __version__
-from pate_fed.cli.parser import Parser, add_option
+from pate_fed.cli.parser import STATE_DIR, TEACHERS, Parser, add_option
 from pate_fed.errors import PateFedError
 from pate_fed.runtime.signals import INTERRUPTED, terminating
 
@@ -18,10 +18,9 @@ POLICY = (
     "this hospital's policy.toml (default: the one in --tls-dir, else masked votes only, a capped study, 3 "
     "hospitals in a batch)"
 )
-STATE_DIR = "teachers, answered batches, log (default: in ~/.local/state/pate_fed, by study)"
 _EPILOG = """\
-Nothing but vote vectors leaves this house. Exit codes: 0 success, 1 fault, 2 wrong input, 3 budget, 4 quorum,
-5 refused by this hospital's policy, 6 failed check, 130 interrupted."""
+Only votes, answers about private labels and public keys leave this house. Exit codes: 0 success, 1 fault, 2
+wrong input, 3 budget, 4 quorum, 5 refused by this hospital's policy, 6 failed check, 130 interrupted."""
 _FAILURES = {2: "wrong input", 5: "refused by policy", 6: "failed check"}
 
 
@@ -55,9 +54,7 @@ def _parser() -> Parser:
     )
     add_option(parser, "--data PATH", data, required=True)
     add_option(parser, "--pool PATH", "its copy of the public inputs (default: the coordinator sends one)")
-    add_option(
-        parser, "--teachers K", "train so many teachers, or refuse (default: as the study says)", type=int
-    )
+    add_option(parser, "--teachers K", TEACHERS, type=int)
     add_option(parser, "--server HOST:PORT", "the coordinator's address (default: of the admission)")
     add_option(parser, "--tls-dir DIR", "this hospital's identity: key and admission")
     add_option(parser, "--config FILE", "with --data part:I, the study.toml to rehearse")

@@ -25,10 +25,10 @@ from pate_fed.protocol.messages import (
     Record,
     RefusalReply,
     TeachReply,
-    Terms,
     VoteReply,
     VoteRequest,
 )
+from pate_fed.protocol.terms import Terms
 from pate_fed.protocol.votes import check_votes
 from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Phase, Progress

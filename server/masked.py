@@ -17,16 +17,8 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import (
-    SUM,
-    LabelReply,
-    Record,
-    SumReply,
-    SumRequest,
-    TeachReply,
-    Terms,
-    VoteRequest,
-)
+from pate_fed.protocol.messages import SUM, LabelReply, Record, SumReply, SumRequest, TeachReply, VoteRequest
+from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import CoordinatorSum, SumBatch, SumRange, read_reply
 from pate_fed.secure_sum.batch import BatchReply, BatchRequest
 from pate_fed.secure_sum.messages import (

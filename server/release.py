@@ -19,7 +19,7 @@ from pate_fed.privacy.ledger.rows import Entry, Provenance
 from pate_fed.privacy.mechanisms.events import Mechanism
 from pate_fed.protocol.cost import Mechanism as VoteMechanism
 from pate_fed.protocol.cost import coordinator_view, make_interactive
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 from pate_fed.report.log import LOG_NAME, read_result
 from pate_fed.report.result import ReleasedBatch
 from server.state import Totals

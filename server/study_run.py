@@ -32,13 +32,13 @@ from pate_fed.protocol.messages import (
     SUM,
     TEACH,
     Record,
-    Refusal,
     RefusalReply,
     TeachReply,
     TeachRequest,
-    Terms,
     VoteRequest,
 )
+from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.terms import Terms
 from pate_fed.report.log import RunLog, Taught, Voted
 from pate_fed.report.result import Accuracy, ReleasedBatch, Seconds
 from pate_fed.report.terminal import Progress

@@ -18,7 +18,7 @@ from pate_fed.identity import Admission, HospitalIdentity, read_terms
 from pate_fed.identity.admission import ADMISSION_FILE
 from pate_fed.identity.consent import CONSENT_FILE, Consent, record_consent
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 __all__ = ["accept", "ask_consent", "read_offer", "show_terms"]
 
@@ -101,6 +101,8 @@ def read_offer(path: Path) -> tuple[Terms | LabelTerms, Admission | None]:
     """
     if path.is_dir():
         path = path / ADMISSION_FILE
+        if not path.exists():
+            raise InputError(f"{path.parent}: no admission was accepted there yet: give its file")
     try:
         text = path.read_text(encoding="utf-8")
         values = json.loads(text)

@@ -12,7 +12,7 @@ from pate_fed.cli.doctor.records import QUICK, WantedRecords, predict_by_teacher
 from pate_fed.data import Rows, split_by_patient
 from pate_fed.errors import InputError
 from pate_fed.privacy.planning.vote_model import VoteModel, assumed_votes
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 __all__ = ["expect_labels", "gain_lines", "interval"]
 

@@ -9,11 +9,12 @@ from typing import Any
 from pate_fed.cli.hospital_account import add_account_action
 from pate_fed.cli.hospital_leave import add_leave_action
 from pate_fed.cli.hospital_log import add_log_action
-from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option
+from pate_fed.cli.parser import STATE_DIR, TEACHERS, Parser, add_command, add_format_option, add_option
 
 __all__ = ["add_hospital_command"]
 
 _OFFER = "an admission, a file of terms, or this hospital's own folder of keys"
+_DATA = "this hospital's records: a CSV, an .npz (x, y), a folder of images by class or of idx files"
 
 
 def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -36,11 +37,14 @@ def add_hospital_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_leave_action(actions)
     for action in (request, accept, join):
         action.add_argument(
-            "--dir", metavar="DIR", default=".", help="of its keys and admission (default: here)"
+            "--dir", metavar="DIR", default=".", help="the folder of its keys and admission (default: here)"
         )
-    for action in (rehearse, join):
-        add_option(action, "--data PATH", "this hospital's records, as the client reads them", required=True)
-        add_option(action, "--pool PATH", "its copy of the public inputs")
+    for action, pool in (
+        (rehearse, "its copy of the public inputs (default: its own records stand in for them)"),
+        (join, "its copy of the public inputs (default: the coordinator sends one)"),
+    ):
+        add_option(action, "--data PATH", _DATA, required=True)
+        add_option(action, "--pool PATH", pool)
         add_option(action, "--policy FILE", "its policy.toml (default: the one beside its keys)")
 
 
@@ -77,9 +81,9 @@ def _add_join(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentPars
         "command goes on.",
     )
     _add_admission(join)
-    add_option(join, "--teachers K", "train so many teachers, or refuse", type=int)
+    add_option(join, "--teachers K", TEACHERS, type=int)
     add_option(join, "--server HOST:PORT", "the coordinator's address (default: of the admission)")
-    add_option(join, "--state-dir DIR", "teachers, answered batches, log (default: as the client's)")
+    add_option(join, "--state-dir DIR", STATE_DIR)
     wait = "give up when the coordinator is out of reach, or has no seat for this hospital, for so long"
     add_option(join, "--wait SECONDS", wait, default=604800, type=float)
     add_option(join, "--quiet", "no progress, only warnings and the outcome")
@@ -90,7 +94,11 @@ def _add_join(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentPars
 def _add_admission(action: argparse.ArgumentParser) -> None:
     """The admission, and how a yes to it is given."""
     action.add_argument("admission", metavar="NAME.admission", help="what the coordinator sent")
-    add_option(action, "--fingerprint HEX", "the authority's, as the coordinator told it: must be the same")
+    add_option(
+        action,
+        "--fingerprint HEX",
+        "the authority's, as the coordinator told it another way; another one is refused",
+    )
     add_option(action, "--yes", "accept without being asked, as scripts do; recorded as such")
 
 
@@ -99,12 +107,14 @@ def _hospital_request(arguments: argparse.Namespace) -> int:
     from pate_fed.identity.certificates import spoken
     from pate_fed.identity.keys import read_request
 
-    path = make_request(Path(arguments.dir), arguments.name)
-    print(f"made this hospital's keys (they stay here, mode 0600) and {path}: send that to the coordinator")
-    print("the request's fingerprint, for the coordinator to compare by telephone:")
+    folder = Path(arguments.dir)
+    path = make_request(folder, arguments.name)
+    print(f"made this hospital's keys, which stay here (mode 0600), and the request {path}")
+    print("send the request to the coordinator; its fingerprint, to compare by telephone:")
     print(f"  {spoken(read_request(path).fingerprint)}")
-    print("for other hospitals' [trusted] (tell them another way):")
-    print(f"  {sum_fingerprint(Path(arguments.dir))}")
+    print("fingerprint for [trusted] in other hospitals' policy.toml, to tell them by telephone:")
+    print(f"  {sum_fingerprint(folder)}")
+    print(f"with the admission that comes back: pate-fed hospital join FILE --dir {folder} --data RECORDS")
     return 0
 
 

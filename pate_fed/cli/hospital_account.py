@@ -30,10 +30,10 @@ def add_account_action(actions: argparse._SubParsersAction[Any]) -> None:
         description="Shows this hospital's own privacy account: each study with the most that it can cost, "
         "against whom, and the sum over all of them. It stays in this house.",
     )
-    add_option(account, "--dir DIR", "of this hospital's keys and admission (default: here)")
+    add_option(account, "--dir DIR", "the folder of its keys and admission (default: here)")
     add_option(account, "--hospital NAME", "this hospital's name (default: of --dir, or the only one here)")
     add_option(account, "--delta X", f"the δ of every ε (default: the policy's, else {delta_text(_DELTA)})")
-    add_option(account, "--policy FILE", "its policy.toml: shows the limits over all studies, too")
+    add_option(account, "--policy FILE", "its policy.toml, whose limits over all studies are shown too")
     add_format_option(account)
     account.set_defaults(run=_account)
 

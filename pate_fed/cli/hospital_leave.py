@@ -40,7 +40,9 @@ def add_leave_action(actions: argparse._SubParsersAction[Any]) -> None:
         "says what was given. It cannot be undone, and cannot take back what was given.",
     )
     leave.add_argument("state_dir", metavar="STATE_DIR|STUDY", help=STATE_DIR_HELP)
-    add_option(leave, "--dir DIR", "of its keys, to sign the statement (default: as the hospital ran)")
+    add_option(
+        leave, "--dir DIR", "the folder of its keys, to sign the statement (default: as the hospital ran)"
+    )
     add_option(leave, "--yes", "leave without being asked")
     leave.set_defaults(run=_leave)
 
@@ -58,8 +60,8 @@ def _leave(arguments: argparse.Namespace) -> int:
         erased = erase(state_dir)
     except OSError as error:
         raise InputError(f"{state_dir}: not all could be erased ({error.strerror}); do it again") from error
-    for name in erased:
-        print(f"erased {name}")
+    if erased:
+        print_lines([f"erased: {', '.join(erased)}"])
     path = state_dir / STATEMENT_FILE
     if not path.exists():
         path = _state(state_dir, settings, agreed, identity_of(state_dir, arguments.dir))
@@ -95,7 +97,7 @@ def _ask(hospital: str, agreed: Agreement | None, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InputError("--yes: nobody can be asked here; give --yes to leave")
+        raise InputError("without a terminal nobody can be asked: give --yes to leave")
     if input("leave? Type yes: ").strip().lower() != "yes":
         raise InputError("nothing has changed: leaving wants a yes")
 

@@ -32,7 +32,9 @@ def add_log_action(actions: argparse._SubParsersAction[Any]) -> None:
     )
     log.add_argument("state_dir", metavar="STATE_DIR|STUDY", help=STATE_DIR_HELP)
     add_option(log, "--verify", "check the chain, the signatures and the coordinator's receipt")
-    add_option(log, "--dir DIR", "of its keys and admission, for --verify (default: as the hospital ran)")
+    add_option(
+        log, "--dir DIR", "the folder of its keys and admission, for --verify (default: as the hospital ran)"
+    )
     add_format_option(log)
     log.set_defaults(run=_log)
 
@@ -85,7 +87,7 @@ def log_lines(state_dir: Path, *, as_json: bool) -> Iterator[str]:
 
 
 def _words(event: dict[str, Any]) -> str:
-    from pate_fed.protocol.messages import Refusal
+    from pate_fed.protocol.refusals import Refusal
 
     when = datetime.fromtimestamp(float(event["time"]), UTC).strftime("%Y-%m-%d %H:%M:%S")
     kind = str(event["event"])
@@ -103,6 +105,10 @@ def _words(event: dict[str, Any]) -> str:
     if kind == "handled":
         digest = f" (sha256 of what leaves: {str(event['sha256'])[:16]}…)" if "sha256" in event else ""
         return f"{when}  that took {float(event['seconds']):.1f} s{digest}"
+    if kind == "receipt":
+        return f"{when}  kept the coordinator's receipt (sha256 {str(event['kept'])[:16]}…)"
+    if kind == "ended":
+        return f"{when}  the coordinator ended the study: {event['status']}"
     if kind == "taught":
         return f"{when}  trained teacher {int(event['teacher']) + 1}"
     rest = {name: value for name, value in event.items() if name not in _CHAIN}

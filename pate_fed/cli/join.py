@@ -31,7 +31,7 @@ def join(arguments: argparse.Namespace) -> int:
         made = ask_consent(identity, yes=arguments.yes, fingerprint_given=arguments.fingerprint is not None)
         print(f"accepted by {made.user}, recorded in {folder / CONSENT_FILE}")
     else:
-        print(f"accepted on {printable(before.time)} by {printable(before.user)}; restarted")
+        print(f"accepted on {printable(before.time)} by {printable(before.user)}: not asked again")
     identity.take()
     options = {
         "--data": arguments.data,

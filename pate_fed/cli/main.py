@@ -26,8 +26,9 @@ from pate_fed.runtime.signals import INTERRUPTED, terminating
 __all__ = ["main", "make_parser"]
 
 _DESCRIPTION = (
-    "What comes before and after a study with PATE. The study itself is flower-simulation on one machine, "
-    "and python -m pate_fed.server and python -m pate_fed.client where hospitals are apart."
+    "What comes before and after a study with PATE. The study itself is flower-simulation on one machine. "
+    "Where hospitals are apart it is python -m pate_fed.server at the coordinator and pate-fed hospital join "
+    "at each hospital."
 )
 
 

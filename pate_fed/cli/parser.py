@@ -13,6 +13,8 @@ from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
 __all__ = [
+    "STATE_DIR",
+    "TEACHERS",
     "Parser",
     "RawHelpFormatter",
     "add_address_options",
@@ -22,6 +24,10 @@ __all__ = [
     "as_typed",
     "print_lines",
 ]
+
+# Options of a hospital's, which more than one command has.
+STATE_DIR = "teachers, answered batches, log (default: in ~/.local/state/pate_fed, by study)"
+TEACHERS = "the teachers that it is ready to train; a study that fixes another number is refused"
 
 
 def print_lines(lines: Iterable[str], *, indent: int = 2) -> None:
@@ -70,6 +76,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """As argparse's, without abbreviated options: a study must not depend on which options exist."""
+        self._required: list[argparse.Action] = []  # options without which a command line is refused
         super().__init__(*args, **{"allow_abbrev": False, "formatter_class": HelpFormatter, **kwargs})
 
     def error(self, message: str) -> NoReturn:
@@ -88,14 +95,14 @@ class Parser(argparse.ArgumentParser):
         Raises:
             InputError: the command line is not one that this parser knows.
         """
-        required = [action for action in self._actions if action.required and action.option_strings]
-        for action in required:
-            action.required = False
+        required = self._required = [
+            action for action in self._actions if action.required and action.option_strings
+        ]
+        self._require(False)
         try:
             arguments, unknown = super().parse_known_args(args, namespace)
         finally:
-            for action in required:
-                action.required = True
+            self._require(True)
         if unknown:
             given = unknown[0].split("=")[0]
             flags = [flag for action in self._actions for flag in action.option_strings if flag != given]
@@ -105,6 +112,19 @@ class Parser(argparse.ArgumentParser):
         if missing:
             self.error(f"the following arguments are required: {', '.join(missing)}")
         return arguments, unknown
+
+    def format_help(self) -> str:
+        """As argparse's; what is required stands without brackets, also while a command line is read."""
+        lenient = any(not action.required for action in self._required)
+        self._require(True)
+        try:
+            return super().format_help()
+        finally:
+            self._require(not lenient)
+
+    def _require(self, required: bool) -> None:
+        for action in self._required:
+            action.required = required
 
 
 def as_typed(message: str, arguments: argparse.Namespace) -> str:

@@ -12,7 +12,7 @@ from pate_fed.data import Schema, pool_digest, read_pool
 from pate_fed.errors import InputError
 from pate_fed.format import printable
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 __all__ = ["open_pool", "preview"]
 

@@ -23,14 +23,15 @@ from clients.site_files import LocalSettings
 from clients.teaching import count_votes, train_missing
 from pate_fed.cli.consent import read_offer
 from pate_fed.cli.gain import gain_lines
-from pate_fed.cli.leaving import masked_lines, plain_lines
+from pate_fed.cli.message_preview import masked_lines, plain_lines
 from pate_fed.cli.parser import print_lines
 from pate_fed.cli.pool_preview import open_pool
 from pate_fed.config.study import Study
 from pate_fed.errors import InputError
 from pate_fed.format import counted, printable
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import RELEASE, Terms, VoteRequest
+from pate_fed.protocol.messages import RELEASE, VoteRequest
+from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.signals import hangup_interrupts
 
 __all__ = ["rehearse"]
@@ -117,7 +118,7 @@ def _policy_text(arguments: argparse.Namespace, terms: Terms) -> str:
     if found is None:
         return f"{what} allows the study"
     reason, sentence = found
-    return f"{what} does not: {reason.value}: {sentence}"
+    return f"{what} does not allow it: {reason.value}: {sentence}"
 
 
 def _show(row: tuple[str, str]) -> None:

@@ -12,7 +12,7 @@ from pate_fed.runtime.state_home import state_home
 
 __all__ = ["STATE_DIR_HELP", "identity_of", "settings_of", "state_dir_of"]
 
-STATE_DIR_HELP = "the --state-dir of python -m pate_fed.client, or the study's name"
+STATE_DIR_HELP = "the study's name, or the folder that the hospital ran with as --state-dir"
 _SITE_FILE = "hospital.json"
 
 

@@ -20,13 +20,13 @@ def add_study_command(commands: argparse._SubParsersAction[Parser]) -> None:
     init = add_command(actions, "init", "make the study's authority and the coordinator's keys")
     init.add_argument("folder", metavar="DIR", help="a new folder; keep ca.key in it as you keep a seal")
     add_option(init, "--config FILE", "the study's study.toml", required=True)
-    add_option(init, "--num-hospitals N", "hospitals (default: the study's)")
+    add_option(init, "--num-hospitals N", "how many hospitals there are (default: the study's num_clients)")
     add_option(init, "--address HOST:PORT", "where hospitals will connect to", required=True)
     add_option(init, "--days N", "until the certificates expire", type=_days, default=365)
     init.set_defaults(run=_study_init)
     admit = add_command(actions, "admit", "sign a hospital's request")
     admit.add_argument("request", metavar="NAME.req", help="what the hospital sent")
-    add_option(admit, "--out FILE", "write there what it gets back (default NAME.admission)")
+    add_option(admit, "--out FILE", "where its admission is written (default NAME.admission)")
     add_option(admit, "--days N", "until its certificate expires", type=_days, default=365)
     admit.set_defaults(run=_study_admit)
     revoke = add_command(actions, "revoke", "shut a hospital out, also of a running study")
@@ -35,7 +35,9 @@ def add_study_command(commands: argparse._SubParsersAction[Parser]) -> None:
     listed = add_command(actions, "list", "the admitted hospitals, and when their certificates expire")
     listed.set_defaults(run=_study_list)
     for action in (admit, revoke, listed):
-        action.add_argument("--dir", metavar="DIR", default=".", help="that of study init (default: here)")
+        action.add_argument(
+            "--dir", metavar="DIR", default=".", help="the folder of study init (default: here)"
+        )
 
 
 def _days(text: str) -> int:
@@ -57,13 +59,14 @@ def _study_init(arguments: argparse.Namespace) -> int:
     terms = make_terms_of(Path(arguments.config), num_hospitals=arguments.num_hospitals)
     made = Authority.init(Path(arguments.folder), address=arguments.address, terms=terms, days=arguments.days)
     print(f"made {made.folder}: the study's authority and the coordinator's keys, for {arguments.days} days")
-    print("authority's fingerprint (tell every hospital another way):")
+    print("the authority's fingerprint, to tell every hospital by telephone:")
     print(f"  {spoken(made.fingerprint)}")
     refused = Policy().objection(read_terms(terms))
     if refused is not None:
-        print(f"hospitals whose policy says nothing else will not take part: {refused[0].value}")
+        print(f"warning: a hospital without a policy.toml will not take part: {refused[0].value}")
     public = made.ledger_key().public_key().public_bytes_raw().hex()
     print(f"the ledger will be signed; verify it with: pate-fed ledger verify RUN_DIR --public-key {public}")
+    print(f"for each request that comes: pate-fed study admit NAME.req --dir {made.folder}")
     return 0
 
 
@@ -75,9 +78,9 @@ def _study_admit(arguments: argparse.Namespace) -> int:
     asked = read_request(Path(arguments.request))
     out = Path(arguments.out or f"{admission.hospital}.admission")
     admission.write(out)
-    print(f"admitted {admission.hospital} for {arguments.days} days; send it {out} (nothing in it is secret)")
-    print("compare both fingerprints by telephone, the first before you send the admission:")
-    print(f"the request's ({admission.hospital} was shown it when it made its keys)")
+    print(f"admitted {admission.hospital} for {arguments.days} days and wrote {out}; nothing in it is secret")
+    print(f"compare both fingerprints with {admission.hospital} by telephone, then send it that file")
+    print("the request's (the hospital was shown it when it made its keys)")
     print(f"  {spoken(asked.fingerprint)}")
     print("the authority's (the hospital sees it before it accepts)")
     print(f"  {spoken(admission.fingerprint)}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from pate_fed.cli.parser import add_command, add_option
 from pate_fed.errors import InputError
+from pate_fed.format import counted
 
 __all__ = ["add_new_action"]
 
@@ -20,8 +21,12 @@ def add_new_action(actions: Any) -> None:
     text = "the parties' records, or a hospital's own: the columns are read from them"
     new.add_argument("--csv", metavar="FILE", nargs="+", default=[], help=text)
     add_option(new, "--pool FILE", "the public inputs (default pool.csv beside the study)")
-    add_option(new, "--label COLUMN", "of the class (default: found by its name, else the last)")
-    add_option(new, "--patient COLUMN", "equal for one patient's rows (default: found by its name)")
+    add_option(new, "--label COLUMN", "the column of the class (default: found by its name, else the last)")
+    add_option(
+        new,
+        "--patient COLUMN",
+        "the column that is equal for one patient's rows (default: found by its name)",
+    )
     add_option(new, "--out FILE", "where it is written", default="study.toml")
     new.set_defaults(run=_study_new)
 
@@ -58,7 +63,7 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
     text = study_template(data=data, schema=schema, num_clients=clients, notes=notes, name=out.stem)
     _write(out, text)
     numbers = len(schema.columns) - len(categories)
-    print(f"wrote {out}: {numbers} columns of numbers, {len(categories)} of categories")
+    print(f"wrote {out}: {counted(numbers, 'column')} of numbers, {len(categories)} of categories")
     print(f"label: {schema.label} ({', '.join(schema.classes)}); patient: {schema.patient or 'none named'}")
     for name, why in found.left_out:
         print(f"left out: {name} {why}")
@@ -66,7 +71,10 @@ def _from_csv(arguments: argparse.Namespace, out: Path) -> int:
         print("say in [parties] how many hospitals there are: num_clients")
     if not pool.is_file():
         print(f"put the public inputs there: {pool}, the same columns, the label may be missing")
-    print("read it before you send it: the values of categories stand in it")
+    if categories:
+        print("read it before you send it: the values of categories stand in it")
+    if clients is not None:
+        print(f"try it on these files: flower-simulation --config {out}")
     return 0
 
 

@@ -10,7 +10,7 @@ from pate_fed.format import delta_text, epsilon_text
 from pate_fed.identity import read_terms
 from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.make_terms import make_terms
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 __all__ = ["cost_text", "make_terms_of"]
 

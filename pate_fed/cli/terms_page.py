@@ -20,7 +20,7 @@ from pate_fed.identity.certificates import spoken
 from pate_fed.privacy.protection import LABEL
 from pate_fed.protocol.cost import protection_of, worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 __all__ = ["TermsPage", "make_page"]
 

@@ -149,13 +149,15 @@ class Data:
         None, flags=("--data-dir",), help="folder of the data files (else PATE_FED_DATA)"
     )
     download: bool = setting(False, flags=("--download",), help="let torchvision fetch the data set")
-    pool: str | None = None
-    private: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
+    pool: str | None = setting(None, help="file of the public inputs")
+    private: tuple[str, ...] = setting((), help="the parties' own files, for a simulation alone")
+    classes: tuple[str, ...] = setting((), help="the classes' names, for images")
     window: tuple[float, float] | None = setting(
         None, low=-1e9, high=1e9, allowed="[black, white] in DICOM images' own units, the first the smaller"
     )
-    num_queries: int | None = setting(None, low=1, high=MOST_INPUTS)
+    num_queries: int | None = setting(
+        None, help="inputs of the pool that may be asked about", low=1, high=MOST_INPUTS
+    )
     table: Schema | None = None
     glyph: GlyphSettings = field(default_factory=GlyphSettings)
 
@@ -275,8 +277,8 @@ class Queries:
         low=1,
         high=MOST_INPUTS,
     )
-    batch_size: int = setting(2000, low=1, high=MOST_INPUTS)
-    evaluate: bool = True
+    batch_size: int = setting(2000, help="questions in a message", low=1, high=MOST_INPUTS)
+    evaluate: bool = setting(True, help="measure teachers and ensemble on test inputs, in a simulation")
     strategy: str = setting(
         "random",
         flags=("--query-strategy",),
@@ -374,8 +376,12 @@ class Engine:
         above=0,
         high=1,
     )
-    teach_timeout_s: float = setting(86_400.0, unit="seconds", above=0, high=10**8)
-    vote_timeout_s: float = setting(14_400.0, unit="seconds", above=0, high=10**8)
+    teach_timeout_s: float = setting(
+        86_400.0, help="longest wait for a party's teachers", unit="seconds", above=0, high=10**8
+    )
+    vote_timeout_s: float = setting(
+        14_400.0, help="longest wait for a batch's votes", unit="seconds", above=0, high=10**8
+    )
 
     def __post_init__(self) -> None:
         check(self)

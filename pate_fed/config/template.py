@@ -77,7 +77,8 @@ def _setting(entry: Entry, given: dict[str, Any]) -> list[str]:
     if declared.choices:
         told += f"{': ' if told else ''}{', '.join(declared.choices + declared.also)}"
     value = given.get(entry.name, entry.default)
-    shown = f"{entry.name} = {json.dumps(to_plain(value), ensure_ascii=False)}"
+    plain = json.dumps(to_plain(value), ensure_ascii=False)
+    shown = f"{entry.name} = {plain.replace('e-0', 'e-') if isinstance(value, float) else plain}"
     if entry.name not in given:
         shown = f"# {entry.name} =" if value is None else f"# {shown}"
     return [*_comment("## ", told), shown]

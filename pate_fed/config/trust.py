@@ -55,7 +55,13 @@ class TrustModel:
         help="who adds the noise (with --secure-sum)",
         choices=(AT_COORDINATOR, AT_HOSPITALS),
     )
-    colluders: int | None = setting(None, unit="hospitals", low=0, high=MOST_PARTIES)
+    colluders: int | None = setting(
+        None,
+        help="hospitals that may tell the coordinator their own noise (default: one in ten)",
+        unit="hospitals",
+        low=0,
+        high=MOST_PARTIES,
+    )
 
     def __post_init__(self) -> None:
         check(self)

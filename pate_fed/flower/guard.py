@@ -1,4 +1,4 @@
-"""The guard around Flower's Fleet API, on both sides: mutual TLS, each node in its own seat, bounds.
+"""The guard around Flower's Fleet API, on both sides: mutual TLS, each node in its own name, bounds.
 
 flwr 1.39 asks nobody for a certificate, takes 2 GiB from whoever connects, and believes what a node says of
 itself in four places (`docs/upstream/flower-fleet-api.md`). Its commands run in processes of ours, so that is
@@ -37,11 +37,11 @@ from flwr.supercore.utils import get_metadata_bytes
 
 from pate_fed.errors import PateFedError
 from pate_fed.flower.credentials import channel_credentials
-from pate_fed.flower.seats import Refused, Seats, most_objects
+from pate_fed.flower.deliveries import Deliveries, Refused, most_objects
+from pate_fed.flower.patches import HEARTBEAT_S
 from pate_fed.identity.keys import load_key
 
 __all__ = [
-    "MOST_HEARTBEAT_S",
     "FleetGuard",
     "LinkGuard",
     "NodeGuard",
@@ -51,7 +51,6 @@ __all__ = [
     "install",
 ]
 
-MOST_HEARTBEAT_S = 30.0  # what a SuperNode says; its seat stays taken for twice as long
 _WRAPPING = 2**20  # a gRPC message around the largest object
 _HANDSHAKE_MS = 20_000
 _COMMON = [
@@ -126,13 +125,13 @@ def _replace(module: Any, name: str, replacement: Callable[..., Any], *parameter
 
 
 class FleetGuard(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Holds every call to the certificate that its connection was made with, and to the node's own seat.
+    """Holds every call to the certificate that its connection was made with, and to the node's own messages.
 
     Flower's interceptor, which comes before, holds a call's node to the key that signed it.
     """
 
     def __init__(self, most_bytes: int) -> None:
-        self._seats = Seats(most_bytes)
+        self._deliveries = Deliveries(most_bytes)
 
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
@@ -157,24 +156,24 @@ class FleetGuard(grpc.ServerInterceptor):  # type: ignore[misc]
         )
 
     def _answer(self, request: Any, key: bytes, call: Callable[[], Any]) -> Any:
-        seats = self._seats
+        deliveries = self._deliveries
         if isinstance(request, ActivateNodeRequest) and request.public_key != key:
             raise Refused(grpc.StatusCode.UNAUTHENTICATED, "another node's key")
         if isinstance(request, ActivateNodeRequest | SendNodeHeartbeatRequest):
-            request.heartbeat_interval = min(request.heartbeat_interval, MOST_HEARTBEAT_S)
+            request.heartbeat_interval = min(request.heartbeat_interval, HEARTBEAT_S)
         elif isinstance(request, PullObjectRequest):
-            seats.check_pull(request.node.node_id, request.object_id)
+            deliveries.check_pull(request.node.node_id, request.object_id)
         elif isinstance(request, ConfirmMessageReceivedRequest):
-            seats.confirm(request.node.node_id, request.message_object_id)
+            deliveries.confirm(request.node.node_id, request.message_object_id)
         elif isinstance(request, PullMessagesRequest):
             response = call()
             for message, tree in zip(response.messages_list, response.message_object_trees, strict=True):
-                seats.deliver(request.node.node_id, message.metadata.message_id, frozenset(_names(tree)))
+                deliveries.deliver(request.node.node_id, message.metadata.message_id, frozenset(_names(tree)))
             return response
         elif isinstance(request, PushMessagesRequest):
             return self._take_reply(request, call)
         elif isinstance(request, PushObjectRequest):
-            with seats.pushing(
+            with deliveries.pushing(
                 request.node.node_id, request.object_id, len(request.object_content)
             ) as is_stored:
                 response = call()
@@ -191,9 +190,9 @@ class FleetGuard(grpc.ServerInterceptor):  # type: ignore[misc]
         if said.src_node_id != node or said.message_id != tree.object_id:
             raise Refused(grpc.StatusCode.UNAUTHENTICATED, "a message in another's name")
         message = said.reply_to_message_id
-        self._seats.announce(node, message, _names(tree), request.ByteSize())
+        self._deliveries.announce(node, message, _names(tree), request.ByteSize())
         response = call()
-        self._seats.expect(node, message, response.objects_to_push)
+        self._deliveries.expect(node, message, response.objects_to_push)
         return response
 
 

@@ -25,7 +25,7 @@ from pate_fed.identity.certificates import (
 from pate_fed.identity.keys import KEY_FILE, SUM_KEY_FILE, is_signed, load_key, load_sum_key
 from pate_fed.identity.terms import ledger_key_bytes, read_terms, signed_bytes
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 from pate_fed.structure import to_plain
 
 __all__ = ["Admission", "HospitalIdentity"]
@@ -143,10 +143,14 @@ class HospitalIdentity:
         """The identity that an admission would make of the key in the folder, checked; nothing is written.
 
         Raises:
-            InputError: another hospital's admission.
+            InputError: another hospital's admission, or no key in the folder.
             IntegrityError: another authority's fingerprint, or parts that do not belong together.
         """
         given = Admission.read(admission)
+        if not (folder / KEY_FILE).exists():
+            raise InputError(
+                f"{folder}: holds no {KEY_FILE}; give the folder that `pate-fed hospital request` made it in"
+            )
         if expected is not None and read_spoken(expected) != given.fingerprint:
             raise IntegrityError(
                 f"{admission}: the authority's fingerprint is {spoken(given.fingerprint)}, not the expected "

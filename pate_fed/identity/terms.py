@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 __all__ = ["ledger_key_bytes", "read_terms", "signed_bytes"]
 

@@ -52,12 +52,16 @@ class TeacherSettings:
     name: str = setting(
         "small-cnn", flags=("--teacher",), help="the teachers' model", choices=TEACHERS, also=TABLE_TEACHERS
     )
-    epochs: int = setting(20, low=1, high=MOST)
-    batch_size: int = setting(30, low=1, high=MOST)
-    learning_rate: float = setting(3e-3, above=0, below=10)
-    weight_decay: float = setting(0.01, low=0, below=10)
-    label_smoothing: float = setting(0.1, low=0, below=1)
-    trees: int = setting(100, low=1, high=MOST)
+    epochs: int = setting(
+        20, help="passes over its records, at most; large parts end after 600 steps", low=1, high=MOST
+    )
+    batch_size: int = setting(30, help="records in a step", low=1, high=MOST)
+    learning_rate: float = setting(3e-3, help="the peak of a one-cycle schedule", above=0, below=10)
+    weight_decay: float = setting(0.01, help="AdamW's", low=0, below=10)
+    label_smoothing: float = setting(
+        0.1, help="share of a label that is spread over all classes", low=0, below=1
+    )
+    trees: int = setting(100, help="of a teacher of tables", low=1, high=MOST)
 
     def __post_init__(self) -> None:
         check(self)
@@ -96,7 +100,9 @@ class StudentSettings:
     name: str = setting(
         "pate++", flags=("--student",), help="how the student learns", choices=STUDENTS, also=TABLE_STUDENTS
     )
-    network: str | None = setting(None, choices=NETWORKS)
+    network: str | None = setting(
+        None, help="what it is made of (default: encoder for fixmatch, else small-cnn)", choices=NETWORKS
+    )
     epochs: int | None = setting(
         None,
         flags=("--student-epochs",),
@@ -104,19 +110,35 @@ class StudentSettings:
         low=1,
         high=MOST,
     )
-    batch_size: int = setting(100, low=2, high=MOST)
-    learning_rate: float = setting(3e-3, above=0, below=10)
-    noise_rate: float | None = setting(None, low=0, below=1)
-    ramp_epochs: int = setting(15, low=1, high=MOST)
-    ema_decay: float = setting(0.998, low=0, below=1)
-    dropout: float | None = setting(None, low=0, below=1)
-    input_noise: float | None = setting(None, low=0, below=10)
-    count_decay: float = setting(0.9, low=0, below=1)
-    removal: float | None = setting(None, low=0, below=1)
-    test_every: int = setting(1, low=1, high=MOST)
-    trees: int = setting(100, low=1, high=MOST)
-    patience: int | None = setting(None, low=1, high=MOST)
-    held_out: float = setting(0.1, above=0, below=1)
+    batch_size: int = setting(100, help="inputs in a step", low=2, high=MOST)
+    learning_rate: float = setting(
+        3e-3, help="for the first half, then falling to a tenth", above=0, below=10
+    )
+    noise_rate: float | None = setting(
+        None, help="β, share of labels taken for wrong (default: estimated from the labels)", low=0, below=1
+    )
+    ramp_epochs: int = setting(15, help="epochs until that share of the labels is left out", low=1, high=MOST)
+    ema_decay: float = setting(
+        0.998, help="of the averaged weights that answer; 0: the last ones answer", low=0, below=1
+    )
+    dropout: float | None = setting(
+        None, help="share of features that are dropped (default: the network's own)", low=0, below=1
+    )
+    input_noise: float | None = setting(
+        None, help="deviation of the noise on inputs (default: the network's own)", low=0, below=10
+    )
+    count_decay: float = setting(
+        0.9, help="pate++: α, how slowly an earlier suspicion of a label fades", low=0, below=1
+    )
+    removal: float | None = setting(
+        None, help="pate++: τ, share of labels that are removed (default: noise_rate)", low=0, below=1
+    )
+    test_every: int = setting(1, help="epochs between two tests of its accuracy", low=1, high=MOST)
+    trees: int = setting(100, help="of a forest, for tables", low=1, high=MOST)
+    patience: int | None = setting(
+        None, help="end a stage after so many epochs without a gain (default: never)", low=1, high=MOST
+    )
+    held_out: float = setting(0.1, help="share of labels that judges that gain", above=0, below=1)
 
     DEFAULT_NOISE_RATE = 0.2
     DEFAULT_EPOCHS = 10

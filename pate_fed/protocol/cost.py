@@ -27,7 +27,7 @@ from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaran
 from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM, hospital_noise
 from pate_fed.privacy.mechanisms.sanitise import check_sanitisable
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 __all__ = [
     "Mechanism",

@@ -24,7 +24,7 @@ from pate_fed.privacy.mechanisms.events import NOISY_COUNTS, NOISY_LABELS, Coord
 from pate_fed.privacy.mechanisms.noise import NoiseSource, noise_from_seed
 from pate_fed.privacy.protection import LABEL
 from pate_fed.protocol.agreed import Agreed
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 from pate_fed.structure import check, refusal, same_as, setting
 
 __all__ = [

@@ -8,7 +8,7 @@ from pate_fed.errors import InputError
 from pate_fed.learning.device import resolve_device
 from pate_fed.learning.networks.encoder import Encoder, encoder_for
 from pate_fed.protocol.cost import noise_share
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 __all__ = ["check_against_data", "encoder_file", "make_terms", "public_encoder"]
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 __all__ = ["MessageSizes", "largest_messages"]
 

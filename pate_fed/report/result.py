@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pate_fed.config.sections import Queries
 from pate_fed.errors import InputError
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 __all__ = [
     "STATUSES",

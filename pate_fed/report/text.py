@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 from pate_fed.report.result import LabelStudyRecord, Outcome, RunResult, StudyRecord
 
 __all__ = [

@@ -102,3 +102,14 @@ def test_a_study_that_changed_is_asked_about_again(
     assert run(*JOIN).code == 2
     assert run(*JOIN, "--yes").code == 4
     assert len(record.read_text().splitlines()) == 2
+
+
+def test_a_folder_without_keys_is_told_where_keys_come_from(demo: Path, run: Any) -> None:
+    code, _, err = run(*JOIN[:3], "--dir", "elsewhere", *JOIN[5:])
+    assert (code, "elsewhere: holds no hospital.key" in err, "`pate-fed hospital request`" in err) == (
+        2,
+        True,
+        True,
+    )
+    code, _, err = run("hospital", "terms", "identity-north")
+    assert (code, "identity-north: no admission was accepted there yet" in err) == (2, True)

@@ -141,7 +141,7 @@ def test_a_study_that_failed_leaves_who_was_left_out_and_what_it_may_have_cost(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from clients.label_hospital import LabelHospital
-    from pate_fed.protocol.messages import Refusal
+    from pate_fed.protocol.refusals import Refusal
 
     answer = LabelHospital.answer
 

@@ -93,3 +93,12 @@ def test_an_options_metavar_is_its_type_and_its_default_is_told() -> None:
     found = parser.parse_args(["--share", "2", "--all"])
     assert vars(found) == {"count": 3, "share": 2.0, "all": True, "unit": "a"}
     assert "how many (default 3)" in parser.format_help() and "which (default a)" in parser.format_help()
+
+
+def test_a_required_option_stands_without_brackets_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for line in (["init", "--help"], ["init", "--config", "x", "--help"]):
+        with pytest.raises(SystemExit):
+            _parser().parse_args(line)
+        assert "[-h] --address ADDRESS --config CONFIG" in capsys.readouterr().out
+    with pytest.raises(InputError, match="required: --address, --config"):
+        _parser().parse_args(["init"])

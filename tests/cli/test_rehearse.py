@@ -19,7 +19,7 @@ from clients.site_files import LocalSettings
 from clients.teaching import count_votes, train_missing
 from pate_fed.cli import rehearse
 from pate_fed.identity import Admission
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.signals import Interrupted
 
 
@@ -110,7 +110,10 @@ def test_the_policy_has_its_say_before(demo: Path, run: Any) -> None:
     assert "policy.toml allows the study" in run(*COMMAND)[1]
     (demo / "identity-north" / "policy.toml").unlink()
     out = " ".join(run(*COMMAND)[1].split())
-    assert "policy the default does not: " in out and "the line plain_votes = true in policy.toml" in out
+    assert (
+        "policy the default does not allow it: " in out
+        and "the line plain_votes = true in policy.toml" in out
+    )
 
 
 @pytest.mark.parametrize(

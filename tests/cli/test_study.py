@@ -18,7 +18,7 @@ def test_from_a_new_study_to_a_revoked_hospital(
     init = ("study", "init", authority, "--config", "study.toml", "--address", "here.example:9092")
     code, out, _ = run(*init)
     assert code == 0
-    fingerprint = out.split("another way):\n")[1].split()[0]
+    fingerprint = out.split("authority's fingerprint, to tell every hospital by telephone:\n")[1].split()[0]
     assert "will not take part: refused by the hospital's policy: votes would be seen without masks" in out
     public = Authority(Path(authority)).ledger_key().public_key().public_bytes_raw().hex()
     assert f"--public-key {public}" in out

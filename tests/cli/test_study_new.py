@@ -22,7 +22,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_study_from_files_loads_as_it_is(run: Any) -> None:
     code, out, _ = run("study", "new", "--csv", "north.csv", "east.csv")
     assert code == 0
-    assert "1 columns of numbers, 1 of categories" in out
+    assert "1 column of numbers, 1 of categories" in out
     assert "label: outcome (ill, well); patient: patient" in out
     assert "before you send it" in out
     study = read_study(Path("study.toml"))

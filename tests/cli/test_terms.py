@@ -9,7 +9,7 @@ from builders import make_label_terms
 
 from pate_fed.cli.terms import cost_text, make_terms_of
 from pate_fed.errors import IntegrityError
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from pate_fed.format import epsilon_text
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 SCHEMA = Schema(
     label="ill", classes=("no", "yes", "maybe"), columns=(("age", ()), ("sex", ("f", "m"))), patient="id"

@@ -14,7 +14,8 @@ from clients.account import Account, account_folder, state_id
 from clients.policy import Policy
 from clients.study_cost import PUBLIC, total_epsilon
 from pate_fed.errors import InputError
-from pate_fed.protocol.messages import Refusal, Terms
+from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.terms import Terms
 
 RECORD = "record, replace-one"
 TERMS = make_terms(sigma1=300.0, sigma2=200.0)

@@ -29,14 +29,14 @@ from pate_fed.learning.networks.encoder import Encoder, fit_encoder
 from pate_fed.protocol.make_terms import encoder_file, make_terms
 from pate_fed.protocol.messages import (
     EndRequest,
-    Refusal,
     RefusalReply,
     TeachReply,
     TeachRequest,
-    Terms,
     VoteReply,
     VoteRequest,
 )
+from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import Identity
 
 

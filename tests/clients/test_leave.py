@@ -36,11 +36,11 @@ from pate_fed.protocol.messages import (
     Record,
     TeachReply,
     TeachRequest,
-    Terms,
     VoteReply,
     VoteRequest,
     parse_reply,
 )
+from pate_fed.protocol.terms import Terms
 from server.receipts import Receipts
 
 PLAIN = "plain_votes = true\n"

@@ -17,7 +17,8 @@ from pate_fed.config.sections import Parties
 from pate_fed.data import Schema, pool_digest
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning import TeacherSettings
-from pate_fed.protocol.messages import Refusal, RefusalReply, TeachRequest
+from pate_fed.protocol.messages import RefusalReply, TeachRequest
+from pate_fed.protocol.refusals import Refusal
 
 TERMS = make_lung_terms()
 

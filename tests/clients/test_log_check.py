@@ -19,7 +19,8 @@ from pate_fed.identity.admission import ADMISSION_FILE
 from pate_fed.identity.keys import KEY_FILE
 from pate_fed.identity.receipt import Receipt
 from pate_fed.protocol.digest import record_digest
-from pate_fed.protocol.messages import EndReply, Refusal, RefusalReply, TeachReply
+from pate_fed.protocol.messages import EndReply, RefusalReply, TeachReply
+from pate_fed.protocol.refusals import Refusal
 
 TERMS = make_terms()
 

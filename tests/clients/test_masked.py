@@ -28,15 +28,15 @@ from pate_fed.errors import IntegrityError
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.make_terms import make_terms
 from pate_fed.protocol.messages import (
-    Refusal,
     RefusalReply,
     SumReply,
     SumRequest,
     TeachReply,
     TeachRequest,
-    Terms,
     VoteRequest,
 )
+from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import CoordinatorSum, Identity, SumBatch, SumRange, fingerprint, read_reply
 from pate_fed.secure_sum.codec import pack
 from pate_fed.secure_sum.messages import Enrolment, SumRefused

@@ -12,7 +12,8 @@ from clients.policy import Policy, find_policy
 from pate_fed.errors import InputError
 from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Refusal, Terms
+from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import Demands
 
 TERMS = make_lung_terms()

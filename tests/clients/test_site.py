@@ -16,7 +16,8 @@ from clients.site import SITE_VARIABLE, Site
 from pate_fed.config.study import Study
 from pate_fed.errors import InputError
 from pate_fed.protocol.make_terms import make_terms
-from pate_fed.protocol.messages import Refusal, RefusalReply, TeachRequest
+from pate_fed.protocol.messages import RefusalReply, TeachRequest
+from pate_fed.protocol.refusals import Refusal
 
 
 def test_a_pool_that_was_changed_on_disk_is_noticed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

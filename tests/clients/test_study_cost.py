@@ -13,7 +13,7 @@ from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.ledger.terms import guaranteed_cost
 from pate_fed.protocol.cost import make_ledger_terms, worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 RECORD, LABEL = "record, replace-one", "label, replace-one"
 SHARED = {

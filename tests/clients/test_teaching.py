@@ -11,7 +11,9 @@ from clients.hospital import Hospital
 from clients.site import Site
 from clients.teaching import count_votes, teacher_paths, train_missing
 from pate_fed.protocol.make_terms import make_terms
-from pate_fed.protocol.messages import Refusal, RefusalReply, TeachRequest, Terms, VoteReply, VoteRequest
+from pate_fed.protocol.messages import RefusalReply, TeachRequest, VoteReply, VoteRequest
+from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.terms import Terms
 
 
 def _terms(site: Site) -> Terms:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 from pate_fed.config.study import Study, read_study
@@ -22,6 +23,17 @@ def test_a_default_with_its_mark_taken_away_is_the_same_study(tmp_path: Path) ->
     path.write_text(re.sub(r"^# (\w+ = .+)$", r"\1", text, flags=re.MULTILINE), encoding="utf-8")
     assert path.read_text() != text
     assert read_study(path) == Study(name="ours")
+
+
+def test_every_default_has_a_word_of_what_it_is() -> None:
+    lines = study_template(name="ours").splitlines()
+    bare = [
+        line
+        for before, line in pairwise(lines)
+        if " =" in line and line.startswith("# ") and not before.startswith("## ")
+    ]
+    assert not bare
+    assert "# delta = 1e-5" in lines
 
 
 def test_a_table_and_its_columns_read_back(tmp_path: Path) -> None:

@@ -203,13 +203,15 @@ def test_from_installing_to_answered_votes_a_hospital_gives_at_most_four_command
 
 
 def test_the_policies_on_the_page_are_read_and_the_default_is_as_it_says(tmp_path: Path) -> None:
-    more, less = re.findall(r"```toml\n(.*?)```", PAGE.split("## A hospital's policy")[1], re.S)
+    more, less, limits = re.findall(r"```toml\n(.*?)```", PAGE.split("## A hospital's policy")[1], re.S)
     path = tmp_path / "policy.toml"
     path.write_text(more)
     assert Policy.load(path) == Policy(plain_votes=True, uncapped=True, least_hospitals=2, seeded_noise=True)
     path.write_text(less)
     assert Policy.load(path).least_hospitals == 4
     assert "(default 3)" in more and Policy().least_hospitals == 3
+    path.write_text(limits)
+    assert Policy.load(path).epsilon_public_total == 6.0
 
 
 def test_the_page_tells_of_every_file_and_nothing_else() -> None:

@@ -69,7 +69,7 @@ class Sites:
         done = self.rehearsal.start("coordinator", *self._filled(words), folder=self.coordinator)
         assert done.wait(400) == 0, done.text + "".join(party.text for party in self.joined)
         if "init" in words:
-            self.fingerprint = done.text.split("another way):")[1].split()[0]
+            self.fingerprint = done.text.split("to tell every hospital by telephone:")[1].split()[0]
 
     def _for_hospital(self, who: str, name: str, words: list[str]) -> None:
         own = self.rehearsal.folder / name

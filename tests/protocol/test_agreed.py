@@ -10,7 +10,7 @@ from builders import make_label_terms, make_noisy_terms, make_table_terms, make_
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.agreed import digest_of
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 NOISY, TABLE = make_noisy_terms(), make_table_terms()
 

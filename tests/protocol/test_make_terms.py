@@ -15,7 +15,7 @@ from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings
 from pate_fed.learning.networks.encoder import Encoder
 from pate_fed.protocol.make_terms import check_against_data, encoder_file, make_terms, public_encoder
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 STUDY = Study(parties=Parties(num_clients=4, teachers_per_client=2), engine=Engine(device="cpu"))
 

@@ -11,10 +11,10 @@ from builders import make_noisy_terms, make_table_terms, make_terms, vary
 
 from pate_fed.data import Schema
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 from pate_fed.structure import entries
 
-NOISY, TABLE = make_noisy_terms(), make_table_terms()
+PLAIN, NOISY, TABLE = make_terms(), make_noisy_terms(), make_table_terms()
 
 
 def _leaves(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -115,3 +115,23 @@ def test_colluders_are_a_number_where_hospitals_add_the_noise() -> None:
 def test_nobody_builds_wrong_terms(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         make_terms(**changes)
+
+
+def test_terms_survive_and_any_change_shows_in_their_digest() -> None:
+    assert Terms.from_json(PLAIN.to_json()) == PLAIN
+    for change in (
+        {"sigma1": 3.5},
+        {"pool_digest": "cd" * 32},
+        {"epsilon": 1.0},
+        {"delta": 1e-6},
+        {"study": "t"},
+    ):
+        assert vary(PLAIN, **change).digest != PLAIN.digest
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "null", '{"study": 1}', PLAIN.to_json()[:-1] + ',"extra":1}']
+)
+def test_malformed_terms_are_refused(text: str) -> None:
+    with pytest.raises(IntegrityError):
+        Terms.from_json(text)

@@ -20,7 +20,7 @@ def test_the_noise_at_equal_epsilon_costs_that_and_a_tenth_less_more(kind: str) 
     def cost(value: float) -> float:
         size = {"num_teachers": 1, "num_classes": 150}
         one = GNMax(**size, sigma=value) if kind == "GNMax" else LNMax(**size, scale=value)
-        return epsilon_of(one.cost_asked(RECORD) * 4000, 1e-8)
+        return epsilon_of((one.cost_asked(RECORD) * 4000).as_totals, 1e-8)
 
     assert cost(noise) <= 2.0 < cost(noise - 0.1)
 

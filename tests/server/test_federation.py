@@ -21,7 +21,8 @@ from flwr.clientapp import ClientApp
 from pate_fed.errors import QuorumError
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.protocol.messages import SUM, TEACH, Record, TeachReply, TeachRequest, Terms, VoteRequest
+from pate_fed.protocol.messages import SUM, TEACH, Record, TeachReply, TeachRequest, VoteRequest
+from pate_fed.protocol.terms import Terms
 from pate_fed.report.result import LeftOut
 from server.federation import AdmittedKeys, Channel, Federation, Invitation
 from server.state import CoordinatorState

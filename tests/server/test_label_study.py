@@ -20,7 +20,7 @@ from pate_fed.cli.main import main
 from pate_fed.label_dp import learners, methods
 from pate_fed.privacy import Ledger, verify
 from pate_fed.privacy.ledger.report import verify_run
-from pate_fed.protocol.messages import Refusal
+from pate_fed.protocol.refusals import Refusal
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = 80

@@ -30,9 +30,9 @@ from pate_fed.protocol.messages import (
     SumRequest,
     TeachReply,
     TeachRequest,
-    Terms,
     VoteRequest,
 )
+from pate_fed.protocol.terms import Terms
 from pate_fed.report.result import LeftOut
 from pate_fed.secure_sum import (
     HospitalSum,

@@ -16,7 +16,7 @@ from pate_fed.privacy.ledger.chain import coordinator_epsilon
 from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.protocol.cost import coordinator_view, make_mechanism
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 from server.release import LabelReleaser
 from server.state import Totals
 

@@ -10,7 +10,7 @@ from pate_fed.config.trust import TrustModel
 from pate_fed.data import Schema
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 T = TypeVar("T")
 

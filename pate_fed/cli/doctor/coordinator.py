@@ -14,7 +14,7 @@ from pate_fed.errors import InputError, QuorumError
 from pate_fed.flower.processes import check_port, split_address
 from pate_fed.identity import Authority
 from pate_fed.identity.certificates import days_left, expiry_warnings, require_valid
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.run_dir import choose_run_dir
 
 __all__ = ["CoordinatorSide"]

@@ -25,7 +25,7 @@ from pate_fed.identity import HospitalIdentity, read_terms
 from pate_fed.identity.certificates import days_left, issued_at, read_certificate
 from pate_fed.identity.keys import check_name
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.run_dir import check_writable
 
 __all__ = ["HospitalSide"]

@@ -20,7 +20,7 @@ from pate_fed.config.study import read_study
 from pate_fed.data import InputSpec, Rows, split_by_patient
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import Terms
+from pate_fed.protocol.terms import Terms
 
 __all__ = ["QUICK", "WantedRecords", "check_labels", "predict_by_teacher", "try_teachers"]
 

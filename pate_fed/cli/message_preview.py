@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from pate_fed.flower.records import wire_parts
 from pate_fed.format import printable
 from pate_fed.privacy import SystemNoise
-from pate_fed.protocol.messages import Record, SumReply, Terms, VoteReply, VoteRequest
+from pate_fed.protocol.messages import Record, SumReply, VoteReply, VoteRequest
+from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import CoordinatorSum, HospitalSum, Identity, SumRange, add_noise_share
 from pate_fed.secure_sum.batch import BatchReply
 from pate_fed.secure_sum.messages import MaskedVector

@@ -1,4 +1,4 @@
-"""What each node may do at the Fleet API: pull what was sent to it, push one bounded reply."""
+"""Messages delivered to each node: what it may pull, and the one bounded reply that it may push."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-__all__ = ["Refused", "Seats", "most_objects"]
+__all__ = ["Deliveries", "Refused", "most_objects"]
 
 _OBJECT = 2**20  # Flower cuts arrays into chunks of 5 MiB
 _FEW_OBJECTS = 64
@@ -40,8 +40,8 @@ class _Delivery:
     pushes: int = 0
 
 
-class Seats:
-    """What each node was sent, and how much of its replies there is room for: `most_bytes` a message."""
+class Deliveries:
+    """The messages that each node was sent, and the bytes that its replies have left: `most_bytes` each."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
