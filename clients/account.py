@@ -206,8 +206,8 @@ def _bookings(connection: sqlite3.Connection) -> list[Booking]:
 def _beyond(policy: Policy, others: Sequence[StudyCost], new: StudyCost) -> tuple[Refusal, str] | None:
     """Why one more study would pass what the policy allows over all of them."""
     together = [*others, new]
-    # What the study states, and labels where any study is about those: every study bears on them.
-    targets = dict.fromkeys((new.stated, *(each.stated for each in together if each.about_labels)))
+    # All that any study states and this one bears on: each of these sums is shown, so each is held.
+    targets = [each for each in dict.fromkeys(study.stated for study in together) if new.covers(each)]
     for against, most in (
         (PUBLIC, policy.epsilon_public_total),
         (COORDINATOR, policy.epsilon_coordinator_total),

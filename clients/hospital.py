@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.masked import SummingHospital, forget_replies, is_sound
-from clients.site import Site
+from clients.site import Objection, Site
 from clients.state_dir import LABELS_FOLDER
 from clients.teaching import count_votes, teacher_paths, train_missing
 from pate_fed.data import repeated_inputs
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import NoiseSource
+from pate_fed.protocol.cost import check_reach
 from pate_fed.protocol.messages import (
     EVALUATION,
     RELEASE,
@@ -181,7 +182,7 @@ class Hospital(SummingHospital[Terms]):
 
     def _objection(self, terms: Terms) -> Refusal | None:
         """Why these terms are not this hospital's study, or None."""
-        reason = self._objects(self._site.objection(terms))
+        reason = self._objects(_futile(terms) or self._site.objection(terms))
         if reason is not None:
             return reason
         if not self._site.has_pool:
@@ -207,6 +208,15 @@ class Hospital(SummingHospital[Terms]):
         votes = count_votes(self._site, self._site.dataset.public_images[index])
         self.log.note("voted", queries=len(votes), bytes=votes.nbytes)
         return votes
+
+
+def _futile(terms: Terms) -> Objection | None:
+    """Why no vote under these terms could serve anyone, or None."""
+    try:
+        check_reach(terms)
+    except InputError as error:
+        return Refusal.FUTILE, str(error)
+    return None
 
 
 def _read_encoder(terms: Terms, content: bytes) -> Encoder | None:

@@ -51,8 +51,8 @@ def train_missing(
     paths, parts = teacher_paths(site), site.teacher_parts()
     if all(path.exists() for path in paths):
         return
-    if len(parts) > 1:
-        _keep_apart(site, paths, parts, anew)
+    if len(parts) > 1 or site.study.parties.records_per_teacher is not None:
+        _keep_apart(site, parts, anew)
     train = _train_forest if _is_table(site) else _train_network
     for number, (path, part) in enumerate(zip(paths, parts, strict=True)):
         if not path.exists():
@@ -60,15 +60,15 @@ def train_missing(
             taught(number)
 
 
-def _keep_apart(site: Site, paths: list[Path], parts: list[Ints], anew: Callable[[int], None]) -> None:
-    """Take away teachers that did not learn from these very parts."""
+def _keep_apart(site: Site, parts: list[Ints], anew: Callable[[int], None]) -> None:
+    """Take away teachers that did not learn from these very parts, also those beyond their number."""
     digest, dataset, note = hashlib.sha256(), site.dataset, site.state_dir / _PARTS
     for part in parts:
         for array in (part, dataset.private_images[part], dataset.private_labels[part]):
             digest.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
     if note.exists() and note.read_bytes() == digest.digest():
         return
-    old = [path for path in paths if path.exists()]
+    old = sorted(site.state_dir.glob("teacher-*"))
     for path in old:
         path.unlink()
     if old:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, Decimal
 
-__all__ = ["counted", "delta_text", "duration_text", "epsilon_json", "epsilon_text", "printable"]
+__all__ = [
+    "accuracy_text",
+    "counted",
+    "delta_text",
+    "duration_text",
+    "epsilon_json",
+    "epsilon_text",
+    "printable",
+    "wilson_interval",
+]
 
 _DIGITS = 4  # significant ones that a small ε keeps
 
@@ -33,6 +42,27 @@ def delta_text(delta: float) -> str:
     """A δ as people write it: 1e-5 rather than 1e-05, in three digits."""
     digits = 2 - Decimal(repr(float(delta))).adjusted()
     return f"{float(_ceil(delta, digits)):.3g}".replace("e-0", "e-")
+
+
+_Z95 = 1.959963984540054  # the standard normal quantile of a two-sided 95 % interval
+
+
+def wilson_interval(share: float, count: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share that was seen in `count` independent trials (Wilson 1927, JASA)."""
+    scale = 1 + _Z95**2 / count
+    middle = (share + _Z95**2 / (2 * count)) / scale
+    half = _Z95 / scale * math.sqrt(share * (1 - share) / count + _Z95**2 / (4 * count * count))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def accuracy_text(share: float | None, count: int | None = None) -> str:
+    """A share of right answers in percent, with the number tested and its interval; "-" where unknown."""
+    if share is None or not math.isfinite(share):
+        return "-"
+    if not count:
+        return f"{100 * share:.1f} %"
+    low, high = (100 * end for end in wilson_interval(share, count))
+    return f"{100 * share:.1f} % (n {count:,}, {low:.1f} to {high:.1f})"
 
 
 def duration_text(seconds: float | None) -> str:

@@ -27,6 +27,7 @@ from pate_fed.format import delta_text, epsilon_text
 from pate_fed.privacy import Ledger, noise_from_seed
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.protocol.cost import make_interactive, make_ledger_terms, make_mechanism
+from pate_fed.protocol.guarantee import guarantee_lines, require_meaningful
 from pate_fed.protocol.make_terms import check_against_data, make_terms
 from pate_fed.report.html import write_report
 from pate_fed.report.log import PartyWork, RunLog, read_result
@@ -64,7 +65,8 @@ class Coordinator(BaseCoordinator):
     directory holds the same study, cut off: it goes on from its ledger.
 
     Raises:
-        InputError: settings that do not fit the data, or a budget that not even one query fits.
+        InputError: settings that do not fit the data, a budget that not even one query fits, or an ε that
+            means almost nothing without `allow_weak`.
     """
 
     def __init__(
@@ -93,6 +95,8 @@ class Coordinator(BaseCoordinator):
         self._ledger_terms = make_ledger_terms(
             self._terms, noise=self._noise.kind, private=self._noise.private
         )
+        if not resume:  # what was begun is on the ledger
+            require_meaningful(self._terms, self._ledger_terms)
         self._run: StudyRun | None = None
         self._privacy = self._before_the_ledger()
         self._labels = 0
@@ -115,6 +119,8 @@ class Coordinator(BaseCoordinator):
         with RunLog(self._run_dir / "log.jsonl") as self._log, watch_memory() as peak:
             try:
                 self._log.write(self._record())
+                for line in guarantee_lines(self._ledger_terms):
+                    self._progress.log(line)
                 begun = time.perf_counter()
                 worked = start(self._server_app())
                 if worked is not None:

@@ -207,11 +207,11 @@ class LabelStudy(Record):
         self._write(outcome)
         # ε is spent: nothing that comes after may lose what it bought.
         self._conclude("success")
-        right = None
+        tested = Accuracy()
         if self._test is not None:
             images, labels = self._test
-            right = float((outcome.classify(images) == labels).mean())
-        self._conclude("success", right=right)
+            tested = Accuracy.of_student(outcome.classify(images), labels)
+        self._conclude("success", tested=tested)
         self._print(as_json=as_json)
 
     def abort(self, error: BaseException, *, as_json: bool) -> None:
@@ -257,8 +257,8 @@ class LabelStudy(Record):
         if measured:
             self._lines.append(f"from the true labels, not to be published: {'; '.join(_shown(measured))}")
 
-    def _conclude(self, status: str, *, right: float | None = None, reason: str | None = None) -> None:
-        """Metrics and report of a run that ended so, with the share of test images that are `right`."""
+    def _conclude(self, status: str, *, tested: Accuracy | None = None, reason: str | None = None) -> None:
+        """Metrics and report of a run that ended so, its student `tested` on images kept for that."""
         ledger, hospitals = self._ledger, self._hospitals
         if ledger is None:
             raise RuntimeError("a study came to its end without a release")
@@ -271,7 +271,7 @@ class LabelStudy(Record):
             Outcome(
                 status=status,
                 reason=reason,
-                accuracy=Accuracy(student=right),
+                accuracy=tested or Accuracy(),
                 privacy=privacy,
                 seconds=Seconds(total=time.perf_counter() - self._started),
             )

@@ -346,9 +346,13 @@ class StudyRun:
             student = self._learner.learn(*self.rounds.labels())
         student.save(self._setup.student_path)
         pool, truth = self._dataset.num_queries, self._dataset.public_labels
-        right = student.predict(self._dataset.public_images[pool:]) == truth[pool:]
-        known = bool((truth[pool:] >= 0).all()) and len(right) > 0
-        self.accuracy = replace(self.accuracy, student=float(right.mean()) if known else None)
+        tested = Accuracy.of_student(student.predict(self._dataset.public_images[pool:]), truth[pool:])
+        self.accuracy = replace(
+            tested,
+            labels=self.accuracy.labels,
+            teacher_mean=self.accuracy.teacher_mean,
+            ensemble=self.accuracy.ensemble,
+        )
 
     def _learn_predictions(self, number: int, index: Ints, label: Ints) -> StudentPredictions:
         with self._timed("student"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pate_fed.format import delta_text, epsilon_json, epsilon_text
+from pate_fed.format import accuracy_text, delta_text, epsilon_json, epsilon_text, wilson_interval
 
 epsilons = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 
@@ -62,3 +62,10 @@ def test_a_delta_in_text() -> None:
         *((0.001, "0.001"), (0.5, "0.5"), (0.12341, "0.124"), (0.0, "0")),
     ):
         assert delta_text(delta) == shown
+
+
+def test_an_accuracy_has_its_number_and_interval() -> None:
+    assert accuracy_text(0.852, 1000) == "85.2 % (n 1,000, 82.9 to 87.3)"
+    assert accuracy_text(0.5) == "50.0 %" and accuracy_text(None, 10) == "-"
+    assert wilson_interval(1.0, 4) == pytest.approx((0.5101, 1.0), abs=1e-4)
+    assert wilson_interval(0.0, 4)[0] == 0.0

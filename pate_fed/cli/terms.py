@@ -8,7 +8,8 @@ from pate_fed.config.data import load_study_data
 from pate_fed.config.study import read_study
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.identity import read_terms
-from pate_fed.protocol.cost import worst_epsilon
+from pate_fed.protocol.cost import make_ledger_terms, worst_epsilon
+from pate_fed.protocol.guarantee import require_meaningful
 from pate_fed.protocol.make_terms import make_terms
 from pate_fed.protocol.terms import Terms
 
@@ -40,7 +41,9 @@ def make_terms_of(config: Path, *, num_hospitals: int | None = None) -> str:
     """The canonical JSON of a study's terms; `num_hospitals` as the coordinator will be told.
 
     Raises:
-        InputError: the study or its public pool cannot be used.
+        InputError: the study or its public pool cannot be used, or its ε means almost nothing.
     """
     study = read_study(config, num_hospitals=num_hospitals).resolve()
-    return make_terms(study, load_study_data(study)).to_json()
+    terms = make_terms(study, load_study_data(study))
+    require_meaningful(terms, make_ledger_terms(terms, noise="to come", private=study.seed is None))
+    return terms.to_json()

@@ -16,6 +16,7 @@ from pate_fed.learning import STRATEGIES
 from pate_fed.structure import check, entries, refusal, setting
 
 __all__ = [
+    "EPSILON_ALARM",
     "INTERACTIVE",
     "MOST_CLASSES",
     "MOST_INPUTS",
@@ -30,10 +31,14 @@ __all__ = [
     "Queries",
 ]
 
+EPSILON_ALARM = 10.0
+"""Guaranteed ε above which a study promises almost nothing: a chance may change by a factor of 22,000."""
+
 INTERACTIVE = "interactive-gnmax"
 AGGREGATORS = ("confident-gnmax", "gnmax", "lnmax", INTERACTIVE)
 BACKENDS = ("ray", "inline")
 FROM_FILES = ("table", "images")
+_LABELS = 500
 PROCESSES = "grpc"  # separate processes: set by python -m pate_fed.server, not by a user
 
 # What goes beyond these is a slip of the hand, or an attack on whoever would allocate it.
@@ -178,6 +183,13 @@ class Data:
             raise refusal(self, name, f"{what}{rest}, is meant" if rest else f"{what} is meant")
 
     @property
+    def num_classes(self) -> int | None:
+        """Classes, as far as the study says; None where the data set does."""
+        if self.from_files:
+            return len(self.kind().classes)
+        return self.glyph.classes if self.dataset == "glyph" else None
+
+    @property
     def from_files(self) -> bool:
         """Whether the study names files of its own rather than a known data set."""
         return self.dataset in FROM_FILES
@@ -190,7 +202,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation:
-    """The mechanism; σ and T in votes. None: in proportion to the number of teachers."""
+    """The mechanism; σ and T in votes. None: see `pate_fed.config.defaults`."""
 
     aggregator: str = setting(
         "confident-gnmax", flags=("--aggregator",), help="the noisy vote", choices=AGGREGATORS
@@ -198,7 +210,7 @@ class Aggregation:
     threshold: float | None = setting(
         None,
         flags=("--threshold",),
-        help="votes the winner must reach, T (default 0.8 per teacher)",
+        help="votes the winner must reach, T (default 0.8 per teacher, fewer teachers: planned)",
         unit="votes",
         low=-1e9,
         high=1e9,
@@ -206,7 +218,7 @@ class Aggregation:
     sigma1: float | None = setting(
         None,
         flags=("--sigma1",),
-        help="noise of the threshold check, votes (default 0.6 per teacher)",
+        help="noise of the threshold check, votes (default 0.6 per teacher, or planned)",
         unit="votes",
         low=1e-6,
         high=1e9,
@@ -214,7 +226,7 @@ class Aggregation:
     sigma2: float | None = setting(
         None,
         flags=("--sigma2",),
-        help="noise of the vote, votes; lnmax: its scale (default 0.16 per teacher)",
+        help="noise of the vote, votes; lnmax: its scale (default 0.16 per teacher, or planned)",
         unit="votes",
         low=1e-6,
         high=1e9,
@@ -267,8 +279,12 @@ class Queries:
     labels so far.
     """
 
-    labels: int = setting(
-        500, flags=("--labels",), help="stop after so many answered queries", low=1, high=MOST_INPUTS
+    labels: int | None = setting(
+        None,
+        flags=("--labels",),
+        help="stop after so many answered queries (default 500, fewer teachers: planned)",
+        low=1,
+        high=MOST_INPUTS,
     )
     max_queries: int | None = setting(
         None,
@@ -296,9 +312,11 @@ class Queries:
 
     def __post_init__(self) -> None:
         check(self)
+        if self.labels is not None and self.max_queries is not None and self.labels > self.max_queries:
+            raise refusal(self, "labels", f"at most --max-queries {self.max_queries}, one a query,")
 
     def resolve(self, *, interactive: bool) -> Queries:
-        """The same with the number of rounds set: 1 where no student has a part in the questions, else 2.
+        """The same with labels and the number of rounds set: 1 where no student shapes questions, else 2.
 
         Raises:
             InputError: a student has a part in them and there is one round, or the other way round.
@@ -313,13 +331,16 @@ class Queries:
                 f"1 unless a student shapes later ones: give --query-strategy or --aggregator {INTERACTIVE}"
             )
             raise refusal(self, "rounds", allowed)
-        return replace(self, rounds=rounds)
+        labels = min(_LABELS, self.max_queries or _LABELS) if self.labels is None else self.labels
+        return replace(self, labels=labels, rounds=rounds)
 
     def cap(self, pool: int, *, noise_at_hospitals: bool) -> int:
         """Most queries that are asked of a pool of that size: ε is fixed by it, so it is never "all".
 
         Where the hospitals add the noise a query costs as much as a label, so fewer are allowed.
         """
+        if self.labels is None:
+            raise InputError("queries: labels are open still: how many may be answered is meant")
         return min(pool, self.max_queries or self.labels * (2 if noise_at_hospitals else 4))
 
 
@@ -346,9 +367,24 @@ class Privacy:
     sanitise: bool = setting(
         False, flags=("--sanitise",), help="release a data-dependent ε that may be published"
     )
+    allow_weak: bool = setting(
+        False,
+        flags=("--allow-weak-privacy",),
+        help="run also where the guaranteed ε is above 10, which promises almost nothing",
+    )
 
     def __post_init__(self) -> None:
         check(self)
+
+    def votes_moved(self, teachers_per_client: int) -> int:
+        """Teachers that one unit can sway: a patient's replaced records one, a hospital all of its own.
+
+        So does a record that is added or removed: it may be a patient's only one, and a hospital's patients
+        are dealt to its teachers by how many there are (`pate_fed.data.split_by_patient`), so with another
+        number every teacher gets other ones.
+        """
+        dealt_anew = self.unit == "hospital" or self.adjacency == "add-or-remove-one"
+        return teachers_per_client if dealt_anew else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pate_fed.config.defaults import with_defaults
 from pate_fed.config.sections import (
     INTERACTIVE,
     About,
@@ -114,8 +115,17 @@ class Study:
             shares = secrecy.shares(clients, self.least_clients)
             secrecy = replace(secrecy, colluders=shares.colluders)
         name = self.name or f"{self.data.dataset}-{clients}"
-        aggregation = self.aggregation.resolve(self.parties.num_teachers, shares)
-        queries = self.queries.resolve(interactive=aggregation.aggregator == INTERACTIVE)
+        aggregation, queries = self.aggregation, self.queries
+        if shares is None:  # what hospitals add is not planned
+            aggregation, queries = with_defaults(
+                parties=self.parties,
+                data=self.data,
+                aggregation=aggregation,
+                queries=queries,
+                privacy=self.privacy,
+            )
+        aggregation = aggregation.resolve(self.parties.num_teachers, shares)
+        queries = queries.resolve(interactive=aggregation.aggregator == INTERACTIVE)
         return replace(self, name=name, aggregation=aggregation, queries=queries, secrecy=secrecy)
 
     def to_toml(self) -> str:

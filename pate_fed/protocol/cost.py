@@ -31,6 +31,7 @@ from pate_fed.protocol.terms import Terms
 
 __all__ = [
     "Mechanism",
+    "check_reach",
     "coordinator_view",
     "make_interactive",
     "make_ledger_terms",
@@ -40,6 +41,7 @@ __all__ = [
     "worst_epsilon",
 ]
 
+_OUT_OF_REACH = 4.0  # σ1 by which T may exceed all teachers: beyond, one query in 30,000 passes
 CONFIDENCE = 0.9  # of a student whose own label an unpassed check confirms
 
 Mechanism = ConfidentGNMax | DistributedGNMax | GNMax | LNMax
@@ -69,6 +71,34 @@ def make_mechanism(terms: Terms) -> Mechanism:
     return ConfidentGNMax(**votes, threshold=threshold, sigma1=sigma1, sigma2=sigma2)
 
 
+def check_reach(terms: Terms) -> None:
+    """Refuse terms under which votes would be spent for nothing; either side asks before any vote.
+
+    Raises:
+        InputError: a threshold that no vote reaches or every vote does, or more labels than queries.
+    """
+    if terms.labels > terms.max_queries:
+        raise InputError(
+            f"--labels {terms.labels} with --max-queries {terms.max_queries}: a query gives at most one "
+            f"label; give at most {terms.max_queries} labels, or more queries"
+        )
+    if not terms.aggregation.has_threshold:
+        return
+    threshold, sigma1, sigma2 = terms.aggregation.fixed()
+    noise, name = (sigma2, "sigma2") if terms.adds_noise else (sigma1, "sigma1")
+    teachers = terms.num_teachers
+    if threshold <= 0:
+        raise InputError(
+            f"--threshold {threshold:g}: every query would pass, and its check be paid for nothing; above 0 "
+            f"and at most about {teachers} votes is meant, or --aggregator gnmax, which has no threshold"
+        )
+    if threshold - teachers > _OUT_OF_REACH * noise:
+        raise InputError(
+            f"--threshold {threshold:g} with {teachers} teachers and --{name} {noise:g}: out of reach, so "
+            f"that ε would be spent for no label; at most {teachers} votes, one a teacher, is meant"
+        )
+
+
 def _refuse_at_hospitals(aggregator: str) -> None:
     if aggregator == INTERACTIVE:
         raise InputError(
@@ -95,16 +125,10 @@ def make_interactive(terms: Terms) -> InteractiveGNMax | None:
 
 
 def protection_of(terms: Terms) -> Protection:
-    """What is protected: a patient's replaced records move one vote, a hospital those of its teachers.
-
-    So does a record that is added or removed: it may be a patient's only one, and a hospital's patients are
-    dealt to its teachers by how many there are (`pate_fed.data.split_by_patient`), so with another number
-    every teacher gets other ones.
-    """
-    unit, adjacency = terms.privacy.unit, terms.privacy.adjacency
-    dealt_anew = unit == "hospital" or adjacency == "add-or-remove-one"
-    moved = terms.teachers_per_client if dealt_anew else 1
-    return Protection(unit=unit, adjacency=adjacency, votes_moved=moved)
+    """What is protected, and how many votes it moves."""
+    privacy = terms.privacy
+    moved = privacy.votes_moved(terms.teachers_per_client)
+    return Protection(unit=privacy.unit, adjacency=privacy.adjacency, votes_moved=moved)
 
 
 def noise_share(aggregation: Aggregation, secrecy: TrustModel, least_clients: int) -> float:
@@ -132,6 +156,7 @@ def make_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms
     Raises:
         InputError: the budget does not even fit one query, or the terms allow no sanitised ε.
     """
+    check_reach(terms)
     mechanism, protection, privacy = make_mechanism(terms), protection_of(terms), terms.privacy
     later = make_interactive(terms)
     made = LedgerTerms(

@@ -18,6 +18,7 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
     study = study.resolve()
     encoder = public_encoder(study, dataset)
     secrecy, clients, least = study.secrecy, study.parties.num_clients, study.least_clients
+    most = study.queries.cap(dataset.num_queries, noise_at_hospitals=secrecy.at_hospitals)
     return Terms(
         study=study.name,
         num_classes=dataset.num_classes,
@@ -29,8 +30,8 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         records_per_teacher=study.parties.records_per_teacher,
         least_clients=least,
         aggregation=study.aggregation,
-        labels=study.queries.labels,
-        max_queries=study.queries.cap(dataset.num_queries, noise_at_hospitals=secrecy.at_hospitals),
+        labels=min(study.queries.labels or most, most),
+        max_queries=most,
         privacy=study.privacy,
         teacher=study.teacher,
         secrecy=secrecy,

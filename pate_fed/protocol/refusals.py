@@ -13,6 +13,7 @@ class Refusal(Enum):
     TERMS = "the terms are not the ones this hospital agreed to"
     NO_POOL = "this hospital has no copy of the public pool yet"
     POOL = "the public pool is not the one in the terms"
+    FUTILE = "under these terms votes would be spent for no label"
     ENCODER = "the encoder that came is not the one in the terms, or none came"
     REPEATED = "a query of this batch was answered before"
     ANSWERED = "this hospital was asked about its labels before, under other terms"

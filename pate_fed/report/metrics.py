@@ -44,9 +44,13 @@ def make_metrics(result: RunResult) -> dict[str, Any]:
         "seed": study.terms.seed,
         "queries_asked": result.queries_asked,
         "queries_answered": result.queries_answered,
-        "accuracy": _figures(outcome.accuracy),
+        "accuracy": _accuracy(outcome.accuracy),
+        "accuracy_do_not_publish": {
+            "teacher_mean": _finite(outcome.accuracy.teacher_mean),
+            "ensemble": _finite(outcome.accuracy.ensemble),
+        },
         "privacy": _privacy(result),
-        "seconds": _figures(outcome.seconds),
+        "seconds": _seconds(outcome.seconds),
         "peak_memory_mb": outcome.peak_memory_mb,
         "versions": {**dict.fromkeys(_VERSIONED), **study.versions},
     }
@@ -70,7 +74,19 @@ def _privacy(result: RunResult) -> dict[str, Any]:
     }
 
 
-def _figures(values: Accuracy | Seconds) -> dict[str, float | None]:
+def _accuracy(found: Accuracy) -> dict[str, Any]:
+    """What follows from released labels and public inputs alone."""
+    interval = found.student_interval
+    return {
+        "labels": _finite(found.labels),
+        "student": _finite(found.student),
+        "student_n": found.student_n,
+        "student_interval": None if interval is None else [_finite(end) for end in interval],
+        "majority": _finite(found.majority),
+    }
+
+
+def _seconds(values: Seconds) -> dict[str, float | None]:
     return {name: _finite(value) for name, value in asdict(values).items()}
 
 

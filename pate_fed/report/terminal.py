@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol, TextIO
 
-from pate_fed.format import delta_text, duration_text, epsilon_text, printable
+from pate_fed.format import accuracy_text, delta_text, duration_text, epsilon_text, printable
 from pate_fed.report.result import RunResult
 
 __all__ = ["Phase", "Progress", "counted_phase", "make_progress", "print_summary"]
@@ -211,7 +211,8 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
     parties = f"{terms.num_clients} hospitals, {terms.num_teachers} teachers"
     if result.left_out:
         parties += f"; {len({left.party for left in result.left_out})} left out at least once"
-    teachers, ensemble = _share(accuracy.teacher_mean), _share(accuracy.ensemble)
+    teachers, ensemble = accuracy_text(accuracy.teacher_mean), accuracy_text(accuracy.ensemble)
+    student = accuracy_text(accuracy.student, accuracy.student_n)
     private = f"◆ teachers {teachers}, ensemble {ensemble} (from private votes: do not publish)"
     unit = f"δ={delta_text(terms.delta)}, {terms.privacy.unit}, {terms.privacy.adjacency}"
     public = _epsilon(privacy.student, privacy.student_reason)
@@ -220,7 +221,8 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
         ("study", f"{terms.study} ({study.dataset}, {terms.num_classes} classes)"),
         ("parties", parties),
         ("queries", f"{result.queries_asked} asked, {result.queries_answered} answered"),
-        ("accuracy", f"labels {_share(accuracy.labels)}, student {_share(accuracy.student)}"),
+        ("accuracy", f"labels {accuracy_text(accuracy.labels)}, student {student}"),
+        *(("warning", text) for text in accuracy.warnings()),
         *([("", private)] if (accuracy.teacher_mean, accuracy.ensemble) != (None, None) else []),
         ("ε against the public", f"{public} at {unit}"),
         *([("", f"fixed beforehand; {_epsilon(privacy.spent)} was spent")] if fixed else []),
@@ -233,10 +235,6 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
     if outcome.reason:
         rows.append((outcome.status, outcome.reason))
     return rows
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
 
 
 def _epsilon(value: float | None, reason: str | None = None) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pate_fed.config.sections import EPSILON_ALARM
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.protocol.terms import Terms
-from pate_fed.report.result import LabelStudyRecord, Outcome, RunResult, StudyRecord
+from pate_fed.report.result import Accuracy, LabelStudyRecord, Outcome, RunResult, StudyRecord
 
 __all__ = [
-    "EPSILON_ALARM",
     "Banner",
     "Guarantee",
     "KeyFigure",
@@ -24,8 +24,6 @@ __all__ = [
 
 # What the coordinator sees of private labels: all of them, or only a masked sum.
 IN_ONE_PLACE, SUMMED = "labels", "noisy-counts"
-EPSILON_ALARM = 10.0
-"""Above it a report says that ε promises almost nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +79,7 @@ def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
     if epsilon is not None and epsilon > EPSILON_ALARM:
         title = f"ε = {epsilon_text(epsilon)} promises almost nothing"
         found.append(Banner("danger", title, _why_large(result)))
+    found += [Banner("warn", "The student's accuracy", text) for text in outcome.accuracy.warnings()]
     if result.left_out:
         found.append(_left_out_banner(result, publishable=publishable))
     if not publishable and isinstance(study, StudyRecord):
@@ -183,7 +182,11 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
             details,
             "danger" if bad else "",
         ),
-        KeyFigure("student's accuracy", "-" if student is None else f"{student:.1%}", (_tested_on(study),)),
+        KeyFigure(
+            "student's accuracy",
+            "-" if student is None else f"{student:.1%}",
+            _tested(study, outcome.accuracy),
+        ),
         KeyFigure("labels released", f"{answered:,}", (share,)),
         KeyFigure("hospitals", f"{terms.num_clients:,}", _hospitals(study)),
     ]
@@ -193,6 +196,14 @@ def _hospitals(study: StudyRecord | LabelStudyRecord) -> tuple[str, ...]:
     teachers, quorum = study.terms.num_teachers, f"quorum {study.terms.least_clients:,}"
     told = (_plural(teachers, "teacher"),) if teachers else ()
     return (*told, "labels in one place" if study.coordinator == IN_ONE_PLACE else quorum)
+
+
+def _tested(study: StudyRecord | LabelStudyRecord, accuracy: Accuracy) -> tuple[str, ...]:
+    interval = accuracy.student_interval
+    if interval is None:
+        return (_tested_on(study),)
+    low, high = (100 * end for end in interval)
+    return _tested_on(study), f"95 % interval {low:.1f} to {high:.1f}"
 
 
 def _tested_on(study: StudyRecord | LabelStudyRecord) -> str:

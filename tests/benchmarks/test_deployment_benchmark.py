@@ -25,6 +25,8 @@ STUDY = """
 [study]
 name = "many"
 seed = 5
+[privacy]
+allow_weak = true
 [parties]
 num_clients = {hospitals}
 teachers_per_client = 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 from pate_fed.cli.main import main
+from pate_fed.config.options import add_study_options, study_from_arguments
+from pate_fed.privacy import RECORD, BudgetFilter, ConfidentGNMax, capped_cost_epsilon
 
 SMALL = ("--teachers", "20", "--classes", "3", "--max-queries", "400")
 
@@ -43,6 +46,23 @@ def test_plan_for_whole_hospitals_affords_less(capsys: pytest.CaptureFixture[str
         assert main(["plan", *SMALL, "--epsilon", "2", "--format", "json", *options]) == 0
         labels.append(json.loads(capsys.readouterr().out)["best"]["answered"])
     assert labels[0] > labels[1]
+
+
+def test_plan_prints_the_command_that_runs_its_best_offer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--teachers", "60", "--hospitals", "12", "--epsilon", "3"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("run it: ")]
+    program, *options = line.removeprefix("run it: ").split()
+    assert program == "flower-simulation"
+    parser = argparse.ArgumentParser()
+    add_study_options(parser)
+    study = study_from_arguments(parser.parse_args(options))
+    assert (study.parties.num_clients, study.parties.num_teachers) == (12, 60)
+    threshold, sigma1, sigma2 = study.aggregation.fixed()
+    size = {"num_teachers": 60, "num_classes": 10}
+    offered = ConfidentGNMax(**size, threshold=threshold, sigma1=sigma1, sigma2=sigma2)
+    labels, asked = study.queries.labels or 0, study.queries.max_queries or 0
+    assert 2.7 < capped_cost_epsilon(offered.cost(asked, labels, RECORD), 1e-5) <= 3
+    assert BudgetFilter(3.0, 1e-5).affordable(offered, queries=asked, max_answers=labels) == asked
 
 
 def test_plan_takes_past_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

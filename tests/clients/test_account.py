@@ -12,7 +12,7 @@ from builders import make_label_terms, make_terms, vary
 
 from clients.account import Account, account_folder, state_id
 from clients.policy import Policy
-from clients.study_cost import PUBLIC, total_epsilon
+from clients.study_cost import PUBLIC, StudyCost, total_epsilon
 from pate_fed.errors import InputError
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.protocol.terms import Terms
@@ -66,8 +66,6 @@ def test_a_study_that_would_pass_the_limit_is_refused_before_it_begins(tmp_path:
 
 
 def total_epsilon_of(terms: Terms) -> float:
-    from clients.study_cost import StudyCost
-
     found = total_epsilon([StudyCost.of(terms)], RECORD, PUBLIC, delta=1e-5)
     assert found is not None
     return found
@@ -89,6 +87,25 @@ def test_another_unit_is_no_way_around_the_limit(tmp_path: Path) -> None:
     assert isinstance(_book(account, wider, policy=policy), tuple)
     assert _book(account, TERMS, policy=Policy(epsilon_public_total=4.0, delta=1e-5)) is None
     assert isinstance(account.book(vary(labels, study="l2"), state="x", data="", policy=policy), tuple)
+
+
+def test_each_units_sum_is_held_whichever_study_came_first(tmp_path: Path) -> None:
+    """A study of records costs a whole hospital more: in a sum for hospitals it counts with that."""
+    records = vary(TERMS, study="t", teachers_per_client=3)
+    hospitals = vary(records, study="u", unit="hospital")
+    alone = StudyCost.of(hospitals)
+    most = total_epsilon([alone], alone.stated, PUBLIC, delta=1e-5)
+    assert most is not None
+    policy = Policy(epsilon_public_total=most * 1.1, delta=1e-5)
+    for place, (first, second) in enumerate([(records, hospitals), (hospitals, records)]):
+        account = Account("north", folder=tmp_path / str(place))
+        assert _book(account, first, policy=policy) is None
+        found = _book(account, second, policy=policy)
+        assert isinstance(found, tuple) and "for one hospital, replace-one" in found[1]
+    # Twice for records alone is within the limit.
+    account = Account("east", folder=tmp_path)
+    assert _book(account, records, policy=policy) is None
+    assert _book(account, vary(records, study="v"), policy=policy) is None
 
 
 def test_only_what_was_never_asked_is_struck_and_counts_again_when_it_is(tmp_path: Path) -> None:

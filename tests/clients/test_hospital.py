@@ -167,7 +167,7 @@ def test_no_query_is_answered_twice_in_batches_that_overlap(taught: Hospital, si
 
 
 def test_no_more_is_answered_than_the_terms_allow(site: Site) -> None:
-    terms = replace(_terms(site), max_queries=5)
+    terms = replace(_terms(site), max_queries=5, labels=5)
     hospital = Hospital(site)
     assert isinstance(hospital.teach(TeachRequest(terms=terms.to_json())), TeachReply)
     assert _code(hospital.vote(_request(terms, [0, 1, 2, 3, 4, 5]))) is Refusal.CAPS
@@ -301,3 +301,10 @@ def test_another_encoder_none_and_an_unexpected_one_are_refused(site: Site) -> N
     assert not (light.state_dir / "terms.json").exists()
     reply = Hospital(site).teach(TeachRequest(terms=_terms(site).to_json(), encoder=file))
     assert _code(reply) is Refusal.ENCODER
+
+
+def test_a_hospital_agrees_to_no_terms_that_spend_votes_for_nothing(site: Site) -> None:
+    for changes in ({"threshold": 999.0}, {"threshold": 0.0}, {"labels": 60, "max_queries": 30}):
+        terms = vary(_terms(site), **changes)
+        assert _code(Hospital(site).teach(TeachRequest(terms=terms.to_json()))) is Refusal.FUTILE
+    assert not (site.state_dir / "terms.json").exists()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from clients.hospital import Hospital
 from clients.site import Site
 from clients.teaching import count_votes, teacher_paths, train_missing
+from pate_fed.errors import InputError
 from pate_fed.protocol.make_terms import make_terms
 from pate_fed.protocol.messages import RefusalReply, TeachRequest, VoteReply, VoteRequest
 from pate_fed.protocol.refusals import Refusal
@@ -58,6 +61,47 @@ def test_teachers_of_other_records_do_not_vote_beside_new_ones(
     monkeypatch.setattr("clients.site._dataset", lambda _: changed)
     Hospital(site).teach(TeachRequest(terms=terms.to_json()))
     assert (site.state_dir / "log.jsonl").read_text().count('"teachers_trained_again": 2') == 2
+
+
+def test_no_teacher_votes_beside_one_of_other_records_where_their_number_changes(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Teachers by size: records come and go between starts of the hospital, and a crash may be in between."""
+    sized = replace(site.study, parties=replace(site.study.parties, records_per_teacher=25))
+    site, mine = replace(site, study=sized), np.concatenate(site.teacher_parts())
+    site.state_dir.mkdir()
+    crashed = False
+
+    class _Part:
+        def __init__(self, part: NDArray[np.int64]) -> None:
+            self.part = part
+
+        def save(self, path: Path) -> None:
+            path.write_bytes(self.part.tobytes())
+
+    def train(site: Site, number: int, part: NDArray[np.int64], encoder: object) -> _Part:
+        if crashed:
+            raise InputError("the disk is full")
+        return _Part(part)
+
+    def start(parts: list[NDArray[np.int64]]) -> None:
+        monkeypatch.setattr(Site, "teacher_parts", lambda _: parts)
+        monkeypatch.setattr(Site, "num_teachers", property(lambda _: len(parts)))
+        train_missing(site, encoder=None, taught=lambda _: None, anew=lambda _: None)
+        learnt = np.concatenate([np.frombuffer(path.read_bytes(), int) for path in teacher_paths(site)])
+        assert len(np.unique(learnt)) == len(learnt)  # nobody's record sways two votes
+
+    monkeypatch.setattr("clients.teaching._train_network", train)
+    three = np.array_split(mine[:90], 3)
+    crashed = True
+    with pytest.raises(InputError):
+        start(three)
+    crashed = False
+    start([mine[:49]])  # so few are left that one teacher learns from all of them
+    start(three)  # and the first records again
+    teacher_paths(site)[0].unlink()
+    start(np.array_split(mine[20:90], 2))  # fewer
+    start(three)
 
 
 def test_what_is_trained_is_not_trained_again_and_votes_once_a_teacher(taught: Hospital, site: Site) -> None:

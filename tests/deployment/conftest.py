@@ -22,6 +22,8 @@ TABLE = """
 [study]
 name = "table"
 seed = 5
+[privacy]
+allow_weak = true
 [parties]
 num_clients = {count}
 teachers_per_client = 3

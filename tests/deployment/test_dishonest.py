@@ -24,7 +24,8 @@ from flwr.clientapp import ClientApp
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.flower import supernode
 from pate_fed.flower.supernode import SuperNode
-from pate_fed.protocol.messages import EndReply, TeachReply, Terms, VoteRequest
+from pate_fed.protocol.messages import EndReply, TeachReply, VoteRequest
+from pate_fed.protocol.terms import Terms
 
 # An honest program would read its own reply, and not send this one.
 supernode.from_flower = lambda content: {}

@@ -20,6 +20,8 @@ STUDY = """
 [study]
 name = "four"
 seed = 5
+[privacy]
+allow_weak = true
 [parties]
 num_clients = 4
 [data.glyph]

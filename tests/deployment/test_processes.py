@@ -21,6 +21,8 @@ STUDY = """
 [study]
 name = "three"
 seed = 5
+[privacy]
+allow_weak = true
 [parties]
 num_clients = 3
 teachers_per_client = 2

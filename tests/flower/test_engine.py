@@ -19,6 +19,8 @@ STUDY = """
 classes = 3
 private = 60
 public = 60
+[privacy]
+allow_weak = true
 [parties]
 num_clients = 2
 [queries]

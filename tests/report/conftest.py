@@ -135,7 +135,14 @@ def run_result() -> RunResult:
         study=_record(),
         outcome=Outcome(
             status="success",
-            accuracy=Accuracy(teacher_mean=0.623, ensemble=0.871, labels=right / answered, student=0.904),
+            accuracy=Accuracy(
+                teacher_mean=0.623,
+                ensemble=0.871,
+                labels=right / answered,
+                student=0.904,
+                student_n=1000,
+                majority=0.112,
+            ),
             privacy=PrivacyFigures(
                 student=releases[-1].epsilon, data_dependent_do_not_publish=3.1234567, coordinator=None
             ),

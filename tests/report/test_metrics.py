@@ -24,7 +24,14 @@ SCHEMA = {
     "seed": None,
     "queries_asked": int,
     "queries_answered": int,
-    "accuracy": {"teacher_mean": float, "ensemble": float, "labels": float, "student": float},
+    "accuracy": {
+        "labels": float,
+        "student": float,
+        "student_n": int,
+        "student_interval": list,
+        "majority": float,
+    },
+    "accuracy_do_not_publish": {"teacher_mean": float, "ensemble": float},
     "privacy": {
         "delta": float,
         "unit": str,
@@ -62,6 +69,7 @@ def test_unknown_figures_are_null(run_result: RunResult) -> None:
     bare = replace(run_result, outcome=empty, releases=(), study=vary(run_result.study, versions={}))
     metrics = make_metrics(bare)
     assert set(metrics["accuracy"].values()) == {None}
+    assert set(metrics["accuracy_do_not_publish"].values()) == {None}
     assert set(metrics["seconds"].values()) == {None}
     assert metrics["peak_memory_mb"] is None
     assert metrics["versions"] == {"pate_fed": None, "flwr": None, "torch": None}
@@ -74,6 +82,15 @@ def test_an_epsilon_without_bound_has_its_reason_beside_it(run_result: RunResult
     assert metrics["privacy"]["student"]["data_independent"] is None
     assert metrics["privacy"]["student"]["reason"] == "no noise was added"
     assert metrics["privacy"]["coordinator"] == {"epsilon": None, "sees": "every hospital's votes"}
+
+
+def test_what_follows_from_private_votes_stands_apart(run_result: RunResult) -> None:
+    metrics = make_metrics(run_result)
+    assert metrics["accuracy_do_not_publish"] == {"teacher_mean": 0.623, "ensemble": 0.871}
+    assert metrics["accuracy"]["student_n"] == 1000 and metrics["accuracy"]["majority"] == 0.112
+    low, high = metrics["accuracy"]["student_interval"]
+    # statsmodels' proportion_confint(904, 1000, method="wilson"), to four digits.
+    assert (low, high) == pytest.approx((0.8842, 0.9208), abs=1e-4)
 
 
 def test_a_seed_is_told(run_result: RunResult) -> None:

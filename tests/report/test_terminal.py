@@ -94,11 +94,11 @@ def test_bars_on_a_terminal_count_and_end(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_summary_marks_what_comes_from_private_votes(run_result: RunResult) -> None:
     print_summary(run_result, stream := io.StringIO())
-    (line,) = [line for line in stream.getvalue().splitlines() if "62.3%" in line or "87.1%" in line]
-    assert line.strip() == "◆ teachers 62.3%, ensemble 87.1% (from private votes: do not publish)"
+    (line,) = [line for line in stream.getvalue().splitlines() if "62.3 %" in line or "87.1 %" in line]
+    assert line.strip() == "◆ teachers 62.3 %, ensemble 87.1 % (from private votes: do not publish)"
     outcome = replace(run_result.outcome, accuracy=Accuracy(student=0.9))
     print_summary(replace(run_result, outcome=outcome), again := io.StringIO())
-    assert "◆" not in again.getvalue() and "student 90.0%" in again.getvalue()
+    assert "◆" not in again.getvalue() and "student 90.0 %" in again.getvalue()
 
 
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
@@ -110,7 +110,7 @@ def test_the_summary_names_every_adversary(run_result: RunResult, stream: io.Str
         "250 hospitals",
         "1 left out",
         "unbounded: it sees every hospital's votes",
-        "90.4%",
+        "student 90.4 % (n 1,000, 88.4 to 92.1)",
     ):
         assert part in text
     assert "not private" not in text

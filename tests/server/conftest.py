@@ -76,6 +76,8 @@ TINY = """
 classes = 3
 private = 600
 public = 300
+[privacy]
+allow_weak = true
 [parties]
 num_clients = 6
 [teacher]

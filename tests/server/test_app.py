@@ -80,12 +80,13 @@ def test_a_budget_stops_before_it_is_passed(
     assert "not private" not in (run_dir / "report.html").read_text(encoding="utf-8")
 
 
-def test_json_and_an_unreachable_threshold(
+def test_json_and_a_threshold_that_nothing_passes(
     here: Callable[..., int], config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing answered is the user's matter, and what was asked is still paid for and reported."""
     run_dir = tmp_path / "run"
-    options = ["--threshold", "1000", "--max-queries", "20", "--format", "json"]
+    options = ["--threshold", "26", "--sigma1", "5", "--seed", "5"]
+    options += ["--labels", "20", "--max-queries", "20", "--format", "json"]
     code = here("--config", str(config), "--run-dir", str(run_dir), *options)
     out, err = capsys.readouterr()
     assert code == 2
@@ -94,6 +95,25 @@ def test_json_and_an_unreachable_threshold(
     assert outcome["epsilon"] > 0
     assert "--threshold" in err
     assert verify(run_dir / "ledger.sqlite").asked == 20
+
+
+def test_a_guarantee_that_means_nothing_is_refused_and_a_meant_one_told_first(
+    here: Callable[..., int], config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strict = tmp_path / "study.toml"
+    strict.write_text(config.read_text(encoding="utf-8").replace("allow_weak = true", ""), encoding="utf-8")
+    command = ["--config", str(strict), "--run-dir", str(tmp_path / "run")]
+    assert here(*command) == 2 == here(*command, "--seed", "1")  # seeded noise changes no ε
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0].startswith("FAILED  ε=0")
+    assert "6 teachers are too few for a useful vote" in err and "--allow-weak-privacy" in err
+    assert not (tmp_path / "run").exists()
+    assert here(*command, "--epsilon", "9", "--sigma2", "20") == 0
+    lines = capsys.readouterr().err.splitlines()
+    told = next(number for number, line in enumerate(lines) if line.startswith("guaranteed: ε="))
+    assert "δ=1e-5 for one record" in lines[told]
+    assert told < next(number for number, line in enumerate(lines) if line.startswith("teaching"))
+    assert here(*command[:2], "--run-dir", str(tmp_path / "weak"), "--allow-weak-privacy", "--quiet") == 0
 
 
 @pytest.mark.parametrize("aggregator", ["gnmax", "lnmax"])
@@ -176,7 +196,7 @@ def test_a_sanitised_epsilon_is_released_where_the_terms_allow_it(
     assert here(*base) == 2  # six teachers: noise of 0.96 votes is too little for smooth sensitivity
     assert "--sanitise" in capsys.readouterr().err
     assert not run_dir.exists()
-    noise = ["--sigma2", "40", "--sigma1", "40", "--threshold", "0"]
+    noise = ["--sigma2", "40", "--sigma1", "40", "--threshold", "1"]
     assert here(*base, *noise) == 0
     report = verify(run_dir / "ledger.sqlite")
     assert report.chain.terms.sanitise is not None
@@ -193,7 +213,7 @@ def test_a_sanitised_epsilon_is_released_where_the_terms_allow_it(
 def test_a_sanitised_epsilon_counts_against_the_budget(
     here: Callable[..., int], config: Path, tmp_path: Path
 ) -> None:
-    noise = ["--sigma2", "40", "--sigma1", "40", "--threshold", "0", "--epsilon", "2", "--quiet"]
+    noise = ["--sigma2", "40", "--sigma1", "40", "--threshold", "1", "--epsilon", "2", "--quiet"]
     asked = []
     for options in ([], ["--sanitise"]):
         run_dir = tmp_path / f"run{len(asked)}"
@@ -246,7 +266,7 @@ def test_ctrl_c_before_the_study_begins(
 def test_several_teachers_a_client_and_a_whole_hospital_protected(
     here: Callable[..., int], config: Path, tmp_path: Path
 ) -> None:
-    study = config.read_text(encoding="utf-8") + '\n[privacy]\nunit = "hospital"\n'
+    study = config.read_text(encoding="utf-8").replace("[privacy]", '[privacy]\nunit = "hospital"')
     (tmp_path / "study.toml").write_text(study, encoding="utf-8")
     epsilons = []
     for path in (tmp_path / "study.toml", config):
@@ -301,6 +321,8 @@ def test_what_only_the_data_can_tell_is_told_before_anything_is_written(
 
 
 TABLE = """
+[privacy]
+allow_weak = true
 [parties]
 num_clients = 4
 [data]
@@ -346,4 +368,6 @@ def test_a_study_asks_about_each_input_once_and_ends(options: list[str], tmp_pat
         assert sorted(labels["index"].tolist()) == list(range(20))
     metrics = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
     assert metrics["queries_asked"] == metrics["queries_answered"] == 20
-    assert metrics["accuracy"]["ensemble"] is not None  # the repeated places are voted on to measure alone
+    assert (
+        metrics["accuracy_do_not_publish"]["ensemble"] is not None
+    )  # the repeated places are voted on to measure alone

@@ -34,6 +34,8 @@ from pate_fed.simulation import main as simulation
 VICTIM, ATTACKER = 2, 4  # partitions
 
 TABLE = """
+[privacy]
+allow_weak = true
 [parties]
 num_clients = 6
 quorum = 0.5

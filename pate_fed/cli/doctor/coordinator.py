@@ -86,6 +86,7 @@ class CoordinatorSide:
         from pate_fed.config.data import load_study_data
         from pate_fed.privacy import noise_from_seed
         from pate_fed.protocol.cost import make_ledger_terms
+        from pate_fed.protocol.guarantee import require_meaningful
         from pate_fed.protocol.make_terms import check_against_data, make_terms
 
         assert self._study is not None
@@ -93,7 +94,7 @@ class CoordinatorSide:
         check_against_data(self._study, data)
         terms = make_terms(self._study, data)
         noise = noise_from_seed(self._study.seed)
-        make_ledger_terms(terms, noise=noise.kind, private=noise.private)
+        require_meaningful(terms, make_ledger_terms(terms, noise=noise.kind, private=noise.private))
         self._terms = terms
         return CheckResult(f"{terms.pool_size} public inputs; {cost_text(terms.to_json())}")
 

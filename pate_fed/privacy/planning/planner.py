@@ -47,6 +47,7 @@ class Plan:
     best: Offer | None
     with_threshold: Offer | None
     without_threshold: Offer | None
+    command: str | None
     hospital_noise: SharesOffer | None
     curve: tuple[CurvePoint, ...]
     advice: tuple[str, ...]
@@ -72,7 +73,7 @@ class Plan:
         for name, offer in (("with a", self.with_threshold), ("without", self.without_threshold)):
             text.append(f"{name} threshold: {offer.line() if offer else 'not one useful label'}")
         if self.best:
-            text.append(f"best: {self.best.mechanism}")
+            text += [f"best: {self.best.mechanism}", f"run it: {self.command}"]
         if self.hospital_noise:
             text += self.hospital_noise.lines()
         text += [f"{'ε':>8}  {'labels':>6}  {'right':>5}  {'worth':>6}  mechanism"]
@@ -134,6 +135,7 @@ def plan(
         best=best,
         with_threshold=checked,
         without_threshold=plain,
+        command=_command(best, num_hospitals or num_teachers, num_teachers, epsilon, delta, protection),
         hospital_noise=offer_with_shares(
             best, search, num_hospitals=num_hospitals or num_teachers, epsilon=epsilon
         ),
@@ -141,6 +143,33 @@ def plan(
         advice=tuple(
             _advice(best, search, num_hospitals, epsilon, votes if isinstance(votes, float) else None)
         ),
+    )
+
+
+def _command(
+    best: Offer | None, hospitals: int, teachers: int, epsilon: float, delta: float, protection: Protection
+) -> str | None:
+    """The command that runs the best offer, and what a study.toml must say beside it."""
+    if best is None:
+        return None
+    options: dict[str, Any] = {
+        "num-clients": hospitals,
+        "teachers-per-client": -(-teachers // hospitals),
+        "aggregator": best.mechanism,
+        "threshold": best.threshold,
+        "sigma1": best.sigma1,
+        "sigma2": best.sigma2,
+        "labels": best.answered,
+        "max-queries": best.asked,
+        "epsilon": epsilon,
+        "delta": delta_text(delta),
+    }
+    typed = " ".join(f"--{name} {value}" for name, value in options.items() if value is not None)
+    unit = "" if protection.unit == "record" else 'unit = "hospital"'
+    adjacency = "" if protection.adjacency == "replace-one" else 'adjacency = "add-or-remove-one"'
+    keys = " and ".join(filter(None, (unit, adjacency)))
+    return f"flower-simulation {typed}" + (
+        f" --config study.toml (there {keys} in [privacy])" if keys else ""
     )
 
 

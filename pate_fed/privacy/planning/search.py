@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pate_fed.format import counted, epsilon_text
+from pate_fed.privacy.accountant import capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import about_share, epsilon_of
 from pate_fed.privacy.bounds.orders import Floats
 from pate_fed.privacy.filter import BudgetFilter
@@ -38,7 +39,7 @@ class Offer:
     """One way to spend the budget. `threshold` and `sigma1` are None without a threshold; all in votes.
 
     `asked` and `answered` are caps to put into the study; `answered` is what the votes are expected to give
-    for that many queries. `epsilon` is what the ledger will say if both are reached.
+    for that many queries. `epsilon` is what a study with these caps guarantees beforehand.
     """
 
     mechanism: str
@@ -243,7 +244,9 @@ class OfferSearch:
             right_share=right,
             coverage=coverage,
             effective_labels=worth,
-            epsilon=epsilon_of(price if exact else price.as_totals, self.delta),
+            epsilon=capped_cost_epsilon(price, self.delta)
+            if exact
+            else epsilon_of(price.as_totals, self.delta),
             bytes_per_hospital=4 * asked * self.num_classes,
         )
 

@@ -9,14 +9,16 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from builders import make_terms
 from numpy.typing import NDArray
 from winner_laws import gaussian_masses, winner_law, winner_laws
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import DistributedGNMax, GNMax, Protection
-from pate_fed.privacy.bounds.noise_law import LAPLACE
+from pate_fed.privacy import ConfidentGNMax, DistributedGNMax, GNMax, Protection
+from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE
 from pate_fed.privacy.bounds.outcomes import argmax_rdp, bit_rdp, moved_rdp
 from pate_fed.privacy.mechanisms.events import hospital_noise
+from pate_fed.protocol.cost import protection_of
 
 Floats = NDArray[np.float64]
 
@@ -201,6 +203,46 @@ def test_votes_that_vanish_stay_below_their_bound(votes: int) -> None:
             p, q = winner_law(tuple(n), mass)[None], winner_law(tuple(less), mass)[None]
             worst = max(worst, float(_divergences(p, q, order)[0]), float(_divergences(q, p, order)[0]))
         assert 0.5 * bound < worst <= bound
+
+
+@pytest.mark.parametrize("kind", [GAUSSIAN, LAPLACE])
+@pytest.mark.parametrize("scale", [0.4, 1.1, 3.0, 300.0])
+def test_a_moved_vote_costs_no_less_than_one_that_vanishes(scale: float, kind: str) -> None:
+    """A move's supremum has v to -∞ in it, so it covers votes that come or go with the number of teachers."""
+    for order in (1.01, 1.7, 4.0, 30.0):
+        assert argmax_rdp(scale, order, kind=kind) >= bit_rdp(scale, order, kind=kind)
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "add-or-remove-one"])
+@pytest.mark.parametrize("unit", ["record", "hospital"])
+def test_a_unit_with_another_number_of_teachers_stays_below_its_bound(unit: str, adjacency: str) -> None:
+    """Up to K teachers before and after, each with any vote: the winner, and the check's bit."""
+    sigma, order, rng, mass = 4.0, 2.0, np.random.default_rng(8), gaussian_masses(4.0, 48)
+    terms = make_terms(teachers_per_client=2, records_per_teacher=25, unit=unit, adjacency=adjacency)
+    protection = protection_of(terms)
+    mechanism = ConfidentGNMax(num_teachers=30, num_classes=3, threshold=4, sigma1=sigma, sigma2=sigma)
+    costs = mechanism.cost_answered(protection), mechanism.cost_asked(protection)
+    worst = [0.0, 0.0]
+    for _ in range(150):
+        counts = rng.integers(0 if protection.votes_vanish else 1, protection.votes_moved + 1, 2)
+        if protection.votes_vanish:  # the hospital is there, or it is not
+            counts[0] = 0
+        others, shares = rng.integers(0, 6, 3), rng.permutation(np.eye(3))
+        if rng.random() < 0.3:
+            shares = np.full((3, 3), 1 / 3)
+        pair = [tuple(others + rng.multinomial(k, row)) for k, row in zip(counts, shares, strict=False)]
+        for here, there in itertools.permutations(pair):
+            passed = [float(mass[48 + 4 - int(max(n)) :].sum()) for n in (here, there)]
+            for place, (p, q) in enumerate(
+                [
+                    (winner_law(here, mass), winner_law(there, mass)),
+                    (np.array([passed[0], 1 - passed[0]]), np.array([passed[1], 1 - passed[1]])),
+                ]
+            ):
+                worst[place] = max(worst[place], float(_divergences(p[None], q[None], order)[0]))
+    for found, cost in zip(worst, costs, strict=True):
+        bound = float(cost.rdp(Fraction(order)))
+        assert 0.5 * bound < found <= bound < float(cost.as_totals.rdp(Fraction(order)))
 
 
 def test_sums_of_hospitals_shares_stay_below_their_bound() -> None:

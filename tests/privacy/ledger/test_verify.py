@@ -7,13 +7,14 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import PUBLIC
+from ledgers import KEY, PUBLIC, TERMS
 
 from pate_fed.errors import IntegrityError
 from pate_fed.privacy import (
@@ -122,6 +123,10 @@ def test_an_untouched_ledger_passes(plain: Path, signed: Path) -> None:
         (run("UPDATE entries SET epsilon = epsilon / 2 WHERE seq = 5"), "row 5 was changed"),
         (run("UPDATE entries SET time = 'yesterday' WHERE seq = 1"), "row 1 was changed"),
         (run("UPDATE entries SET body = replace(body, '1e-05', '1e-03') WHERE seq = 0"), "row 0 was changed"),
+        (
+            run("UPDATE entries SET body = replace(body, 'outcome', 'totals') WHERE seq = 0"),
+            "row 0 was changed",
+        ),
         (run("UPDATE entries SET asked = 'six' WHERE seq = 2"), "row 2 was changed"),
         (REMOVE_3, "row 3 was removed"),
         (lambda c: (REMOVE_3(c), CLOSE_GAP(c))[0], "row 3 was written as row 4: rows were reordered"),
@@ -236,6 +241,21 @@ def test_a_signature_shows_a_chain_computed_anew(plain: Path, signed: Path) -> N
     verify(plain)  # What the docstring says is not noticed without a signature.
     with pytest.raises(IntegrityError, match="row 3 is not signed by the ledger's key"):
         verify(signed)
+
+
+def test_a_ledger_of_totals_that_is_said_to_charge_outcomes_is_noticed(tmp_path: Path) -> None:
+    """The terms say so in the first row: under its hash, under the signature, and before every charge."""
+    path = tmp_path / "ledger.sqlite"
+    with Ledger.create(path, replace(TERMS, charged="totals"), key=KEY):
+        pass
+    assert not verify(path).chain.terms.by_outcome
+    claim = """UPDATE entries SET body = replace(body, '"terms":{', '"terms":{"charged":"outcome",')"""
+    tamper(path, run(claim))
+    with pytest.raises(IntegrityError, match="row 0 was changed"):
+        verify(path)
+    forge(path)
+    with pytest.raises(IntegrityError, match="row 0 is not signed by the ledger's key"):
+        verify(path)
 
 
 def test_a_forger_with_a_key_of_his_own_is_noticed_by_who_knows_the_right_one(signed: Path) -> None:

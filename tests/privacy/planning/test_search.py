@@ -53,7 +53,7 @@ def test_the_filter_allows_what_is_offered(protection: Protection, epsilon: floa
         )
         assert offer.epsilon <= epsilon
         if offer.answered >= 20:
-            assert offer.epsilon > 0.97 * epsilon
+            assert offer.epsilon > 0.9 * epsilon  # of RDP, by which the filter stops, nothing is left
         assert 1 <= offer.answered <= offer.asked <= made.max_queries
         assert 0.1 < offer.right_share < 1 and 0 < offer.coverage <= 1 + 1e-12
 

@@ -1,0 +1,69 @@
+"""What a study guarantees before its first message: in a sentence, and refused where it means nothing."""
+
+from __future__ import annotations
+
+from pate_fed.config.defaults import MOST_BY_DEFAULT, USEFUL_LABELS, affordable_offer
+from pate_fed.config.sections import EPSILON_ALARM
+from pate_fed.errors import InputError
+from pate_fed.format import counted, delta_text, epsilon_text
+from pate_fed.privacy import LedgerTerms
+from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
+from pate_fed.protocol.terms import Terms
+
+__all__ = ["guarantee_lines", "require_meaningful"]
+
+
+def guarantee_lines(fixed: LedgerTerms) -> list[str]:
+    """ε that a study cannot pass, as text: at which δ, for which unit, against whom."""
+    public, coordinator = guaranteed_epsilon(fixed), guaranteed_coordinator_epsilon(fixed)
+    found = [
+        f"guaranteed: ε={epsilon_text(public)} at δ={delta_text(fixed.delta)} for {fixed.protection.text()}, "
+        "against all who see the labels or the student",
+        f"against the coordinator: ε={epsilon_text(coordinator)}; it sees {fixed.coordinator.text()}",
+    ]
+    if not fixed.private:
+        found.append("not private: the noise is seeded; with private noise the same ε would hold")
+    return found
+
+
+def require_meaningful(terms: Terms, fixed: LedgerTerms) -> None:
+    """Refuse a study whose guarantee means almost nothing, unless its terms say that it is meant.
+
+    Raises:
+        InputError: ε above 10 against the public, or none; the message says what to do.
+    """
+    if terms.privacy.allow_weak:
+        return
+    epsilon = guaranteed_epsilon(fixed)
+    if epsilon is not None and epsilon <= EPSILON_ALARM:
+        return
+    raise InputError(
+        f"ε={epsilon_text(epsilon)} at δ={delta_text(terms.delta)} against all who see labels promises "
+        f"almost nothing: at most {EPSILON_ALARM:g} is meant, and nothing was asked. {_instead(terms)}. "
+        "--allow-weak-privacy (privacy.allow_weak = true) runs it all the same"
+    )
+
+
+def _instead(terms: Terms) -> str:
+    """What a federation of this size could do."""
+    teachers, privacy = terms.num_teachers, terms.privacy
+    offer = affordable_offer(
+        num_teachers=teachers,
+        num_classes=terms.num_classes,
+        threshold=True,
+        privacy=privacy,
+        moved=privacy.votes_moved(terms.teachers_per_client),
+    )
+    labels, budget = offer.answered if offer else 0, epsilon_text(privacy.epsilon or MOST_BY_DEFAULT)
+    if labels >= USEFUL_LABELS:
+        return (
+            f"{counted(teachers, 'teacher')} can have {labels} labels at ε={budget}: leave out noise, "
+            "threshold and counts, give --epsilon, or see pate-fed plan"
+        )
+    alone = privacy.votes_moved(2) == 1  # more teachers a hospital make no unit sway more votes
+    more = "a larger --teachers-per-client (smaller disjoint parts), " if alone else ""
+    return (
+        f"{counted(teachers, 'teacher')} are too few for a useful vote: ε={budget} buys "
+        f"{counted(labels, 'label')}. Labels grow with the square of the teachers. Take {more}more "
+        "hospitals, a larger --epsilon, or stay alone, each hospital with a model of its own"
+    )
