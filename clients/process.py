@@ -23,6 +23,7 @@ from clients.site_files import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings
 from clients.state_dir import find_state_dir, old_state_dir
 from pate_fed.disk import try_lock
 from pate_fed.errors import InputError, PolicyError
+from pate_fed.format import printable
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES
 from pate_fed.protocol.refusals import Refusal
@@ -161,7 +162,7 @@ class HospitalProcess:
     def _logged_reason(self, otherwise: str) -> str:
         """The sentence that the hospital's side left in its log; it was sent to nobody."""
         said = [event["sentence"] for _, event in read_events(self._state) if event and "sentence" in event]
-        return str(said[-1]) if said else otherwise
+        return printable(str(said[-1])) if said else otherwise  # it may name what a coordinator named
 
     def _start_node(self) -> SuperNode:
         from pate_fed.flower.supernode import NodeTls, SuperNode
@@ -233,8 +234,10 @@ def _described(done: Exchange) -> str | None:
     """What was asked and answered, None for a step that is of no interest."""
     refused, step, sent = _refusal(done), _sum_step(done), f"{done.bytes_out} bytes"
     masked = isinstance(step, MaskedVector)
-    if done.request is None:
+    if done.request is None and refused is Refusal.POLICY:
         return "code that is not this hospital's was sent: refused by policy, never run"
+    if done.request is None:
+        return "a message that cannot be read was sent, and refused"
     if refused is Refusal.NO_POOL:
         return "asked for the public pool"
     if refused is not None:

@@ -15,7 +15,7 @@ from clients.site_files import PART
 from pate_fed.cli.parser import add_command, add_option, print_lines
 from pate_fed.cli.state_dirs import STATE_DIR_HELP, identity_of, settings_of, state_dir_of, terms_files
 from pate_fed.errors import InputError
-from pate_fed.format import delta_text, epsilon_text
+from pate_fed.format import delta_text, epsilon_text, printable
 
 if TYPE_CHECKING:
     from clients.leave import Given
@@ -67,7 +67,7 @@ def _leave(arguments: argparse.Namespace) -> int:
     if not path.exists():
         path = _state(state_dir, settings, agreed, identity_of(state_dir, arguments.dir))
     statement = json.loads(path.read_text(encoding="utf-8"))["statement"]
-    print_lines(_lines(statement))
+    print_lines(map(printable, _lines(statement)))
     print(f"keep this statement: {path}")
     return 0
 
@@ -110,9 +110,9 @@ def _state(
     from clients.leave import given_by, state_leaving
     from clients.state_dir import LABELS_FOLDER
 
-    labels = state_dir / LABELS_FOLDER
-    folder = labels if labels.is_dir() else state_dir
-    claimed = Journal(state_dir, answered=folder / "answered").answered()
+    folders = [each / "answered" for each in (state_dir, state_dir / LABELS_FOLDER)]
+    kept = [Journal(state_dir, answered=folder) for folder in folders if folder.is_dir()]
+    claimed = sum(each.answered() for each in kept)
     given = given_by(state_dir, claimed=claimed)
     statement = _statement(settings["hospital"], agreed, given)
     path = state_leaving(state_dir, statement, identity)

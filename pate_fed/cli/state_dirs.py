@@ -8,6 +8,7 @@ from typing import Any
 
 from clients.site_files import LOCAL_SITE
 from pate_fed.errors import InputError
+from pate_fed.format import printable
 from pate_fed.runtime.state_home import state_home
 
 __all__ = ["STATE_DIR_HELP", "identity_of", "settings_of", "state_dir_of", "terms_files"]
@@ -31,7 +32,7 @@ def state_dir_of(text: str) -> Path:
     if found:
         listed = ", ".join(map(str, found))
         raise InputError(f"{text}: more than one state directory is of this study; give one: {listed}")
-    studies = ", ".join(sorted({study for study in known.values() if study})) or "none"
+    studies = printable(", ".join(sorted({study for study in known.values() if study}))) or "none"
     raise InputError(f"{text}: no such state directory, and no study of that name here (known: {studies})")
 
 

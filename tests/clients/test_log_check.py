@@ -113,6 +113,27 @@ def test_a_log_that_was_written_anew_without_the_key_is_found(
     assert check_log(state, admitted[1]).broken  # the receipt tells of more
 
 
+def test_a_log_of_its_first_line_alone_is_not_whole(tmp_path: Path, admitted: tuple[Authority, Path]) -> None:
+    """Whoever takes all lines but one away takes the head away, too."""
+    _write(tmp_path, admitted[1])
+    first, *_ = (tmp_path / LOG_FILE).read_bytes().splitlines(keepends=True)
+    (tmp_path / HEAD_FILE).unlink()
+    found = _check(tmp_path, admitted[1], first)
+    assert found.verdict.startswith("NOT verified") and "lines may have been removed" in found.broken[0]
+
+
+@pytest.mark.parametrize("changes", [{"hospital": "east"}, {"terms_digest": "11" * 32}])
+def test_a_receipt_for_something_else_confirms_nothing(
+    changes: dict[str, str], tmp_path: Path, admitted: tuple[Authority, Path]
+) -> None:
+    authority, identity = admitted
+    _write(tmp_path, identity)
+    found = Receipt(hospital="north", terms_digest=TERMS.digest, received=(record_digest(SENT[0]),))
+    text = replace(found, **changes).signed(authority.ledger_key())
+    (tmp_path / "receipt-0.json").write_text(text)
+    assert "another hospital's or another study's" in check_log(tmp_path, identity).broken[0]
+
+
 @pytest.mark.parametrize("damage", ["signature", "digest"])
 def test_a_receipt_that_was_changed_is_found(
     damage: str, state: Path, admitted: tuple[Authority, Path]
