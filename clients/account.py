@@ -39,7 +39,11 @@ _BOOKED = "SELECT 1 FROM studies WHERE terms_digest = ? AND state = ?"
 
 
 def account_folder() -> Path:
-    """Where the accounts of this user's hospitals are."""
+    """Where the accounts of this user's hospitals are.
+
+    Raises:
+        InputError: nothing says where this user's state lies.
+    """
     return state_home() / "account"
 
 
@@ -72,7 +76,11 @@ class Booking:
 
 
 class Account:
-    """The account of one hospital, by its name."""
+    """The account of one hospital, by its name.
+
+    Raises:
+        InputError: nothing says where this user's state lies.
+    """
 
     def __init__(self, hospital: str, *, folder: Path | None = None) -> None:
         self.path = (folder or account_folder()) / f"{hospital}.sqlite"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from clients.log import HospitalLog, read_events
+from clients.state_dir import LABELS_FOLDER
 from pate_fed.disk import write_private
 from pate_fed.identity.keys import KEY_FILE, load_key, sign
 
@@ -97,7 +98,7 @@ def erase(state_dir: Path) -> list[str]:
         OSError: something cannot be erased.
     """
     found = [path for pattern in _ERASED for path in sorted(state_dir.glob(pattern))]
-    found += [path for name in _ERASED_LABELS if (path := state_dir / "labels" / name).exists()]
+    found += [path for name in _ERASED_LABELS if (path := state_dir / LABELS_FOLDER / name).exists()]
     for path in found:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

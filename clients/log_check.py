@@ -176,7 +176,7 @@ def _check_head(found: LogCheck, path: Path, content: bytes, public: object) -> 
     if public is None or found.broken:
         return
     if not path.is_file():
-        if found.signed > 1:
+        if found.signed:
             found.broken.append(f"{HEAD_FILE} is not there: lines may have been removed at the end")
         return
     try:
@@ -215,8 +215,9 @@ def _check_receipts(found: LogCheck, state_dir: Path, admission: Admission | Non
     if not receipts:
         found.holds.append("receipt: none; the coordinator countersigned nothing")
         return
-    if any(receipt.hospital != admission.hospital for receipt in receipts):
-        found.broken.append("a receipt is another hospital's")
+    own = (admission.hospital, admission.terms_digest)
+    if any((receipt.hospital, receipt.terms_digest) != own for receipt in receipts):
+        found.broken.append("a receipt is another hospital's or another study's")
         return
     received, left = Counter[str](), Counter(found.left)
     for receipt in receipts:  # a later one tells of what an earlier one told, too

@@ -19,10 +19,11 @@ from clients.account import Account
 from clients.leave import STATEMENT_FILE, has_left
 from clients.log import LOG_FILE, read_events
 from clients.policy import Policy, find_policy
-from clients.site_files import LOCAL_SITE, SITE_VARIABLE, LocalSettings
+from clients.site_files import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings
 from clients.state_dir import find_state_dir, old_state_dir
 from pate_fed.disk import try_lock
 from pate_fed.errors import InputError, PolicyError
+from pate_fed.format import printable
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES
 from pate_fed.protocol.refusals import Refusal
@@ -44,7 +45,6 @@ __all__ = ["HospitalProcess", "lock_state_dir"]
 
 _POLL_S = 0.5
 _DELIVERY_S = 15.0
-_PART = "part:"  # rehearse with a simulated party's part
 
 
 class HospitalProcess:
@@ -81,7 +81,7 @@ class HospitalProcess:
         if has_left(self._state):
             statement = self._state / STATEMENT_FILE
             raise PolicyError(f"this hospital has left the study and answers nothing any more: {statement}")
-        if not arguments.data.startswith(_PART):
+        if not arguments.data.startswith(PART):
             Account(self._name).check()
         self._queries = self._sent = 0
 
@@ -162,7 +162,7 @@ class HospitalProcess:
     def _logged_reason(self, otherwise: str) -> str:
         """The sentence that the hospital's side left in its log; it was sent to nobody."""
         said = [event["sentence"] for _, event in read_events(self._state) if event and "sentence" in event]
-        return str(said[-1]) if said else otherwise
+        return printable(str(said[-1])) if said else otherwise  # it may name what a coordinator named
 
     def _start_node(self) -> SuperNode:
         from pate_fed.flower.supernode import NodeTls, SuperNode
@@ -180,7 +180,7 @@ class HospitalProcess:
         config, pool, data = self._arguments.config, self._arguments.pool, self._arguments.data
         site = LocalSettings(
             hospital=self._name,
-            data=data if data.startswith(_PART) else str(Path(data).absolute()),
+            data=data if data.startswith(PART) else str(Path(data).absolute()),
             state_dir=self._state.absolute(),
             config=None if config is None else Path(config).absolute(),
             pool=None if pool is None else Path(pool).absolute(),
@@ -197,7 +197,7 @@ class HospitalProcess:
     def _check_records(self) -> None:
         """A mistake in the records is found now, rather than when all have come and are asked to train."""
         terms = self._terms
-        if terms is None or self._arguments.data.startswith(_PART):
+        if terms is None or self._arguments.data.startswith(PART):
             return  # the terms come with the first request
         if isinstance(terms, LabelTerms):
             from clients.label_site import read_own_labels
@@ -234,8 +234,10 @@ def _described(done: Exchange) -> str | None:
     """What was asked and answered, None for a step that is of no interest."""
     refused, step, sent = _refusal(done), _sum_step(done), f"{done.bytes_out} bytes"
     masked = isinstance(step, MaskedVector)
-    if done.request is None:
+    if done.request is None and refused is Refusal.POLICY:
         return "code that is not this hospital's was sent: refused by policy, never run"
+    if done.request is None:
+        return "a message that cannot be read was sent, and refused"
     if refused is Refusal.NO_POOL:
         return "asked for the public pool"
     if refused is not None:
@@ -304,7 +306,7 @@ def _check_files(arguments: argparse.Namespace) -> None:
     given = [("--data", arguments.data), ("--pool", arguments.pool), ("--config", arguments.config)]
     Policy.load(find_policy(arguments.policy, arguments.tls_dir))
     for option, path in given:
-        if path is not None and not path.startswith(_PART) and not Path(path).exists():
+        if path is not None and not path.startswith(PART) and not Path(path).exists():
             raise InputError(f"{option} {path}: there is no such file or folder")
     if arguments.teachers is not None and arguments.teachers < 1:
         raise InputError(f"--teachers {arguments.teachers}: a whole number of at least 1 is meant")

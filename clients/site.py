@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from clients.account import Account
 from clients.policy import Agreement, Policy
-from clients.site_files import LOCAL_SITE, SITE_VARIABLE, LocalSettings, SimulatedSites
+from clients.site_files import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings, SimulatedSites
 from pate_fed.config.data import load_study_data
 from pate_fed.config.study import Study, read_study
 from pate_fed.data import Dataset, partition, pool_digest, split_among_teachers, split_by_patient
@@ -30,7 +30,6 @@ from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import Demands
 
 __all__ = [
-    "PART",
     "BaseSite",
     "Objection",
     "Site",
@@ -39,7 +38,6 @@ __all__ = [
     "simulated_site",
 ]
 
-PART = "part:"  # rehearse with a simulated party's part
 
 Objection = tuple[Refusal, str]
 """Why a hospital refuses, with a sentence for its own log."""

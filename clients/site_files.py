@@ -5,18 +5,42 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, TypeVar
 
 from pate_fed.disk import read_json, write_private
 from pate_fed.structure import to_plain
 
-__all__ = ["LOCAL_SITE", "SITE_VARIABLE", "LocalSettings", "SimulatedSites"]
+__all__ = ["LOCAL_SITE", "PART", "SITE_VARIABLE", "LocalSettings", "SimulatedSites"]
+
+S = TypeVar("S", bound="_SiteFile")
 
 SITE_VARIABLE = "PATE_FED_SITE"  # names the file
 LOCAL_SITE = "hospital.json"  # the name of a site file that belongs to one real hospital
+PART = "part:"  # begins data that are a simulated party's, to rehearse with
+
+
+class _SiteFile:
+    """Values that a launcher writes and a party's process reads; `what` names the file in errors."""
+
+    what: ClassVar[str]
+    __slots__ = ()
+
+    @classmethod
+    def read(cls: type[S], path: Path) -> S:
+        """From the site file that the launcher wrote.
+
+        Raises:
+            InputError: it cannot be read, or is none.
+        """
+        return read_json(cls, path, what=cls.what)
+
+    def write(self, path: Path) -> None:
+        """Write the site file, for this user alone."""
+        write_private(path, json.dumps(to_plain(self)).encode(), durable=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSettings:
+class LocalSettings(_SiteFile):
     """What the hospital's user gave on the command line.
 
     `data` is a path, or part:I for a rehearsal: the records that party I of a simulation of `config` gets.
@@ -25,6 +49,7 @@ class LocalSettings:
     to, `authority` the fingerprint of who admitted it; None: any. `policy` is the hospital's policy.toml.
     """
 
+    what: ClassVar[str] = "a hospital's site file"
     hospital: str
     data: str
     state_dir: Path
@@ -36,36 +61,11 @@ class LocalSettings:
     policy: Path | None = None
     sum_key: Path | None = None
 
-    @classmethod
-    def read(cls, path: Path) -> LocalSettings:
-        """From the site file that the launcher wrote.
-
-        Raises:
-            InputError: it cannot be read, or is none.
-        """
-        return read_json(cls, path, what="a hospital's site file")
-
-    def write(self, path: Path) -> None:
-        """Write the site file, for this user alone."""
-        write_private(path, json.dumps(to_plain(self)).encode(), durable=False)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedSites:
+class SimulatedSites(_SiteFile):
     """Where the parties of a simulation find their study, and the folder that holds their states."""
 
+    what: ClassVar[str] = "a simulation's site file"
     study: Path
     state_dir: Path
-
-    @classmethod
-    def read(cls, path: Path) -> SimulatedSites:
-        """From the site file that the launcher wrote.
-
-        Raises:
-            InputError: it cannot be read, or is none.
-        """
-        return read_json(cls, path, what="a simulation's site file")
-
-    def write(self, path: Path) -> None:
-        """Write the site file, for this user alone."""
-        write_private(path, json.dumps(to_plain(self)).encode(), durable=False)

@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-from pate_fed.errors import InputError
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.state_home import state_home
@@ -49,10 +48,7 @@ def default_state_dir(hospital: str, terms: Terms | LabelTerms) -> Path:
     Raises:
         InputError: nothing says where this user's state lies.
     """
-    try:
-        home = state_home()
-    except RuntimeError as error:  # a user without an entry in the system's list, as in some containers
-        raise InputError("this user has no home folder: give --state-dir") from error
+    home = state_home()
     if isinstance(terms, LabelTerms):
         return home / "private-labels" / hospital
     name = _UNFIT.sub("-", terms.study)[:_NAME_LENGTH].strip("-.") or "study"

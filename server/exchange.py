@@ -147,12 +147,11 @@ def exchange(
             yield from (Answer(node, None, _REVOKED) for node in sorted(revoked))
         free = len(waiting) if window is None else min(len(waiting), window - len(pending))
         sent = [waiting.popleft() for _ in range(free)]
-        nodes = [node for node, _ in sent]
         messages = [
             Message(to_flower(record), watch.node_of(node), message_type, ttl=timeout_s)
             for node, record in sent
         ]
-        pending.update(zip(grid.push_messages(messages), nodes, strict=True))
+        pending.update(zip(grid.push_messages(messages), (node for node, _ in sent), strict=True))
         arrived = list(grid.pull_messages(list(pending)))
         for message in arrived:
             node = pending.pop(message.metadata.reply_to_message_id, None)
@@ -172,10 +171,14 @@ def exchange(
             yield Answer(node, None, f"is no longer connected (for {PATIENCE_S:.0f} s)")
         heard = time.monotonic() if arrived else heard
         if not arrived or stop.is_set():
-            # Who takes a minute to answer may wait a second to be heard; asking costs the SuperLink.
-            _pause(stop, min(_QUIET_POLL_S, _POLL_S + (time.monotonic() - heard) / 20))
+            _pause(stop, _poll_s(time.monotonic() - heard))
     for node in (*pending.values(), *absent, *(node for node, _ in waiting)):
         yield Answer(node, None, f"no answer within {timeout_s:.0f} s")
+
+
+def _poll_s(quiet_s: float) -> float:
+    """Seconds until replies are asked for again; asking costs the SuperLink, and slow ones may wait one."""
+    return min(_QUIET_POLL_S, _POLL_S + quiet_s / 20)
 
 
 def _read(node: int, message: Message, timeout_s: float) -> Answer:

@@ -28,7 +28,8 @@ class Receipts:
         self._received: dict[str, list[str]] = {}
         if self._path is not None and self._path.exists():
             # The line that a crash cut short has no digest.
-            lines = [line.split() for line in self._path.read_text(encoding="utf-8").splitlines()]
+            text = self._path.read_text(encoding="utf-8", errors="replace")
+            lines = [line.split() for line in text.splitlines()]
             for party, digest in (line for line in lines if len(line) == 2 and len(line[1]) == 64):
                 self._received.setdefault(party, []).append(digest)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import add_command, add_format_option, add_option, print_lines
 from pate_fed.errors import InputError
-from pate_fed.format import delta_text, epsilon_json, epsilon_text
+from pate_fed.format import delta_text, epsilon_json, epsilon_text, printable
 
 if TYPE_CHECKING:
     from clients.account import Account, Booking
@@ -59,7 +59,7 @@ def _account(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print(json.dumps(found, ensure_ascii=False))
     else:
-        print_lines(_lines(found))
+        print_lines(map(printable, _lines(found)))
     return 0
 
 

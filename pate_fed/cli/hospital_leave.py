@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clients.site_files import PART
 from pate_fed.cli.parser import add_command, add_option, print_lines
-from pate_fed.cli.state_dirs import STATE_DIR_HELP, identity_of, settings_of, state_dir_of
+from pate_fed.cli.state_dirs import STATE_DIR_HELP, identity_of, settings_of, state_dir_of, terms_files
 from pate_fed.errors import InputError
-from pate_fed.format import delta_text, epsilon_text
+from pate_fed.format import delta_text, epsilon_text, printable
 
 if TYPE_CHECKING:
     from clients.leave import Given
@@ -66,7 +67,7 @@ def _leave(arguments: argparse.Namespace) -> int:
     if not path.exists():
         path = _state(state_dir, settings, agreed, identity_of(state_dir, arguments.dir))
     statement = json.loads(path.read_text(encoding="utf-8"))["statement"]
-    print_lines(_lines(statement))
+    print_lines(map(printable, _lines(statement)))
     print(f"keep this statement: {path}")
     return 0
 
@@ -85,7 +86,7 @@ def _agreed(state_dir: Path) -> Agreement | None:
     """The terms that were agreed to there: of votes or of private labels."""
     from pate_fed.identity import read_terms
 
-    for path in (state_dir / "terms.json", state_dir / "labels" / "terms.json"):
+    for path in terms_files(state_dir):
         if path.exists():
             return read_terms(path.read_text(encoding="utf-8"))
     return None
@@ -107,13 +108,15 @@ def _state(
 ) -> Path:
     from clients.journal import Journal
     from clients.leave import given_by, state_leaving
+    from clients.state_dir import LABELS_FOLDER
 
-    folder = state_dir / "labels" if (state_dir / "labels").is_dir() else state_dir
-    claimed = Journal(state_dir, answered=folder / "answered").answered()
+    folders = [each / "answered" for each in (state_dir, state_dir / LABELS_FOLDER)]
+    kept = [Journal(state_dir, answered=folder) for folder in folders if folder.is_dir()]
+    claimed = sum(each.answered() for each in kept)
     given = given_by(state_dir, claimed=claimed)
     statement = _statement(settings["hospital"], agreed, given)
     path = state_leaving(state_dir, statement, identity)
-    if agreed is not None and not _answered(agreed, given) and not settings["data"].startswith("part:"):
+    if agreed is not None and not _answered(agreed, given) and not settings["data"].startswith(PART):
         from clients.account import Account, state_id
 
         Account(settings["hospital"]).strike(agreed.digest, state=state_id(state_dir))

@@ -13,7 +13,7 @@ from typing import Any
 from pate_fed.cli.parser import add_command, add_format_option, add_option, print_lines
 from pate_fed.cli.state_dirs import STATE_DIR_HELP, identity_of, state_dir_of
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.format import delta_text, epsilon_text
+from pate_fed.format import delta_text, epsilon_text, printable
 
 __all__ = ["add_log_action", "log_lines"]
 
@@ -77,7 +77,7 @@ def log_lines(state_dir: Path, *, as_json: bool) -> Iterator[str]:
         sent += int(event["bytes"]) if event["event"] == "sent" else 0
         queries += int(event["queries"]) if event["event"] == "voted" else 0
         refused += event["event"] == "refused"
-        yield line if as_json else _words(event)
+        yield line if as_json else printable(_words(event))  # a message's type is its sender's word
     total = {"event": "total", "bytes": sent, "queries": queries, "refused": refused, "torn_lines": torn}
     if as_json:
         yield json.dumps(total)

@@ -33,6 +33,7 @@ from pate_fed.format import counted, printable
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import RELEASE, VoteRequest
 from pate_fed.protocol.terms import Terms
+from pate_fed.runtime.signals import hangup_interrupts
 
 __all__ = ["rehearse"]
 
@@ -132,6 +133,7 @@ def _private_folder() -> Iterator[Path]:
     """A new folder of this user's alone; gone at the end, however that comes."""
     folder = Path(tempfile.mkdtemp(prefix="pate-fed-rehearsal-"))  # mode 0700
     try:
-        yield folder
+        with hangup_interrupts():
+            yield folder
     finally:
         shutil.rmtree(folder)

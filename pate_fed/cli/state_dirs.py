@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from clients.site_files import LOCAL_SITE
 from pate_fed.errors import InputError
+from pate_fed.format import printable
 from pate_fed.runtime.state_home import state_home
 
-__all__ = ["STATE_DIR_HELP", "identity_of", "settings_of", "state_dir_of"]
+__all__ = ["STATE_DIR_HELP", "identity_of", "settings_of", "state_dir_of", "terms_files"]
 
 STATE_DIR_HELP = "the study's name, or the folder that the hospital ran with as --state-dir"
-_SITE_FILE = "hospital.json"
 
 
 def state_dir_of(text: str) -> Path:
@@ -24,14 +25,14 @@ def state_dir_of(text: str) -> Path:
     path = Path(text)
     if path.is_dir():
         return path
-    known = {each.parent: _study_of(each.parent) for each in sorted(state_home().glob("*/*/" + _SITE_FILE))}
+    known = {each.parent: _study_of(each.parent) for each in sorted(state_home().glob("*/*/" + LOCAL_SITE))}
     found = [folder for folder, study in known.items() if study == text]
     if len(found) == 1:
         return found[0]
     if found:
         listed = ", ".join(map(str, found))
         raise InputError(f"{text}: more than one state directory is of this study; give one: {listed}")
-    studies = ", ".join(sorted({study for study in known.values() if study})) or "none"
+    studies = printable(", ".join(sorted({study for study in known.values() if study}))) or "none"
     raise InputError(f"{text}: no such state directory, and no study of that name here (known: {studies})")
 
 
@@ -42,7 +43,7 @@ def settings_of(state_dir: Path) -> dict[str, Any]:
         InputError: no hospital ran there.
     """
     try:
-        values: dict[str, Any] = json.loads((state_dir / _SITE_FILE).read_text(encoding="utf-8"))
+        values: dict[str, Any] = json.loads((state_dir / LOCAL_SITE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{state_dir}: no hospital ran there; give the --state-dir of one") from error
     return values
@@ -52,14 +53,21 @@ def identity_of(state_dir: Path, given: str | None) -> Path | None:
     """The folder of a hospital's identity: as given, else of its last run; None where it had no keys."""
     if given is not None:
         return Path(given)
-    if not (state_dir / _SITE_FILE).exists():
+    if not (state_dir / LOCAL_SITE).exists():
         return None
     key = settings_of(state_dir).get("sum_key")
     return None if key is None or not Path(key).exists() else Path(key).parent
 
 
+def terms_files(state_dir: Path) -> tuple[Path, Path]:
+    """Where the terms that were agreed to are kept: of a study with votes, and of one of private labels."""
+    from clients.state_dir import LABELS_FOLDER, TERMS_FILE
+
+    return state_dir / TERMS_FILE, state_dir / LABELS_FOLDER / TERMS_FILE
+
+
 def _study_of(state_dir: Path) -> str | None:
-    for path in (state_dir / "terms.json", state_dir / "labels" / "terms.json"):
+    for path in terms_files(state_dir):
         try:
             return str(json.loads(path.read_text(encoding="utf-8"))["study"])
         except (OSError, ValueError, KeyError, TypeError):

@@ -142,7 +142,7 @@ def _reads(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
 
 
 def _columns(table: Schema) -> list[str]:
-    return [name if not values else f"{name} ({', '.join(values)})" for name, values in table.columns]
+    return [name if not values else f"{name} ({_listed(list(values))})" for name, values in table.columns]
 
 
 def _listed(names: list[str]) -> str:

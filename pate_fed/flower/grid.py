@@ -19,12 +19,10 @@ from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
-from flwr.supercore.inflatable.inflatable_utils import (
-    inflate_object_from_contents,
-)
 from flwr.superlink.grid import HttpGrid
 
 from pate_fed.errors import PateFedError
+from pate_fed.flower.inflate import MOST_BYTES, inflate_message
 
 __all__ = ["StudyGrid"]
 
@@ -35,11 +33,20 @@ class StudyGrid(HttpGrid):
     """Flower's Grid, but a reply that cannot be read is an error of its sender alone.
 
     A reply whose upload is under way is looked at again with the next pull. A SuperLink that is gone is an
-    error with a sentence, not an endless retry.
+    error with a sentence, not an endless retry. No reply grows beyond `most_bytes`.
     """
 
-    def __init__(self, address: str, insecure: bool, root: bytes | None, *, token: str) -> None:
+    def __init__(
+        self,
+        address: str,
+        insecure: bool,
+        root: bytes | None,
+        *,
+        token: str,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
         super().__init__(address, insecure, root, token=token)
+        self._most_bytes = most_bytes
         self._announced: dict[str, Announced] = {}  # by the question's id; parts may be on their way
 
     def get_nodes(self) -> Iterable[NodeInfo]:
@@ -83,9 +90,7 @@ class StudyGrid(HttpGrid):
                     node=self.node, run_id=self.run.run_id, message_object_id=said.message_id
                 )
             )
-            message = inflate_object_from_contents(said.message_id, contents)
-            if not isinstance(message, Message):
-                raise TypeError("no message")
+            message = inflate_message(said.message_id, contents, most_bytes=self._most_bytes)
             inside = message.metadata
             if (inside.src_node_id, inside.reply_to_message_id) != (said.src_node_id, _question(reply)):
                 raise ValueError("a reply in another's place")

@@ -19,6 +19,7 @@ __all__ = ["from_flower", "to_flower", "wire_parts"]
 _FIELDS = "fields"
 _ARRAYS = "arrays"
 _HEADER_BYTES = 1000
+_MOST_ARRAYS = 8  # more than any message has: one array may stand under many names, and each is copied
 
 
 def to_flower(record: Record) -> RecordDict:
@@ -39,6 +40,8 @@ def from_flower(content: RecordDict) -> Record:
     scalars, arrays = content[_FIELDS], content[_ARRAYS]
     if not isinstance(scalars, ConfigRecord) or not isinstance(arrays, ArrayRecord):
         raise IntegrityError("a message with records of the wrong kind")
+    if len(arrays) > _MOST_ARRAYS:
+        raise IntegrityError("a message of too many arrays")
     record: Record = {}
     for name, value in scalars.items():
         if not isinstance(value, int | float | str | bytes):

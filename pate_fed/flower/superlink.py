@@ -40,6 +40,7 @@ from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.bundle import build_bundle
 from pate_fed.flower.grid import StudyGrid
 from pate_fed.flower.guard import LinkGuard
+from pate_fed.flower.inflate import MOST_BYTES
 from pate_fed.flower.processes import Child
 
 __all__ = ["PROTECTED", "ServerTls", "SuperLink"]
@@ -124,7 +125,13 @@ class SuperLink(Child):
         answer = self._control.StartRun(StartRunRequest(fab=fab))
         if not answer.HasField("run_id"):
             raise PateFedError(f"Flower did not start the run: see {self.log}")
-        grid = StudyGrid(self.local_address, self._tls is None, self._root(), token=self._acquire())
+        grid = StudyGrid(
+            self.local_address,
+            self._tls is None,
+            self._root(),
+            token=self._acquire(),
+            most_bytes=MOST_BYTES if self._tls is None else self._tls.guard.most_bytes,
+        )
         grid._retry_invoker.max_time = _RETRY_S
         runtime = grid._runtime_client
         self._heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(runtime))

@@ -6,6 +6,7 @@ hospital expects and is never unpacked; what runs is the code that the hospital 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,11 +26,12 @@ from flwr.supercore.interceptors import (
     SuperExecAuthHttpInterceptor,
 )
 from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
 from pate_fed.errors import IntegrityError
 from pate_fed.flower.bundle import is_the_shim
 from pate_fed.flower.guard import NodeGuard
+from pate_fed.flower.inflate import MOST_BYTES, pull_task
 from pate_fed.flower.processes import Child
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.flower.superlink import PROTECTED
@@ -78,6 +80,7 @@ class SuperNode(Child):
         else:
             arguments += ["--root-certificates", str(tls.ca), "--auth-supernode-private-key", str(tls.key)]
         guard = "" if tls is None else tls.guard.to_json()
+        self._most_bytes = MOST_BYTES if tls is None else tls.most_bytes
         super().__init__("flower-supernode", arguments, folder=folder, guard=guard)
         executor = SuperExecAuthHttpInterceptor(master_secret=self.secret, protected_methods=PROTECTED)
         self._client = self._connect(executor)
@@ -87,7 +90,7 @@ class SuperNode(Child):
 
         A SuperNode ends, or gives a task up, when the coordinator dies meanwhile. What is answered then is on
         the hospital's disk, and is asked for again. `refuse_bundle` gives the reply to a request that came
-        with any code but the shim.
+        with any code but the shim. A request that is no message is dropped.
         """
         token = self._acquire()
         if token is None:
@@ -97,9 +100,12 @@ class SuperNode(Child):
         heartbeat.start()
         context, status = None, SubStatus.FAILED
         try:
-            message, context, _, bundle = pull_task_input(client)
+            given = self._pull(client)
+            if given is None:
+                return None
+            message, context, bundle = given
             start = time.perf_counter()
-            if is_the_shim(bundle.content):
+            if is_the_shim(bundle):
                 request, reply = _read(message), _answer(client_app, message, context)
             else:
                 request, reply = None, Message(to_flower(refuse_bundle()), reply_to=message)
@@ -127,6 +133,17 @@ class SuperNode(Child):
         """End the SuperNode; may be called twice."""
         self._client.close()
         super().stop()
+
+    def _pull(self, client: RuntimeHttpClient) -> tuple[Message, Context, bytes] | None:
+        """The request of a task, None where what came is no message; then the next one is waited for."""
+        try:
+            return pull_task(client, most_bytes=self._most_bytes)
+        except httpx.HTTPError:
+            raise
+        except Exception as error:  # the coordinator's bytes: whatever fails must not end this hospital
+            what = type(error).__name__
+            print(f"warning: a message that cannot be read ({what}) came and was dropped", file=sys.stderr)
+            return None
 
     def _acquire(self) -> str | None:
         try:
@@ -169,7 +186,7 @@ def _answer(client_app: ClientApp, message: Message, context: Context) -> Messag
 def _read(message: Message) -> Record | None:
     try:
         return from_flower(message.content)
-    except IntegrityError:
+    except (IntegrityError, ValueError):  # a message may have no content
         return None
 
 

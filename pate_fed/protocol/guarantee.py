@@ -16,10 +16,11 @@ __all__ = ["guarantee_lines", "require_meaningful"]
 def guarantee_lines(fixed: LedgerTerms) -> list[str]:
     """ε that a study cannot pass, as text: at which δ, for which unit, against whom."""
     public, coordinator = guaranteed_epsilon(fixed), guaranteed_coordinator_epsilon(fixed)
+    told = "unbounded" if coordinator is None else f"ε={epsilon_text(coordinator)}"
     found = [
         f"guaranteed: ε={epsilon_text(public)} at δ={delta_text(fixed.delta)} for {fixed.protection.text()}, "
         "against all who see the labels or the student",
-        f"against the coordinator: ε={epsilon_text(coordinator)}; it sees {fixed.coordinator.text()}",
+        f"against the coordinator: {told}; it sees {fixed.coordinator.text()}",
     ]
     if not fixed.private:
         found.append("not private: the noise is seeded; with private noise the same ε would hold")

@@ -13,9 +13,7 @@ from pate_fed.report import curves, plots, text
 from pate_fed.report.png import contact_sheet, data_uri
 from pate_fed.report.result import RunResult
 
-__all__ = ["REPORT_NAME", "render_report", "write_report"]
-
-REPORT_NAME = "report.html"
+__all__ = ["render_report", "write_report"]
 
 
 def write_report(result: RunResult, path: Path, publishable: bool = False) -> None:

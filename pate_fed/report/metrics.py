@@ -19,7 +19,6 @@ from pate_fed.format import delta_text, epsilon_json, epsilon_text, printable
 from pate_fed.report.result import Accuracy, RunResult, Seconds
 
 __all__ = [
-    "METRICS_NAME",
     "collect_versions",
     "make_metrics",
     "outcome_json",
@@ -27,7 +26,6 @@ __all__ = [
     "write_metrics",
 ]
 
-METRICS_NAME = "metrics.json"
 _DIGITS = 6
 _VERSIONED = ("pate_fed", "flwr", "torch")
 

@@ -18,7 +18,7 @@ from types import FrameType
 
 from pate_fed.errors import PateFedError
 
-__all__ = ["INTERRUPTED", "Interrupted", "interruptible", "raise_if", "terminating"]
+__all__ = ["INTERRUPTED", "Interrupted", "hangup_interrupts", "interruptible", "raise_if", "terminating"]
 
 INTERRUPTED = 130  # exit code: 128 + SIGINT
 _PATIENCE_S = 2.0
@@ -55,7 +55,7 @@ def interruptible(stop: threading.Event, *, note: str = "the ledger keeps what w
         logging.disable(logging.ERROR)  # what libraries say of children that end with us helps nobody
         print(f"\nstopping: {note} (again to end at once)", file=sys.stderr)
 
-    with _handled_by(handle):
+    with _handled_by(handle, signal.SIGINT, signal.SIGTERM):
         if asked_at == math.inf:
             raise_if(stop)
         try:
@@ -80,7 +80,7 @@ def terminating(asked: threading.Event) -> Iterator[None]:
         asked.set()
         raise Interrupted
 
-    with _handled_by(handle):
+    with _handled_by(handle, signal.SIGINT, signal.SIGTERM):
         try:
             yield
         except PateFedError:
@@ -102,11 +102,30 @@ def raise_if(asked: threading.Event) -> None:
 
 
 @contextmanager
-def _handled_by(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def hangup_interrupts() -> Iterator[None]:
+    """A terminal that is closed interrupts, too, what is done here; not under `nohup`.
+
+    Raises:
+        Interrupted: on SIGHUP.
+    """
+
+    def handle(number: int, _: object) -> None:
+        raise Interrupted
+
+    hangup = getattr(signal, "SIGHUP", None)  # not on every system
+    if hangup is None or signal.getsignal(hangup) is signal.SIG_IGN:
+        yield
+        return
+    with _handled_by(handle, hangup):
+        yield
+
+
+@contextmanager
+def _handled_by(handle: Callable[[int, FrameType | None], None], *signals: signal.Signals) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # whoever called the command from a thread handles the process's signals
         return
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in signals}
     try:
         yield
     finally:

@@ -52,6 +52,13 @@ def test_the_sum_is_less_than_the_parts_and_more_than_the_largest(account: Accou
     assert of_records["not_in_this_sum"] == ["labels"] and of_records["coordinator"] is None
 
 
+def test_a_studys_name_does_not_steer_the_terminal(account: Account, run: Any) -> None:
+    evil = vary(TERMS, study="lungs\x1b[2J")
+    account.book(evil, state="here", data="records.csv", policy=None)
+    out = run("hospital", "account").out
+    assert "lungs [2J" in out and "\x1b" not in out
+
+
 def test_whose_account_is_asked_for(account: Account, tmp_path: Path, run: Any) -> None:
     Account("east").check()
     code, _, err = run("hospital", "account")

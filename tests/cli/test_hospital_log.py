@@ -44,6 +44,14 @@ def test_a_hospitals_log_in_words(tmp_path: Path, run: Any) -> None:
     assert json.loads(out.splitlines()[-1])["bytes"] == 1989
 
 
+def test_a_coordinators_words_do_not_steer_the_terminal(tmp_path: Path, run: Any) -> None:
+    log = HospitalLog(tmp_path)
+    log.note("sent", message_type="query.\x1b[2J", bytes=3)
+    log.note("policy", reason="POLICY_CLASSES", sentence="the classes a\x1b[31m are not listed")
+    out = run("hospital", "log", str(tmp_path)).out
+    assert "sent 3 bytes" in out and "are not listed" in out and "\x1b" not in out
+
+
 def test_verify_says_what_holds_and_what_does_not(tmp_path: Path, demonstration: Path, run: Any) -> None:
     identity = demonstration / f"identity-{HOSPITALS[0]}"
     log = HospitalLog(tmp_path, key=identity / "hospital.key")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import socket
 import tempfile
 from pathlib import Path
@@ -88,12 +89,16 @@ def test_a_pipe_is_told_nothing_of_the_records(demo: Path, run: Any) -> None:
     assert _left(demo) == ["tmp"]
 
 
+@pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_rehearsal_is_erased_too(
-    demo: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals | None, demo: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(site: LocalSite, inputs: np.ndarray) -> NoReturn:
         assert any(path.name.startswith("teacher-") for path in site.state_dir.iterdir())
         assert site.state_dir.stat().st_mode & 0o777 == 0o700
+        if number is not None:
+            assert signal.getsignal(number) is not signal.SIG_DFL  # or it ends this very test
+            signal.raise_signal(number)
         raise Interrupted
 
     monkeypatch.setattr(rehearse, "count_votes", interrupted)

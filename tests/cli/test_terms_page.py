@@ -126,9 +126,14 @@ def test_a_text_that_would_steer_the_terminal_is_refused_or_made_harmless() -> N
 
 
 def test_long_lists_are_cut_on_the_page_alone() -> None:
+    columns: tuple[tuple[str, tuple[str, ...]], ...]
     columns = tuple((f"column {number}", ()) for number in range(100))
     schema = Schema(label="ill", classes=("no", "yes"), columns=columns)
     forest = TeacherSettings(name="random-forest")
     terms = make_terms(image_shape=(100,), num_classes=2, table=schema, teacher=forest)
     assert "and 40 more" in _text(terms)
     assert len(make_page(terms).values["columns"]) == 100
+    columns = (("town", tuple(f"town {number}" for number in range(500))),)
+    schema = Schema(label="ill", classes=("no", "yes"), columns=columns)
+    terms = make_terms(image_shape=(500,), num_classes=2, table=schema, teacher=forest)
+    assert "and 440 more" in _text(terms) and "town 60" not in _text(terms)

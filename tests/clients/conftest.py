@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import builders
 import pytest
 
 from pate_fed.flower import prepare_environment
@@ -16,6 +17,7 @@ from clients.site import Site
 from pate_fed.config.sections import Data, Engine, Parties
 from pate_fed.config.study import Study
 from pate_fed.data import GlyphSettings
+from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.make_terms import make_terms
 from pate_fed.protocol.messages import TeachReply, TeachRequest
@@ -55,3 +57,15 @@ def taught(site: Site) -> Hospital:
     assert isinstance(reply, TeachReply)
     assert reply == TeachReply(party="party-1", terms_digest=terms.digest, num_teachers=3)
     return hospital
+
+
+@pytest.fixture(scope="session")
+def admitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Authority, Path]:
+    """A study's authority, and the identity of its hospital north."""
+    folder = tmp_path_factory.mktemp("admitted")
+    terms = builders.make_terms().to_json()
+    authority = Authority.init(folder / "authority", address="a:1", terms=terms, days=9)
+    identity = folder / "identity"
+    authority.admit(make_request(identity, "north"), days=9).write(folder / "north.admission")
+    HospitalIdentity.accept(identity, folder / "north.admission")
+    return authority, identity

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from builders import make_label_terms
 
+from clients.process import _described
 from pate_fed.cli.demo import make_demo
 from pate_fed.client import main
+from pate_fed.flower.supernode import Exchange
 from pate_fed.identity import Authority, HospitalIdentity, make_request
+from pate_fed.protocol.messages import TEACH, Record
 
 
 def _semicolons(text: str) -> str:
@@ -68,3 +71,16 @@ def test_labels_that_cannot_be_used_connect_to_nobody(
     assert main([*options, "--state-dir", str(tmp_path / "state")]) == 2
     shown = capsys.readouterr()
     assert "be from 0 to 49" in shown.err and "connecting" not in shown.err
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        ({"kind": "refused", "party": "north", "code": "POLICY"}, "code that is not this hospital's"),
+        ({"kind": "refused", "party": "north", "code": "MALFORMED"}, "cannot be read was sent"),
+        ({}, "cannot be read was sent"),
+    ],
+)
+def test_what_could_not_be_read_is_told_as_it_was(reply: Record, told: str) -> None:
+    done = Exchange(message_type=TEACH, request=None, reply=reply, seconds=1.0, bytes_out=9)
+    assert told in (_described(done) or "")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from builders import make_label_terms, make_terms, vary
 
+from clients.account import Account
 from clients.state_dir import default_state_dir, find_state_dir
 from pate_fed.errors import InputError
 
@@ -85,5 +86,7 @@ def test_a_user_without_a_home_is_asked_for_a_folder(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setenv("XDG_STATE_HOME", "")
     monkeypatch.setattr(Path, "home", homeless)
-    with pytest.raises(InputError, match="--state-dir"):
+    with pytest.raises(InputError, match="set XDG_STATE_HOME"):
         find_state_dir(None, "north", TERMS)
+    with pytest.raises(InputError, match="set XDG_STATE_HOME"):  # also where --state-dir is given
+        Account("north")

@@ -56,16 +56,8 @@ def test_each_log_is_proven_and_a_hospital_may_leave_in_the_middle(
     hospitals = {
         name: rehearsal.start(
             name,
-            *(
-                "-m",
-                "pate_fed.client",
-                "--hospital",
-                name,
-                "--data",
-                f"{name}.csv",
-                "--tls-dir",
-                f"id-{name}",
-            ),
+            *("-m", "pate_fed.client", "--hospital", name),
+            *("--data", f"{name}.csv", "--tls-dir", f"id-{name}"),
             *("--state-dir", f"state-{name}", "--policy", f"id-{name}/policy.toml"),
         )
         for name in NAMES

@@ -36,7 +36,19 @@ FATES = {
 
 @pytest.mark.parametrize(
     ("party", "fate"),
-    [*(("hospital", fate) for fate in FATES), ("coordinator", "swallowed"), ("simulation", "made another")],
+    [
+        ("hospital", "in compiled code"),
+        ("coordinator", "swallowed"),
+        # Processes: the rest of what was seen once takes longer than it tells more.
+        *(
+            pytest.param(party, fate, marks=pytest.mark.slow)
+            for party, fate in (
+                ("hospital", "swallowed"),
+                ("hospital", "made another"),
+                ("simulation", "made another"),
+            )
+        ),
+    ],
 )
 def test_a_signal_during_an_import_is_heard(party: str, fate: str, rehearsal: Any) -> None:
     study = rehearsal.write_tables(private=party == "simulation")

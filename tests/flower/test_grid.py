@@ -158,6 +158,23 @@ def test_what_is_no_message_is_an_error_of_its_sender() -> None:
     assert not good.has_error()
 
 
+def test_an_array_that_grows_without_end_is_an_error_of_its_sender() -> None:
+    study = _Study()
+    first, second = study.ask(2), study.ask(3)
+    contents = study.reply(first, {**VOTES, "votes": np.zeros((60_000, 2), dtype=np.int64)})
+    for name, content in contents.items():
+        if content.startswith(b"Array "):  # its one chunk 100,000 times: 100 GB
+            assert b'"arraychunk_ids": [0]' in content
+            head, _, body = content.partition(b"\0")
+            body = body.replace(b"[0]", b"[0" + b",0" * 99_999 + b"]")
+            contents[name] = b" ".join([*head.split(b" ")[:-1], b"%d" % len(body)]) + b"\0" + body
+    study.link.parts |= contents
+    study.link.parts |= study.reply(second, VOTES)
+    bad, good = study.pull(first, second)
+    assert bad.has_error() and bad.metadata.src_node_id == 2
+    assert not good.has_error()
+
+
 def test_nobody_answers_a_question_that_another_one_was_asked() -> None:
     study = _Study()
     own, anothers = study.ask(2), study.ask(3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +14,8 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 import httpx
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.app.message import make_message
 from flwr.clientapp import ClientApp
 from flwr.common.constant import SubStatus
 
@@ -46,19 +46,19 @@ class _Node:
         monkeypatch.setattr(Child, "__init__", start)
         monkeypatch.setattr(SuperNode, "_acquire", lambda _: "token")
         monkeypatch.setattr(supernode, "HeartbeatSender", lambda _: _Heart(self.ends))
-        monkeypatch.setattr(supernode, "pull_task_input", lambda _: self._request())
+        monkeypatch.setattr(supernode, "pull_task", lambda _, *, most_bytes: self._request())
         monkeypatch.setattr(supernode, "push_message", lambda _, reply, __: self.sent.append(reply))
         monkeypatch.setattr(
             supernode, "push_task_output", lambda client, context, status, _: self.ends.append(status)
         )
         self.node = SuperNode(folder, "127.0.0.1:9092", tls=None)
 
-    def _request(self) -> tuple[Message, Context, None, Any]:
+    def _request(self) -> tuple[Message, Context, bytes]:
         set_identity(run_id=1, node_id=1)
         message = Message(to_flower(dict(ASKED)), 2, "query.votes")
         stamp(message)
         context = Context(run_id=1, node_id=2, node_config={}, state=RecordDict(), run_config={})
-        return message, context, None, SimpleNamespace(content=self.bundle)
+        return message, context, self.bundle
 
 
 class _Heart:
@@ -101,13 +101,13 @@ def test_the_installed_app_answers(made: _Node) -> None:
     assert made.ends == ["the heart", SubStatus.COMPLETED]
 
 
-@pytest.mark.parametrize("lost", ["pull_task_input", "push_message", "push_task_output"])
+@pytest.mark.parametrize("lost", ["pull_task", "push_message", "push_task_output"])
 def test_a_supernode_that_is_gone_costs_the_reply_alone(
     lost: str, made: _Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Flower's client would try for ever, or interrupt this very process."""
 
-    def gone(*_: object) -> None:
+    def gone(*_: object, **__: object) -> None:
         raise httpx.ConnectError("refused")
 
     monkeypatch.setattr(supernode, lost, gone)
@@ -147,6 +147,34 @@ def test_no_text_of_a_fault_leaves(made: _Node) -> None:
     assert reply.has_error()
     assert "Ann" not in str(reply.error.reason)
     assert (done.reply, done.bytes_out) == ({}, 0)
+
+
+@pytest.mark.parametrize("failure", [ValueError("no message"), KeyError("Mesage"), MemoryError()])
+def test_a_message_that_cannot_be_read_is_dropped(
+    failure: Exception,
+    made: _Node,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def garbage(*_: object, **__: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(supernode, "pull_task", garbage)
+    assert made.node.answer_next(_app(), refuse_bundle=lambda: dict(REFUSED)) is None
+    assert not made.sent and made.ends == ["the heart", SubStatus.FAILED]
+    assert "came and was dropped" in capsys.readouterr().err
+
+
+def test_a_message_without_content_is_answered_with_an_error(
+    made: _Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message, context, bundle = made._request()
+    empty = make_message(metadata=message.metadata, error=Error(code=1, reason="none"))
+    monkeypatch.setattr(supernode, "pull_task", lambda _, *, most_bytes: (empty, context, bundle))
+    done = made.node.answer_next(_app(), refuse_bundle=lambda: dict(REFUSED))
+    assert done is not None and done.request is None
+    [reply] = made.sent
+    assert reply.has_error()
 
 
 def test_nothing_waits_nothing_is_answered(made: _Node, monkeypatch: pytest.MonkeyPatch) -> None:

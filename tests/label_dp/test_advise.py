@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pate_fed.errors import InputError
+from pate_fed.label_dp import advise as module
 from pate_fed.label_dp.advise import advise
+from pate_fed.label_dp.pate_fm import PateFM, plan_pate_fm
+
+
+@pytest.fixture(scope="module")
+def plan() -> PateFM:
+    """One plan of a vote for all cases: a search of seconds, that no method is chosen by."""
+    return plan_pate_fm(num_teachers=800, num_classes=10, epsilon=8.0, delta=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -20,14 +30,30 @@ from pate_fed.label_dp.advise import advise
         (8.0, 10, 50_000, False, "lp-1st"),  # point 3
     ],
 )
-def test_advice_is_the_papers(epsilon: float, classes: int, records: int, compute: bool, method: str) -> None:
+def test_advice_is_the_papers(
+    epsilon: float,
+    classes: int,
+    records: int,
+    compute: bool,
+    method: str,
+    plan: PateFM,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def planned(**given: Any) -> PateFM:
+        asked.append(given)
+        return plan
+
+    monkeypatch.setattr(module, "plan_pate_fm", planned)
     found = advise(
         epsilon=epsilon, delta=1e-5, num_classes=classes, records=records, abundant_compute=compute
     )
     assert found.method == method
     text = "\n".join(found.lines())
     assert f"--method {method}" in text and "σ=" in text
-    assert found.method == method
+    budget = {"epsilon": epsilon, "delta": 1e-5, "num_classes": classes}
+    assert asked == [{**budget, "num_teachers": 800}]
 
 
 def test_advice_needs_sense() -> None:

@@ -14,7 +14,7 @@ from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.bounds.gaussian import confident_rho, gaussian_dp_epsilon
 
 
-@pytest.mark.parametrize("epsilon", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize("epsilon", [pytest.param(0.05, marks=pytest.mark.slow), 0.5, 2.0])
 def test_pate_fms_caps_cost_the_budget(epsilon: float) -> None:
     plan = plan_pate_fm(num_teachers=250, num_classes=10, epsilon=epsilon, delta=1e-5)
     assert 0.99 * epsilon < plan.epsilon <= epsilon

@@ -45,7 +45,7 @@ def test_the_guarantee_names_delta_unit_and_adversaries() -> None:
     public, coordinator = guarantee_lines(make_ledger_terms(MANY, noise="n", private=True))
     for part in ("ε=2.8", "δ=1e-5", "one record replaced", "labels or the student"):
         assert part in public
-    assert coordinator == "against the coordinator: ε=unbounded; it sees every hospital's votes"
+    assert coordinator == "against the coordinator: unbounded; it sees every hospital's votes"
     assert "not private" in guarantee_lines(make_ledger_terms(MANY, noise="n", private=False))[2]
 
 

@@ -87,14 +87,15 @@ def _releases(run_dir: Path) -> list[dict[str, int]]:
     return [json.loads(line) for line in found]
 
 
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_killed_at_any_moment_the_ledger_holds_every_label(
-    start: Start, config: Path, tmp_path: Path
+    kills: int, start: Start, config: Path, tmp_path: Path
 ) -> None:
     """Small batches, so that many kills fall between a vote, its ledger row and its use."""
     small = config.read_text(encoding="utf-8").replace("batch_size = 50", "batch_size = 3")
     (tmp_path / "study.toml").write_text(small, encoding="utf-8")
     moments = random.Random(20)
-    for attempt in range(3):
+    for attempt in range(kills):
         run_dir = tmp_path / f"run{attempt}"
         process = start(tmp_path / "study.toml", run_dir, "--labels", "300")
         _wait_for(run_dir / "ledger.sqlite")

@@ -21,6 +21,7 @@ from pate_fed.format import epsilon_text
 prepare_environment()
 
 from flwr.app import Message
+from label_requests import CLASSES, CLUSTER, CLUSTERS, HOSPITALS, LABEL, PARTS, POOL, RECORDS
 
 import clients.app
 from clients.label_hospital import LabelHospital
@@ -37,25 +38,12 @@ from pate_fed.label_dp.randres import RandRes
 from pate_fed.label_dp.release import label_accuracy
 from pate_fed.privacy import SeededNoise
 from pate_fed.protocol.label_terms import LabelTerms, PublicClusters, PublicPool, label_terms
-from pate_fed.protocol.messages import (
-    LabelReply,
-    LabelRequest,
-    Record,
-    SumRequest,
-)
-from pate_fed.secure_sum import (
-    add_noise_share,
-    read_request,
-)
+from pate_fed.protocol.messages import LabelReply, LabelRequest, Record, SumRequest
+from pate_fed.report.terminal import make_progress
+from pate_fed.secure_sum import add_noise_share, read_request
 from pate_fed.secure_sum.messages import MaskRequest
 from server.label_hospitals import HospitalLabels, Place, SimulatedHospitals
-
-RECORDS, CLASSES, HOSPITALS, CLUSTERS = 600, 4, 5, 6
-POOL = "ab" * 32
-LABEL = np.random.default_rng(1).integers(0, CLASSES, RECORDS)
-CLUSTER = (LABEL + (np.arange(RECORDS) % 5 == 0)) % CLASSES  # four in five are of one class
-PARTS = tuple(np.sort(part) for part in np.array_split(np.random.default_rng(2).permutation(RECORDS), 5))
-NOTHING = np.empty(0, dtype=np.int64)
+from server.labels import NO_LABEL, LabelCoordinator
 
 Watched = list[Record]
 
@@ -343,13 +331,7 @@ def test_true_labels_are_in_no_message_file_or_repr(
 # The launcher.
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"quorum": 0.0}, "--quorum 0"),
-        ({"quorum": 1.5}, "1.5"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), [({"quorum": 0.0}, "--quorum 0"), ({"quorum": 1.5}, "1.5")])
 def test_what_hospitals_cannot_be(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         _hospitals(**changes)
@@ -374,9 +356,6 @@ def test_more_noise_than_needed_is_never_less_private() -> None:
 
 
 def test_the_coordinator_knows_whose_key_a_node_has_and_how_it_ended() -> None:
-    from pate_fed.report.terminal import make_progress
-    from server.labels import LabelCoordinator
-
     given = {"clusters": None, "backend": "inline", "progress": make_progress(True)}
     made = LabelCoordinator(_terms(), stop=threading.Event(), **given)
     made.set_admitted({2: "hospital-0", 3: "somebody"}, {}, key=Ed25519PrivateKey.generate())
@@ -390,9 +369,6 @@ def test_the_coordinator_knows_whose_key_a_node_has_and_how_it_ended() -> None:
 def test_labels_of_who_is_revoked_while_others_are_asked_count_nowhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from pate_fed.report.terminal import make_progress
-    from server.labels import NO_LABEL, LabelCoordinator
-
     names = {2 + number: f"hospital-{number}" for number in range(HOSPITALS)}
     take = LabelCoordinator._take_labels
 

@@ -29,6 +29,9 @@ def test_each_hospital_gets_its_own_and_nobody_anothers(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     again = Receipts(key, terms_digest="ab" * 32, folder=tmp_path / "private")
     assert again.of("north") == receipts.of("north")
+    with open(path, "ab") as file:
+        file.write(b"\nnorth \xff\xfe\0")  # a disk's damage costs a line, not the study
+    assert Receipts(key, terms_digest="ab" * 32, folder=path.parent).of("north") == receipts.of("north")
     other = Receipts(key, terms_digest="cd" * 32, folder=tmp_path / "private")
     assert other.of("north") == ""
 

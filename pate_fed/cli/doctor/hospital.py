@@ -12,6 +12,7 @@ from pathlib import Path
 from clients.account import Account
 from clients.local import kind_of
 from clients.policy import Policy, find_policy
+from clients.site_files import PART
 from clients.state_dir import find_state_dir
 from pate_fed.cli.doctor.findings import CheckResult, Finding, run_check
 from pate_fed.cli.doctor.machine import Requirements
@@ -157,7 +158,7 @@ class HospitalSide:
     def _check_data(self) -> CheckResult:
         """Whether the records are there, and what says how they are read."""
         given, path = self._given, Path(self._given.data)
-        if given.data.startswith("part:"):
+        if given.data.startswith(PART):
             return CheckResult(f"{given.data} rehearses with a simulated party's records")
         if not path.exists():
             raise InputError(f"--data {path}: there is no such file or folder")

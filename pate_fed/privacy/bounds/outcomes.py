@@ -22,6 +22,7 @@ from pate_fed.privacy.checks import check_count
 __all__ = ["WIDEST", "argmax_rdp", "bit_rdp", "moved_rdp"]
 
 WIDEST = {GAUSSIAN: 256.0, LAPLACE: 48.0}  # votes of noise beyond which the lattice takes many seconds
+_MOST_MOVED = 100_000  # votes of one unit; beyond, the totals are charged
 _ROUNDING = 1e-12  # of a probability: cumulative sums of at most 10^4 positive terms
 _GOAL = {GAUSSIAN: 1.001, LAPLACE: 1.15}  # of the larger supremum of two outcomes; that of three is above
 
@@ -87,10 +88,13 @@ def moved_rdp(one: Callable[[float], float], order: float, votes: int) -> float:
     """RDP at `order` where a unit sways `votes` votes, each from and to any class; `one` is that of a vote.
 
     Σ over j < k of kα/(kα - j) `one`(kα - j), by Hölder's inequality along a path of single votes (Bun and
-    Steinke 2016, unrolled). (α - 1) times a divergence is convex, so two orders bound those between.
+    Steinke 2016, unrolled). (α - 1) times a divergence is convex, so two orders bound those between. ∞ for so
+    many votes that the sum is long.
     """
     if votes == 1:
         return one(order)
+    if votes > _MOST_MOVED:
+        return math.inf
     high = votes * order
     low = high - votes + 1
     first, last = (low - 1) * one(low), (high - 1) * one(high)

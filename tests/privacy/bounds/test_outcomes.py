@@ -185,6 +185,14 @@ def test_votes_of_one_unit_on_any_classes_stay_below_their_bound(votes: int, ord
     assert 0.4 * bound < worst <= bound
 
 
+def test_a_unit_of_a_billion_votes_is_charged_as_its_totals() -> None:
+    """A ledger may name as many; who verifies it must not run out of memory."""
+    many = Protection(unit="hospital", votes_moved=10**9)
+    cost = GNMax(num_teachers=9, num_classes=3, sigma=1e9).cost_asked(many)
+    assert cost.rdp(Fraction(2)) == cost.as_totals.rdp(Fraction(2))
+    assert moved_rdp(lambda a: argmax_rdp(3.0, a), 2.0, 10**9) == math.inf
+
+
 @pytest.mark.parametrize("votes", [1, 2])
 def test_votes_that_vanish_stay_below_their_bound(votes: int) -> None:
     sigma, mass, rng = 2.0, gaussian_masses(2.0, 26), np.random.default_rng(votes)
