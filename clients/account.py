@@ -22,7 +22,7 @@ from clients.policy import Agreement, Policy
 from clients.study_cost import COORDINATOR, PUBLIC, StudyCost, fits, total_epsilon
 from pate_fed.disk import sync_folder, write_private
 from pate_fed.errors import InputError
-from pate_fed.format import delta_text, epsilon_text
+from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.privacy import LedgerTerms
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.runtime.state_home import state_home
@@ -132,6 +132,19 @@ class Account:
                 )
         return refused
 
+    def objection(self, terms: Agreement, *, policy: Policy) -> tuple[Refusal, str] | None:
+        """Why the policy's limits over all studies refuse these terms, or None. Nothing is booked.
+
+        What is on the account under the same terms is taken for this very study.
+
+        Raises:
+            InputError: the file cannot be read, or terms that no mechanism has.
+        """
+        if not policy.limits_total:
+            return None
+        others = [each.cost for each in self.bookings() if each.asked and each.terms_digest != terms.digest]
+        return _beyond(policy, others, StudyCost.of(terms))
+
     def strike(self, terms_digest: str, *, state: str) -> None:
         """Note that nothing of a study's votes or labels left, nor ever will.
 
@@ -219,8 +232,9 @@ def _beyond(policy: Policy, others: Sequence[StudyCost], new: StudyCost) -> tupl
             shown = "without a bound" if total is None else epsilon_text(total)
             if total is not None and total <= most:
                 shown += " (more at the order that the limit is held at)"
+            before = counted(len(others), "study")
             sentence = (
-                f"with the {len(others)} studies before it ε against the {against} would be {shown} at "
+                f"with the {before} before it ε against the {against} would be {shown} at "
                 f"δ={delta_text(policy.delta)} for one {target}; the policy allows {most:g} over all studies"
             )
             return Refusal.POLICY_TOTAL, sentence

@@ -47,7 +47,10 @@ def _account(arguments: argparse.Namespace) -> int:
     if not 0 < delta < 1:
         raise InputError(f"--delta {delta:g}: a number above 0 and below 1 is meant")
     name = arguments.hospital or _name_in(arguments.dir) or _only_name()
-    found = _figures(Account(name), name, delta)
+    account = Account(name)
+    if arguments.hospital is not None and not account.path.exists():
+        raise InputError(f"--hospital {name}: no account here is of that name{_listed()}")
+    found = _figures(account, name, delta)
     found["limits"] = {
         "public": None if policy is None else policy.epsilon_public_total,
         "coordinator": None if policy is None else policy.epsilon_coordinator_total,
@@ -70,15 +73,20 @@ def _name_in(folder: str | None) -> str | None:
 
 
 def _only_name() -> str:
-    from clients.account import account_folder
-
-    names = sorted(path.stem for path in account_folder().glob("*.sqlite"))
+    names = _names()
     if len(names) == 1:
         return names[0]
-    listed = ", ".join(names) or "none"
-    raise InputError(
-        f"--hospital: give the hospital's name, or --dir with its keys (accounts here: {listed})"
-    )
+    raise InputError(f"--hospital: give the hospital's name, or --dir with its keys{_listed()}")
+
+
+def _names() -> list[str]:
+    from clients.account import account_folder
+
+    return sorted(path.stem for path in account_folder().glob("*.sqlite"))
+
+
+def _listed() -> str:
+    return f" (accounts here: {', '.join(_names()) or 'none'})"
 
 
 def _figures(account: Account, name: str, delta: float) -> dict[str, Any]:

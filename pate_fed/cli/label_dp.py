@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.cli.parser import Parser, add_address_options, as_typed
+from pate_fed.cli.parser import Parser, add_address_options, add_command, as_typed
 from pate_fed.config.trust import QUORUM
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.runtime.command import nothing_spent
@@ -32,7 +32,13 @@ _SETS = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cini
 
 def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `label-dp`."""
-    made = commands.add_parser("label-dp", help="learn where features are public and labels private")
+    made = add_command(
+        commands,
+        "label-dp",
+        "learn where features are public and labels private",
+        description="Learns from records whose features are public and whose labels are private: makes the "
+        "labels private, then trains a model on them. --advise says which method suits.",
+    )
     made.add_argument("--epsilon", type=float, required=True, help="budget of one record's label")
     made.add_argument("--delta", type=float, default=1e-5, help="δ, where a method has one (default 1e-5)")
     made.add_argument("--advise", action="store_true", help="say which method suits; touches no data")

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.account import Account
 from clients.local import POOL_FILE, LocalSite, check_records, kind_of, study_of
 from clients.policy import Policy, find_policy
 from clients.site_files import LocalSettings
@@ -57,7 +58,7 @@ def rehearse(arguments: argparse.Namespace) -> int:
         raise InputError(f"--sample {arguments.sample}: a whole number of at least 1 is meant")
     name = _NOBODY if admission is None else admission.hospital
     print(printable(f"rehearsal of the study {terms.study} for {name}: nothing is sent, nothing is kept"))
-    _show(("policy", _policy_text(arguments, terms)))
+    _show(("policy", _policy_text(arguments, terms, name)))
     with _private_folder() as folder:
         _rehearse_in(folder, arguments, terms, name)
     _show(("end", "the teachers and all answers of this rehearsal are erased"))
@@ -109,11 +110,12 @@ def _train(site: LocalSite, terms: Terms) -> None:
     train_missing(site, encoder=encoder, taught=lambda number: None, anew=lambda count: None)
 
 
-def _policy_text(arguments: argparse.Namespace, terms: Terms) -> str:
+def _policy_text(arguments: argparse.Namespace, terms: Terms, name: str) -> str:
     """Whether this hospital would take part at all."""
     beside = arguments.offer if Path(arguments.offer).is_dir() else None
     path = find_policy(arguments.policy, beside)
-    found = Policy.load(path).objection(terms)
+    policy = Policy.load(path)
+    found = policy.objection(terms) or Account(name).objection(terms, policy=policy)
     what = "the default" if path is None else str(path)
     if found is None:
         return f"{what} allows the study"

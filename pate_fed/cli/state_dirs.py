@@ -72,4 +72,5 @@ def _study_of(state_dir: Path) -> str | None:
             return str(json.loads(path.read_text(encoding="utf-8"))["study"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
-    return None
+    study, dash, _ = state_dir.parent.name.rpartition("-")  # before it has the terms its folder has the name
+    return study if dash else None

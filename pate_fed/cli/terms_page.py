@@ -253,7 +253,7 @@ def _in_words(epsilon: float, delta: float) -> str:
         return "This ε promises nothing that could be put in words."
     factor = math.ceil(math.exp(epsilon) * 10) / 10
     but = f", but for a chance of {delta_text(delta)}" if delta else ""
-    return f"One of these changes the chance of whatever is published at most {factor:,.4g}-fold{but}."
+    return f"Such a change makes whatever is published at most {factor:,.4g} times as likely{but}."
 
 
 def _caps(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:

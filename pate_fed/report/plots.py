@@ -40,9 +40,12 @@ class Figure:
 
 
 def epsilon_curve(result: RunResult) -> Figure | None:
-    """Data-independent ε over the queries so far, and the one that was fixed beforehand."""
+    """Data-independent ε over the queries so far, and the one that was fixed beforehand.
+
+    None where all was spent at once: a line to the only point would tell of a growth that never was.
+    """
     points = [(0, 0, 0.0), *_spending(result)]
-    if len(points) == 1:
+    if len(points) <= 2:
         return None
     fixed, top = result.outcome.privacy.student, points[-1][2]
     shown = fixed is not None and fixed <= 4 * top
@@ -61,6 +64,8 @@ def epsilon_curve(result: RunResult) -> Figure | None:
         chart.mark_y(fixed, f"fixed beforehand: ε = {epsilon_text(fixed)}")
     alt = f"ε grows with the queries asked, to {epsilon_text(top)} after {points[-1][0]:,} queries."
     caption = "Spent against the public whatever the data are, charged before a batch is released."
+    if fixed is not None and top == fixed and points[-2][2] == fixed:
+        caption += " It ends level: all queries together cost no more than what was fixed beforehand."
     if fixed is not None and not shown:
         caption += f" What was fixed beforehand, ε = {epsilon_text(fixed)}, lies far above."
     return Figure(

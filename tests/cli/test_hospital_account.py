@@ -66,4 +66,6 @@ def test_whose_account_is_asked_for(account: Account, tmp_path: Path, run: Any) 
     code, out, _ = run("hospital", "account", "--hospital", "east")
     assert code == 0 and "no study was agreed to yet" in out
     assert run("hospital", "account", "--hospital", "east", "--delta", "1").code == 2
+    code, _, err = run("hospital", "account", "--hospital", "nroth")
+    assert code == 2 and "no account here is of that name (accounts here: east, north)" in err
     assert run("hospital", "account", "--dir", str(tmp_path / "nowhere")).code == 2

@@ -114,6 +114,8 @@ def test_the_policy_has_its_say_before(demo: Path, run: Any) -> None:
         "policy the default does not allow it: " in out
         and "the line plain_votes = true in policy.toml" in out
     )
+    (demo / "identity-north" / "policy.toml").write_text("plain_votes = true\nepsilon_public_total = 0.5\n")
+    assert "too large an ε over all its studies" in " ".join(run(*COMMAND)[1].split())
 
 
 @pytest.mark.parametrize(

@@ -65,3 +65,19 @@ def test_counts_have_whole_ticks(run_result: RunResult) -> None:
     assert figure is not None
     ticks = re.findall(r">([0-9.]+)</text>", figure.picture)
     assert ticks and all("." not in tick for tick in ticks)
+
+
+def test_what_was_spent_at_once_is_no_line(run_result: RunResult) -> None:
+    once = Spending(asked=(999,), answered=(411,), epsilon=(2.9,))
+    headings = Page(render_report(replace(run_result, spending=once))).headings
+    assert "Privacy spent" not in headings
+    assert "Privacy spent" in Page(render_report(run_result)).headings
+
+
+def test_a_line_that_ends_level_says_why(run_result: RunResult) -> None:
+    fixed = run_result.outcome.privacy.student
+    assert fixed is not None
+    level = Spending(asked=(10, 500, 999), answered=(4, 200, 411), epsilon=(0.5, fixed, fixed))
+    assert "It ends level" in Page(render_report(replace(run_result, spending=level))).words
+    rising = replace(level, epsilon=(0.5, 0.9 * fixed, fixed))
+    assert "It ends level" not in Page(render_report(replace(run_result, spending=rising))).words

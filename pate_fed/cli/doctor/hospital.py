@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from clients.account import Account
 from clients.local import kind_of
 from clients.policy import Policy, find_policy
 from clients.site_files import PART
@@ -140,6 +141,8 @@ class HospitalSide:
         objection = policy.objection(terms)
         if objection is None and isinstance(terms, LabelTerms):
             objection = policy.refuses_more(answered=0, today=0, asked=terms.max_queries)
+        if objection is None and not (self._given.data or "").startswith("part:"):
+            objection = Account(self._name).objection(terms, policy=policy)
         if objection is not None:
             reason, sentence = objection
             raise PolicyError(f"{reason.value}: {sentence}; else do not take part")

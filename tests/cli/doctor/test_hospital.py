@@ -67,6 +67,15 @@ def void(_: object) -> None:
     ("fault", "options", "check", "code", "words"),
     [
         (lambda f: (f / "identity-north/hospital.key").chmod(0o644), (), "identity", 2, "chmod 600"),
+        (
+            lambda f: (f / "identity-north/policy.toml").write_text(
+                "plain_votes = true\nepsilon_public_total = 0.5\n"
+            ),
+            (),
+            "policy",
+            5,
+            "over all its studies",
+        ),
         (lambda f: (f / "identity-north/sum.key").chmod(0o640), (), "identity", 2, "chmod 600"),
         (lambda f: (f / "identity-north/admission.json").unlink(), (), "identity", 2, "hospital accept"),
         (lambda f: (f / "identity-north/ca.crt").unlink(), (), "identity", 2, "ca.crt: cannot be read"),
