@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clients.site_files import PART
 from pate_fed.cli.parser import add_command, add_option, print_lines
 from pate_fed.cli.state_dirs import STATE_DIR_HELP, identity_of, settings_of, state_dir_of, terms_files
 from pate_fed.errors import InputError
@@ -108,6 +107,7 @@ def _state(
 ) -> Path:
     from clients.journal import Journal
     from clients.leave import given_by, state_leaving
+    from clients.site_files import PART
     from clients.state_dir import LABELS_FOLDER
 
     folders = [each / "answered" for each in (state_dir, state_dir / LABELS_FOLDER)]

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from clients.site_files import LOCAL_SITE
 from pate_fed.errors import InputError
 from pate_fed.format import printable
 from pate_fed.runtime.state_home import state_home
@@ -22,6 +21,8 @@ def state_dir_of(text: str) -> Path:
     Raises:
         InputError: there is none, or more than one.
     """
+    from clients.site_files import LOCAL_SITE
+
     path = Path(text)
     if path.is_dir():
         return path
@@ -42,6 +43,8 @@ def settings_of(state_dir: Path) -> dict[str, Any]:
     Raises:
         InputError: no hospital ran there.
     """
+    from clients.site_files import LOCAL_SITE
+
     try:
         values: dict[str, Any] = json.loads((state_dir / LOCAL_SITE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -51,6 +54,8 @@ def settings_of(state_dir: Path) -> dict[str, Any]:
 
 def identity_of(state_dir: Path, given: str | None) -> Path | None:
     """The folder of a hospital's identity: as given, else of its last run; None where it had no keys."""
+    from clients.site_files import LOCAL_SITE
+
     if given is not None:
         return Path(given)
     if not (state_dir / LOCAL_SITE).exists():

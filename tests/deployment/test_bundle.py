@@ -43,7 +43,6 @@ def _spying_bundle() -> bytes:
     return bundle.getvalue()
 
 
-@pytest.mark.slow
 def test_a_spying_bundle_gets_nothing_and_the_hospitals_log_says_so(
     rehearsal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
