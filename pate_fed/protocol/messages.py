@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import IntegrityError
 from pate_fed.protocol.agreed import digest_of
 from pate_fed.protocol.refusals import Refusal
-from pate_fed.structure import SettingError, from_record, to_record
+from pate_fed.structure import Setting, SettingError, from_record, to_record
 
 __all__ = [
     "COUNTS",
@@ -62,6 +62,16 @@ EVALUATION = "evaluation"
 _MOST_SAID = 300  # characters in which a coordinator says how a study ended
 
 
+def _is_list(array: NDArray[np.int64]) -> bool:
+    return array.ndim == 1
+
+
+# What is counted along one axis; votes are held to their shape by `check_votes`.
+_LISTS = dict.fromkeys(
+    ("index", "label", "clusters"), Setting(holds=_is_list, allowed="a list of whole numbers")
+)
+
+
 class _Message:
     """Shared lowering: a message is a flat record with its kind and fields."""
 
@@ -80,7 +90,7 @@ class _Message:
             IntegrityError: another kind of message, or a field missing, unknown or of the wrong type.
         """
         try:
-            return from_record(cls, record)
+            return from_record(cls, record, checks=_LISTS)
         except SettingError as error:  # told without the value, which may be votes
             text = f"{error.path} of a message {cls.kind!r} has the wrong type or value: {error.wanted}"
         raise IntegrityError(text)
