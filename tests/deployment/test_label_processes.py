@@ -160,5 +160,5 @@ def test_a_coordinator_killed_amid_a_count_goes_on(rehearsal: Any, moment: str) 
     assert (np.load(folder / "out" / "labels.npz")["label"] == truth).mean() > 0.9
     for name in NAMES:
         log = (folder / f"hospital-{name}" / "log.jsonl").read_text()
-        assert log.count('"labelled"') == 1
+        assert log.count('"event": "labelled"') == 1
     assert "hospitals: 4 of 4 answered" in server.text
