@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import httpx
 from flwr.app import Error, Message, Metadata
@@ -26,7 +27,14 @@ from pate_fed.flower.inflate import MOST_BYTES, inflate_message
 
 __all__ = ["StudyGrid"]
 
-Announced = tuple[ProtoMessage, ObjectTree]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Announced:
+    """A reply that the SuperLink told of, and those of its parts that were pulled, by their ids."""
+
+    reply: ProtoMessage
+    tree: ObjectTree
+    parts: dict[str, bytes] = field(default_factory=dict)
 
 
 class StudyGrid(HttpGrid):
@@ -47,7 +55,7 @@ class StudyGrid(HttpGrid):
     ) -> None:
         super().__init__(address, insecure, root, token=token)
         self._most_bytes = most_bytes
-        self._announced: dict[str, Announced] = {}  # by the question's id; parts may be on their way
+        self._announced: dict[str, _Announced] = {}  # by the question's id; parts may be on their way
 
     def get_nodes(self) -> Iterable[NodeInfo]:
         """The connected nodes."""
@@ -67,30 +75,30 @@ class StudyGrid(HttpGrid):
             open_ids = [key for key in wanted if key not in self._announced]
             found = self._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=open_ids))
             new = zip(found.messages_list, found.message_object_trees, strict=True)
-            self._announced |= {_question(reply): (reply, tree) for reply, tree in new}
+            self._announced |= {_question(reply): _Announced(reply, tree) for reply, tree in new}
             self._announced = {key: self._announced[key] for key in wanted if key in self._announced}
-            replies = [self._read(*each) for each in self._announced.values()]
+            replies = [self._read(each) for each in self._announced.values()]
         whole = [reply for reply in replies if reply is not None]
         for reply in whole:
             self._announced.pop(reply.metadata.reply_to_message_id, None)
         return whole
 
-    def _read(self, reply: ProtoMessage, tree: ObjectTree) -> Message | None:
+    def _read(self, announced: _Announced) -> Message | None:
         """One reply, None while it is not whole.
 
         The SuperLink has held `reply.metadata` to its sender; what stands inside has nobody checked.
         """
+        reply = announced.reply
         said = reply.metadata
         try:
-            contents = self._pull(tree)
-            if contents is None:
+            if not self._pull(announced):
                 return None
             self._runtime_client.ConfirmMessageReceived(
                 ConfirmMessageReceivedRequest(
                     node=self.node, run_id=self.run.run_id, message_object_id=said.message_id
                 )
             )
-            message = inflate_message(said.message_id, contents, most_bytes=self._most_bytes)
+            message = inflate_message(said.message_id, announced.parts, most_bytes=self._most_bytes)
             inside = message.metadata
             if (inside.src_node_id, inside.reply_to_message_id) != (said.src_node_id, _question(reply)):
                 raise ValueError("a reply in another's place")
@@ -101,23 +109,26 @@ class StudyGrid(HttpGrid):
         inside.__dict__["_message_id"] = said.message_id
         return message
 
-    def _pull(self, tree: ObjectTree) -> dict[str, bytes] | None:
-        """A reply's parts by id, None while one of them is on its way.
+    def _pull(self, announced: _Announced) -> bool:
+        """Pull the parts of a reply that are there; False while one of them is on its way.
+
+        Each is pulled once: an upload that never ends must not be fetched again with every look at it.
 
         Raises:
             ValueError: one is gone: its upload was given up.
         """
-        contents: dict[str, bytes] = {}
-        for part in iterate_object_tree(tree):
+        for part in iterate_object_tree(announced.tree):
+            if part.object_id in announced.parts:
+                continue
             found = self._runtime_client.PullObject(
                 PullObjectRequest(node=self.node, run_id=self.run.run_id, object_id=part.object_id)
             )
             if not found.object_found:
                 raise ValueError("a part is gone")
             if not found.object_available:
-                return None
-            contents[part.object_id] = found.object_content
-        return contents
+                return False
+            announced.parts[part.object_id] = found.object_content
+        return True
 
 
 def _question(reply: ProtoMessage) -> str:

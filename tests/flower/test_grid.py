@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ from flwr.supercore.inflatable.inflatable_object import (
     InflatableObject,
     get_all_nested_objects,
     get_object_tree,
+    iterate_object_tree,
     no_object_id_recompute,
 )
 from flwr.supercore.run import Run
@@ -57,6 +59,7 @@ class _Link:
         self.announced: list[tuple[Any, Any]] = []
         self.parts: dict[str, bytes] = {}
         self.gone: set[str] = set()
+        self.pulled: Counter[str] = Counter()
         self.confirmed: list[str] = []
         self.told: set[str] = set()
 
@@ -70,6 +73,7 @@ class _Link:
 
     def PullObject(self, request: Any) -> Any:
         content = self.parts.get(request.object_id)
+        self.pulled[request.object_id] += content is not None
         return SimpleNamespace(
             object_found=request.object_id not in self.gone,
             object_available=content is not None,
@@ -132,6 +136,20 @@ def test_replies_come_as_they_are_whole() -> None:
     np.testing.assert_array_equal(from_flower(got.content)["votes"], VOTES["votes"])
     assert got.metadata.reply_to_message_id == first.metadata.message_id
     assert len(study.link.confirmed) == 2
+
+
+def test_an_upload_that_never_ends_is_not_fetched_again_with_every_look() -> None:
+    study = _Study()
+    question = study.ask(2)
+    contents = study.reply(question, VOTES)
+    *first, last = [part.object_id for part in iterate_object_tree(study.link.announced[0][1])]
+    study.link.parts |= {name: contents[name] for name in first}
+    for _ in range(5):
+        assert study.pull(question) == []
+    study.link.parts[last] = contents[last]
+    (got,) = study.pull(question)
+    assert not got.has_error()
+    assert study.link.pulled == dict.fromkeys(contents, 1)
 
 
 def test_an_upload_that_was_given_up_is_an_error_of_its_sender() -> None:
