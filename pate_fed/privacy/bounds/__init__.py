@@ -14,6 +14,8 @@ P17 is arXiv 1610.05755 (PATE, 2017), P18 is arXiv 1802.08908 (PATE, 2018), PATE
 - `gnss`: what its release costs (P18, appendix B): `gnss_rdp`, `gnss_rdp_printed`, `nrs_parameters`.
 - `gaussian`: data-independent totals: `confident_rho`, `confident_mu`, `gaussian_dp_epsilon`,
   `pate_plus_plus_epsilon`.
+- `outcomes`: what a query releases, the class that wins and the check's bit: `argmax_rdp`, `bit_rdp`,
+  `moved_rdp`.
 - `control`: a whole study with caps, by optimal control of the privacy loss: `control_epsilon`,
   `control_delta`; of other outcomes `capped_epsilon`.
 - `cost`: exact and rounded up, what a ledger charges: `Cost`, `epsilon_of`.
