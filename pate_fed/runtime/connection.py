@@ -32,7 +32,8 @@ _REFUSED = {
     # All that Flower says where the coordinator takes no signature of this node: the time is signed too.
     "SuperNode terminated gracefully": (
         "the coordinator does not accept what this hospital signs: this machine's clock is more than 5 "
-        "seconds ahead of the coordinator's or 5 minutes behind it, or the key was revoked; set the clocks"
+        "seconds ahead of the coordinator's or 5 minutes behind it (set the clocks), the key was revoked, or "
+        "the coordinator has only just started"
     ),
     "handshake": (
         "the coordinator's certificate is not of this study's authority, has expired, or is for another "
