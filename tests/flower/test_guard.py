@@ -115,6 +115,19 @@ class Fleet:
         return str(message.object_id)
 
 
+def part_of(
+    answer: fleet_pb2.PushMessagesResponse, node: int, name: str, content: bytes, *, run: int
+) -> message_pb2.PushObjectRequest:
+    """One part of a reply whose announcement got this answer."""
+    return message_pb2.PushObjectRequest(
+        node=Node(node_id=node),
+        run_id=run,
+        object_id=name,
+        object_content=content,
+        session_id=answer.session_id,
+    )
+
+
 def reply_of(
     node: int, message: str, votes: bytes, *, run: int
 ) -> tuple[fleet_pb2.PushMessagesRequest, dict[str, bytes]]:
@@ -265,13 +278,7 @@ def test_a_request_and_its_reply_pass_and_nobody_else_touches_them(fleet: Fleet)
     answer = stub.PushMessages(request)
     assert set(answer.objects_to_push) == set(parts)
     for name, content in parts.items():
-        push = message_pb2.PushObjectRequest(
-            node=Node(node_id=north),
-            run_id=fleet.run,
-            object_id=name,
-            object_content=content,
-            session_id=answer.session_id,
-        )
+        push = part_of(answer, north, name, content, run=fleet.run)
         assert stub.PushObject(push).stored
     [reply] = fleet.state.get_message_res({message}, fleet.run)
     assert reply.metadata.src_node_id == north and not reply.has_error()
@@ -301,13 +308,7 @@ def test_a_hospitals_bytes_are_bounded_in_one_message_in_all_and_when_compressed
     answer = stub.PushMessages(request)
     for name in answer.objects_to_push:
         content = parts[name]
-        push = message_pb2.PushObjectRequest(
-            node=Node(node_id=north),
-            run_id=fleet.run,
-            object_id=name,
-            object_content=content,
-            session_id=answer.session_id,
-        )
+        push = part_of(answer, north, name, content, run=fleet.run)
         if len(content) > MOST:
             assert refused(lambda push=push: stub.PushObject(push)) is CODE.RESOURCE_EXHAUSTED  # type: ignore[misc]
         else:
