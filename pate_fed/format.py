@@ -52,7 +52,7 @@ def wilson_interval(share: float, count: int) -> tuple[float, float]:
     scale = 1 + _Z95**2 / count
     middle = (share + _Z95**2 / (2 * count)) / scale
     half = _Z95 / scale * math.sqrt(share * (1 - share) / count + _Z95**2 / (4 * count * count))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
 
 def accuracy_text(share: float | None, count: int | None = None) -> str:

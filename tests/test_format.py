@@ -64,6 +64,17 @@ def test_a_delta_in_text() -> None:
         assert delta_text(delta) == shown
 
 
+@pytest.mark.parametrize(("right", "count"), [(0, 10), (10, 10), (93, 95), (500, 1000)])
+def test_the_interval_is_wilsons(right: int, count: int) -> None:
+    """Its ends are the shares p whose own normal interval just holds what was found."""
+    for end in wilson_interval(right / count, count):
+        if 1e-9 < end < 1 - 1e-9:
+            z = abs(right / count - end) / math.sqrt(end * (1 - end) / count)
+            assert z == pytest.approx(1.959964, abs=1e-5)
+    low, high = wilson_interval(right / count, count)
+    assert 0 <= low <= right / count <= high <= 1 and low < high
+
+
 def test_an_accuracy_has_its_number_and_interval() -> None:
     assert accuracy_text(0.852, 1000) == "85.2 % (n 1,000, 82.9 to 87.3)"
     assert accuracy_text(0.5) == "50.0 %" and accuracy_text(None, 10) == "-"

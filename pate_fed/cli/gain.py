@@ -11,24 +11,16 @@ from numpy.typing import NDArray
 from pate_fed.cli.doctor.records import QUICK, WantedRecords, predict_by_teacher
 from pate_fed.data import Rows, split_by_patient
 from pate_fed.errors import InputError
+from pate_fed.format import accuracy_text
 from pate_fed.privacy.planning.vote_model import VoteModel, assumed_votes
 from pate_fed.protocol.terms import Terms
 
-__all__ = ["expect_labels", "gain_lines", "interval"]
+__all__ = ["expect_labels", "gain_lines"]
 
 Ints = NDArray[np.int64]
 
 _FOLDS = 5
 _MOST_TRIED = 5  # teachers
-_Z = 1.959963984540054  # of a normal distribution, two-sided 95 %
-
-
-def interval(right: int, count: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share, of `right` in `count` (E. B. Wilson 1927, JASA 22)."""
-    share, square = right / count, _Z**2 / count
-    middle = (share + square / 2) / (1 + square)
-    reach = _Z / (1 + square) * math.sqrt(share * (1 - share) / count + square / (4 * count))
-    return max(0.0, min(share, middle - reach)), min(1.0, max(share, middle + reach))
 
 
 def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
@@ -46,12 +38,13 @@ def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
     alone = _tested(rows, wanted, [(np.setdiff1d(everyone, part), part) for part in folds])
     most = int((rows.labels == np.bincount(rows.labels).argmax()).sum())
     kind = "one model" if wanted.spec.schema is not None else f"one {QUICK} model, as a quick stand-in,"
-    yield f"  alone       {_share(*alone)}: {kind} of all your records, each fifth left out once"
-    yield f"              always the most frequent class: {_share(most, len(rows.labels))}"
+    yield f"  alone       {_right(*alone)}: {kind} of all your records, each fifth left out once"
+    yield f"              always the most frequent class: {_right(most, len(rows.labels))}"
     single = alone
     if len(parts) > 1:
         single = _tested(rows, wanted, [(part, np.setdiff1d(everyone, part)) for part in parts[:_MOST_TRIED]])
-        yield f"  a teacher   {single[0] / single[1]:.0%} right: it learnt from its part of the records alone"
+        # Without an interval: several teachers told the same records, which are no independent trials.
+        yield f"  a teacher   {accuracy_text(single[0] / single[1])} right: it learnt from its part alone"
     try:
         votes = assumed_votes(single[0] / single[1], terms.num_classes, terms.num_teachers)
     except InputError:
@@ -74,9 +67,8 @@ def _tested(rows: Rows, wanted: WantedRecords, pairs: list[tuple[Ints, Ints]]) -
     return right, count
 
 
-def _share(right: int, count: int) -> str:
-    low, high = interval(right, count)
-    return f"{right / count:.1%} right (n = {count}, 95 % interval {low:.1%} to {high:.1%})"
+def _right(right: int, count: int) -> str:
+    return f"{accuracy_text(right / count, count)} right"
 
 
 def expect_labels(terms: Terms, votes: VoteModel) -> tuple[int, float]:
