@@ -37,6 +37,11 @@ class Region:
         """The largest difference u - v, either way, that is looked at."""
         return max(self.gap, self.ahead + self.low) + 1
 
+    @property
+    def cells(self) -> int:
+        """An upper bound on the number of pairs (u, v)."""
+        return (2 * self.widest + 1) * (self.both + self.low + min(self.ahead, self.gap))
+
     def span(self, gap: int) -> tuple[int, int]:
         """The least and the largest u = v + gap."""
         ahead = max(gap, 0)
