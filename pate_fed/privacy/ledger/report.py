@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_text
+from pate_fed.privacy.ledger.accountants import CapsEpsilon, accountants, second_opinions
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
 from pate_fed.privacy.ledger.file import read_only
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import (
-    capped_epsilons,
     guarantee_text,
     guaranteed_coordinator_epsilon,
     guaranteed_epsilon,
@@ -85,7 +85,7 @@ class LedgerReport:
                 "student": guaranteed_epsilon(terms),
                 "coordinator": guaranteed_coordinator_epsilon(terms),
             },
-            "caps": capped_epsilons(terms),
+            "caps": {each.name: each.epsilon for each in accountants(terms)},
             "spent": {"student": self.epsilon, "coordinator": self.coordinator_epsilon},
             "coordinator_sees": terms.coordinator.text(),
             "beside": list(self.beside),
@@ -101,6 +101,7 @@ class LedgerReport:
             f"{self.path}: intact, {counted(rows, 'row')}, {signed}",
             f"{self.asked} queries asked, {self.answered} answered, every released label as it was written",
             *_bounds(self),
+            *_by_accountant(accountants(self.chain.terms)),
             *self.beside,
             f"last row's hash {self.chain.head}",
         ]
@@ -226,6 +227,7 @@ def describe(path: Path) -> list[str]:
         f"Spent: {report.asked} queries asked, {report.answered} answered, in "
         f"{counted(len(chain.entries), 'release')}",
         *_bounds(report),
+        *_by_accountant([*accountants(terms), *second_opinions(terms)]),
         *(_entry_line(entry, chain.entries) for entry in chain.entries),
     ]
 
@@ -260,9 +262,6 @@ def _bounds(report: LedgerReport) -> list[str]:
     ]
     if terms.protection.unit == "label":
         lines[-1] = "Every ε follows from the mechanism's parameters, whatever the labels are, rounded up"
-    by = ", ".join(f"{name} {epsilon_text(epsilon)}" for name, epsilon in capped_epsilons(terms).items())
-    if by:
-        lines.append(f"The caps alone, by each accountant: {by}")
     if terms.sanitise is not None:
         lines.append(
             "A data-dependent ε may be released too, once (smooth sensitivity, order "
@@ -273,6 +272,12 @@ def _bounds(report: LedgerReport) -> list[str]:
             0, f"Nobody is protected ({terms.noise}): every ε is what noise without a seed would give"
         )
     return lines
+
+
+def _by_accountant(found: Sequence[CapsEpsilon]) -> list[str]:
+    """A line each, the least ε first; none where there are no caps."""
+    lines = [each.line() for each in sorted(found, key=lambda each: each.epsilon)]
+    return ["ε of the caps alone, by each accountant, and what it holds for:", *lines] if lines else []
 
 
 def _other(view: CoordinatorView) -> str:
