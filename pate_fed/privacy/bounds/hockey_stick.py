@@ -174,7 +174,8 @@ def _outside(law: NoiseLaw, epsilon: float, k: int, two: float) -> tuple[Region 
     goal = (1 + _OUTSIDE) * two
 
     def out(tails: Floats) -> Floats:  # p of who is out, and what the others lose of q
-        return tails + tails / (1 - np.minimum(tails, 0.5))
+        found: Floats = tails + tails / (1 - np.minimum(tails, 0.5))
+        return found
 
     low = np.flatnonzero(bit + out(tail[at + 1 - k]) <= goal)
     both = np.flatnonzero(two + out(tail[at - k]) <= goal)

@@ -58,8 +58,7 @@ def accountants(terms: LedgerTerms) -> list[CapsEpsilon]:
             CapsEpsilon(
                 name="optimal control",
                 epsilon=capped_cost_epsilon(capped, delta),
-                holds_for="all who see labels, and any votes, order and stops within the caps; with RDP it is "
-                "what is stated",
+                holds_for="all who see labels, any votes, order and stops; it or RDP is what is stated",
             ),
         ]
     if totals == Cost(rho=totals.rho):

@@ -30,7 +30,7 @@ from pate_fed.privacy.ledger.terms import (
     guaranteed_epsilon,
 )
 from pate_fed.privacy.ledger.verify import SLACK, read_chain
-from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism
+from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism, PrivacyEvent
 
 __all__ = ["LedgerReport", "describe", "verify", "verify_run"]
 
@@ -40,7 +40,7 @@ _CHARGED = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LedgerReport:
     """A ledger that passed every check, with each ε computed again from its rows.
 
@@ -69,8 +69,28 @@ class LedgerReport:
     @property
     def coordinator_epsilon(self) -> float | None:
         """ε against the coordinator, None where no bound holds."""
-        events = [entry.event for entry in self.chain.entries]
-        return coordinator_epsilon(self.chain.terms, events)
+        return coordinator_epsilon(self.chain.terms, self.events)
+
+    @property
+    def guaranteed(self) -> float | None:
+        """ε against the student and the public that the terms fixed; None where nothing bounds it."""
+        return guaranteed_epsilon(self.chain.terms)
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """All charged events, oldest first."""
+        return tuple(entry.event for entry in self.chain.entries)
+
+    def released(self) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
+        """Everything that was released, in order: index, answered and label, each of shape (asked,)."""
+        return self.chain.released()
+
+    def __repr__(self) -> str:
+        """Counts, and ε that was spent."""
+        return (
+            f"LedgerReport({str(self.path)!r}: {self.asked} queries, {self.answered} labels, spent "
+            f"ε={epsilon_text(self.epsilon)} at δ={delta_text(self.chain.terms.delta)})"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

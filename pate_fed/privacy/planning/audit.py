@@ -252,12 +252,12 @@ def audit_all(
 
 
 def _cases() -> Iterator[AuditCase]:
-    size = {"num_teachers": 9, "num_classes": 2}
+    size: dict[str, Any] = {"num_teachers": 9, "num_classes": 2}
     # One query, and little noise: a tenth less of it shows in a few thousand samples. What is charged for one
     # outcome is exact, and with an odd number of teachers the votes are those at which it is reached.
     close: dict[str, Any] = {"totals": (5, 4), "neighbour": (4, 5), "queries": 1}
     # The other step's noise is wide, so that its cost hides nothing, and its check is passed or not regarded.
-    passed = {"threshold": -1e6, "sigma1": 1e5}
+    passed: dict[str, Any] = {"threshold": -1e6, "sigma1": 1e5}
     check: dict[str, Any] = {"totals": (5, 4), "neighbour": (6, 3), "queries": 1, "delta": 0.5}
     yield AuditCase(name="LNMax, close vote", mechanism=LNMax(**size, scale=0.5), delta=0.76, **close)
     yield AuditCase(name="GNMax, close vote", mechanism=GNMax(**size, sigma=0.7), delta=0.63, **close)
