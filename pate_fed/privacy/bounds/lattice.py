@@ -62,7 +62,8 @@ class Lattice:
     def __init__(self, law: NoiseLaw, region: Region, *, shift: int = 1) -> None:
         self._region, self._shift = region, shift
         ends = region.both + region.ahead + region.low
-        self._most = region.widest + ends + 3 + shift + law.depth()
+        self._depth = law.depth()
+        self._most = region.widest + ends + 3 + shift + self._depth
         self._mass = law.masses(self._most)
         self._below = np.concatenate(([0.0], np.cumsum(self._mass)))
         self._pad = region.widest + 2 * shift + 1
@@ -99,16 +100,21 @@ class Lattice:
     def _under(self, j: Ints) -> Floats:
         return self._below[j + self._most + 1]  # Pr[Z <= j]
 
-    def _beats(self, gap: int) -> Floats:
-        """Σ over j >= j0 of Pr[Z = j] Pr[Z' + U' < j + U + gap], by j0 + `most`; U, U' uniform tie keys."""
-        terms = self._mass * self._half[self._pad + gap : self._pad + gap + len(self._mass)]
+    def _beats(self, gap: int, least: int, most: int) -> Floats:
+        """Σ over j >= j0 of Pr[Z = j] Pr[Z' + U' < j + U + gap], by j0 - `least`, j0 up to `most`."""
+        # U, U' are uniform tie keys. From -gap on the second factor is at least 1/2, so what lies beyond the
+        # noise's depth from there is below 1e-16 of the sum.
+        end = min(max(most, abs(gap)) + self._depth, self._most)
+        part = slice(least + self._most, end + self._most + 1)
+        terms = self._mass[part] * self._half[part.start + self._pad + gap : part.stop + self._pad + gap]
         found: Floats = np.cumsum(terms[::-1])[::-1]
         return found
 
     def _coefficients(self, u: Ints, gap: int) -> tuple[Floats, Floats]:
-        """Bernstein coefficients 0 and 1 of the chances that a, b, another wins: (3, len(u))."""
+        """Bernstein coefficients 0 and 1 of the chances that a, b, another wins: (3, len(u)), u rising."""
         v = u - gap
-        first, second = self._beats(gap)[1 - u + self._most], self._beats(-gap)[1 - v + self._most]
+        first = self._beats(gap, 1 - int(u[-1]), 1 - int(u[0]))[u[-1] - u]
+        second = self._beats(-gap, 1 - int(v[-1]), 1 - int(v[0]))[v[-1] - v]
         mass_u, mass_v, under_u, under_v = (
             self._at(-u),
             self._at(-v),
