@@ -47,6 +47,8 @@ def bit_delta(scale: float, epsilon: float, *, shift: int = 1, kind: str = GAUSS
         InputError: scale, ε or shift out of range.
     """
     scale, epsilon, k = _check(scale, epsilon, shift)
+    if k > 4 * _REACH[kind] * scale + 10:  # the two laws hardly meet
+        return 1.0
     if scale > _WIDEST:  # Pr[Z = 0] is below either, by Poisson summation and by tanh
         largest = 1 / (scale * math.sqrt(2 * math.pi)) if kind == GAUSSIAN else 1 / (2 * scale)
         return min(1.0, k * largest * (1 + _ROUNDING))
@@ -67,6 +69,8 @@ def argmax_delta(scale: float, epsilon: float, *, shift: int = 1, kind: str = GA
         InputError: scale, ε or shift out of range.
     """
     scale, epsilon, k = _check(scale, epsilon, shift)
+    if k > 4 * _REACH[kind] * scale + 10:
+        return 1.0
     own = _totals_delta(scale, epsilon, k, kind)
     if scale > WIDEST[kind] or own < 1e-14:
         return own

@@ -28,6 +28,7 @@ __all__ = ["pld_epsilon", "totals_pld_epsilon"]
 _FINEST, _COARSEST = 2e-6, 1e-3  # nats of a cell of the losses' grid
 _CELLS = 20  # of it in an outcome's own deviation
 _WIDEST = 20_000.0  # votes of noise beyond which a table takes long
+_LONGEST = 2_000_000  # cells
 _REACH = {GAUSSIAN: 9.0, "laplace": 40.0}  # scales that hold all but 1e-17 of the noise
 
 
@@ -100,9 +101,9 @@ def _atoms(outcome: OutcomeCost) -> tuple[Floats, Floats]:
     Raises:
         InputError: see `pld_epsilon`.
     """
-    if outcome.scale > _WIDEST:
-        raise InputError(f"noise of {outcome.scale:g} votes: the table of its losses would be too long")
     check, k = outcome.of == "check", outcome.votes
+    if max(outcome.scale, k) > _WIDEST:
+        raise InputError(f"noise of {outcome.scale:g} votes: the table of its losses would be too long")
     if k > 1 and not check:
         raise InputError("several votes of one unit may move from and to several classes: RDP bounds these")
     law, reach = NoiseLaw(outcome.kind, outcome.scale), math.ceil(_REACH[outcome.kind] * outcome.scale)
@@ -129,6 +130,8 @@ def _outcome_pmf(outcome: OutcomeCost, cell: float) -> Any:
     """
     pmf, library = _library()
     loss, chance = _atoms(outcome)
+    if loss.max() > _LONGEST * cell:
+        raise InputError(f"noise of {outcome.scale:g} votes: its losses are too large for a table")
     below = np.floor(loss / cell).astype(np.int64)
     rest = loss - below * cell
     # p = low + high and p e^-loss = low e^-(grid) + high e^-(grid + cell)

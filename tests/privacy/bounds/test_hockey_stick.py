@@ -157,6 +157,7 @@ def test_they_fall_with_epsilon_and_noise_and_stay_below_the_totals() -> None:
         assert all(more)
     assert argmax_delta(2.0, 0.3) > argmax_delta(2.2, 0.3)
     assert argmax_delta(1e-3, 0.3) == pytest.approx(1.0)
+    assert argmax_delta(2.0, 0.3, shift=10**9) == bit_delta(2.0, 0.3, shift=10**9) == 1.0
     assert argmax_delta(1.0, 2.1 / 1.0, kind=LAPLACE) < 1e-14  # pure DP of 2/scale
 
 

@@ -116,6 +116,11 @@ def test_what_has_no_distribution_is_refused() -> None:
         pld_epsilon(Cost(rho=Fraction(1)), 1e-5)
     with pytest.raises(InputError, match="too long"):
         pld_epsilon(GNMax(**SIZE, sigma=1e6).cost(1, 1, RECORD), 1e-5)
+    with pytest.raises(InputError, match="too large"):
+        pld_epsilon(GNMax(**SIZE, sigma=1e-3).cost(1, 1, RECORD), 1e-5)
+    billion = Protection(unit="hospital", votes_moved=10**9)
+    with pytest.raises(InputError, match="too long"):
+        pld_epsilon(ConfidentGNMax(**SIZE, threshold=5, sigma1=3, sigma2=3).cost(1, 0, billion), 1e-5)
     with pytest.raises(InputError, match="delta"):
         pld_epsilon(Cost(), 0.0)
     assert pld_epsilon(Cost(), 1e-5) == totals_pld_epsilon(Cost(), 1e-5) == 0.0
