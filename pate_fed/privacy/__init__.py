@@ -7,9 +7,6 @@ what is not named here is imported from its own module.
 from pate_fed.privacy.accountant import capped_cost_epsilon, odometer, total_cost
 from pate_fed.privacy.accounting import Accountant
 from pate_fed.privacy.bounds.cost import epsilon_of
-from pate_fed.privacy.bounds.hockey_stick import argmax_delta, bit_delta
-from pate_fed.privacy.bounds.profiles import pld_epsilon, totals_pld_epsilon
-from pate_fed.privacy.dp_events import cost_of_dp_event, to_dp_event
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.ledger.ledger import Ledger
 from pate_fed.privacy.ledger.report import verify
@@ -44,20 +41,14 @@ __all__ = [
     "SanitiseSettings",
     "SeededNoise",
     "SystemNoise",
-    "argmax_delta",
     "audit_all",
-    "bit_delta",
     "capped_cost_epsilon",
-    "cost_of_dp_event",
     "data_dependent_epsilon_do_not_publish",
     "epsilon_of",
     "noise_from_seed",
     "odometer",
     "plan",
-    "pld_epsilon",
     "sanitised_epsilon",
-    "to_dp_event",
     "total_cost",
-    "totals_pld_epsilon",
     "verify",
 ]

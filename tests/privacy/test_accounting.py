@@ -29,10 +29,9 @@ from pate_fed.privacy import (
     Protection,
     SeededNoise,
     capped_cost_epsilon,
-    cost_of_dp_event,
     epsilon_of,
-    to_dp_event,
 )
+from pate_fed.privacy.dp_events import cost_of_dp_event, to_dp_event
 
 STUDY = ConfidentGNMax(classes=10, threshold=200, sigma1=150, sigma2=40)
 TOTALS = np.tile([3, 90, 7], (20, 1))
