@@ -23,11 +23,17 @@ def test_accuracy_curve(result: RunResult) -> Figure | None:
     return _curves(
         "The student's test accuracy",
         {"test accuracy": points},
-        caption=f"On public {result.study.inputs} that were never asked about; shown, never used to choose.",
+        caption=_test_caption(result),
         y_label="right",
         share=True,
         again=_again(result),
     )
+
+
+def _test_caption(result: RunResult) -> str:
+    """On how many inputs; the kept ones alone, as only they are surely never asked about while it learns."""
+    kept = f"{result.study.test_size:,} public" if result.study.test_size else "public"
+    return f"On {kept} {result.study.inputs} that are never asked about; shown, never used to choose."
 
 
 def learning_curves(result: RunResult) -> list[Figure]:
