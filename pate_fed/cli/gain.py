@@ -59,8 +59,9 @@ def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
         return
     labels, right = expect_labels(terms, votes)
     yield (
-        f"  together    about {labels} labels, of which {share_text(right)} right: what `pate-fed plan` expects "
-        f"of this noise and {terms.num_teachers} teachers, if all are as good as yours on inputs like these"
+        f"  together    about {labels} labels, of which {share_text(right)} right: what `pate-fed plan` "
+        f"expects of this noise and {terms.num_teachers} teachers, if all are as good as yours on inputs "
+        "like these"
     )
     yield "              The student learns from these labels; how well it does is not known beforehand."
 

@@ -13,6 +13,7 @@ from pate_fed.report.svg import WIDTH, Canvas, Scale
 __all__ = ["accuracy_bars", "recall_bars"]
 
 _MOST_BARS = 20  # classes; of more those of least recall are drawn
+_MANY = 10_000  # inputs of a class: more do not fit beside its bar
 _LONGEST = 16  # letters of a class's name
 
 
@@ -27,20 +28,29 @@ class _Bar:
     majority: float | None = None
     private: bool = False
     strong: bool = False
+    counted_below: int = FEW_TRIALS
+
+    @property
+    def counted(self) -> bool:
+        """Whether few were tested, so that a count says it better than a percentage."""
+        return self.count is not None and 0 < self.count < self.counted_below and self.interval is not None
 
     @property
     def short(self) -> str:
-        """The share as it stands behind the bar: counted where few were tested."""
-        if self.count is not None and 0 < self.count < FEW_TRIALS and self.interval is not None:
+        """The share as it stands behind the bar, with its number."""
+        if self.counted and self.count is not None:
             return f"{round(self.share * self.count)} of {self.count}"
-        return share_text(self.share, self.count)
+        share = share_text(self.share, self.count)
+        return f"{share} of {self.count:,}" if self.count else share
 
     @property
     def row(self) -> tuple[str, ...]:
         """It as a row of the table beside the picture."""
+        share = self.short if self.counted else share_text(self.share, self.count)
         count = "-" if self.count is None else f"{self.count:,}"
         ends = [share_text(end, self.count) for end in self.interval or ()]
-        return self.name, self.short, count, " to ".join(ends) or "-", share_text(self.majority, self.count)
+        majority = share_text(self.majority, self.count)
+        return self.name, share, count, " to ".join(ends) or "-", majority
 
 
 def accuracy_bars(result: RunResult, *, publishable: bool) -> Figure | None:
@@ -65,7 +75,7 @@ def accuracy_bars(result: RunResult, *, publishable: bool) -> Figure | None:
         notes.append("◆ computed from private votes: for the analyst, do not publish.")
     return Figure(
         title="Accuracy",
-        picture=_draw(bars, left=150).svg(f"Share of right answers: {text}."),
+        picture=_draw(bars).svg(f"Share of right answers: {text}."),
         caption=" ".join(note for note in notes if note),
         header=("who", "right", "n", "95 % interval", "majority"),
         rows=tuple(bar.row for bar in bars),
@@ -117,7 +127,7 @@ def recall_bars(result: RunResult) -> Figure | None:
         caption += f" Drawn are the {len(shown)} classes of least recall; metrics.json has all."
     return Figure(
         title="The student's recall by class",
-        picture=_draw([_recall_bar(each, name(each.number)) for each in shown], left=150, step=30).svg(
+        picture=_draw([_recall_bar(each, name(each.number)) for each in shown], step=30).svg(
             f"Recall of {len(recall)} classes; the least is {name(weakest.number)}: {weakest.text}."
         ),
         caption=caption,
@@ -128,14 +138,22 @@ def recall_bars(result: RunResult) -> Figure | None:
 
 def _recall_bar(recall: Recall, name: str) -> _Bar:
     cut = name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
-    return _Bar(name=cut, share=recall.share, count=recall.count, interval=recall.interval, strong=True)
+    return _Bar(
+        name=cut,
+        share=recall.share,
+        count=recall.count,
+        interval=recall.interval,
+        strong=True,
+        counted_below=_MANY,  # all classes alike, and their numbers differ
+    )
 
 
-def _draw(bars: list[_Bar], *, left: float, step: float = 44) -> Canvas:
+def _draw(bars: list[_Bar], *, step: float = 44) -> Canvas:
     """Horizontal bars from 0 to 1, with intervals as lines across their ends."""
     thick = step * 0.64
+    left = 16 + 7.6 * max(4, *(len(bar.name) + 2 * bar.private for bar in bars))
     canvas = Canvas(step * len(bars) + 30)
-    x = Scale(0, 1, left, WIDTH - 72)
+    x = Scale(0, 1, left, WIDTH - 14 - 7.6 * max(len(bar.short) for bar in bars))
     for value in (0.0, 0.25, 0.5, 0.75, 1.0):
         canvas.line(x(value), 6, x(value), canvas.height - 24, "grid")
         canvas.text(x(value), canvas.height - 6, f"{value:.0%}", anchor="middle")
