@@ -19,7 +19,7 @@ from pate_fed.runtime.command import run_study_command
 from pate_fed.runtime.run_dir import fresh_run_dir, simulated_disks
 from pate_fed.runtime.signals import interruptible
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 _DESCRIPTION = """\
 Simulate a PATE federation on this machine: parties train teachers on disjoint private data and vote on public
@@ -33,7 +33,7 @@ student.pt, student.ts, report.html, log.jsonl and metrics.json in --run-dir. Ex
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
-    return run_study_command(lambda: _parser().parse_args(argv), _simulate, resumes=False)
+    return run_study_command(lambda: make_parser().parse_args(argv), _simulate, resumes=False)
 
 
 def _simulate(arguments: argparse.Namespace, stop: threading.Event, started: float) -> int:
@@ -93,7 +93,8 @@ def _write_site(study: Study, folder: Path) -> None:
     os.environ[SITE_VARIABLE] = str(folder / "site.json")
 
 
-def _parser() -> Parser:
+def make_parser() -> Parser:
+    """The parser of its command line."""
     parser = Parser(
         prog="flower-simulation",
         usage="flower-simulation [--num-clients N] [OPTION ...]",

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from pate_fed import __version__
+from pate_fed.cli.completion import add_completion_command
 from pate_fed.cli.data import add_data_command
 from pate_fed.cli.demo import add_demo_command
 from pate_fed.cli.doctor.command import add_doctor_command
@@ -72,4 +73,5 @@ def make_parser() -> Parser:
         add_reproduce_command,
     ):
         add_command(commands)
+    add_completion_command(commands, parser)
     return parser
