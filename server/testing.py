@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset, first_equal
@@ -46,10 +48,11 @@ class TestPart:
 def choose_test_part(study: Study, dataset: Dataset, *, asked: Ints) -> TestPart:
     """The inputs that test the student of a study that asked about `asked`, int64 (asked,).
 
-    An input that equals one that was asked about counts as asked about: the student may know its label.
+    An input that equals one that was asked about, or is the same patient's, counts as asked about: the
+    student may know its label.
     """
-    known, first = dataset.public_labels >= 0, first_equal(dataset)
-    touched = np.isin(first, first[asked])
+    known, kin = dataset.public_labels >= 0, _kin(dataset)
+    touched = np.isin(kin, kin[asked])
     kept_place = np.arange(len(known)) >= dataset.num_queries
     none = np.empty(0, dtype=np.int64)
     kept = np.flatnonzero(kept_place & known & ~touched)
@@ -63,17 +66,28 @@ def choose_test_part(study: Study, dataset: Dataset, *, asked: Ints) -> TestPart
         return TestPart(kept=kept, not_asked=not_asked)
     if not study.cross_validates:
         return TestPart(kept=kept, not_asked=not_asked if at_random else none)
-    parts = _split(np.flatnonzero(known & touched), first, seed=study.seed_for("cross-validation"))
+    parts = _split(np.flatnonzero(known & touched), kin, seed=study.seed_for("cross-validation"))
     return TestPart(kept=kept, not_asked=not_asked, left_out=parts)
 
 
-def _split(places: Ints, first: Ints, *, seed: int) -> tuple[Ints, ...]:
-    """At random in parts of nearly equal size; equal inputs are in the same one."""
-    different = np.unique(first[places])
+def _kin(dataset: Dataset) -> Ints:
+    """Equal numbers for equal public inputs and for those of one patient: int64 (public,)."""
+    first, patients = first_equal(dataset), dataset.public_patients
+    if patients is None:
+        return first
+    rows, (_, patient) = np.arange(len(first)), np.unique(patients, return_inverse=True)
+    ends = np.concatenate([first, len(first) + patient])
+    graph = coo_array((np.ones(len(ends)), (np.tile(rows, 2), ends)), shape=(2 * len(first), 2 * len(first)))
+    return np.asarray(connected_components(graph, directed=False)[1][: len(first)], dtype=np.int64)
+
+
+def _split(places: Ints, kin: Ints, *, seed: int) -> tuple[Ints, ...]:
+    """At random in parts of nearly equal size; what is kin is in the same one."""
+    different = np.unique(kin[places])
     if len(different) < 2:
         return ()
     dealt = np.array_split(np.random.default_rng(seed).permutation(different), min(SPLITS, len(different)))
-    return tuple(places[np.isin(first[places], part)] for part in dealt)
+    return tuple(places[np.isin(kin[places], part)] for part in dealt)
 
 
 def measure_student(

@@ -45,6 +45,7 @@ class Dataset:
         details: what the data were made with, for a caption.
         owners: `int64 (private,)`, the party of each record, where files say so; None: records are dealt out.
         patients: `int64 (private,)`, equal within a party for records of one patient; None: one record each.
+        public_patients: `int64 (public,)`, the same of the public inputs.
 
     Rows of a table stand in place of images as `float64 (n, features)`.
     """
@@ -61,6 +62,7 @@ class Dataset:
     details: str = ""
     owners: NDArray[np.int64] | None = None
     patients: NDArray[np.int64] | None = None
+    public_patients: NDArray[np.int64] | None = None
 
     def __repr__(self) -> str:
         return (

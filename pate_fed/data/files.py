@@ -108,6 +108,7 @@ def dataset_from_files(
         details=f"public inputs from {pool.name}",
         owners=np.repeat(np.arange(len(parts)), [len(each.labels) for each in parts]).astype(np.int64),
         patients=np.concatenate([each.patients for each in (*parts, empty)]),
+        public_patients=public.patients,
     )
 
 

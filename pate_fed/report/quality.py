@@ -153,7 +153,7 @@ def _draw(bars: list[_Bar], *, step: float = 44) -> Canvas:
     thick = step * 0.64
     left = 16 + 7.6 * max(4, *(len(bar.name) + 2 * bar.private for bar in bars))
     canvas = Canvas(step * len(bars) + 30)
-    x = Scale(0, 1, left, WIDTH - 14 - 7.6 * max(len(bar.short) for bar in bars))
+    x = Scale(0, 1, left, WIDTH - 14 - 8.4 * max(len(bar.short) for bar in bars))
     for value in (0.0, 0.25, 0.5, 0.75, 1.0):
         canvas.line(x(value), 6, x(value), canvas.height - 24, "grid")
         canvas.text(x(value), canvas.height - 6, f"{value:.0%}", anchor="middle")
@@ -172,6 +172,7 @@ def _draw(bars: list[_Bar], *, step: float = 44) -> Canvas:
 
 
 def _whisker(canvas: Canvas, low: float, high: float, y: float, half: float) -> None:
-    canvas.line(low, y, high, y, "interval")
-    for end in (low, high):
-        canvas.line(end, y - half, end, y + half, "interval")
+    lines = [(low, y, high, y), *((end, y - half, end, y + half) for end in (low, high))]
+    for kind in ("under", "interval"):  # a light rim below, or the line is lost on its bar
+        for line in lines:
+            canvas.line(*line, kind)

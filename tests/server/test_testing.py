@@ -130,6 +130,20 @@ def test_an_input_that_equals_one_that_was_asked_about_never_tests_the_student()
     assert 57 not in choose_test_part(vary(TABLE, num_queries=54), twins, asked=asked).kept
 
 
+def test_another_row_of_a_patient_who_was_asked_about_never_tests_the_student() -> None:
+    """Four rows a patient, as 0 1 2 3, 0 1 2 3: each patient is within one part, or was not asked about."""
+    patients = np.arange(100) // 4
+    dataset = replace(_pool(100, 90), public_patients=patients)
+    asked = np.arange(0, 60, 4)  # one row of each of 15 patients
+    part = choose_test_part(TABLE, dataset, asked=asked)
+    assert set(part.not_asked.tolist()) == set(range(60, 90)) and len(part.kept) == 10
+    assert sum(map(len, part.left_out)) == 60
+    of = [set(patients[each].tolist()) for each in part.left_out]
+    assert sum(map(len, of)) == len(set().union(*of)) == 15
+    kept = choose_test_part(vary(IMAGES, num_queries=90), dataset, asked=np.array([1, 89])).kept
+    assert set(kept.tolist()) == set(range(92, 100))  # patient 22 has rows 88 to 91
+
+
 def test_only_inputs_with_a_true_label_test() -> None:
     dataset = _pool(100, 100)
     half = np.where(np.arange(100) % 2 == 0, dataset.public_labels, -1)
