@@ -7,9 +7,9 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from pate_fed import __version__
 from pate_fed.cli.parser import STATE_DIR, TEACHERS, Parser, add_option
 from pate_fed.errors import PateFedError
+from pate_fed.format import VERSION
 from pate_fed.runtime.signals import INTERRUPTED, terminating
 
 __all__ = ["main", "make_parser"]
@@ -66,7 +66,7 @@ def make_parser() -> Parser:
     wait = "give up when the coordinator is out of reach, or has no seat for this hospital, for so long"
     add_option(parser, "--wait SECONDS", wait, default=604800, type=float)
     add_option(parser, "--quiet", "no progress, only warnings and the outcome")
-    parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
+    parser.add_argument("--version", action="version", version=f"pate_fed {VERSION}")
     return parser
 
 

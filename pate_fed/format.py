@@ -7,6 +7,7 @@ from decimal import ROUND_CEILING, Decimal
 
 __all__ = [
     "FEW_TRIALS",
+    "VERSION",
     "accuracy_text",
     "counted",
     "delta_text",
@@ -18,6 +19,7 @@ __all__ = [
     "wilson_interval",
 ]
 
+VERSION = "0.1.0"
 FEW_TRIALS = 100  # with fewer an interval is some 20 points wide, and a count says more than a percentage
 
 _DIGITS = 4  # significant ones that a small ε keeps

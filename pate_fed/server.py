@@ -8,8 +8,8 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from pate_fed import __version__
 from pate_fed.cli.parser import Parser, add_address_options, add_option
+from pate_fed.format import VERSION
 from pate_fed.runtime.command import run_study_command
 
 __all__ = ["main", "make_parser"]
@@ -39,7 +39,7 @@ def make_parser() -> Parser:
     parser.add_argument("--run-dir", metavar="DIR", help="where the run's files go (default runs/NAME-TIME)")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="of the outcome line")
     parser.add_argument("--quiet", action="store_true", help="no progress, only warnings and the outcome")
-    parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
+    parser.add_argument("--version", action="version", version=f"pate_fed {VERSION}")
     return parser
 
 
