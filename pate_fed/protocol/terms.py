@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from pate_fed.config.parts import PartIdentity
 from pate_fed.config.sections import (
     MOST_CLASSES,
     MOST_INPUTS,
@@ -38,7 +39,8 @@ class Terms(Agreed):
     `sigma_party` votes first, so that sums over `least_clients` of them, less the colluders that may tell
     theirs, hold the vote's noise. `encoder` is the SHA-256 of the public encoder that teachers learn on, None
     where they need none; `table` is what a table's columns mean, `window` what is black and white in DICOM
-    images. `about` says who asks and what for, to people.
+    images. `teacher_part` is the code of a teacher that is none of ours. `about` says who asks and what for,
+    to people.
 
     Raises:
         InputError: a value of the wrong type or out of range, or values that do not go together.
@@ -65,6 +67,7 @@ class Terms(Agreed):
     table: Schema | None = None
     window: tuple[float, float] | None = same_as(Data, "window", None)
     encoder: str | None = setting(None, **_SHA256)
+    teacher_part: PartIdentity | None = None
     about: About = field(default_factory=About)
 
     def __post_init__(self) -> None:
