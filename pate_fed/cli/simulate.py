@@ -36,7 +36,7 @@ def simulate(
     """Run a study with all its parties on this machine, as `flower-simulation` does; its files stay.
 
     `study` is a `Study`, nested dictionaries as in `study.toml`, or such a file; None is the default study.
-    What it leaves open is filled in. `teacher` is an object of your own (see `pate_fed.learning.teachers.own`);
+    What it leaves open is filled in. `teacher` is an object of your own (`pate_fed.learning.teachers.own`);
     one that no module has under its own name runs in this process alone. `run_dir` is a new directory
     (default: runs/NAME-TIME). `on_progress` hears of every step in place of the terminal, which `quiet` keeps
     silent. Studies of one process run one after another, whichever threads they are started in.
