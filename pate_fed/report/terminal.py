@@ -11,6 +11,7 @@ from typing import Any, Protocol, TextIO
 
 from pate_fed.format import accuracy_text, delta_text, duration_text, epsilon_text, printable
 from pate_fed.report.result import RunResult
+from pate_fed.report.text import fewer_labels
 
 __all__ = ["Phase", "Progress", "counted_phase", "make_progress", "print_summary"]
 
@@ -221,6 +222,7 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
         ("study", f"{terms.study} ({study.dataset}, {terms.num_classes} classes)"),
         ("parties", parties),
         ("queries", f"{result.queries_asked} asked, {result.queries_answered} answered"),
+        *([("warning", fewer)] if (fewer := fewer_labels(result)) else []),
         ("accuracy", f"labels {accuracy_text(accuracy.labels)}, student {student}"),
         *(("warning", text) for text in accuracy.warnings()),
         *([("", private)] if (accuracy.teacher_mean, accuracy.ensemble) != (None, None) else []),
