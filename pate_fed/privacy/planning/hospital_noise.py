@@ -25,7 +25,7 @@ from pate_fed.privacy.planning.search import (
     is_useful,
     queries_for,
 )
-from pate_fed.privacy.planning.spend import Spending, spend
+from pate_fed.privacy.planning.spend import Spending, Spent, spend
 from pate_fed.privacy.planning.vote_model import VoteModel
 
 __all__ = ["SharesOffer", "SharesSearch", "default_shares", "refused_shares"]
@@ -136,6 +136,18 @@ class _At:
     low_share: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """Noise and counts that spend the budget, and what the votes give under them."""
+
+    at: _At
+    spent: Spent
+    share: float
+    right: float
+    coverage: float
+    worth: float
+
+
 class SharesSearch:
     """Candidates for one study whose hospitals add the noise; `shares` says how many are counted on.
 
@@ -148,13 +160,15 @@ class SharesSearch:
 
     def best(self, epsilon: float, aggregators: Sequence[str]) -> SharesOffer | None:
         """The best offer of some aggregators; None where not one label is worth anything."""
-        found = [self.offer(name, epsilon) for name in aggregators]
-        return max(
-            (each for each in found if each), key=lambda each: each.offer.effective_labels, default=None
-        )
+        found = [each for name in aggregators if (each := self._candidate(name, epsilon))]
+        best = max(found, key=lambda each: each.worth, default=None)
+        return None if best is None else self._offer(best)
 
     def offer(self, aggregator: str, epsilon: float) -> SharesOffer | None:
         """The best offer of confident-gnmax or gnmax; None where not one label is worth anything."""
+        return self.best(epsilon, (aggregator,))
+
+    def _candidate(self, aggregator: str, epsilon: float) -> _Candidate | None:
         search, chances = self._search, self._chances
         rows = [row for row, at in enumerate(chances.thresholds) if (at is None) == (aggregator == "gnmax")]
         price = np.array([self._about(float(sigma), 1) for sigma in chances.sigma2])
@@ -173,8 +187,8 @@ class SharesSearch:
         )
         return self._spent(at, int(answered[row, column]), epsilon)
 
-    def _spent(self, at: _At, labels: int, epsilon: float) -> SharesOffer | None:
-        """The offer with the noise and the counts that spend the budget."""
+    def _spent(self, at: _At, labels: int, epsilon: float) -> _Candidate | None:
+        """The candidate with the noise and the counts that spend the budget."""
         search = self._search
         found = spend(
             Spending(
@@ -189,12 +203,17 @@ class SharesSearch:
         )
         if found is None:
             return None
-        mechanism, asked = self._mechanism(at, found.sigma), self._asked(at, found.labels)
         share, _, right, coverage = _under(search.model, search.n, at.threshold, found.sigma)
         count = np.array(float(found.labels))
         worth = float(effective_labels(count, np.array(right), coverage, search.num_classes))
         if not is_useful(found.labels, worth):
             return None
+        return _Candidate(at=at, spent=found, share=share, right=right, coverage=coverage, worth=worth)
+
+    def _offer(self, best: _Candidate) -> SharesOffer:
+        """The candidate with its ε against both."""
+        search, at, found = self._search, best.at, best.spent
+        mechanism, asked = self._mechanism(at, found.sigma), self._asked(at, found.labels)
         public = mechanism.cost(asked, found.labels, search.protection)
         return SharesOffer(
             offer=Offer(
@@ -204,10 +223,10 @@ class SharesSearch:
                 sigma2=found.sigma,
                 asked=asked,
                 answered=found.labels,
-                answered_share=share,
-                right_share=right,
-                coverage=coverage,
-                effective_labels=worth,
+                answered_share=best.share,
+                right_share=best.right,
+                coverage=best.coverage,
+                effective_labels=best.worth,
                 epsilon=capped_cost_epsilon(public, search.delta),
                 bytes_per_hospital=4 * asked * search.num_classes,
             ),

@@ -49,7 +49,8 @@ def spend(study: Spending, *, epsilon: float, labels: int) -> Spent | None:
     labels, rho, best = min(labels, study.most_labels), study.room(epsilon), None
     sigma = _noise(study, labels, rho)
     for _ in range(_TRIES):
-        sigma = round_up(sigma)
+        # Several offers of much noise then have one, which is priced once, and their counts do the rest.
+        sigma = round_up(sigma, digits=2 if sigma >= _SLOW and labels < study.most_labels else 4)
         if sigma > _WIDE:
             break
         found = study.price(sigma, labels)
@@ -58,7 +59,10 @@ def spend(study: Spending, *, epsilon: float, labels: int) -> Spent | None:
         if best is not None and best.epsilon >= _SPENT * epsilon:
             return best
         if labels < study.most_labels and (labels >= _MANY or sigma >= _SLOW or sigma <= study.least_sigma):
-            return _count(study, sigma, (labels, found), epsilon)
+            best = _count(study, sigma, (labels, found), epsilon)
+            if best is None or best.labels < study.most_labels or best.epsilon >= _SPENT * epsilon:
+                return best
+            labels, found = best.labels, best.epsilon  # no more labels are to be had: the noise does the rest
         # The estimate errs by a factor that hardly changes with the noise.
         rho *= study.room(_AIM * epsilon) / max(study.room(found), 1e-300)
         before, sigma = sigma, _noise(study, labels, rho)
@@ -91,15 +95,17 @@ def _noise(study: Spending, labels: int, rho: float) -> float:
     low, high = math.log(max(study.least_sigma, 1e-3)), math.log(2 * _WIDE)
     if study.about(math.exp(high), labels) > rho:
         return math.inf
+    if study.least_sigma and study.about(study.least_sigma, labels) <= rho:
+        return study.least_sigma
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if study.about(math.exp(middle), labels) > rho else (low, middle)
     return max(math.exp(high), study.least_sigma)
 
 
-def round_up(sigma: float) -> float:
-    """Rounded up to four digits, so that what is shown is what is spent."""
+def round_up(sigma: float, *, digits: int = 4) -> float:
+    """Rounded up to so many digits, so that what is shown is what is spent."""
     if not math.isfinite(sigma):
         return sigma
-    step = 10.0 ** (math.floor(math.log10(sigma)) - 3)
+    step = 10.0 ** (math.floor(math.log10(sigma)) - digits + 1)
     return float(f"{math.ceil(sigma / step * (1 - 1e-12)) * step:.7g}")

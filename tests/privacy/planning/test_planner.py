@@ -30,10 +30,10 @@ def test_ten_hospitals_afford_next_to_nothing_and_are_told_what_helps() -> None:
 
 
 def test_a_whole_hospital_is_dear_however_many_teachers_it_has() -> None:
-    protection = Protection(unit="hospital", votes_moved=25)
-    made = plan(**TERMS, num_hospitals=10, protection=protection)
+    protection = Protection(unit="hospital", votes_moved=5)
+    made = plan(**{**TERMS, "num_teachers": 50}, num_hospitals=10, protection=protection)
     assert not made.best or made.best.answered <= 2
-    assert "625 times" in " ".join(made.advice) and "more hospitals do" in " ".join(made.advice)
+    assert "25 times" in " ".join(made.advice) and "more hospitals do" in " ".join(made.advice)
 
 
 def test_where_nothing_fits_it_says_so() -> None:
@@ -109,16 +109,16 @@ def test_ten_hospitals_afford_one_label_and_more_teachers_a_hospital_help() -> N
 
 
 def test_no_threshold_is_above_what_the_teachers_can_reach() -> None:
-    for teachers in (10, 60, 250):
+    for teachers in (10, 30):
         for offer in plan(num_teachers=teachers, num_classes=10, epsilon=2.0, delta=1e-5).offers:
             assert offer.threshold is None or offer.threshold <= teachers
 
 
 def test_another_aggregator_is_planned_where_it_is_asked_for() -> None:
-    made = plan(**{**TERMS, "num_teachers": 60, "epsilon": 4.0}, aggregator="lnmax")
+    made = plan(**{**TERMS, "num_teachers": 30, "epsilon": 4.0}, aggregator="lnmax")
     assert made.best and [offer.mechanism for offer in made.offers] == ["lnmax"]
     assert 0.99 * 4.0 < made.best.epsilon <= 4.0
     assert "--aggregator lnmax --sigma2" in (made.command or "") and "--threshold" not in (made.command or "")
     # Laplace noise of the same deviation costs more, so the same budget buys less.
-    gaussian = plan(**{**TERMS, "num_teachers": 60, "epsilon": 4.0}, aggregator="gnmax").best
+    gaussian = plan(**{**TERMS, "num_teachers": 30, "epsilon": 4.0}, aggregator="gnmax").best
     assert gaussian and gaussian.effective_labels > made.best.effective_labels
