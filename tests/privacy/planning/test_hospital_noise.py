@@ -24,11 +24,6 @@ from pate_fed.privacy.planning.vote_model import assumed_votes
 TERMS = {"num_teachers": 250, "num_classes": 10, "epsilon": 2.0, "delta": 1e-5}
 
 
-@pytest.fixture(scope="module")
-def usual() -> Plan:
-    return plan(**TERMS)
-
-
 def ledger_terms(made: SharesOffer, num_teachers: int = 250) -> LedgerTerms:
     """Of a study with the offer's noise and caps."""
     distributed = DistributedGNMax(

@@ -38,11 +38,6 @@ PROTECTIONS = (Protection(), Protection(votes_moved=2), Protection(unit="hospita
 
 
 @pytest.fixture(scope="module")
-def usual() -> Plan:
-    return plan(**TERMS)
-
-
-@pytest.fixture(scope="module")
 def mnist(shared: Path) -> np.ndarray:
     return np.load(shared / "data" / "pate_votes" / "mnist_250_teachers.npy").astype(int)
 
