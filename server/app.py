@@ -37,11 +37,12 @@ from pate_fed.report.result import Accuracy, Outcome, PrivacyFigures, Seconds, S
 from pate_fed.report.terminal import counted_phase, make_progress, print_summary
 from pate_fed.runtime.run_dir import claim_run_dir, read_metrics
 from server.base import BaseCoordinator, explain_disk_error
+from server.base_run import StudySetup
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending_curve
 from server.release import LEDGER_NAME, LabelReleaser, open_ledger, releases_told
 from server.state import CoordinatorState
-from server.study_run import StudyRun, StudySetup
+from server.study_run import StudyRun
 
 __all__ = ["Coordinator", "clear_finished"]
 
