@@ -1,5 +1,6 @@
 """One hospital: agrees to terms, trains its teachers, votes once on a batch, refuses the rest.
 
+Where the terms ask for sums of features by class instead, nothing is trained: they leave once, under masks.
 The votes on the last batch are kept until the study has come to its end. A coordinator that was started again
 gets them as they are, to the very same question and under the key that asked it first.
 """
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.class_sums import check_records_of, count_sums, keep_features, sums_refusal
 from clients.masked import SummingHospital, forget_replies, is_sound
 from clients.site import Objection, Site
 from clients.state_dir import LABELS_FOLDER
@@ -78,7 +80,20 @@ class Hospital(SummingHospital[Terms]):
         if reason is not None:
             return self.refuse(reason)
         self._agree(terms)  # before training, so that teachers on disk always belong to terms on disk
+        if terms.sums is not None:
+            return self._answered(lambda: self._ready_to_sum(terms, request))
         return self._answered(lambda: self._taught(terms, encoder, request.enrol))
+
+    def _ready_to_sum(self, terms: Terms, request: TeachRequest) -> TeachReply:
+        """Nothing is trained: the public feature map is on the disk, and the records can be read."""
+        keep_features(self._site, terms, request.features)
+        check_records_of(self._site, terms)  # what is wrong with them is said now, not in the middle of a sum
+        return TeachReply(
+            party=self._party,
+            terms_digest=terms.digest,
+            num_teachers=0,
+            enrolment=self._enrol(terms, request.enrol),
+        )
 
     def _taught(self, terms: Terms, encoder: Encoder | None, enrol: bytes) -> TeachReply:
         train_missing(
@@ -138,6 +153,10 @@ class Hospital(SummingHospital[Terms]):
         return authority.encode() + b"/" + request.coordinator
 
     def _step_refusal(self, terms: Terms | None, question: VoteRequest) -> Refusal | None:
+        if terms is not None and terms.sums is not None:
+            # The policy may be another one than when the hospital agreed, if it was started again.
+            found = self._objects(sums_refusal(self._site, terms, question))
+            return found or self._over_account(terms)
         return self._refusal(terms, question) if len(question.index) else None
 
     def _refusal(self, terms: Terms | None, request: VoteRequest) -> Refusal | None:
@@ -205,6 +224,10 @@ class Hospital(SummingHospital[Terms]):
         return self._site.noise(batch)
 
     def _count(self, terms: Terms, index: NDArray[np.int64]) -> NDArray[np.int64]:
+        if terms.sums is not None:
+            sums = count_sums(self._site, terms)
+            self.log.note("summed", features=len(sums), bytes=sums.nbytes)
+            return sums
         votes = count_votes(self._site, self._site.dataset.public_images[index])
         self.log.note("voted", queries=len(votes), bytes=votes.nbytes)
         return votes

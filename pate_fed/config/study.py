@@ -15,7 +15,9 @@ from typing import Any
 
 from pate_fed.config.defaults import with_defaults
 from pate_fed.config.sections import (
+    CLASS_SUMS,
     INTERACTIVE,
+    SUMS_EPSILON,
     About,
     Aggregation,
     Data,
@@ -23,6 +25,7 @@ from pate_fed.config.sections import (
     Parties,
     Privacy,
     Queries,
+    Sums,
 )
 from pate_fed.config.trust import TrustModel
 from pate_fed.disk import read_toml
@@ -60,6 +63,7 @@ class Study:
     teacher: TeacherSettings = field(default_factory=TeacherSettings)
     aggregation: Aggregation = field(default_factory=Aggregation)
     queries: Queries = field(default_factory=Queries)
+    sums: Sums = field(default_factory=Sums)
     privacy: Privacy = field(default_factory=Privacy)
     secrecy: TrustModel = field(default_factory=TrustModel)
     student: StudentSettings = field(default_factory=StudentSettings)
@@ -70,10 +74,26 @@ class Study:
         if not self.name.isprintable():
             raise refusal(self, "name", "at most 100 printable characters are meant")
         self._check_models()
+        if self.aggregation.sums:
+            self._check_sums()
         if self.privacy.sanitise and self.seed is not None:
             raise InputError(
                 "--sanitise with --seed: seeded noise protects nobody, so nothing of it may be published; "
                 "drop one of the two"
+            )
+
+    def _check_sums(self) -> None:
+        """Sums leave hospitals under masks only, and are all that a study releases."""
+        if not self.secrecy.secure_sum:
+            raise InputError(
+                f"--aggregator {CLASS_SUMS} without --secure-sum: a hospital's own sums tell how many of its "
+                "records have each class and feature; under masks only the sum over all hospitals can be "
+                "read; give --secure-sum (secrecy.secure_sum = true) too"
+            )
+        if self.privacy.sanitise:
+            raise InputError(
+                f"--sanitise with --aggregator {CLASS_SUMS}: nothing is voted on, so there is no "
+                "data-dependent ε; the data-independent one may be published as it is"
             )
 
     def _check_models(self) -> None:
@@ -115,6 +135,13 @@ class Study:
             shares = secrecy.shares(clients, self.least_clients)
             secrecy = replace(secrecy, colluders=shares.colluders)
         name = self.name or f"{self.data.dataset}-{clients}"
+        if self.aggregation.sums:
+            # The noise follows from the budget once the feature map is there, and nothing is trained.
+            parties = replace(self.parties, teachers_per_client=1, records_per_teacher=None)
+            privacy = self.privacy
+            if privacy.epsilon is None and self.aggregation.sigma2 is None:
+                privacy = replace(privacy, epsilon=SUMS_EPSILON)
+            return replace(self, name=name, parties=parties, privacy=privacy, secrecy=secrecy)
         aggregation, queries = self.aggregation, self.queries
         if shares is None:  # what hospitals add is not planned
             aggregation, queries = with_defaults(
