@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.class_sums import check_records_of, count_sums, keep_features, sums_refusal
+from clients.class_sums import asks_all_features, check_sums, count_sums, keep_features
 from clients.masked import SummingHospital, forget_replies, is_sound
 from clients.site import Objection, Site
 from clients.state_dir import LABELS_FOLDER
@@ -73,26 +73,27 @@ class Hospital(SummingHospital[Terms]):
             return self.refuse(Refusal.TERMS)
         try:
             encoder = _read_encoder(terms, request.encoder)
+            if terms.sums is not None:
+                keep_features(self._site, terms, request.features)
         except IntegrityError as error:
             self.log.fault(error)
-            return self.refuse(Refusal.ENCODER)
+            return self.refuse(Refusal.ENCODER if terms.sums is None else Refusal.FEATURES)
         reason = self._over_account(terms)
         if reason is not None:
             return self.refuse(reason)
         self._agree(terms)  # before training, so that teachers on disk always belong to terms on disk
         if terms.sums is not None:
-            return self._answered(lambda: self._ready_to_sum(terms, request))
+            return self._answered(lambda: self._ready_to_sum(terms, request.enrol))
         return self._answered(lambda: self._taught(terms, encoder, request.enrol))
 
-    def _ready_to_sum(self, terms: Terms, request: TeachRequest) -> TeachReply:
-        """Nothing is trained: the public feature map is on the disk, and the records can be read."""
-        keep_features(self._site, terms, request.features)
-        check_records_of(self._site, terms)  # what is wrong with them is said now, not in the middle of a sum
+    def _ready_to_sum(self, terms: Terms, enrol: bytes) -> TeachReply:
+        """Nothing is trained: the public feature map is on the disk, and the records fit it."""
+        check_sums(self._site, terms)
         return TeachReply(
             party=self._party,
             terms_digest=terms.digest,
             num_teachers=0,
-            enrolment=self._enrol(terms, request.enrol),
+            enrolment=self._enrol(terms, enrol),
         )
 
     def _taught(self, terms: Terms, encoder: Encoder | None, enrol: bytes) -> TeachReply:
@@ -154,13 +155,22 @@ class Hospital(SummingHospital[Terms]):
 
     def _step_refusal(self, terms: Terms | None, question: VoteRequest) -> Refusal | None:
         if terms is not None and terms.sums is not None:
-            # The policy may be another one than when the hospital agreed, if it was started again.
-            found = self._objects(sums_refusal(self._site, terms, question))
-            return found or self._over_account(terms)
+            return self._sums_refusal(terms, question)
         return self._refusal(terms, question) if len(question.index) else None
+
+    def _sums_refusal(self, terms: Terms, question: VoteRequest) -> Refusal | None:
+        """Why nothing is summed for this question, or None. It names no features in the last two steps."""
+        if question.terms_digest != terms.digest:
+            return Refusal.TERMS
+        if len(question.index) and not asks_all_features(terms, question):
+            return Refusal.MALFORMED
+        # The policy may be another one than when the hospital agreed, if it was started again.
+        return self._objects(self._site.objection(terms)) or self._over_account(terms)
 
     def _refusal(self, terms: Terms | None, request: VoteRequest) -> Refusal | None:
         """Why nothing is voted on this question, or None."""
+        if terms is not None and terms.sums is not None:
+            return Refusal.PLAIN  # nobody votes in this study
         if terms is None or not all(path.exists() for path in teacher_paths(self._site)):
             return Refusal.NOT_TAUGHT
         if request.terms_digest != terms.digest:

@@ -173,12 +173,12 @@ class Policy:
             (
                 Refusal.POLICY_SUMS,
                 not sums or (terms.secure_sum and self.class_sums != NO_SUMS),
-                f"the line class_sums = \"{NOISY_SUMS}\" in {POLICY_FILE} would allow them under masks",
+                f'the line class_sums = "{NOISY_SUMS}" in {POLICY_FILE} would allow them under masks',
             ),
             (
                 Refusal.POLICY_EXACT_SUMS,
                 not sums or terms.adds_noise or self.class_sums == EXACT_SUMS,
-                f"the line class_sums = \"{EXACT_SUMS}\" in {POLICY_FILE} would allow it",
+                f'the line class_sums = "{EXACT_SUMS}" in {POLICY_FILE} would allow it',
             ),
             (
                 Refusal.POLICY_SEED,

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from pate_fed.config.sections import PROCESSES
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
+from pate_fed.learning.settings import RIDGE
 from pate_fed.privacy import Ledger
-from pate_fed.protocol.make_terms import encoder_file
+from pate_fed.protocol.make_terms import encoder_file, features_file
 from pate_fed.protocol.messages import (
     SUM,
     TEACH,
@@ -67,7 +68,8 @@ class StudySetup:
     @property
     def student_path(self) -> Path:
         """The student's file."""
-        return self.run_dir / ("student.npz" if self.study.data.table else "student.pt")
+        plain = self.study.data.table is not None or self.study.student.name == RIDGE
+        return self.run_dir / ("student.npz" if plain else "student.pt")
 
 
 class BaseRun(ABC):
@@ -130,7 +132,8 @@ class BaseRun(ABC):
         request = TeachRequest(
             terms=self._terms.to_json(),
             enrol=federation.enrol_request,
-            encoder=self._encoder_file(),
+            encoder=encoder_file(self._study, self._dataset),
+            features=features_file(self._study, self._dataset),
         )
         with_pool = replace(request, pool=self._pool_file() if apart else b"")
 
@@ -146,8 +149,8 @@ class BaseRun(ABC):
                     again=again,
                     answer_s=engine.teach_timeout_s,
                     phase="teach",
-                    task="teaching",
-                    done="trained their teachers",
+                    task="getting ready" if self._terms.sums is not None else "teaching",
+                    done="are ready to sum" if self._terms.sums is not None else "trained their teachers",
                 )
             )
         if apart and self._keys is None:
@@ -155,10 +158,6 @@ class BaseRun(ABC):
         ready = len(federation.participants)
         self._log.write(Taught(clients=ready, seconds=self.seconds.teach or 0.0))
         return federation
-
-    def _encoder_file(self) -> bytes:
-        """What is public and made from the pool, and every hospital needs; nothing where there is none."""
-        return encoder_file(self._study, self._dataset)
 
     def _pool_file(self) -> bytes:
         """The public inputs as a .npy file; no label of theirs is in it."""

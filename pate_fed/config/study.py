@@ -17,7 +17,6 @@ from pate_fed.config.defaults import with_defaults
 from pate_fed.config.sections import (
     CLASS_SUMS,
     INTERACTIVE,
-    SUMS_EPSILON,
     About,
     Aggregation,
     Data,
@@ -25,12 +24,13 @@ from pate_fed.config.sections import (
     Parties,
     Privacy,
     Queries,
-    Sums,
 )
+from pate_fed.config.sums import SUMS_EPSILON, Sums
 from pate_fed.config.trust import TrustModel
 from pate_fed.disk import read_toml
 from pate_fed.errors import InputError
 from pate_fed.learning import (
+    RIDGE,
     STUDENTS,
     TABLE_STUDENTS,
     TABLE_TEACHERS,
@@ -103,6 +103,8 @@ class Study:
             ("teacher.name", self.teacher.name, TABLE_TEACHERS if table else TEACHERS),
             ("student.name", self.student.name, TABLE_STUDENTS if table else STUDENTS),
         ):
+            if key == "student.name" and self.aggregation.sums:
+                choices = (RIDGE, *choices)
             if name not in choices:
                 what = "tables" if table else "images"
                 raise refusal(self, key, f"for {what} one of {', '.join(choices)} is meant")
@@ -239,7 +241,11 @@ def study_from_dict(values: Mapping[str, Any], *, where: str = "study.toml") -> 
 
 
 def _implied(values: dict[str, Any]) -> dict[str, Any]:
-    """The same with what a table implies: its data set's name, and a teacher and a student of tables."""
+    """The same with what class sums imply, a ridge student; and a table, models of tables and its name."""
+    given, aggregation = values.get("student", {}), values.get("aggregation")
+    if isinstance(aggregation, Mapping) and aggregation.get("aggregator") == CLASS_SUMS:
+        if isinstance(given, Mapping):
+            values["student"] = {"name": RIDGE, **given}
     data = values.get("data")
     if not isinstance(data, Mapping) or data.get("dataset", "table" if "table" in data else "") != "table":
         return values

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,6 @@ from pate_fed.config.study import Study
 from pate_fed.data import Dataset, partition
 from pate_fed.errors import InputError
 from pate_fed.learning.device import resolve_device
-from pate_fed.learning.features.settings import BINS, KERNEL, FeatureSettings
 from pate_fed.learning.networks.encoder import Encoder, encoder_for
 from pate_fed.privacy.mechanisms.class_sums import SumShape
 from pate_fed.protocol.cost import noise_share
@@ -19,7 +17,7 @@ from pate_fed.protocol.sum_terms import SumTerms
 from pate_fed.protocol.terms import Terms
 
 if TYPE_CHECKING:
-    from pate_fed.learning.features.build import FeatureMap
+    from pate_fed.learning.features.feature_map import FeatureMap
 
 __all__ = [
     "check_against_data",
@@ -72,7 +70,7 @@ def _votes_of(study: Study, dataset: Dataset) -> dict[str, Any]:
 
 
 def _sums_of(study: Study, dataset: Dataset) -> dict[str, Any]:
-    """The terms that a study of class sums has of its own: the public feature map, and the noise on its sums."""
+    """The terms that a study of class sums has of its own: a public feature map, and noise on its sums."""
     features, privacy, secrecy = public_features(study, dataset), study.privacy, study.secrecy
     most = study.sums.most_records if privacy.unit == "hospital" else None
     shares = secrecy.shares(study.parties.num_clients, study.least_clients) if secrecy.at_hospitals else None
@@ -109,15 +107,7 @@ def public_features(study: Study, dataset: Dataset) -> FeatureMap:
     """The feature map of a study of class sums, from its schema and the public inputs that get labels."""
     from pate_fed.learning.features.build import build_feature_map
 
-    schema, sums = study.data.table, study.sums
-    settings = FeatureSettings(name=KERNEL if schema is None else BINS)
-    if schema is not None:
-        columns = tuple(max(1, len(values)) for _, values in schema.columns)
-        settings = replace(settings, columns=columns)
-    if sums.dimension is not None:
-        settings = replace(settings, dimension=sums.dimension)
-    if sums.bins is not None:
-        settings = replace(settings, bins=sums.bins)
+    settings = study.sums.features(study.data.table)
     return build_feature_map(settings, dataset.public_images[: dataset.num_queries])
 
 

@@ -177,8 +177,8 @@ class SumRequest(_Message):
 
     `step` is a packed request of `secure_sum.messages`, `roster` the packed roster where this hospital has
     not shown yet that it has pinned it, else empty. `index` names the batch's public inputs, or all features
-    whose sums are asked for, in the two steps that need them (opening and masking) and is empty in the others; `batch` and `purpose` are those of a
-    `VoteRequest`, whose digest the step must carry.
+    whose sums are asked for, in the two steps that need them (opening and masking) and is empty in the
+    others; `batch` and `purpose` are those of a `VoteRequest`, whose digest the step must carry.
     """
 
     kind: ClassVar[str] = "sum"

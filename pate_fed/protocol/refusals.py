@@ -32,8 +32,8 @@ class Refusal(Enum):
     )
     POLICY_SUMS = "refused by the hospital's policy: class sums do not leave it"
     POLICY_EXACT_SUMS = (
-        "refused by the hospital's policy: class sums would be read without noise; --noise-at hospitals adds it "
-        "before they leave"
+        "refused by the hospital's policy: class sums would be read without noise; --noise-at hospitals adds "
+        "it before they leave"
     )
     POLICY_SEED = "refused by the hospital's policy: seeded noise protects nobody"
     POLICY_PUBLIC = "refused by the hospital's policy: too large an ε against the public"

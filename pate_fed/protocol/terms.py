@@ -42,9 +42,9 @@ class Terms(Agreed):
     where they need none; `table` is what a table's columns mean, `window` what is black and white in DICOM
     images. `about` says who asks and what for, to people.
 
-    With `sums` nothing is trained or voted on: sums of features by class are asked for once, under masks, and
-    the noise of hospitals is in the feature map's steps. `labels` and `max_queries` are then the public inputs
-    for which labels are made of these sums.
+    With `sums` nothing is trained or voted on: sums of features by class are asked for once, under masks.
+    `sigma_party` is then in the feature map's steps, `labels` and `max_queries` are the public inputs for
+    which labels are made of these sums.
 
     Raises:
         InputError: a value of the wrong type or out of range, or values that do not go together.
@@ -104,8 +104,16 @@ class Terms(Agreed):
         for name, fits, wanted in (
             ("secrecy.secure_sum", self.secure_sum, "true: sums leave hospitals under masks only"),
             ("sums.sigma", (sums.sigma is None) == self.adds_noise, "noise, if the coordinator adds it,"),
-            ("sums.dimension", sums.dimension * self.num_classes <= _MOST_SUMS, f"at most {_MOST_SUMS:,} sums"),
-            ("sums.most_units", (sums.most_units is not None) == hospital, "a number, for the unit hospital,"),
+            (
+                "sums.dimension",
+                sums.dimension * self.num_classes <= _MOST_SUMS,
+                f"at most {_MOST_SUMS:,} sums",
+            ),
+            (
+                "sums.most_units",
+                (sums.most_units is not None) == hospital,
+                "a number, for the unit hospital,",
+            ),
             ("teachers_per_client", self.teachers_per_client == 1, "1, as nothing is trained,"),
             ("records_per_teacher", self.records_per_teacher is None, "none, as nothing is trained,"),
             ("max_queries", self.labels == self.max_queries <= self.pool_size, "the inputs that get a label"),
