@@ -1,8 +1,9 @@
 """A hospital's policy.toml: which studies it takes part in, how much it answers, what it may cost.
 
 The default protects: votes leave masked only, class sums masked and with this hospital's own noise, a study
-has caps, a batch counts three hospitals, and its noise is not seeded. Whoever agrees to more says so in a line of the file. Every refusal has a reason from the fixed
-list; the sentence with the figures stays in the hospital's own log.
+has caps, a batch counts three hospitals, and its noise is not seeded. Whoever agrees to more says so in a
+line of the file. Every refusal has a reason from the fixed list; the sentence with the figures stays in the
+hospital's own log.
 """
 
 from __future__ import annotations

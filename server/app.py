@@ -232,6 +232,8 @@ class Coordinator(BaseCoordinator):
             )
 
     def _log_spending(self, ledger: Ledger) -> None:
+        if isinstance(self._run, SumRun):
+            return  # one release has no course
         self._log.write(spending_curve(ledger))
 
     def _export_labels(self, ledger: Ledger) -> None:
@@ -255,7 +257,7 @@ class Coordinator(BaseCoordinator):
             inputs="rows" if study.data.table else "images",
             test_size=self._terms.pool_size - self._dataset.num_queries,
             guaranteed=guaranteed_epsilon(fixed),
-            protects=fixed.protection.text(),
+            protects=fixed.protects,
             noise=self._noise.kind,
             noise_private=self._noise.private,
             coordinator=view.kind,

@@ -1,7 +1,7 @@
 """The hospitals of one study over one Grid: who takes part, what is asked of them, and what comes back.
 
-Studies with votes, with class sums and with private labels all go through here. Whoever answers wrongly or late is left
-out by name; below the quorum nothing is released.
+Studies with votes, with class sums and with private labels all go through here. Whoever answers wrongly or
+late is left out by name; below the quorum nothing is released.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class Learner:
         return student
 
     def _least_noise(self) -> float:
-        """The share of labels that the noise alone turns; 0 where it is not known: Laplace noise, class sums."""
+        """The share of labels that the noise alone turns; 0 where that is not known."""
         from pate_fed.learning.students.noise_rate import least_noise_rate
 
         study = self._study

@@ -142,8 +142,8 @@ class SumRun(BaseRun):
         kept = self._state.totals(self._all.digest if shared else self._noisy_name)
         if kept is None:
             raise IntegrityError(
-                f"{self._setup.run_dir}: what was released is on the ledger, but the noisy sums themselves are "
-                "gone from its folder private, so nothing can be learnt from them"
+                f"{self._setup.run_dir}: the release is on the ledger, but the noisy sums are gone from the "
+                "folder private, so nothing can be learnt from them"
             )
         return self._checked(kept).value
 

@@ -18,7 +18,7 @@ def guarantee_lines(fixed: LedgerTerms) -> list[str]:
     public, coordinator = guaranteed_epsilon(fixed), guaranteed_coordinator_epsilon(fixed)
     told = "unbounded" if coordinator is None else f"ε={epsilon_text(coordinator)}"
     found = [
-        f"guaranteed: ε={epsilon_text(public)} at δ={delta_text(fixed.delta)} for {fixed.protection.text()}, "
+        f"guaranteed: ε={epsilon_text(public)} at δ={delta_text(fixed.delta)} for {fixed.protects}, "
         "against all who see the labels or the student",
         f"against the coordinator: {told}; it sees {fixed.coordinator.text()}",
     ]

@@ -65,8 +65,8 @@ class World:
         logs = [path.read_text(encoding="utf-8").splitlines() for path in self.parties.glob("*/log.jsonl")]
         return [event for log in logs for event in map(json.loads, log) if event["event"] == name]
 
-    def check(self) -> list[Any]:
-        """What holds after every end that is a success; the ledger's entries."""
+    def check(self, *, refused: int = 0) -> list[Any]:
+        """What holds after every end that is a success, with so many refusals; the ledger's entries."""
         entries = list(verify(self.run_dir / "ledger.sqlite").chain.entries)
         assert len({entry.batch_digest for entry in entries}) == len(entries)
         with np.load(self.run_dir / "labels.npz") as labels:
@@ -75,7 +75,7 @@ class World:
         log = (self.run_dir / "log.jsonl").read_text(encoding="utf-8").splitlines()
         told = [event["asked"] for event in map(json.loads, log) if event["event"] == "release"]
         assert told == [entry.event.asked for entry in entries]
-        assert self.events("refused") == []
+        assert len(self.events("refused")) == refused
         parties = self.study.parties
         assert len(self.events("taught")) == (0 if self.study.aggregation.sums else parties.num_teachers)
         assert not (self.run_dir / "private").exists()

@@ -24,13 +24,15 @@ from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
 from pate_fed.privacy.ledger.file import read_only
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import (
+    LedgerTerms,
     capped_epsilons,
     guarantee_text,
     guaranteed_coordinator_epsilon,
     guaranteed_epsilon,
 )
 from pate_fed.privacy.ledger.verify import SLACK, read_chain
-from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism
+from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS, SharedClassSums
+from pate_fed.privacy.mechanisms.events import Mechanism, hospital_noise
 
 __all__ = ["LedgerReport", "describe", "verify", "verify_run"]
 
@@ -232,7 +234,7 @@ def describe(path: Path) -> list[str]:
 
 def _bounds(report: LedgerReport) -> list[str]:
     terms = report.chain.terms
-    protected = f"for {terms.protection.text()}"
+    protected = f"for {terms.protects}"
     guaranteed, spent = guaranteed_epsilon(terms), f"spent so far ε={epsilon_text(report.epsilon)}"
     against = f"no bound beforehand, {spent}, {protected}"
     if guaranteed is not None:
@@ -253,13 +255,15 @@ def _bounds(report: LedgerReport) -> list[str]:
         )
     lines = [
         f"Against the student and anyone who gets it or its labels: {against}",
-        f"Against another hospital, whatever it knows of its own votes: {_other(terms.coordinator)}",
+        f"Against another hospital, whatever it knows of its own votes: {_other(terms)}",
         f"Against the coordinator: {coordinator}",
         "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up; each query "
         f"is charged as {_CHARGED[terms.charged]}",
     ]
     if terms.protection.unit == "label":
         lines[-1] = "Every ε follows from the mechanism's parameters, whatever the labels are, rounded up"
+    elif terms.sums:
+        lines[-1] = "Every ε is the exact one of the release's noise, whatever the records are, rounded up"
     by = ", ".join(f"{name} {epsilon_text(epsilon)}" for name, epsilon in capped_epsilons(terms).items())
     if by:
         lines.append(f"The caps alone, by each accountant: {by}")
@@ -275,7 +279,13 @@ def _bounds(report: LedgerReport) -> list[str]:
     return lines
 
 
-def _other(view: CoordinatorView) -> str:
+def _other(terms: LedgerTerms) -> str:
+    view = terms.coordinator
+    [first, *_] = terms.mechanisms
+    if isinstance(first, SharedClassSums):
+        view = hospital_noise(
+            sigma_party=first.sigma_party, survivors=first.survivors, colluders=first.colluders
+        )
     if view.variance is None:
         return "as against the student"
     if view.colluders:
@@ -286,6 +296,7 @@ def _other(view: CoordinatorView) -> str:
 
 def _mechanism(mechanism: Mechanism) -> str:
     unit = "votes" if mechanism.num_teachers else "labels"
+    unit = "steps of the features" if mechanism.name in CLASS_SUM_MECHANISMS else unit
     parameters = {name: value for name, value in mechanism.parameters().items() if value is not None}
     values = ", ".join(f"{name}={value:g}" for name, value in parameters.items())
     return f"{mechanism.name} with {values}; noise and threshold in {unit}"

@@ -1,0 +1,75 @@
+"""What the report says in words of class sums: what was released, who sees it, and the study's terms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pate_fed.format import counted
+from pate_fed.learning.features.settings import BINS
+from pate_fed.protocol.terms import Terms
+
+__all__ = ["COORDINATOR_OF_SUMS", "PUBLIC_OF_SUMS", "SumWords", "method_of_sums", "ways_of_sums"]
+
+
+@dataclass(frozen=True, slots=True)
+class SumWords:
+    """What an adversary sees of class sums, what is kept from it, and by what."""
+
+    sees: str
+    hidden: str
+    by: str
+
+
+_AT_HOME = "Records and every hospital's own sums"
+
+PUBLIC_OF_SUMS = SumWords(
+    "Noisy sums of features by class, labels and a student made of them",
+    f"Exact sums. {_AT_HOME}",
+    "noise on the one release",
+)
+
+COORDINATOR_OF_SUMS = {
+    "exact-sums": SumWords(
+        "", _AT_HOME, "masks hide each hospital's own sums, {masks}; the exact sum is shown"
+    ),
+    "noisy-sums": SumWords(
+        "",
+        f"Exact sums. {_AT_HOME}",
+        "noise and masks added at home; the masks hold {masks}; up to {colluders} may tell it their "
+        "own noise",
+    ),
+}
+
+
+def method_of_sums(terms: Terms) -> list[tuple[str, str]]:
+    """The study's terms as names and values."""
+    sums = terms.sums
+    if sums is None:
+        return []
+    kind = (
+        "one-hot bins and values of columns" if sums.settings.name == BINS else "kernel on a public encoder"
+    )
+    length = math.sqrt(sums.squared_norm)
+    sigma = sums.sigma
+    if sigma is None:
+        honest = terms.least_clients - terms.colluders
+        sigma = (terms.sigma_party or 0.0) * math.sqrt(honest)
+    return [
+        ("Hospitals", f"{terms.num_clients:,}, at least {terms.least_clients:,} in the sum"),
+        ("Mechanism", f"{terms.aggregation.aggregator}: one release"),
+        ("Features", f"{sums.dimension:,}, {kind}, SHA-256 {sums.features[:12]}…"),
+        ("Noise σ", f"{sigma / length:,.4g} records on every sum ({sigma:,.6g} of the features' steps)"),
+    ]
+
+
+def ways_of_sums(terms: Terms) -> str:
+    """How sums reach the coordinator."""
+    if terms.sums is None or terms.sigma_party is None:
+        return "masked: only the sum over hospitals can be read"
+    share = terms.sigma_party / math.sqrt(terms.sums.squared_norm)
+    honest = counted(terms.least_clients - terms.colluders, "hospital")
+    return (
+        f"masked, with noise of σ = {share:.4g} records of every hospital; counted on are {honest} that are "
+        "surely there and tell nobody"
+    )
