@@ -194,7 +194,7 @@ class Coordinator(BaseCoordinator):
 
     def _make_run(self, ledger: Ledger) -> StudyRun | SumRun:
         """The road of this kind of study."""
-        around = {
+        around: dict[str, Any] = {
             "keys": self._keys,
             "log": self._log,
             "progress": self._progress,

@@ -27,6 +27,7 @@ from pate_fed.privacy import Ledger
 from pate_fed.protocol.make_terms import encoder_file, features_file
 from pate_fed.protocol.messages import (
     SUM,
+    SUMS,
     TEACH,
     Record,
     RefusalReply,
@@ -127,7 +128,12 @@ class BaseRun(ABC):
             answer_s=engine.vote_timeout_s,
         )
         federation = Federation(
-            self._terms, channel, self._state, sum_type=SUM, keys=self._keys, left_out=self._log.write
+            self._terms,
+            channel,
+            self._state,
+            sum_type=SUM if self._terms.sums is None else SUMS,
+            keys=self._keys,
+            left_out=self._log.write,
         )
         request = TeachRequest(
             terms=self._terms.to_json(),

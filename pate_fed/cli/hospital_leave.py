@@ -133,8 +133,10 @@ def _answered(agreed: Agreement | None, given: Given) -> bool:
 def _statement(hospital: str, agreed: Agreement | None, given: Given) -> dict[str, Any]:
     from pate_fed.protocol.cost import worst_epsilon
     from pate_fed.protocol.label_terms import LabelTerms
+    from pate_fed.protocol.terms import Terms
 
     answered = _answered(agreed, given)
+    sums = isinstance(agreed, Terms) and agreed.sums is not None
     public = coordinator = None
     if agreed is not None and agreed.seed is None:
         both = (agreed.spent, agreed.spent) if isinstance(agreed, LabelTerms) else worst_epsilon(agreed)
@@ -144,7 +146,8 @@ def _statement(hospital: str, agreed: Agreement | None, given: Given) -> dict[st
         "left": datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%d %H:%M:%S"),
         "study": None if agreed is None else agreed.study,
         "terms_digest": None if agreed is None else agreed.digest,
-        "queries_answered": given.queries,
+        "queries_answered": 0 if sums else given.queries,
+        "class_sums": sums and answered,
         "messages": list(given.messages),
         "epsilon_at_most": {
             "delta": None if agreed is None else agreed.delta,
@@ -159,7 +162,10 @@ def _lines(statement: dict[str, Any]) -> Iterator[str]:
     study = statement["study"] or "before it agreed to a study"
     yield f"{statement['hospital']} left {study} on {statement['left']}"
     messages = statement["messages"]
-    yield f"given: answers to {statement['queries_answered']} queries, in {len(messages)} messages in all"
+    given = f"answers to {statement['queries_answered']} queries"
+    if statement.get("class_sums"):
+        given = "its class sums, once"
+    yield f"given: {given}, in {len(messages)} messages in all"
     if not statement["cannot_be_taken_back"]:
         yield "nothing about its records has left this house"
         return

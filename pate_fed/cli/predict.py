@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from pate_fed.learning.students.class_sums import SumsStudent
+    from pate_fed.learning.students.student import Student
+
 __all__ = ["add_predict_command", "predict_files"]
 
 BATCH = 500
@@ -29,7 +32,7 @@ def add_predict_command(commands: argparse._SubParsersAction[Parser]) -> None:
     predict.add_argument(
         "student",
         metavar="STUDENT",
-        help="a run's student.pt, an exported .ts, or a table's student.npz",
+        help="a run's student.pt or student.npz, or an exported .ts",
     )
     predict.add_argument(
         "files",
@@ -57,6 +60,7 @@ class _Predictor:
     read: Callable[[Path], NDArray[Any]]
     predict_proba: Callable[[NDArray[Any], Path], NDArray[np.float32]]
     class_names: tuple[str, ...] = ()
+    unit: str = "image"
 
 
 def predict_files(
@@ -79,7 +83,7 @@ def predict_files(
             f"--device {device} would have no effect: {student.name} runs on the CPU; leave it out"
         )
     model = _load(student, device)
-    unit = "row" if student.suffix == ".npz" else "image"
+    unit = model.unit
     for path in files if unit == "row" else _with_pictures(files):
         inputs = model.read(path)
         for start in range(0, len(inputs), BATCH):
@@ -118,7 +122,7 @@ def _load(path: Path, device: str) -> _Predictor:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     try:
         if path.suffix == ".npz":
-            return _load_forest(path)
+            return _load_plain(path)
         return _load_torchscript(path, content) if path.suffix == ".ts" else _load_checkpoint(path, device)
     except IntegrityError as error:
         from pate_fed.learning.files import is_whole  # late: a table's student needs no torch
@@ -131,14 +135,22 @@ def _load(path: Path, device: str) -> _Predictor:
         ) from error
 
 
-def _load_forest(path: Path) -> _Predictor:
-    """A table's student; what the columns mean is in the study.toml that its run left beside it."""
+def _load_plain(path: Path) -> _Predictor:
+    """A table's student, or that of class sums, which are arrays alone.
+
+    What a table's columns mean is in the study.toml that its run left beside it.
+    """
     from pate_fed.config.study import load_study
     from pate_fed.data import InputSpec, Schema, read_pool
+    from pate_fed.learning.features.settings import BINS
+    from pate_fed.learning.students.class_sums import SumsStudent
     from pate_fed.learning.teachers.forests import Forest
     from pate_fed.structure import from_plain
 
-    forest = Forest.load(path)
+    sums = _is_of_sums(path)
+    student = SumsStudent.load(path) if sums else Forest.load(path)
+    if isinstance(student, SumsStudent) and student.feature_map.settings.name != BINS:
+        return _of_images(student)
     beside = path.with_name("study.toml")
     table = load_study(beside).get("data", {}).get("table") if beside.is_file() else None
     if table is None:
@@ -146,12 +158,38 @@ def _load_forest(path: Path) -> _Predictor:
             f"{beside}: no study of a table; keep it beside {path.name}: it says what the columns mean"
         )
     schema = from_plain(Schema, table, where=f"[data.table] of {beside}")
-    if (schema.num_features, len(schema.classes)) != (len(forest.fill), forest.num_classes):
+    features = len(student.fill) if isinstance(student, Forest) else sum(student.feature_map.settings.columns)
+    if (schema.num_features, len(schema.classes)) != (features, student.num_classes):
         raise InputError(f"{beside}: its [data.table] is not that of {path.name}")
     spec = InputSpec(classes=schema.classes, schema=schema)
     return _Predictor(
-        lambda file: read_pool(file, spec).inputs, lambda rows, _: forest.predict_proba(rows), schema.classes
+        lambda file: read_pool(file, spec).inputs,
+        lambda rows, _: student.predict_proba(rows),
+        schema.classes,
+        unit="row",
     )
+
+
+def _of_images(student: SumsStudent) -> _Predictor:
+    from pate_fed.data.pictures import read_image_file
+    from pate_fed.learning.features.images import ImageFeatures
+
+    features = student.feature_map
+    channels = features.encoder.image_shape[2] if isinstance(features, ImageFeatures) else None
+    return _Predictor(
+        lambda file: read_image_file(file, channels), _told_by_file(student), student.class_names
+    )
+
+
+def _is_of_sums(path: Path) -> bool:
+    """Whether a .npz holds the student of class sums rather than a forest."""
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(path) as held:
+            return "weights.npy" in held.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False  # whoever reads it says what is wrong
 
 
 def _load_checkpoint(path: Path, device: str) -> _Predictor:
@@ -159,6 +197,16 @@ def _load_checkpoint(path: Path, device: str) -> _Predictor:
     from pate_fed.learning.students.student import Student
 
     student = Student.load(path, device=device)
+    channels = student.image_shape[2]
+    return _Predictor(
+        lambda file: read_image_file(file, channels), _told_by_file(student), student.class_names
+    )
+
+
+def _told_by_file(
+    student: Student | SumsStudent,
+) -> Callable[[NDArray[np.uint8], Path], NDArray[np.float32]]:
+    """A student's probabilities of images, whose errors name the images' file."""
 
     def predict_proba(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
         try:
@@ -166,8 +214,7 @@ def _load_checkpoint(path: Path, device: str) -> _Predictor:
         except InputError as error:
             raise InputError(f"{source}: {error}") from error
 
-    channels = student.image_shape[2]
-    return _Predictor(lambda file: read_image_file(file, channels), predict_proba, student.class_names)
+    return predict_proba
 
 
 def _load_torchscript(path: Path, content: bytes) -> _Predictor:

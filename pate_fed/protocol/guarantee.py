@@ -47,6 +47,8 @@ def require_meaningful(terms: Terms, fixed: LedgerTerms) -> None:
 
 def _instead(terms: Terms) -> str:
     """What a federation of this size could do."""
+    if terms.sums is not None:
+        return "Give a smaller --epsilon, from which the noise follows, or leave --sigma2 out"
     teachers, privacy = terms.num_teachers, terms.privacy
     offer = affordable_offer(
         num_teachers=teachers,

@@ -29,6 +29,7 @@ __all__ = [
     "LABELS",
     "RELEASE",
     "SUM",
+    "SUMS",
     "TEACH",
     "VOTES",
     "EndReply",
@@ -54,6 +55,7 @@ M = TypeVar("M", bound="_Message")
 TEACH = "train.teacher"
 VOTES = "query.votes"
 SUM = "query.sum"
+SUMS = "query.sums"
 LABELS = "query.labels"
 COUNTS = "query.counts"
 END = "query.end"

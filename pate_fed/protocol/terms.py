@@ -76,7 +76,7 @@ class Terms(Agreed):
 
     def __post_init__(self) -> None:
         check(self)
-        if self.sums is None:
+        if self.sums is None and not self.aggregation.sums:
             self.aggregation.fixed()
         shape, features = self.image_shape, self.table.num_features if self.table is not None else None
         for name, fits, wanted in (
