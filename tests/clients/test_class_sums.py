@@ -1,4 +1,4 @@
-"""Class sums at a hospital: what is agreed to, what is summed, and all that is refused before anything leaves."""
+"""Class sums at a hospital: what it agrees to, what is summed, and what is refused before anything leaves."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_records_that_do_not_fit_are_told_to_its_own_people_alone(asked: Asked, 
 def test_more_records_than_32_bits_have_room_for_are_refused(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clients.class_sums._LARGEST", 2**20)
+    monkeypatch.setattr("clients.class_sums._LARGEST", 2**10)
     assert _code(asked.teach()) is Refusal.DATA
     assert any("room for" in event.get("sentence", "") for event in asked.log())
 
