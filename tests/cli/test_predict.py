@@ -14,6 +14,9 @@ from PIL import Image
 
 from pate_fed.cli.main import main
 from pate_fed.learning import StudentSettings
+from pate_fed.learning.features.build import build_feature_map
+from pate_fed.learning.features.settings import FeatureSettings
+from pate_fed.learning.students.class_sums import SumsStudent
 from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.train import train_student
@@ -214,3 +217,29 @@ def test_a_tables_student_answers_about_rows(tmp_path: Path, capsys: pytest.Capt
     study.write_text(table + 'columns = {dose = "number", age = "number"}\n', encoding="utf-8")
     assert main(command) == 2
     assert "not that of student.npz" in capsys.readouterr().err
+
+
+def test_the_student_of_class_sums_answers_about_rows_and_about_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = FeatureSettings(name="bins", columns=(1,), cuts=((0.0, 1.0),))
+    rows = build_feature_map(settings, np.zeros((2, 1)))
+    weights = np.array([[0, 0], [5, 0], [0, 5], [0, 0]], dtype=np.float64)
+    SumsStudent(rows, weights, sharpness=4.0).save(tmp_path / "student.npz")
+    (tmp_path / "new.csv").write_text("dose\n0.1\n0.9\n", encoding="utf-8")
+    table = '[data]\ndataset = "table"\n[data.table]\nlabel = "y"\nclasses = ["well", "ill"]\n'
+    (tmp_path / "study.toml").write_text(table + 'columns = {dose = "number"}\n', encoding="utf-8")
+    assert main(["predict", str(tmp_path / "student.npz"), str(tmp_path / "new.csv")]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert "new.csv[0]: class well, probability" in first and "new.csv[1]: class ill" in second
+    pool = np.random.default_rng(0).integers(0, 255, (30, 28, 28, 1)).astype(np.uint8)
+    images = build_feature_map(FeatureSettings(dimension=4), pool)
+    student = SumsStudent(images, np.ones((images.dimension, 2)))
+    student.class_names = ("dark", "bright")
+    student.save(tmp_path / "of-images.npz")
+    np.save(tmp_path / "three.npy", pool[:3])
+    assert main(["predict", str(tmp_path / "of-images.npz"), str(tmp_path / "three.npy")]) == 0
+    assert capsys.readouterr().out.count("class dark, probability 0.500") == 3
+    np.save(tmp_path / "large.npy", np.zeros((3, 30, 30, 1), dtype=np.uint8))
+    assert main(["predict", str(tmp_path / "of-images.npz"), str(tmp_path / "large.npy")]) == 2
+    assert "large.npy" in capsys.readouterr().err

@@ -26,6 +26,7 @@ from pate_fed.data import GlyphSettings
 from pate_fed.learning.settings import StudentSettings
 from pate_fed.learning.students.class_sums import SumsStudent
 from pate_fed.privacy import verify
+from pate_fed.privacy.ledger.report import describe, verify_run
 from pate_fed.secure_sum import read_request
 from pate_fed.secure_sum.messages import (
     BatchShares,
@@ -125,6 +126,17 @@ def test_noise_at_the_hospitals_gives_one_bound_against_everyone(noisy: World) -
     assert privacy["coordinator"]["epsilon"] == privacy["student"]["data_independent"]
     report = verify(noisy.run_dir / "ledger.sqlite")
     assert report.coordinator_epsilon == report.epsilon
+    words = "\n".join(describe(noisy.run_dir / "ledger.sqlite"))
+    for told in (
+        "noise and threshold in steps of the features",
+        "for one record replaced (its features in the sums by class",
+        "as against the student, also for 1 hospital",
+        "by which sums over all hospitals are released once",
+        "as against the public: it sees noisy class sums",
+    ):
+        assert told in words
+    assert "vote" not in words.replace("of the votes", "").replace("its own votes", "")
+    verify_run(noisy.run_dir)
 
 
 def test_what_comes_out_is_the_sum_of_what_hospitals_have(
