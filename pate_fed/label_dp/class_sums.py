@@ -77,9 +77,10 @@ def fit_sums_student(
     """Ridge regression on classes from noisy sums and the public pool, in closed form, and its calibration.
 
     With G = n E φφᵀ of the pool, S = G W* + noise where scores φ·W* are class probabilities. The noise of σ
-    is on S, so what is fitted is S: W = (G² + G + λ²)⁻¹ G (S - mean over classes), the minimum of |S - GW|² +
-    λ²|W|², with G in the brackets for what so many records leave open by chance. λ = 2σ: weights of a half
-    are what a prior expects. n is what the sums say of a function that is 1 on the pool.
+    is on S, so what is fitted is S: W = (G² + cG + λ²)⁻¹ G (S - mean over classes), the minimum of |S - GW|²
+    + λ²|W|² where c is 0. λ = 2σ: weights of a half are what a prior expects. Chance has its part in n records
+    and in a pool of p: as they are drawn S and G waver by a variance of about G, and of G n/p, for weights of
+    a half, so c = 1 + n/p. n is what the sums say of a function that is 1 on the pool.
 
     With `balanced` each class counts alike, however many records it has. Sharpness has the greatest
     likelihood of the labels in the sums, less what the noise adds to it (Stein's lemma). Shapes: noisy int64
@@ -95,7 +96,7 @@ def fit_sums_student(
     counts = _class_counts(sums, public)
     records = max(float(counts.sum()), 1.0)
     gram = records * public.gram
-    whole = gram @ gram + gram
+    whole = gram @ gram + (1 + records / len(public.features)) * gram
     whole[np.diag_indices_from(whole)] += (STRENGTH * noise) ** 2 + TINY * records**2
     lower = cho_factor(whole, lower=True, overwrite_a=True, check_finite=False)
     centred = sums - sums.mean(axis=1, keepdims=True)
