@@ -4,7 +4,7 @@ INTERFACE for a federation:
     FeatureSettings                        frozen, plain (pate_fed.structure), part of a study's terms
     build_feature_map(settings, public)    the coordinator's, from the public pool alone
     FeatureMap.to_bytes(), feature_map_from_bytes(data, digest=)    to hospitals
-    .dimension .squared_norm .constant .digest .largest_entry(records)
+    .dimension .squared_norm .digest .largest_entry(records)
     .contributions(inputs, labels, num_classes=, groups=, most_units=) -> int64 (dimension, num_classes)
 
 A record's features are rounded down to the lattice before anything is summed, and clipped in whole numbers,
@@ -23,12 +23,29 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError
 from pate_fed.learning.features.settings import FeatureSettings
 
-__all__ = ["FeatureMap", "clip_rows", "clipped"]
+__all__ = ["Embedding", "FeatureMap", "clip_rows", "clipped"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _CHUNK = 1000  # records whose features are in memory at once
+
+
+class Embedding(ABC):
+    """Inputs as public numbers whose distances mean something; its mean squared distance in the pool is 2."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Numbers that an input becomes."""
+
+    @abstractmethod
+    def encode(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Inputs to float32 (n, width)."""
+
+    @abstractmethod
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """All that it was made of, as arrays for a file."""
 
 
 class FeatureMap(ABC):
@@ -45,11 +62,6 @@ class FeatureMap(ABC):
     @abstractmethod
     def squared_norm(self) -> int:
         """The most that a record's features, squared and added up, can be, in steps."""
-
-    @property
-    @abstractmethod
-    def constant(self) -> int:
-        """The first feature, which every input has alike, in steps: its row of a sum counts the classes."""
 
     @property
     @abstractmethod
@@ -72,11 +84,13 @@ class FeatureMap(ABC):
         """
         return clip_rows(self.steps(inputs), self.squared_norm)
 
-    def scaled(self, inputs: NDArray[Any]) -> Floats:
-        """The same in units of the greatest length, float64 (n, dimension)."""
-        parts = [self.features(part) for part in _chunks(inputs)]
-        every = np.concatenate(parts) if parts else np.empty((0, self.dimension))
-        return np.asarray(every / math.sqrt(self.squared_norm), dtype=np.float64)
+    def scaled(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """The same in units of the greatest length, float32 (n, dimension)."""
+        found = np.empty((len(inputs), self.dimension), dtype=np.float32)
+        for start in range(0, len(inputs), _CHUNK):
+            part = self.features(inputs[start : start + _CHUNK])
+            found[start : start + _CHUNK] = part / math.sqrt(self.squared_norm)
+        return found
 
     def largest_entry(self, records: int) -> int:
         """Bound on an entry of a sum over so many records, or patients, in steps."""
@@ -131,10 +145,6 @@ def _check_labels(labels: NDArray[np.int64], count: int, num_classes: int) -> No
 def _add(total: Ints, features: Ints, labels: NDArray[np.int64]) -> None:
     for label in np.unique(labels):
         total[:, label] += features[labels == label].sum(axis=0)
-
-
-def _chunks(inputs: NDArray[Any]) -> list[NDArray[Any]]:
-    return [inputs[start : start + _CHUNK] for start in range(0, len(inputs), _CHUNK)]
 
 
 def clip_rows(rows: Ints, squared_norm: int) -> Ints:

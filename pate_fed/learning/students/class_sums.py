@@ -21,27 +21,36 @@ Floats = NDArray[np.float64]
 
 
 class SumsStudent:
-    """Scores φ(x)·W of a public feature map, as probabilities softmax(sharpness · scores).
+    """Scores φ(x)·W of a public feature map, as probabilities softmax(sharpness · scores + offset).
 
-    Shapes: `weights` float64 (dimension, classes), for features in units of the greatest length.
+    Shapes: `weights` float64 (dimension, classes), for features in units of the greatest length; `offset`
+    float64 (classes,).
     """
 
-    def __init__(self, feature_map: FeatureMap, weights: Floats, *, sharpness: float = 1.0) -> None:
+    def __init__(
+        self,
+        feature_map: FeatureMap,
+        weights: Floats,
+        *,
+        sharpness: float = 1.0,
+        offset: Floats | None = None,
+    ) -> None:
         self.feature_map, self.weights, self.sharpness = feature_map, weights, sharpness
+        self.offset = np.zeros(weights.shape[1]) if offset is None else offset
         self.num_classes = int(weights.shape[1])
         self.class_names: tuple[str, ...] = ()
 
-    def scores(self, inputs: NDArray[Any]) -> Floats:
-        """Scores of inputs that the map takes, float64 (n, classes)."""
-        return np.asarray(self.feature_map.scaled(inputs) @ self.weights)
+    def logits(self, inputs: NDArray[Any]) -> Floats:
+        """Logarithms of probabilities but for a constant, float64 (n, classes)."""
+        return np.asarray(self.sharpness * (self.feature_map.scaled(inputs) @ self.weights) + self.offset)
 
     def predict(self, inputs: NDArray[Any]) -> NDArray[np.int64]:
         """The class of each input; int64 (n,)."""
-        return np.asarray(self.scores(inputs).argmax(axis=1), dtype=np.int64)
+        return np.asarray(self.logits(inputs).argmax(axis=1), dtype=np.int64)
 
     def predict_proba(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Class probabilities, float32 (n, classes), rows sum to 1."""
-        logits = self.sharpness * self.scores(inputs)
+        logits = self.logits(inputs)
         shares = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
         return np.asarray(shares / shares.sum(axis=1, keepdims=True), dtype=np.float32)
 
@@ -58,6 +67,7 @@ class SumsStudent:
             digest=np.array(self.feature_map.digest),
             weights=self.weights,
             sharpness=np.array(self.sharpness),
+            offset=self.offset,
             class_names=np.array(self.class_names, dtype=np.str_),
         )
         write_result(path, content.getvalue())
@@ -73,7 +83,7 @@ class SumsStudent:
         try:
             with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
                 data, digest = file["feature_map"].tobytes(), str(file["digest"])
-                weights, sharpness = file["weights"], float(file["sharpness"])
+                weights, sharpness, offset = file["weights"], float(file["sharpness"]), file["offset"]
                 names = tuple(map(str, file["class_names"]))
         except FileNotFoundError as error:
             raise InputError(f"{path}: there is no such file") from error
@@ -81,8 +91,9 @@ class SumsStudent:
             raise IntegrityError(f"{path}: the file is damaged or holds no student") from error
         feature_map = feature_map_from_bytes(data, digest=digest)
         fits = weights.dtype == np.float64 and weights.ndim == 2 and len(weights) == feature_map.dimension
-        if not fits or not np.isfinite(weights).all() or not np.isfinite(sharpness):
+        fits = fits and offset.dtype == np.float64 and offset.shape == weights.shape[1:]
+        if not fits or not all(np.isfinite(part).all() for part in (weights, sharpness, offset)):
             raise IntegrityError(f"{path}: the file is damaged or holds no student")
-        student = cls(feature_map, weights, sharpness=sharpness)
+        student = cls(feature_map, weights, sharpness=sharpness, offset=offset)
         student.class_names = names
         return student

@@ -43,9 +43,10 @@ class OutcomeCost:
     `of` is "argmax" (the winning class where votes move from class to class), "one-total" (the winning class
     where votes vanish), "check" (the bit of a threshold), "counts" (noisy counts of which one label moves) or
     "sums" (noisy sums that a unit moves by a length of 1): the totals themselves, whose exact ε is known
-    where nothing else is released. `kind` and `scale` are the noise's, `votes` those that a unit sways. `totals` is
-    what the noisy totals cost, ρ of Gaussian and ε of Laplace noise, and an upper bound. `distance` bounds ln
-    of the ratio of the law of one total's noise to the stated one, of sums that of all of them together.
+    where nothing else is released. `kind` and `scale` are the noise's, `votes` those that a unit sways.
+    `totals` is what the noisy totals cost, ρ of Gaussian and ε of Laplace noise, and an upper bound.
+    `distance` bounds ln of the ratio of the law of one total's noise to the stated one, of sums that of all
+    of them together.
     """
 
     of: str
