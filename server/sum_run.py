@@ -170,7 +170,13 @@ class SumRun(BaseRun):
         return self._dataset.public_images[: self._dataset.num_queries]
 
     def _fit(self, noisy: Ints) -> SumsStudent:
-        student = fit_sums_student(noisy, self._features, self._pool, sigma=self._mechanism.sigma)
+        student = fit_sums_student(
+            noisy,
+            self._features,
+            self._pool,
+            sigma=self._mechanism.sigma,
+            balanced=self._study.sums.balanced,
+        )
         student.class_names = self._dataset.class_names
         return student
 

@@ -142,14 +142,13 @@ def _load_plain(path: Path) -> _Predictor:
     """
     from pate_fed.config.study import load_study
     from pate_fed.data import InputSpec, Schema, read_pool
-    from pate_fed.learning.features.settings import BINS
     from pate_fed.learning.students.class_sums import SumsStudent
     from pate_fed.learning.teachers.forests import Forest
     from pate_fed.structure import from_plain
 
     sums = _is_of_sums(path)
     student = SumsStudent.load(path) if sums else Forest.load(path)
-    if isinstance(student, SumsStudent) and student.feature_map.settings.name != BINS:
+    if isinstance(student, SumsStudent) and not student.feature_map.settings.columns:
         return _of_images(student)
     beside = path.with_name("study.toml")
     table = load_study(beside).get("data", {}).get("table") if beside.is_file() else None
@@ -172,10 +171,15 @@ def _load_plain(path: Path) -> _Predictor:
 
 def _of_images(student: SumsStudent) -> _Predictor:
     from pate_fed.data.pictures import read_image_file
-    from pate_fed.learning.features.images import ImageFeatures
+    from pate_fed.learning.features.images import HogFeatures, ImageEmbedding
+    from pate_fed.learning.features.kernel import AnchorFeatures, RandomFeatures
 
-    features = student.feature_map
-    channels = features.encoder.image_shape[2] if isinstance(features, ImageFeatures) else None
+    features, channels = student.feature_map, None
+    if isinstance(features, HogFeatures):
+        channels = features.shape[2]
+    elif isinstance(features, AnchorFeatures | RandomFeatures):
+        embedding = features.embedding
+        channels = embedding.encoder.image_shape[2] if isinstance(embedding, ImageEmbedding) else None
     return _Predictor(
         lambda file: read_image_file(file, channels), _told_by_file(student), student.class_names
     )

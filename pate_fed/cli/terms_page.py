@@ -213,7 +213,7 @@ def _of_votes(terms: Terms) -> Told:
 
 def _of_sums(terms: Terms, sums: SumTerms) -> Told:
     """What leaves a hospital in a study of class sums, and who sees it."""
-    kind = "bins and values of your columns" if terms.table is not None else "public features of an image"
+    kind = "public features of a row" if terms.table is not None else "public features of an image"
     one = "patient's" if terms.table is not None and terms.table.patient is not None else "record's"
     what = (
         f"Once, one table of {sums.dimension:,} rows and {terms.num_classes} columns of whole numbers: for "

@@ -107,7 +107,7 @@ def public_features(study: Study, dataset: Dataset) -> FeatureMap:
     """The feature map of a study of class sums, from its schema and the public inputs that get labels."""
     from pate_fed.learning.features.build import build_feature_map
 
-    settings = study.sums.features(study.data.table)
+    settings = study.sums.of_inputs(study.data.table)
     return build_feature_map(settings, dataset.public_images[: dataset.num_queries])
 
 

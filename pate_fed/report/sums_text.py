@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 from pate_fed.format import counted
-from pate_fed.learning.features.settings import BINS
 from pate_fed.protocol.terms import Terms
 
 __all__ = ["COORDINATOR_OF_SUMS", "PUBLIC_OF_SUMS", "SumWords", "method_of_sums", "ways_of_sums"]
@@ -47,9 +46,7 @@ def method_of_sums(terms: Terms) -> list[tuple[str, str]]:
     sums = terms.sums
     if sums is None:
         return []
-    kind = (
-        "one-hot bins and values of columns" if sums.settings.name == BINS else "kernel on a public encoder"
-    )
+    of = "a table's columns" if sums.settings.columns else "images"
     length = math.sqrt(sums.squared_norm)
     sigma = sums.sigma
     if sigma is None:
@@ -58,7 +55,7 @@ def method_of_sums(terms: Terms) -> list[tuple[str, str]]:
     return [
         ("Hospitals", f"{terms.num_clients:,}, at least {terms.least_clients:,} in the sum"),
         ("Mechanism", f"{terms.aggregation.aggregator}: one release"),
-        ("Features", f"{sums.dimension:,}, {kind}, SHA-256 {sums.features[:12]}…"),
+        ("Features", f"{sums.dimension:,}, {sums.settings.name} of {of}, SHA-256 {sums.features[:12]}…"),
         ("Noise σ", f"{sigma / length:,.4g} records on every sum ({sigma:,.6g} of the features' steps)"),
     ]
 

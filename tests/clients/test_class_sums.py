@@ -60,7 +60,7 @@ def _study(folder: Path, **more: Any) -> Study:
             },
         },
         "aggregation": {"aggregator": "class-sums"},
-        "sums": {"cuts": {"age": [20.0, 59.0]}},
+        "sums": {"features": "bins", "cuts": {"age": [20.0, 59.0]}},
         "secrecy": {"secure_sum": True, "noise_at": "hospitals"},
         **more,
     }
@@ -185,7 +185,7 @@ def test_a_feature_map_that_is_not_the_one_in_the_terms_is_refused(what: str, as
 def test_a_lattice_of_which_the_terms_say_another_is_refused(asked: Asked) -> None:
     sums = asked.terms.sums
     assert sums is not None
-    other = replace(sums, settings=FeatureSettings(name="bins", columns=(1, 2), lattice=4))
+    other = replace(sums, settings=FeatureSettings(name="bins", columns=(1, 2), lattice=16))
     assert _code(asked.teach(replace(asked.terms, sums=other))) is Refusal.FEATURES
 
 

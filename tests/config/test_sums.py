@@ -42,12 +42,12 @@ def test_ridge_learns_from_class_sums_alone() -> None:
 
 
 def test_features_follow_from_the_data() -> None:
-    assert Sums().features(None).name == "kernel"
-    assert Sums(dimension=7, lattice=64).features(None).dimension == 7
-    table = Sums(bins=6, cuts=(("age", (30.0, 60.0)),)).features(SCHEMA)
+    assert Sums().of_inputs(None).name == "kernel"
+    assert Sums(dimension=7, lattice=64).of_inputs(None).dimension == 7
+    table = Sums(features="bins", bins=6, cuts=(("age", (30.0, 60.0)),)).of_inputs(SCHEMA)
     assert (table.name, table.columns, table.bins) == ("bins", (1, 3), 6)
     assert table.cuts == ((30.0, 60.0), ())
-    assert Sums().features(SCHEMA).cuts == ()
+    assert Sums().of_inputs(SCHEMA).cuts == () and Sums().of_inputs(SCHEMA).name == "kernel"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_features_follow_from_the_data() -> None:
 )
 def test_knots_belong_to_columns_of_numbers(sums: Sums, schema: Schema | None, named: str) -> None:
     with pytest.raises(InputError, match=named):
-        sums.features(schema)
+        sums.of_inputs(schema)
 
 
 def test_knots_rise() -> None:

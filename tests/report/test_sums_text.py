@@ -76,7 +76,7 @@ def test_terms_say_the_noise_in_records() -> None:
     here = dict(describe_terms(_result(at_hospitals=False)))
     assert here["Noise σ"].startswith("5.859 records")
     assert here["Sums reach the coordinator"] == "masked: only the sum over hospitals can be read"
-    assert here["Features"].startswith("20, kernel on a public encoder")
+    assert here["Features"].startswith("20, kernel of images")
 
 
 def test_a_large_epsilon_is_explained_without_teachers() -> None:

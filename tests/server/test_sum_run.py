@@ -53,6 +53,8 @@ classes = ["no", "yes"]
 columns = { x = "number", sex = ["m", "f"] }
 [aggregation]
 aggregator = "class-sums"
+[sums]
+features = "bins"
 [sums.cuts]
 x = [0.0, 1.0]
 [secrecy]
