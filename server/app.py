@@ -37,7 +37,7 @@ from pate_fed.report.result import Accuracy, Outcome, PrivacyFigures, RunResult,
 from pate_fed.report.terminal import Progress, counted_phase, make_progress, print_summary
 from pate_fed.runtime.run_dir import claim_run_dir, read_metrics
 from server.base import BaseCoordinator, explain_disk_error
-from server.base_run import StudySetup
+from server.base_run import RunContext, StudySetup
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending_curve
 from server.release import LEDGER_NAME, LabelReleaser, open_ledger, releases_told
@@ -206,16 +206,18 @@ class Coordinator(BaseCoordinator):
 
     def _make_run(self, ledger: Ledger) -> StudyRun | SumRun:
         """The road of this kind of study."""
-        around: dict[str, Any] = {
-            "keys": self._keys,
-            "log": self._log,
-            "progress": self._progress,
-            "stop": self._stop,
-        }
+        context = RunContext(
+            state=self._state,
+            keys=self._keys,
+            log=self._log,
+            progress=self._progress,
+            stop=self._stop,
+        )
         if self._terms.sums is not None:
-            return SumRun(self._setup, ledger, self._state, noise=self._noise, **around)
-        releaser = LabelReleaser(self._terms, make_mechanism(self._terms), noise=self._noise, ledger=ledger)
-        return StudyRun(self._setup, releaser, self._state, **around)
+            return SumRun(self._setup, ledger, context, noise=self._noise)
+        mechanism = make_mechanism(self._terms)
+        releaser = LabelReleaser(self._terms, mechanism, noise=self._noise, ledger=ledger)
+        return StudyRun(self._setup, releaser, context)
 
     def _fail(self, error: BaseException) -> None:
         super()._fail(explain_disk_error(error, self._run_dir))

@@ -45,7 +45,7 @@ from server.learning import Learner
 from server.release import releases_told
 from server.state import CoordinatorState, Totals
 
-__all__ = ["BaseRun", "StudySetup"]
+__all__ = ["BaseRun", "RunContext", "StudySetup"]
 
 Ints = NDArray[np.int64]
 
@@ -73,35 +73,34 @@ class StudySetup:
         return self.run_dir / ("student.npz" if plain else "student.pt")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What a run works with: its state, the hospitals' keys where they have some, log, progress and stop."""
+
+    state: CoordinatorState
+    keys: AdmittedKeys | None
+    log: RunLog
+    progress: Progress
+    stop: threading.Event
+
+
 class BaseRun(ABC):
-    """One study, from the first message to the trained student.
+    """One study, from the first message to the trained student."""
 
-    `keys` are the hospitals', where they have some.
-    """
-
-    def __init__(
-        self,
-        setup: StudySetup,
-        ledger: Ledger,
-        state: CoordinatorState,
-        *,
-        keys: AdmittedKeys | None,
-        log: RunLog,
-        progress: Progress,
-        stop: threading.Event,
-    ) -> None:
+    def __init__(self, setup: StudySetup, ledger: Ledger, context: RunContext) -> None:
         self._study, self._dataset, self._terms = setup.study, setup.dataset, setup.terms
-        self._setup, self._ledger, self._state, self._keys = setup, ledger, state, keys
-        self._log, self._progress, self._stop = log, progress, stop
+        self._setup, self._ledger = setup, ledger
+        self._state, self._keys, self._log = context.state, context.keys, context.log
+        self._progress, self._stop = context.progress, context.stop
         self._tell_charged()
         self._learner = Learner(
             self._study,
             self._dataset,
-            log=log,
-            progress=progress,
-            stop=stop,
+            log=context.log,
+            progress=context.progress,
+            stop=context.stop,
             path=setup.student_path,
-            state=state,
+            state=context.state,
         )
         self.accuracy, self.seconds = Accuracy(), Seconds()
 

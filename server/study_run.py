@@ -8,7 +8,6 @@ over asks the very question again that was open, and no other in its place.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -21,14 +20,12 @@ from pate_fed.data import repeated_inputs
 from pate_fed.errors import InputError, IntegrityError, QuorumError
 from pate_fed.protocol.cost import make_interactive
 from pate_fed.protocol.messages import EVALUATION, RELEASE, VoteRequest
-from pate_fed.report.log import RunLog
-from pate_fed.report.terminal import Progress
-from server.base_run import BaseRun, StudySetup
-from server.federation import AdmittedKeys, Federation
+from server.base_run import BaseRun, RunContext, StudySetup
+from server.federation import Federation
 from server.figures import measure
 from server.query_rounds import QueryRounds
 from server.release import LabelReleaser
-from server.state import CoordinatorState, StudentPredictions, Totals
+from server.state import StudentPredictions, Totals
 
 __all__ = ["StudyRun"]
 
@@ -38,21 +35,11 @@ Ints = NDArray[np.int64]
 class StudyRun(BaseRun):
     """One study with votes, from the first message to the trained student.
 
-    `totals` are private, by their batches' digests. `keys` are the hospitals', where they have some.
+    `totals` are private, by their batches' digests.
     """
 
-    def __init__(
-        self,
-        setup: StudySetup,
-        releaser: LabelReleaser,
-        state: CoordinatorState,
-        *,
-        keys: AdmittedKeys | None,
-        log: RunLog,
-        progress: Progress,
-        stop: threading.Event,
-    ) -> None:
-        super().__init__(setup, releaser.ledger, state, keys=keys, log=log, progress=progress, stop=stop)
+    def __init__(self, setup: StudySetup, releaser: LabelReleaser, context: RunContext) -> None:
+        super().__init__(setup, releaser.ledger, context)
         self._releaser = releaser
         self._open = self._cut_off()
         self._next_batch = self._first_number()
@@ -61,7 +48,7 @@ class StudyRun(BaseRun):
         self.rounds = QueryRounds(
             self._study.queries,
             self._ledger,
-            state,
+            self._state,
             pool=pool,
             against=make_interactive(self._terms),
             learn=self._learn_predictions,

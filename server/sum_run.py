@@ -9,7 +9,6 @@ written or shown. Sums that were asked for and did not come are charged too: hos
 from __future__ import annotations
 
 import hashlib
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,13 +25,10 @@ from pate_fed.privacy.mechanisms.class_sums import ClassSums
 from pate_fed.protocol.make_terms import public_features
 from pate_fed.protocol.messages import RELEASE, VoteRequest
 from pate_fed.protocol.sum_cost import sum_mechanism
-from pate_fed.report.log import RunLog
-from pate_fed.report.terminal import Progress
-from server.base_run import BaseRun, StudySetup
-from server.federation import AdmittedKeys
+from server.base_run import BaseRun, RunContext, StudySetup
 from server.figures import measure
 from server.release import charge
-from server.state import CoordinatorState, Totals
+from server.state import Totals
 
 if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
@@ -46,19 +42,8 @@ Ints = NDArray[np.int64]
 class SumRun(BaseRun):
     """One study with class sums, from the first message to the trained student."""
 
-    def __init__(
-        self,
-        setup: StudySetup,
-        ledger: Ledger,
-        state: CoordinatorState,
-        *,
-        noise: NoiseSource,
-        keys: AdmittedKeys | None,
-        log: RunLog,
-        progress: Progress,
-        stop: threading.Event,
-    ) -> None:
-        super().__init__(setup, ledger, state, keys=keys, log=log, progress=progress, stop=stop)
+    def __init__(self, setup: StudySetup, ledger: Ledger, context: RunContext, *, noise: NoiseSource) -> None:
+        super().__init__(setup, ledger, context)
         self._noise, self._mechanism = noise, sum_mechanism(self._terms)
         self._features = public_features(self._study, self._dataset)
         self._all = self._all_features()

@@ -9,6 +9,7 @@ import pytest
 
 from pate_fed.config.study import Study, study_from_dict
 from pate_fed.config.sums import SUMS_EPSILON, Sums
+from pate_fed.config.template import study_template
 from pate_fed.data import Schema
 from pate_fed.errors import InputError
 from pate_fed.simulation import main
@@ -92,3 +93,12 @@ def test_what_does_not_go_together_ends_with_a_reason(
     told = capsys.readouterr().err
     assert all(word in told for word in words), told
     assert not run_dir.exists()
+
+
+def test_a_new_study_names_every_setting_of_the_sums() -> None:
+    text = study_template()
+    start = text.index("[sums]")
+    section = text[start : text.index("\n[", start + 1)]
+    for name in ("features", "lattice", "dimension", "whitening", "bins", "cuts", "balanced", "most_records"):
+        assert f"{name} =" in section
+    assert study_from_dict(tomllib.loads(text)).sums == Sums()

@@ -253,9 +253,10 @@ def _bounds(report: LedgerReport) -> list[str]:
             f"privacy {protected}, while at most {colluders} it their noise: it "
             f"sees {view.text()}; spent so far ε={epsilon_text(seen)}"
         )
+    what = "sums" if terms.sums else "votes"
     lines = [
         f"Against the student and anyone who gets it or its labels: {against}",
-        f"Against another hospital, whatever it knows of its own votes: {_other(terms)}",
+        f"Against another hospital, whatever it knows of its own {what}: {_other(terms)}",
         f"Against the coordinator: {coordinator}",
         "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up; each query "
         f"is charged as {_CHARGED[terms.charged]}",
