@@ -29,13 +29,14 @@ from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaran
 from pate_fed.protocol.cost import make_interactive, make_ledger_terms, make_mechanism
 from pate_fed.protocol.guarantee import guarantee_lines, require_meaningful
 from pate_fed.protocol.make_terms import check_against_data, make_terms
+from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.html import write_report
 from pate_fed.report.log import PartyWork, RunLog, read_result
 from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line, write_metrics
-from pate_fed.report.result import Accuracy, Outcome, PrivacyFigures, RunResult, Seconds, StudyRecord
+from pate_fed.report.result import Outcome, PrivacyFigures, RunResult, Seconds, StudyRecord
 from pate_fed.report.terminal import Progress, counted_phase, make_progress, print_summary
-from pate_fed.runtime.run_dir import claim_run_dir, read_metrics
+from pate_fed.runtime.run_dir import claim_run_dir, read_status
 from server.base import BaseCoordinator, explain_disk_error
 from server.base_run import RunContext, StudySetup
 from server.exchange import Stopped
@@ -54,7 +55,7 @@ def clear_finished(run_dir: Path) -> None:
     """Remove votes, totals and keys of a run that is told as finished; a user must hear where that fails."""
     private = run_dir / _PRIVATE
     try:
-        if read_metrics(run_dir).get("status") == "success":
+        if read_status(run_dir) == "success":
             CoordinatorState(private).remove_private()
     except OSError as error:
         print(f"warning: {private}: private, remove it by hand ({error.strerror})", file=sys.stderr)

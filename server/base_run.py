@@ -10,10 +10,11 @@ import io
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.serverapp import Grid
@@ -37,13 +38,15 @@ from pate_fed.protocol.messages import (
 )
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.protocol.terms import Terms
+from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.log import RunLog, Taught, Voted
-from pate_fed.report.result import Accuracy, ReleasedBatch, Seconds
+from pate_fed.report.result import ReleasedBatch, Seconds
 from pate_fed.report.terminal import Progress
 from server.federation import AdmittedKeys, Channel, Federation, Invitation
 from server.learning import Learner
 from server.release import releases_told
 from server.state import CoordinatorState, Totals
+from server.testing import measure_student
 
 __all__ = ["BaseRun", "RunContext", "StudySetup"]
 
@@ -203,16 +206,22 @@ class BaseRun(ABC):
 
     # Learn.
 
-    def _test(self, found: Ints) -> Accuracy:
-        """The student's accuracy from its classes of the inputs never asked about, int64 (test,)."""
-        truth = self._dataset.public_labels[self._dataset.num_queries :]
-        tested = Accuracy.of_student(found, truth)
-        return replace(
-            tested,
-            labels=self.accuracy.labels,
-            teacher_mean=self.accuracy.teacher_mean,
-            ensemble=self.accuracy.ensemble,
+    def _measure_student(
+        self, predict: Callable[[NDArray[Any]], Ints], *, asked: Ints, index: Ints, label: Ints
+    ) -> None:
+        """The student's accuracy by the rule of `server.testing`.
+
+        `predict` tells inputs' classes. `asked` are the places of whose inputs it may know a label; it learnt
+        from `label` of `index`. All int64 (n,).
+        """
+        tested = measure_student(
+            self._study,
+            self._dataset,
+            asked=asked,
+            predict=predict,
+            predict_left_out=lambda parts: self._learner.predict_left_out(index, label, parts),
         )
+        self.accuracy = self.accuracy.with_student(tested)
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

@@ -184,8 +184,8 @@ class StudyRun(BaseRun):
             self._log.write(evaluation)
 
     def _learn(self) -> None:
-        """Train the student on released labels and all public inputs; test it on inputs never asked about."""
-        _, answered, _ = self._ledger.released()
+        """Train the student on released labels and all public inputs; test it by the rule of `testing`."""
+        asked, answered, _ = self._ledger.released()
         if not answered.any():
             raise InputError(
                 f"none of {len(answered)} queries was answered, so nothing can be learnt: the "
@@ -193,10 +193,10 @@ class StudyRun(BaseRun):
                 "(--threshold)"
             )
         with self._timed("student"):
-            student = self._learner.learn(*self.rounds.labels())
+            index, label = self.rounds.labels()
+            student = self._learner.learn(index, label)
         student.save(self._setup.student_path)
-        tested = student.predict(self._dataset.public_images[self._dataset.num_queries :])
-        self.accuracy = self._test(tested)
+        self._measure_student(student.predict, asked=asked, index=index, label=label)
 
     def _learn_predictions(self, number: int, index: Ints, label: Ints) -> StudentPredictions:
         with self._timed("student"):

@@ -176,13 +176,15 @@ class SumRun(BaseRun):
     def _learn(self, noisy: Ints) -> None:
         """The student of the sums themselves, or one of the labels that they give the public inputs."""
         with self._timed("student"):
+            asked, _, label = self._ledger.released()
+            index = asked
             if self._study.student.name == RIDGE:
                 student: SumsStudent | Student | Forest = self._ridge or self._fit(noisy)
+                asked = asked[:0]  # no public input's label taught it
             else:
-                index, _, label = self._ledger.released()
                 student = self._learner.learn(index, label)
         student.save(self._setup.student_path)
-        self.accuracy = self._test(student.predict(self._dataset.public_images[self._dataset.num_queries :]))
+        self._measure_student(student.predict, asked=asked, index=index, label=label)
 
 
 _LOST = (

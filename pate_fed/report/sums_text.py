@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from pate_fed.format import counted
 from pate_fed.protocol.terms import Terms
 
-__all__ = ["COORDINATOR_OF_SUMS", "PUBLIC_OF_SUMS", "SumWords", "method_of_sums", "ways_of_sums"]
-
-
-@dataclass(frozen=True, slots=True)
-class SumWords:
-    """What an adversary sees of class sums, what is kept from it, and by what."""
-
-    sees: str
-    hidden: str
-    by: str
-
+__all__ = ["by_coordinator", "method_of_sums", "seen_of_sums", "ways_of_sums"]
 
 _AT_HOME = "Records and every hospital's own sums"
 
-PUBLIC_OF_SUMS = SumWords(
-    "Noisy sums of features by class, labels and a student made of them",
-    f"Exact sums. {_AT_HOME}",
-    "noise on the one release",
-)
 
-COORDINATOR_OF_SUMS = {
-    "exact-sums": SumWords(
-        "", _AT_HOME, "masks hide each hospital's own sums, {masks}; the exact sum is shown"
-    ),
-    "noisy-sums": SumWords(
-        "",
+def seen_of_sums(noise: str) -> tuple[str, str, str]:
+    """What the public sees of class sums, what is kept from it, and by what."""
+    sees = "Noisy sums of features by class, labels and a student made of them"
+    return (
+        sees,
         f"Exact sums. {_AT_HOME}",
-        "noise and masks added at home; the masks hold {masks}; up to {colluders} may tell it their "
-        "own noise",
-    ),
-}
+        f"noise on the one release: {noise}; fixed before the first message",
+    )
+
+
+def by_coordinator(terms: Terms, *, masks: str) -> tuple[str, str]:
+    """What of class sums is kept from the coordinator, and by what; `masks` says how long these hold."""
+    if not terms.adds_noise:
+        return _AT_HOME, f"masks hide each hospital's own sums, {masks}; the exact sum is shown"
+    colluders = counted(terms.colluders, "hospital")
+    return f"Exact sums. {_AT_HOME}", (
+        f"noise and masks added at home; the masks hold {masks}; up to {colluders} may tell it their own "
+        "noise"
+    )
 
 
 def method_of_sums(terms: Terms) -> list[tuple[str, str]]:
