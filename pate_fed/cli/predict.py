@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,11 +53,15 @@ def _predict(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Predictor:
-    """A loaded student: how it reads a file, its class probabilities (n, classes), its classes' names."""
+    """A loaded student: how it reads a file, its class probabilities (n, classes), its classes' names.
+
+    `unit` is what one of its inputs is called.
+    """
 
     read: Callable[[Path], NDArray[Any]]
     predict_proba: Callable[[NDArray[Any], Path], NDArray[np.float32]]
     class_names: tuple[str, ...] = ()
+    unit: str = "image"
 
 
 def predict_files(
@@ -79,7 +84,7 @@ def predict_files(
             f"--device {device} would have no effect: {student.name} runs on the CPU; leave it out"
         )
     model = _load(student, device)
-    unit = "row" if student.suffix == ".npz" else "image"
+    unit = model.unit
     for path in files if unit == "row" else _with_pictures(files):
         inputs = model.read(path)
         for start in range(0, len(inputs), BATCH):
@@ -118,7 +123,7 @@ def _load(path: Path, device: str) -> _Predictor:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     try:
         if path.suffix == ".npz":
-            return _load_forest(path)
+            return _load_sums(path) if _holds_sums(path) else _load_forest(path)
         return _load_torchscript(path, content) if path.suffix == ".ts" else _load_checkpoint(path, device)
     except IntegrityError as error:
         from pate_fed.learning.files import is_whole  # late: a table's student needs no torch
@@ -131,14 +136,52 @@ def _load(path: Path, device: str) -> _Predictor:
         ) from error
 
 
+def _holds_sums(path: Path) -> bool:
+    """Whether a file is a student of class sums, which may be of images too."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "feature_map.npy" in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def _load_sums(path: Path) -> _Predictor:
+    from pate_fed.learning.students.class_sums import SumsStudent
+
+    student = SumsStudent.load(path)
+    shape, columns = student.image_shape, student.feature_map.settings.columns
+
+    def predict_proba(inputs: NDArray[Any], source: Path) -> NDArray[np.float32]:
+        try:
+            return student.predict_proba(inputs)
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from error
+
+    if shape is None:
+        read, classes = _table_beside(path, features=sum(columns), num_classes=student.num_classes)
+        return _Predictor(read, predict_proba, classes, "row")
+    from pate_fed.data.pictures import read_image_file
+
+    channels = shape[2]
+    return _Predictor(lambda file: read_image_file(file, channels), predict_proba, student.class_names)
+
+
 def _load_forest(path: Path) -> _Predictor:
-    """A table's student; what the columns mean is in the study.toml that its run left beside it."""
-    from pate_fed.config.study import load_study
-    from pate_fed.data import InputSpec, Schema, read_pool
     from pate_fed.learning.teachers.forests import Forest
-    from pate_fed.structure import from_plain
 
     forest = Forest.load(path)
+    read, classes = _table_beside(path, features=len(forest.fill), num_classes=forest.num_classes)
+    return _Predictor(read, lambda rows, _: forest.predict_proba(rows), classes, "row")
+
+
+def _table_beside(
+    path: Path, *, features: int, num_classes: int
+) -> tuple[Callable[[Path], NDArray[Any]], tuple[str, ...]]:
+    """How a table's student reads rows, and its classes: from the study.toml that its run left beside it."""
+    from pate_fed.config.study import load_study
+    from pate_fed.data import InputSpec, Schema, read_pool
+    from pate_fed.structure import from_plain
+
     beside = path.with_name("study.toml")
     table = load_study(beside).get("data", {}).get("table") if beside.is_file() else None
     if table is None:
@@ -146,12 +189,10 @@ def _load_forest(path: Path) -> _Predictor:
             f"{beside}: no study of a table; keep it beside {path.name}: it says what the columns mean"
         )
     schema = from_plain(Schema, table, where=f"[data.table] of {beside}")
-    if (schema.num_features, len(schema.classes)) != (len(forest.fill), forest.num_classes):
+    if (schema.num_features, len(schema.classes)) != (features, num_classes):
         raise InputError(f"{beside}: its [data.table] is not that of {path.name}")
     spec = InputSpec(classes=schema.classes, schema=schema)
-    return _Predictor(
-        lambda file: read_pool(file, spec).inputs, lambda rows, _: forest.predict_proba(rows), schema.classes
-    )
+    return (lambda file: read_pool(file, spec).inputs), schema.classes
 
 
 def _load_checkpoint(path: Path, device: str) -> _Predictor:
