@@ -9,9 +9,11 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pate_fed.cli.evaluation import Evaluation, taught_places, true_labels
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option
 from pate_fed.errors import InputError, IntegrityError
 
@@ -36,7 +38,8 @@ def add_predict_command(commands: argparse._SubParsersAction[Parser]) -> None:
         "files",
         metavar="FILE",
         nargs="+",
-        help="pictures, folders of them, .npy, .npz or idx files; for a table .csv or .npz",
+        help="pictures, folders of them, .npy, .npz or idx files; for a table .csv or .npz; where they "
+        "tell true classes (a label, y, a folder's name) the accuracy follows",
     )
     add_format_option(predict)
     add_option(predict, "--device NAME", "cpu, cuda or auto", default="cpu")
@@ -55,11 +58,13 @@ def _predict(arguments: argparse.Namespace) -> int:
 class _Predictor:
     """A loaded student: how it reads a file, its class probabilities (n, classes), its classes' names.
 
-    `unit` is what one of its inputs is called.
+    `truth` are the true classes in a file of so many images or rows, for a student of so many classes: int64
+    (n,), -1 where it tells none. `unit` is what one of its inputs is called.
     """
 
     read: Callable[[Path], NDArray[Any]]
     predict_proba: Callable[[NDArray[Any], Path], NDArray[np.float32]]
+    truth: Callable[[Path, int, int], NDArray[np.int64]]
     class_names: tuple[str, ...] = ()
     unit: str = "image"
 
@@ -69,7 +74,9 @@ def predict_files(
 ) -> Iterator[str]:
     """One line an image or row: its file, its number in the file, class and probability; or a JSON object.
 
-    Of a folder every picture right in it, by name.
+    Of a folder every picture right in it, by name. Where files tell true classes (a table's label, `y` of an
+    .npz, a picture's folder of a class's name) the student's accuracy follows, as text or as one JSON object
+    with the key "evaluation".
 
     `student` is a student.pt or a table's student.npz, which are read without running code, or a TorchScript
     file, which is a program: take one only from those you trust.
@@ -85,12 +92,13 @@ def predict_files(
         )
     model = _load(student, device)
     unit = model.unit
+    evaluation, beside = Evaluation(model.class_names), dict[Path, tuple[str, Any]]()
     for path in files if unit == "row" else _with_pictures(files):
-        inputs = model.read(path)
+        inputs, classes = model.read(path), list[int]()
         for start in range(0, len(inputs), BATCH):
             probabilities = model.predict_proba(inputs[start : start + BATCH], path)
             for number, row in enumerate(probabilities, start=start):
-                label = int(row.argmax())
+                classes.append(label := int(row.argmax()))
                 name = {"name": model.class_names[label]} if len(model.class_names) == len(row) else {}
                 if output == "json":
                     found = {"file": str(path), unit: number, "class": label, **name}
@@ -98,6 +106,14 @@ def predict_files(
                 else:
                     shown = _printable(name["name"]) if name else label
                     yield f"{path}[{number}]: class {shown}, probability {row[label]:.3f}"
+        truth = model.truth(path, len(inputs), probabilities.shape[1])
+        if (truth >= 0).any():
+            evaluation.add(classes, truth, taught_places(student, inputs, beside))
+    if output == "json":
+        values = evaluation.to_dict()
+        yield from [json.dumps({"evaluation": values})] if values else []
+    else:
+        yield from evaluation.lines()
 
 
 def _printable(name: str) -> str:
@@ -149,35 +165,28 @@ def _load_sums(path: Path) -> _Predictor:
     from pate_fed.learning.students.class_sums import SumsStudent
 
     student = SumsStudent.load(path)
-    shape, columns = student.image_shape, student.feature_map.settings.columns
-
-    def predict_proba(inputs: NDArray[Any], source: Path) -> NDArray[np.float32]:
-        try:
-            return student.predict_proba(inputs)
-        except InputError as error:
-            raise InputError(f"{source}: {error}") from error
-
-    if shape is None:
-        read, classes = _table_beside(path, features=sum(columns), num_classes=student.num_classes)
-        return _Predictor(read, predict_proba, classes, "row")
-    from pate_fed.data.pictures import read_image_file
-
-    channels = shape[2]
-    return _Predictor(lambda file: read_image_file(file, channels), predict_proba, student.class_names)
+    if student.image_shape is None:
+        features = sum(student.feature_map.settings.columns)
+        return _of_table(path, student.predict_proba, num_features=features, num_classes=student.num_classes)
+    return _of_images(student.predict_proba, student.image_shape[2], student.class_names)
 
 
 def _load_forest(path: Path) -> _Predictor:
     from pate_fed.learning.teachers.forests import Forest
 
     forest = Forest.load(path)
-    read, classes = _table_beside(path, features=len(forest.fill), num_classes=forest.num_classes)
-    return _Predictor(read, lambda rows, _: forest.predict_proba(rows), classes, "row")
+    sizes = {"num_features": len(forest.fill), "num_classes": forest.num_classes}
+    return _of_table(path, forest.predict_proba, **sizes)
 
 
-def _table_beside(
-    path: Path, *, features: int, num_classes: int
-) -> tuple[Callable[[Path], NDArray[Any]], tuple[str, ...]]:
-    """How a table's student reads rows, and its classes: from the study.toml that its run left beside it."""
+def _of_table(
+    path: Path,
+    predict_proba: Callable[[NDArray[Any]], NDArray[np.float32]],
+    *,
+    num_features: int,
+    num_classes: int,
+) -> _Predictor:
+    """A table's student; what the columns mean is in the study.toml that its run left beside it."""
     from pate_fed.config.study import load_study
     from pate_fed.data import InputSpec, Schema, read_pool
     from pate_fed.structure import from_plain
@@ -189,26 +198,43 @@ def _table_beside(
             f"{beside}: no study of a table; keep it beside {path.name}: it says what the columns mean"
         )
     schema = from_plain(Schema, table, where=f"[data.table] of {beside}")
-    if (schema.num_features, len(schema.classes)) != (features, num_classes):
+    if (schema.num_features, len(schema.classes)) != (num_features, num_classes):
         raise InputError(f"{beside}: its [data.table] is not that of {path.name}")
     spec = InputSpec(classes=schema.classes, schema=schema)
-    return (lambda file: read_pool(file, spec).inputs), schema.classes
+    rows = lru_cache(maxsize=1)(lambda file: read_pool(file, spec))
+    return _Predictor(
+        lambda file: rows(file).inputs,
+        lambda inputs, _: predict_proba(inputs),
+        lambda file, *_: rows(file).labels,
+        schema.classes,
+        "row",
+    )
 
 
 def _load_checkpoint(path: Path, device: str) -> _Predictor:
-    from pate_fed.data.pictures import read_image_file
     from pate_fed.learning.students.student import Student
 
     student = Student.load(path, device=device)
+    return _of_images(student.predict_proba, student.image_shape[2], student.class_names)
+
+
+def _of_images(
+    predict: Callable[[NDArray[Any]], NDArray[np.float32]], channels: int, names: tuple[str, ...]
+) -> _Predictor:
+    from pate_fed.data.pictures import read_image_file
 
     def predict_proba(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
         try:
-            return student.predict_proba(images)
+            return predict(images)
         except InputError as error:
             raise InputError(f"{source}: {error}") from error
 
-    channels = student.image_shape[2]
-    return _Predictor(lambda file: read_image_file(file, channels), predict_proba, student.class_names)
+    return _Predictor(
+        lambda file: read_image_file(file, channels),
+        predict_proba,
+        lambda *asked: true_labels(*asked, names=names),
+        names,
+    )
 
 
 def _load_torchscript(path: Path, content: bytes) -> _Predictor:
@@ -239,4 +265,9 @@ def _load_torchscript(path: Path, content: bytes) -> _Predictor:
                 f"{source}: images {images.shape[1:]} do not fit the student of {path}{wanted}"
             ) from error
 
-    return _Predictor(lambda file: read_image_file(file, shape[2] if shape else None), predict_proba, names)
+    return _Predictor(
+        lambda file: read_image_file(file, shape[2] if shape else None),
+        predict_proba,
+        lambda *asked: true_labels(*asked, names=names),
+        names,
+    )
