@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pate_fed.learning.students.class_sums import SumsStudent
-    from pate_fed.learning.students.student import Student
-
 __all__ = ["add_predict_command", "predict_files"]
 
 BATCH = 500
@@ -34,7 +32,7 @@ def add_predict_command(commands: argparse._SubParsersAction[Parser]) -> None:
     predict.add_argument(
         "student",
         metavar="STUDENT",
-        help="a run's student.pt or student.npz, or an exported .ts",
+        help="a run's student.pt, an exported .ts, or a table's student.npz",
     )
     predict.add_argument(
         "files",
@@ -61,7 +59,7 @@ class _Predictor:
     """A loaded student: how it reads a file, its class probabilities (n, classes), its classes' names.
 
     `truth` are the true classes in a file of so many images or rows, for a student of so many classes: int64
-    (n,), -1 where it tells none.
+    (n,), -1 where it tells none. `unit` is what one of its inputs is called.
     """
 
     read: Callable[[Path], NDArray[Any]]
@@ -141,7 +139,7 @@ def _load(path: Path, device: str) -> _Predictor:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     try:
         if path.suffix == ".npz":
-            return _load_plain(path)
+            return _load_sums(path) if _holds_sums(path) else _load_forest(path)
         return _load_torchscript(path, content) if path.suffix == ".ts" else _load_checkpoint(path, device)
     except IntegrityError as error:
         from pate_fed.learning.files import is_whole  # late: a table's student needs no torch
@@ -154,21 +152,45 @@ def _load(path: Path, device: str) -> _Predictor:
         ) from error
 
 
-def _load_plain(path: Path) -> _Predictor:
-    """A table's student, or that of class sums, which are arrays alone.
+def _holds_sums(path: Path) -> bool:
+    """Whether a file is a student of class sums, which may be of images too."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "feature_map.npy" in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
 
-    What a table's columns mean is in the study.toml that its run left beside it.
-    """
+
+def _load_sums(path: Path) -> _Predictor:
+    from pate_fed.learning.students.class_sums import SumsStudent
+
+    student = SumsStudent.load(path)
+    if student.image_shape is None:
+        features = sum(student.feature_map.settings.columns)
+        return _of_table(path, student.predict_proba, num_features=features, num_classes=student.num_classes)
+    return _of_images(student.predict_proba, student.image_shape[2], student.class_names)
+
+
+def _load_forest(path: Path) -> _Predictor:
+    from pate_fed.learning.teachers.forests import Forest
+
+    forest = Forest.load(path)
+    sizes = {"num_features": len(forest.fill), "num_classes": forest.num_classes}
+    return _of_table(path, forest.predict_proba, **sizes)
+
+
+def _of_table(
+    path: Path,
+    predict_proba: Callable[[NDArray[Any]], NDArray[np.float32]],
+    *,
+    num_features: int,
+    num_classes: int,
+) -> _Predictor:
+    """A table's student; what the columns mean is in the study.toml that its run left beside it."""
     from pate_fed.config.study import load_study
     from pate_fed.data import InputSpec, Schema, read_pool
-    from pate_fed.learning.students.class_sums import SumsStudent
-    from pate_fed.learning.teachers.forests import Forest
     from pate_fed.structure import from_plain
 
-    sums = _is_of_sums(path)
-    student = SumsStudent.load(path) if sums else Forest.load(path)
-    if isinstance(student, SumsStudent) and not student.feature_map.settings.columns:
-        return _of_images(student)
     beside = path.with_name("study.toml")
     table = load_study(beside).get("data", {}).get("table") if beside.is_file() else None
     if table is None:
@@ -176,62 +198,37 @@ def _load_plain(path: Path) -> _Predictor:
             f"{beside}: no study of a table; keep it beside {path.name}: it says what the columns mean"
         )
     schema = from_plain(Schema, table, where=f"[data.table] of {beside}")
-    features = len(student.fill) if isinstance(student, Forest) else sum(student.feature_map.settings.columns)
-    if (schema.num_features, len(schema.classes)) != (features, student.num_classes):
+    if (schema.num_features, len(schema.classes)) != (num_features, num_classes):
         raise InputError(f"{beside}: its [data.table] is not that of {path.name}")
     spec = InputSpec(classes=schema.classes, schema=schema)
     rows = lru_cache(maxsize=1)(lambda file: read_pool(file, spec))
     return _Predictor(
         lambda file: rows(file).inputs,
-        lambda inputs, _: student.predict_proba(inputs),
+        lambda inputs, _: predict_proba(inputs),
         lambda file, *_: rows(file).labels,
         schema.classes,
-        unit="row",
+        "row",
     )
-
-
-def _of_images(student: SumsStudent) -> _Predictor:
-    from pate_fed.learning.features.images import HogFeatures, ImageEmbedding
-    from pate_fed.learning.features.kernel import AnchorFeatures, RandomFeatures
-
-    features, channels = student.feature_map, None
-    if isinstance(features, HogFeatures):
-        channels = features.shape[2]
-    elif isinstance(features, AnchorFeatures | RandomFeatures):
-        embedding = features.embedding
-        channels = embedding.encoder.image_shape[2] if isinstance(embedding, ImageEmbedding) else None
-    return _image_predictor(student, channels)
-
-
-def _is_of_sums(path: Path) -> bool:
-    """Whether a .npz holds the student of class sums rather than a forest."""
-    import zipfile
-
-    try:
-        with zipfile.ZipFile(path) as held:
-            return "weights.npy" in held.namelist()
-    except (OSError, zipfile.BadZipFile):
-        return False  # whoever reads it says what is wrong
 
 
 def _load_checkpoint(path: Path, device: str) -> _Predictor:
     from pate_fed.learning.students.student import Student
 
     student = Student.load(path, device=device)
-    return _image_predictor(student, student.image_shape[2])
+    return _of_images(student.predict_proba, student.image_shape[2], student.class_names)
 
 
-def _image_predictor(student: Student | SumsStudent, channels: int | None) -> _Predictor:
-    """Of images with so many channels; errors name the images' file."""
+def _of_images(
+    predict: Callable[[NDArray[Any]], NDArray[np.float32]], channels: int, names: tuple[str, ...]
+) -> _Predictor:
     from pate_fed.data.pictures import read_image_file
 
     def predict_proba(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
         try:
-            return student.predict_proba(images)
+            return predict(images)
         except InputError as error:
             raise InputError(f"{source}: {error}") from error
 
-    names = student.class_names
     return _Predictor(
         lambda file: read_image_file(file, channels),
         predict_proba,

@@ -32,7 +32,8 @@ STRENGTH = 2.0  # λ in σ: chosen on digits and on parts of Adult and Fashion-M
 ALIKE = 1e-3  # how closely a function that is 1 on the pool is sought, against its noise
 TINY = 1e-12  # of the Gram matrix, so that its factor exists without noise too
 SHARPNESS = (-1.0, 6.0)  # range of its logarithm
-BELIEVED = 0.93  # of the pool's greatest scores
+BELIEVED = 0.95  # of the pool's greatest scores
+HELD_OUT = 5  # every so many of the pool's inputs tell how sure the scores are
 
 
 def noisy_sums(mechanism: ClassSums, total: Ints, noise: NoiseSource) -> Ints:
@@ -54,21 +55,29 @@ def noise_share(mechanism: SharedClassSums, noise: NoiseSource) -> Ints:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Pool:
-    """The public pool under the map, in units of the greatest length.
+class _Released:
+    """What is known of the records, in units of the greatest length.
 
-    Shapes: features float32 (n, d), gram float64 (d, d) the mean of φφᵀ, mean float64 (d,).
+    Shapes: sums and centred float64 (d, classes); `noise` is σ.
     """
 
-    features: NDArray[np.float32]
-    gram: Floats
-    mean: Floats
+    sums: Floats
+    noise: float
 
-    @classmethod
-    def of(cls, feature_map: FeatureMap, pool: NDArray[Any]) -> _Pool:
-        features = feature_map.scaled(pool)
-        gram = (features.T @ features).astype(np.float64) / len(features)
-        return cls(features, gram, features.mean(axis=0, dtype=np.float64))
+    @property
+    def centred(self) -> Floats:
+        """The sums less their mean over classes."""
+        return np.asarray(self.sums - self.sums.mean(axis=1, keepdims=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fitted:
+    """Weights float64 (d, classes), and how they follow from the centred sums: by (d, d), of n records."""
+
+    weights: Floats
+    turn: Floats
+    gram: Floats
+    records: float
 
 
 def fit_sums_student(
@@ -78,55 +87,75 @@ def fit_sums_student(
 
     With G = n E φφᵀ of the pool, S = G W* + noise where scores φ·W* are class probabilities. The noise of σ
     is on S, so what is fitted is S: W = (G² + cG + λ²)⁻¹ G (S - mean over classes), the minimum of |S - GW|²
-    + λ²|W|² where c is 0. λ = 2σ: weights of a half are what a prior expects. Chance has its part in n records
-    and in a pool of p: as they are drawn S and G waver by a variance of about G, and of G n/p, for weights of
-    a half, so c = 1 + n/p. n is what the sums say of a function that is 1 on the pool.
+    + λ²|W|² where c is 0. λ = 2σ: weights of a half are what a prior expects. Chance has its part in n
+    records and in a pool of p: as they are drawn S and G waver by a variance of about G, and of G n/p, for
+    weights of a half, so c = 1 + n/p. n is what the sums say of a function that is 1 on the pool.
 
-    With `balanced` each class counts alike, however many records it has. Sharpness has the greatest
-    likelihood of the labels in the sums, less what the noise adds to it (Stein's lemma). Shapes: noisy int64
-    (dimension, classes); pool as the map takes it; `sigma` in steps, of the noise that is known to be in it.
+    With `balanced` each class counts alike, however many records it has. Shapes: noisy int64 (dimension,
+    classes); pool as the map takes it; `sigma` in steps, of the noise that is known to be in it.
 
     Raises:
-        InputError: sums of another shape than the map's.
+        InputError: sums of another shape than the map's, or an empty pool.
     """
-    if noisy.ndim != 2 or len(noisy) != feature_map.dimension:
-        raise InputError(f"the sums are {noisy.shape}: ({feature_map.dimension}, classes) is meant")
+    if noisy.ndim != 2 or len(noisy) != feature_map.dimension or len(pool) == 0:
+        raise InputError(
+            f"the sums are {noisy.shape}, the pool has {len(pool)} inputs: ({feature_map.dimension}, "
+            "classes) and one input at least are meant"
+        )
     unit = float(np.sqrt(feature_map.squared_norm))
-    public, sums, noise = _Pool.of(feature_map, pool), noisy / unit, sigma / unit
-    counts = _class_counts(sums, public)
+    released, features = _Released(noisy / unit, sigma / unit), feature_map.scaled(pool)
+    gram = _gram(features)
+    counts = _class_counts(released.sums, gram, features.mean(axis=0, dtype=np.float64))
     records = max(float(counts.sum()), 1.0)
-    gram = records * public.gram
-    whole = gram @ gram + (1 + records / len(public.features)) * gram
-    whole[np.diag_indices_from(whole)] += (STRENGTH * noise) ** 2 + TINY * records**2
-    lower = cho_factor(whole, lower=True, overwrite_a=True, check_finite=False)
-    centred = sums - sums.mean(axis=1, keepdims=True)
-    weights = cho_solve(lower, gram @ centred)
-    freedom = (sums.shape[1] - 1) * float(np.trace(cho_solve(lower, gram)))
-    fit = float((sums * weights).sum()) - noise**2 * freedom
-    sharpness = _sharpness(fit / records, public.features @ weights)
-    offset = np.zeros(sums.shape[1])
+    fitted = _fit(released, gram, records, len(features))
+    offset = np.zeros(noisy.shape[1])
     if balanced:
-        shares = np.maximum(counts, 1.0) / np.maximum(counts, 1.0).sum()
-        offset = -np.log(shares)
-    return SumsStudent(feature_map, weights, sharpness=sharpness, offset=offset)
+        offset = -np.log(np.maximum(counts, 1.0) / np.maximum(counts, 1.0).sum())
+    return SumsStudent(
+        feature_map, fitted.weights, sharpness=_sharpness(released, features, records), offset=offset
+    )
 
 
-def _class_counts(sums: Floats, public: _Pool) -> Floats:
+def _gram(features: NDArray[np.float32]) -> Floats:
+    return np.asarray((features.T @ features).astype(np.float64) / len(features))
+
+
+def _fit(released: _Released, gram: Floats, records: float, pool: int) -> _Fitted:
+    """Weights by a pool of so many inputs with the mean `gram` of φφᵀ."""
+    whole = records * gram
+    bracket = whole @ whole + (1 + records / pool) * whole
+    bracket[np.diag_indices_from(bracket)] += (STRENGTH * released.noise) ** 2 + TINY * records**2
+    turn = cho_solve(cho_factor(bracket, lower=True, overwrite_a=True, check_finite=False), whole)
+    return _Fitted(turn @ released.centred, turn, gram, records)
+
+
+def _class_counts(sums: Floats, gram: Floats, mean: Floats) -> Floats:
     """Records of each class, float64 (classes,), by a function of features that is about 1 on the pool."""
-    gram = public.gram.copy()
-    gram[np.diag_indices_from(gram)] += ALIKE
-    ones = cho_solve(cho_factor(gram, lower=True), public.mean)
-    return np.asarray(ones @ sums) / float(ones @ public.mean)
+    bracket = gram.copy()
+    bracket[np.diag_indices_from(bracket)] += ALIKE
+    ones = cho_solve(cho_factor(bracket, lower=True), mean)
+    return np.asarray(ones @ sums) / float(ones @ mean)
 
 
-def _sharpness(fit: float, scores: NDArray[Any]) -> float:
-    """The s with the greatest likelihood s·fit - mean ln Σ exp(s·scores), scores (n, classes).
+def _sharpness(released: _Released, features: NDArray[np.float32], records: float) -> float:
+    """The s at which softmax(s · scores) has the greatest likelihood of the labels in the sums.
 
-    Labels that fit as well as the pool's greatest scores would ask for certainty; so much is never believed,
-    as hospitals' records and the pool are not quite alike.
+    That is n (s·fit - E ln Σ exp(s·scores)): the sums tell the first, inputs of the pool that had no part in
+    the Gram matrix the second. From the fit is taken what the noise and the drawing of the records, whose
+    labels differ from scores by `left` in the square, add to it (Stein's lemma).
     """
+    held = np.arange(len(features)) % HELD_OUT == 0
+    if not (~held).any():
+        held = ~held
+    fitted = _fit(released, _gram(features[~held]), records, int((~held).sum()))
+    scores = (features[held] @ fitted.weights).astype(np.float64)
+    classes = scores.shape[1]
+    by_noise = released.noise**2 * (classes - 1) * float(np.trace(fitted.turn))
+    fit = (float((released.sums * fitted.weights).sum()) - by_noise) / records
+    left = max(0.0, 1 - 1 / classes - 2 * fit + float((scores**2).sum(axis=1).mean()))
     top = scores.max(axis=1, keepdims=True)
-    fit = min(fit, BELIEVED * float(top.mean()))
+    # More would ask for certainty: hospitals' records and the pool are not quite alike.
+    fit = min(fit - left * float((fitted.gram * fitted.turn).sum()), BELIEVED * float(top.mean()))
 
     def loss(log_s: float) -> float:
         s = np.exp(log_s)

@@ -325,3 +325,30 @@ def test_what_taught_the_student_does_not_count(
     assert ("left out of it: 2" in capsys.readouterr().out) == same
     (tmp_path / "log.jsonl").write_text('{"event": "study"}\n', encoding="utf-8")
     assert main(["predict", str(student), str(tmp_path / "pool.npz")]) == 0  # it answers all the same
+
+
+def test_a_class_sums_student_answers_about_rows_and_about_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = np.linspace(0, 1, 40)[:, None]
+    rng = np.random.default_rng(0)
+    for settings, pool in (
+        (FeatureSettings(columns=(1,)), rows),
+        (FeatureSettings(dimension=9), rng.integers(0, 256, (40, 10, 10, 1), dtype=np.uint8)),
+    ):
+        feature_map = build_feature_map(settings, pool)
+        student = SumsStudent(feature_map, rng.normal(0, 1, (feature_map.dimension, 2)))
+        student.save(tmp_path / "student.npz")
+        if settings.columns:
+            table = '[data]\ndataset = "table"\n[data.table]\nlabel = "outcome"\nclasses = ["well", "ill"]\n'
+            (tmp_path / "study.toml").write_text(table + 'columns = {dose = "number"}\n', encoding="utf-8")
+            asked = tmp_path / "new.csv"
+            asked.write_text("dose,outcome\n0.1,\n0.9,ill\n", encoding="utf-8")
+            inputs, unit = np.array([[0.1], [0.9]]), "row"
+        else:
+            asked, inputs, unit = tmp_path / "images.npy", pool[:2], "image"
+            np.save(asked, inputs)
+        assert main(["predict", str(tmp_path / "student.npz"), str(asked), "--format", "json"]) == 0
+        found = [json.loads(line) for line in capsys.readouterr().out.splitlines()][:2]
+        assert [each[unit] for each in found] == [0, 1]
+        assert [each["class"] for each in found] == student.predict(inputs).tolist()

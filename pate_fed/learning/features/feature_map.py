@@ -39,6 +39,11 @@ class Embedding(ABC):
     def width(self) -> int:
         """Numbers that an input becomes."""
 
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """Height, width and channels of the images that it takes; None for rows of a table."""
+        return None
+
     @abstractmethod
     def encode(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Inputs to float32 (n, width)."""
@@ -62,6 +67,11 @@ class FeatureMap(ABC):
     @abstractmethod
     def squared_norm(self) -> int:
         """The most that a record's features, squared and added up, can be, in steps."""
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """Height, width and channels of the images that it takes; None for rows of a table."""
+        return None
 
     @property
     @abstractmethod

@@ -35,6 +35,11 @@ class ImageEmbedding(Embedding):
         """The encoder's dimensions."""
         return int(self.encoder.basis.shape[1])
 
+    @property
+    def image_shape(self) -> Shape:
+        """The encoder's."""
+        return self.encoder.image_shape
+
     def encode(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Images uint8 (n, H, W, C) to float32 (n, width).
 
@@ -72,13 +77,18 @@ class HogFeatures(FeatureMap):
     """Histograms of oriented gradients, which are never negative, scaled to length 1. It takes no pool."""
 
     def __init__(self, settings: FeatureSettings, shape: Shape) -> None:
-        self.settings, self.shape = settings, shape
+        self.settings, self._shape = settings, shape
         self._measure = HistogramFeatures(shape, None)
 
     @property
     def dimension(self) -> int:
         """Features of one image."""
         return 1 + len(self._measure.mean)
+
+    @property
+    def image_shape(self) -> Shape:
+        """As of the pool."""
+        return self._shape
 
     @property
     def squared_norm(self) -> int:
@@ -92,12 +102,12 @@ class HogFeatures(FeatureMap):
 
     def to_bytes(self) -> bytes:
         """Settings and shape as JSON."""
-        content = {"settings": to_plain(self.settings), "shape": list(self.shape)}
+        content = {"settings": to_plain(self.settings), "shape": list(self._shape)}
         return json.dumps(content, sort_keys=True).encode()
 
     def steps(self, inputs: NDArray[Any]) -> Ints:
         """Images uint8 (n, H, W, C) to int64 (n, dimension)."""
-        check_images(inputs, self.shape)
+        check_images(inputs, self._shape)
         with torch.inference_mode():
             found = self._measure.measure(to_tensor(inputs, "cpu")).numpy()
         return rounded_down(found, self.settings.lattice)

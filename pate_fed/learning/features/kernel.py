@@ -62,6 +62,11 @@ class _OnEmbedding(FeatureMap):
         return 1 + len(self.points)
 
     @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """The embedding's."""
+        return self.embedding.image_shape
+
+    @property
     def squared_norm(self) -> int:
         """The lattice's steps in a length of 1, squared."""
         return self.settings.lattice**2

@@ -35,7 +35,7 @@ class FeatureSettings:
     """
 
     name: str = setting(KERNEL, choices=FEATURE_MAPS)
-    lattice: int = setting(1024, help="steps of the lattice in a length of 1", low=16, high=2**20)
+    lattice: int = setting(1024, help="steps of the lattice in a length of 1", low=16, high=2**16)
     dimension: int | None = setting(None, help="anchors of the public pool", low=1, high=100_000)
     whitening: float | None = setting(None, help="power of the anchors' kernel matrix", low=0, high=2)
     bins: int = setting(8, help="knots of a number in a table", low=2, high=1000)

@@ -40,6 +40,11 @@ class SumsStudent:
         self.num_classes = int(weights.shape[1])
         self.class_names: tuple[str, ...] = ()
 
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """Height, width and channels of the images that it takes; None for rows of a table."""
+        return self.feature_map.image_shape
+
     def logits(self, inputs: NDArray[Any]) -> Floats:
         """Logarithms of probabilities but for a constant, float64 (n, classes)."""
         return np.asarray(self.sharpness * (self.feature_map.scaled(inputs) @ self.weights) + self.offset)

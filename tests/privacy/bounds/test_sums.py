@@ -25,7 +25,7 @@ def _masses(sigma: float, most: int) -> Floats:
 
 
 def _exact_delta(law: Floats, moved: tuple[int, ...], epsilon: float) -> float:
-    """Σ max(0, P - e^ε Q) of independent entries with this law, moved by so many steps each; by brute force."""
+    """Σ max(0, P - e^ε Q) of independent entries with this law, each moved by so many steps."""
     joint, shifted = np.ones(1), np.ones(1)
     for steps in moved:
         there = np.zeros_like(law)
