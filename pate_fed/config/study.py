@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.config.defaults import with_defaults
+from pate_fed.config.parts import is_part_name, own_names
 from pate_fed.config.sections import (
     CLASS_SUMS,
     INTERACTIVE,
@@ -106,7 +107,7 @@ class Study:
         ):
             if key == "student.name" and self.aggregation.sums:
                 choices = (RIDGE, *choices)
-            if name not in choices:
+            if name not in choices and not is_part_name(name):
                 what = "tables" if table else "images"
                 raise refusal(self, key, f"for {what} one of {', '.join(choices)} is meant")
         parties = len(self.data.private)
@@ -151,10 +152,13 @@ class Study:
         if self.aggregation.sums:
             # The noise follows from the budget once the feature map is there, and nothing is trained.
             parties = replace(self.parties, teachers_per_client=1, records_per_teacher=None)
+            teacher = TeacherSettings(name=TABLE_TEACHERS[0]) if self.data.table else TeacherSettings()
             privacy = self.privacy
             if privacy.epsilon is None and self.aggregation.sigma2 is None:
                 privacy = replace(privacy, epsilon=SUMS_EPSILON)
-            return replace(self, name=name, parties=parties, privacy=privacy, secrecy=secrecy)
+            return replace(
+                self, name=name, parties=parties, teacher=teacher, privacy=privacy, secrecy=secrecy
+            )
         aggregation, queries = self.aggregation, self.queries
         if shares is None:  # what hospitals add is not planned
             aggregation, queries = with_defaults(
@@ -245,7 +249,7 @@ def study_from_dict(values: Mapping[str, Any], *, where: str = "study.toml") -> 
         if key in values:
             raise SettingError(key, "stands in [study]", where=where)
     try:
-        sections = _implied({key: value for key, value in values.items() if key != "study"})
+        sections = own_names(_implied({key: value for key, value in values.items() if key != "study"}))
         return from_plain(Study, {**sections, **top}, where=where)
     except SettingError as error:
         raise (error.placed(path=f"study.{error.path}") if error.path in _TOP else error) from error
