@@ -137,7 +137,7 @@ def test_noise_at_the_hospitals_gives_one_bound_against_everyone(noisy: World) -
         "as against the public: it sees noisy class sums",
     ):
         assert told in words
-    assert "vote" not in words.replace("of the votes", "")
+    assert "vote" not in words.partition("by each accountant")[0]
     verify_run(noisy.run_dir)
 
 
