@@ -16,6 +16,7 @@ from pate_fed.learning import STRATEGIES
 from pate_fed.structure import check, entries, refusal, setting
 
 __all__ = [
+    "AUTO",
     "CLASS_SUMS",
     "EPSILON_ALARM",
     "INTERACTIVE",
@@ -23,6 +24,7 @@ __all__ = [
     "MOST_INPUTS",
     "MOST_TEACHERS",
     "PROCESSES",
+    "VOTES",
     "About",
     "Aggregation",
     "Data",
@@ -37,7 +39,8 @@ EPSILON_ALARM = 10.0
 
 INTERACTIVE = "interactive-gnmax"
 CLASS_SUMS = "class-sums"
-AGGREGATORS = ("confident-gnmax", "gnmax", "lnmax", INTERACTIVE, CLASS_SUMS)
+AUTO, VOTES = "auto", "confident-gnmax"
+AGGREGATORS = (AUTO, VOTES, "gnmax", "lnmax", INTERACTIVE, CLASS_SUMS)
 BACKENDS = ("ray", "inline")
 FROM_FILES = ("table", "images")
 _LABELS = 500
@@ -207,14 +210,17 @@ class Data:
 class Aggregation:
     """The mechanism; σ and T in votes. None: see `pate_fed.config.defaults`.
 
+    "auto" is fixed before any data are read (`pate_fed.config.auto`).
+
     With "class-sums" nothing is voted on: hospitals sum features of their records by class, once, and
     `sigma2` is the noise of these sums in records.
     """
 
     aggregator: str = setting(
-        "confident-gnmax",
+        AUTO,
         flags=("--aggregator",),
-        help="the noisy vote, or the noisy sums of features by class that few hospitals give once",
+        help="the noisy vote, or the noisy sums of features by class that few hospitals give once; auto takes "
+        "what suits the number of parties",
         choices=AGGREGATORS,
     )
     threshold: float | None = setting(
@@ -285,13 +291,15 @@ class Aggregation:
         return self.threshold, self.sigma1, self.sigma2
 
     def resolve(self, num_teachers: int, shares: Shares | None = None) -> Aggregation:
-        """The same with every open value set in proportion to the number of teachers.
+        """The same with every open value set in proportion to the number of teachers; "auto" is a vote here.
 
         Raises:
             InputError: noise of the vote that cannot be added in so many hospitals' `shares`.
         """
         if self.sums:
             return self  # its one σ follows from the budget
+        if self.aggregator == AUTO:
+            return replace(self, aggregator=VOTES).resolve(num_teachers, shares)
         n, sigma2 = num_teachers, self.sigma2
         usual = round(0.16 * n, 6)
         if shares is not None:
