@@ -40,8 +40,8 @@ MOST = 100_000  # epochs, trees or records in a batch: more is a slip of the han
 class TeacherSettings:
     """How one teacher is trained; the defaults suit a few hundred records on one CPU core.
 
-    "hog-linear" and "encoder-head" are fitted in closed form and heed none of the other values; the latter
-    needs the study's encoder. The learning rate is the peak of a one-cycle schedule. `epochs` is at most so
+    "encoder-head" and "hog-linear" are fitted in closed form and heed none of the other values; the former
+    needs the study's encoder, fitted to the public inputs. Of "small-cnn" and "deep-cnn" the learning rate is the peak of a one-cycle schedule. `epochs` is at most so
     many: a large part's training ends with the pass that reaches 600 steps. Teachers of tables use `trees`
     alone.
 
@@ -50,7 +50,11 @@ class TeacherSettings:
     """
 
     name: str = setting(
-        "small-cnn", flags=("--teacher",), help="the teachers' model", choices=TEACHERS, also=TABLE_TEACHERS
+        "encoder-head",
+        flags=("--teacher",),
+        help="the teachers' model",
+        choices=TEACHERS,
+        also=TABLE_TEACHERS,
     )
     epochs: int = setting(
         20, help="passes over its records, at most; large parts end after 600 steps", low=1, high=MOST
