@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flwr.serverapp import Grid
@@ -46,8 +47,13 @@ from server.federation import AdmittedKeys, Channel, Federation, Invitation
 from server.figures import measure
 from server.learning import Learner
 from server.query_rounds import QueryRounds
+from server.refused_classes import refusal_warnings
 from server.release import LabelReleaser, releases_told
 from server.state import CoordinatorState, StudentPredictions, Totals
+
+if TYPE_CHECKING:
+    from pate_fed.learning.students.student import Student
+    from pate_fed.learning.teachers.forests import Forest
 
 __all__ = ["StudyRun", "StudySetup"]
 
@@ -124,6 +130,7 @@ class StudyRun:
         self.rounds.reinforced()  # a damaged file of an earlier round is found before anything is asked
         self.totals = self._kept_totals()
         self.accuracy, self.seconds = Accuracy(), Seconds()
+        self.cautions: tuple[str, ...] = ()
 
     def run(self, grid: Grid) -> None:
         """Go through all phases.
@@ -345,6 +352,7 @@ class StudyRun:
         with self._timed("student"):
             student = self._learner.learn(*self.rounds.labels())
         student.save(self._setup.student_path)
+        self.cautions = self._cautions(student)
         pool, truth = self._dataset.num_queries, self._dataset.public_labels
         tested = Accuracy.of_student(student.predict(self._dataset.public_images[pool:]), truth[pool:])
         self.accuracy = replace(
@@ -352,6 +360,15 @@ class StudyRun:
             labels=self.accuracy.labels,
             teacher_mean=self.accuracy.teacher_mean,
             ensemble=self.accuracy.ensemble,
+        )
+
+    def _cautions(self, student: Student | Forest) -> tuple[str, ...]:
+        index, answered, label = self._ledger.released()
+        return refusal_warnings(
+            answered=answered,
+            label=label,
+            said=student.predict(self._dataset.public_images[index]),
+            class_names=self._dataset.class_names,
         )
 
     def _learn_predictions(self, number: int, index: Ints, label: Ints) -> StudentPredictions:

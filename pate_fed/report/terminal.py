@@ -223,6 +223,7 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
         ("queries", f"{result.queries_asked} asked, {result.queries_answered} answered"),
         ("accuracy", f"labels {accuracy_text(accuracy.labels)}, student {student}"),
         *(("warning", text) for text in accuracy.warnings()),
+        *(("warning", text) for text in outcome.cautions),
         *([("", private)] if (accuracy.teacher_mean, accuracy.ensemble) != (None, None) else []),
         ("ε against the public", f"{public} at {unit}"),
         *([("", f"fixed beforehand; {_epsilon(privacy.spent)} was spent")] if fixed else []),

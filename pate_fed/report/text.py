@@ -80,6 +80,7 @@ def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
         title = f"ε = {epsilon_text(epsilon)} promises almost nothing"
         found.append(Banner("danger", title, _why_large(result)))
     found += [Banner("warn", "The student's accuracy", text) for text in outcome.accuracy.warnings()]
+    found += [Banner("warn", "What was answered", text) for text in outcome.cautions]
     if result.left_out:
         found.append(_left_out_banner(result, publishable=publishable))
     if not publishable and isinstance(study, StudyRecord):

@@ -39,7 +39,6 @@ LINEAR_RIDGE = 0.3
 STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 MOST_CENTRES = 3000
 JITTER = 1e-6  # of a kernel's unit diagonal
-BALANCE = 0.5  # power of a class's rarity by which its samples count; 0: all alike, 1: all classes alike
 
 
 def gaussian_kernel(a: Tensor, b: Tensor) -> Tensor:
@@ -87,8 +86,8 @@ def fit_ridge(
 ) -> Ridge:
     """The ridge regression whose left-out squared error is least among `strengths`.
 
-    Shapes: features (n, p), targets (n, K), the samples' weights (n,) above 0 and of mean 1 (None: all 1), n ≥ 1;
-    computed in double precision.
+    Shapes: features (n, p), targets (n, K), n ≥ 1, the samples' weights (n,) above 0 and of mean 1 (None: all
+    1); computed in double precision.
     """
     x, y = features.double(), targets.double()
     share = torch.ones(len(x), 1, dtype=x.dtype, device=x.device) if weights is None else weights[:, None]
@@ -160,13 +159,11 @@ class WeightedSums:
 
 
 def class_weights(labels: Tensor) -> Tensor:
-    """What each sample counts so that no class drowns, of mean 1: labels int64 (n,) to float64 (n,).
+    """What each sample counts where all classes that occur count alike, so that none drowns.
 
-    (n / (K n_c))^BALANCE, so that a class's weight grows with its rarity; even classes have 1 each.
+    Labels int64 (n,) to float64 (n,) of mean 1.
     """
-    counts = torch.bincount(labels).double()
-    each = counts.clamp(min=1) ** -BALANCE
-    weights = each[labels]
+    weights = 1 / torch.bincount(labels).double()[labels]
     return weights / weights.mean()
 
 

@@ -84,7 +84,7 @@ def _fit_linear(pixels: Tensor, targets: Tensor, weights: Tensor, *, shape: Shap
 
 
 def _fit_kernel(encoder: Encoder, pixels: Tensor, targets: Tensor, weights: Tensor) -> Classifier:
-    """Moved copies of the records help the fewer there are: beyond `ENOUGH_SAMPLES` there are fewer of them."""
+    """With moved copies of the records, as long as there are few samples: they help small parts most."""
     preprocess = encoder.preprocessing().to(pixels.device)
     copies = max(1, min(COPIES, ENOUGH_SAMPLES // len(pixels)))
     centres = preprocess.in_parts(subsample(pixels, TEACHER_CENTRES, generator=None))

@@ -101,7 +101,9 @@ def outcome(noise: str) -> str:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (70, 12, 12, 1), dtype=np.uint8)
     labels = rng.integers(0, 3, 70)
-    teacher = train_teacher(images, labels, num_classes=3, settings=TeacherSettings(name="small-cnn", epochs=3), seed=3)
+    teacher = train_teacher(
+        images, labels, num_classes=3, settings=TeacherSettings(name="small-cnn", epochs=3), seed=3
+    )
     pool = LabelledPool(images=images, labelled_index=np.arange(30), labels=labels[:30], num_classes=3)
     student = train_student(pool, StudentSettings(epochs=2, batch_size=20), seed=3)
     digests = [hashlib.sha256(model.predict(images).tobytes()).hexdigest() for model in (teacher, student)]
