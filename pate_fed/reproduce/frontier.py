@@ -82,7 +82,10 @@ def reproduce_frontier(plan: Reproduction, log: Log) -> list[str]:
         row=FrontierRun,
         tasks=list(_tasks(plan.seeds)),
         make=partial(_train, plan, dataset, totals),
-        inputs=inputs_of(plan, [dataset], {f"totals of {each}": found for each, found in totals.items()}),
+        inputs={
+            **inputs_of(plan, [dataset], {f"totals of {each}": found for each, found in totals.items()}),
+            "charged": "outcome",
+        },
         lines=_lines,
     )
     text = plan.out_dir / "frontier.txt"
@@ -107,7 +110,7 @@ def _train(
     teacher, student, epsilon, seed = task
     totals = of_teachers[teacher]
     labels = min(LABELS[epsilon], len(totals))
-    sigma = affordable_sigma2(asked=labels, answered=labels, epsilon=epsilon, delta=DELTA)
+    sigma = affordable_sigma2(asked=labels, answered=labels, epsilon=epsilon, delta=DELTA, by_outcome=True)
     mechanism = GNMax(**ensemble_size(totals), sigma=sigma)
     given = release_labels(mechanism, totals, seed=seed, labels=labels)
     settings = StudentSettings(name=student, epochs=EPOCHS)
