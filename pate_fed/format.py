@@ -6,6 +6,7 @@ import math
 from decimal import ROUND_CEILING, Decimal
 
 __all__ = [
+    "VERSION",
     "accuracy_text",
     "counted",
     "delta_text",
@@ -15,6 +16,8 @@ __all__ = [
     "printable",
     "wilson_interval",
 ]
+
+VERSION = "0.1.0"
 
 _DIGITS = 4  # significant ones that a small ε keeps
 

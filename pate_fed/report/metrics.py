@@ -13,9 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pate_fed import __version__
 from pate_fed.disk import write_result
-from pate_fed.format import delta_text, epsilon_json, epsilon_text, printable
+from pate_fed.format import VERSION, delta_text, epsilon_json, epsilon_text, printable
 from pate_fed.report.result import Accuracy, RunResult, Seconds
 
 __all__ = [
@@ -140,7 +139,7 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
 
 def collect_versions() -> dict[str, str]:
     """Versions of this package, Flower and torch where installed, without importing them."""
-    found = {"pate_fed": __version__}
+    found = {"pate_fed": VERSION}
     for name in ("flwr", "torch"):
         try:
             found[name] = metadata.version(name)

@@ -7,12 +7,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
 from pate_fed.format import accuracy_text, delta_text, duration_text, epsilon_text, printable
 from pate_fed.report.result import RunResult
 
-__all__ = ["Phase", "Progress", "counted_phase", "make_progress", "print_summary"]
+__all__ = [
+    "Phase",
+    "Progress",
+    "Step",
+    "counted_phase",
+    "make_progress",
+    "print_summary",
+    "tell_progress",
+]
 
 _LINE_EVERY_S = 10.0
 _LINE_EVERY_SHARE = 0.1
@@ -41,6 +50,21 @@ def make_progress(quiet: bool, stream: TextIO | None = None) -> Progress:
     if quiet:
         return _Silent()
     return _Bars(stream) if stream.isatty() else _Lines(stream)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What a callback hears of a run: a phase's steps so far and in all, or a line such as a warning."""
+
+    phase: str = ""
+    done: int = 0
+    total: int = 0
+    note: str = ""
+
+
+def tell_progress(heard: Callable[[Step], None]) -> Progress:
+    """Progress that calls a function, from whichever thread works; one call at a time."""
+    return _Told(heard)
 
 
 @contextmanager
@@ -72,6 +96,39 @@ class _Silent:
 
     def log(self, text: str) -> None:
         """Nothing to show."""
+
+
+class _Told:
+    """Calls a function with every step."""
+
+    def __init__(self, heard: Callable[[Step], None]) -> None:
+        self._heard, self._lock = heard, threading.RLock()
+
+    @contextmanager
+    def phase(self, name: str, total: int) -> Iterator[Phase]:
+        counted = _Counted(name, total, self._tell)
+        counted.advance(0)
+        yield counted
+
+    def log(self, text: str) -> None:
+        self._tell(Step(note=text))
+
+    def _tell(self, step: Step) -> None:
+        with self._lock:
+            self._heard(step)
+
+
+class _Counted:
+    def __init__(self, name: str, total: int, tell: Callable[[Step], None]) -> None:
+        self._name, self._total, self._tell = name, total, tell
+        self._lock = threading.Lock()
+        self._done = 0
+
+    def advance(self, n: int = 1, note: str = "") -> None:
+        with self._lock:
+            self._done += n
+            done = self._done
+        self._tell(Step(phase=self._name, done=done, total=self._total, note=note))
 
 
 class _Lines:
