@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pate_fed.errors import InputError
-from pate_fed.learning.inputs import tensor_batches
+from pate_fed.learning.inputs import image_shape, tensor_batches, to_tensor
 from pate_fed.learning.networks.classifiers import Classifier, Shape
 from pate_fed.learning.networks.encoder import BATCH, Encoder, HistogramFeatures, reduction
 from pate_fed.learning.networks.heads import (
@@ -39,21 +39,23 @@ _FEATURES: dict[bytes, list[Tensor]] = {}
 
 def fit_closed_form_teacher(
     name: str,
-    pixels: Tensor,
+    images: NDArray[np.uint8],
     labels: NDArray[np.int64],
     *,
-    shape: Shape,
     num_classes: int,
     encoder: Encoder | None,
+    device: str,
 ) -> Classifier:
-    """One hospital's classifier from its own images (n, C, H, W), n ≥ 1.
+    """One hospital's classifier from its own images (n, H, W, C), n ≥ 1; of a great many it takes some.
 
     Raises:
         InputError: "encoder-head" without an encoder, or one of other images.
     """
-    chosen = subsample(torch.arange(len(pixels)), MOST_RECORDS, generator=None)
-    classes = torch.from_numpy(np.array(labels, dtype=np.int64))[chosen].to(pixels.device)
-    samples = pixels[chosen.to(pixels.device)], nn.functional.one_hot(classes, num_classes)
+    shape = image_shape(images)
+    chosen = subsample(torch.arange(len(images)), MOST_RECORDS, generator=None).numpy()
+    pixels = to_tensor(images[chosen], device)
+    classes = torch.from_numpy(np.array(labels[chosen], dtype=np.int64)).to(device)
+    samples = pixels, nn.functional.one_hot(classes, num_classes)
     weights = class_weights(classes)
     if name == "hog-linear":
         return _fit_linear(*samples, weights, shape=shape)

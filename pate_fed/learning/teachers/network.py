@@ -134,12 +134,12 @@ def train_teacher(
     device = resolve_device(device)
     shape = image_shape(images)
     with seeded(seed, device):
-        pixels = to_tensor(images, device)
         if settings.name in CLOSED_FORM:
             model = fit_closed_form_teacher(
-                settings.name, pixels, labels, shape=shape, num_classes=num_classes, encoder=encoder
+                settings.name, images, labels, num_classes=num_classes, encoder=encoder, device=device
             )
         else:
+            pixels = to_tensor(images, device)
             model = build_classifier(settings.name, shape, num_classes)
             model = model.to(device).to(memory_format=torch.channels_last)
             model.preprocess.fit(pixels)
