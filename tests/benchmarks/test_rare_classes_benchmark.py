@@ -2,8 +2,9 @@
 
     pytest -m benchmark -s tests/benchmarks/test_rare_classes_benchmark.py
 
-Two classes of a data set, the second cut down to a ninth of the first; recall of each among the public inputs,
-their mean (balanced accuracy), and the share of each class's inputs on which four in five teachers agree.
+Two classes of a data set, the second cut down to a ninth of the first; recall of each among the public
+inputs, their mean (balanced accuracy), and the share of each class's inputs on which four in five teachers
+agree.
 """
 
 from __future__ import annotations
