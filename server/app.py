@@ -35,7 +35,7 @@ from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line, write_metrics
 from pate_fed.report.result import Accuracy, Outcome, PrivacyFigures, RunResult, Seconds, StudyRecord
 from pate_fed.report.terminal import Progress, counted_phase, make_progress, print_summary
-from pate_fed.runtime.run_dir import claim_run_dir, read_metrics
+from pate_fed.runtime.run_dir import claim_run_dir, read_status
 from server.base import BaseCoordinator, explain_disk_error
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending_curve
@@ -52,7 +52,7 @@ def clear_finished(run_dir: Path) -> None:
     """Remove votes, totals and keys of a run that is told as finished; a user must hear where that fails."""
     private = run_dir / _PRIVATE
     try:
-        if read_metrics(run_dir).get("status") == "success":
+        if read_status(run_dir) == "success":
             CoordinatorState(private).remove_private()
     except OSError as error:
         print(f"warning: {private}: private, remove it by hand ({error.strerror})", file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.cache import MANIFEST, build_once, cache_root
+from pate_fed.data.cache import build_once, cache_root, read_manifest
 from pate_fed.data.settings import GlyphSettings
 from pate_fed.data.source import DatasetSource
 from pate_fed.errors import InputError
@@ -107,9 +106,9 @@ def load_dataset(
     return _open(source, folder)
 
 
-def _save(source: DatasetSource, folder: Path) -> dict[str, object]:
+def _save(source: DatasetSource, folder: Path) -> str:
     source.save(folder)
-    return {"pool_digest": pool_digest(_array(folder, "public_images"))}
+    return pool_digest(_array(folder, "public_images"))
 
 
 def _open(source: DatasetSource, folder: Path) -> Dataset:
@@ -120,7 +119,7 @@ def _open(source: DatasetSource, folder: Path) -> Dataset:
         num_classes=len(source.class_names),
         class_names=source.class_names,
         num_queries=min(source.max_queries, max(1, public * 9 // 10)),
-        pool_digest=json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["pool_digest"],
+        pool_digest=read_manifest(folder).pool_digest,
         details=source.details,
         **arrays,
     )
