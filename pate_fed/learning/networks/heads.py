@@ -165,7 +165,7 @@ def class_weights(labels: Tensor) -> Tensor:
 
     Labels int64 (n,) to float64 (n,) of mean 1.
     """
-    weights = 1 / torch.bincount(labels).double()[labels]
+    weights: Tensor = 1 / torch.bincount(labels).double()[labels]
     return weights / weights.mean()
 
 
