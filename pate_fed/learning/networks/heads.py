@@ -202,7 +202,8 @@ def _kernel_factor(centres: Tensor) -> Tensor:
     """The lower Cholesky factor of the kernel among centres, (..., c, d) to (..., c, c)."""
     among = gaussian_kernel(centres, centres)
     among.diagonal(dim1=-2, dim2=-1).add_(JITTER)
-    return torch.linalg.cholesky(among)
+    lower: Tensor = torch.linalg.cholesky(among)
+    return lower
 
 
 def fit_kernel_head(
