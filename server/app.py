@@ -29,11 +29,12 @@ from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaran
 from pate_fed.protocol.cost import make_interactive, make_ledger_terms, make_mechanism
 from pate_fed.protocol.guarantee import guarantee_lines, require_meaningful
 from pate_fed.protocol.make_terms import check_against_data, make_terms
+from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.html import write_report
 from pate_fed.report.log import PartyWork, RunLog, read_result
 from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line, write_metrics
-from pate_fed.report.result import Accuracy, Outcome, PrivacyFigures, RunResult, Seconds, StudyRecord
+from pate_fed.report.result import Outcome, PrivacyFigures, RunResult, Seconds, StudyRecord
 from pate_fed.report.terminal import Progress, counted_phase, make_progress, print_summary
 from pate_fed.runtime.run_dir import claim_run_dir, read_status
 from server.base import BaseCoordinator, explain_disk_error

@@ -35,6 +35,7 @@ from pate_fed.learning import (
     StudentSettings,
     TeacherSettings,
 )
+from pate_fed.learning.settings import CLOSED_FORM
 from pate_fed.structure import SettingError, check, from_plain, refusal, setting, to_plain
 
 __all__ = ["Study", "load_study", "read_study", "study_from_dict"]
@@ -95,6 +96,16 @@ class Study:
     def least_clients(self) -> int:
         """Parties below which nothing is released."""
         return self.secrecy.least_voters(self.parties.num_clients, self.parties.quorum)
+
+    @property
+    def cross_validates(self) -> bool:
+        """Whether inputs that were asked about test the student too, each one that had not its label.
+
+        Only a student that learns within seconds is trained so often. Where a student's own predictions
+        become labels (interactive), leaving an input's label out does not take away what it taught.
+        """
+        quick = self.student.name in (*TABLE_STUDENTS, *CLOSED_FORM)
+        return quick and self.aggregation.aggregator != INTERACTIVE
 
     def seed_for(self, *purpose: str | int) -> int:
         """A seed in [0, 2^31) for one use, such as ("teacher", 17, 0); independent uses get unrelated seeds.

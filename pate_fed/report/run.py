@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InputError
-from pate_fed.format import accuracy_text, delta_text, epsilon_text
+from pate_fed.format import delta_text, epsilon_text
 from pate_fed.privacy.ledger.report import LedgerReport, verify
 from pate_fed.report.log import read_result
 from pate_fed.report.metrics import make_metrics
@@ -89,11 +89,10 @@ class Run:
 
     def __repr__(self) -> str:
         outcome, study = self.result.outcome, self.result.study
-        accuracy = accuracy_text(outcome.accuracy.student, outcome.accuracy.student_n)
         noise = "" if study.noise_private else ", not private: seeded noise"
         return (
             f"Run({str(self.path)!r}, {outcome.status}, ε={epsilon_text(self.epsilon)} "
-            f"δ={delta_text(study.terms.delta)}, student {accuracy}{noise})"
+            f"δ={delta_text(study.terms.delta)}, student {outcome.accuracy.student_text}{noise})"
         )
 
     def _repr_html_(self) -> str:

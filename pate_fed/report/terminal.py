@@ -10,13 +10,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
-from pate_fed.format import accuracy_text, delta_text, duration_text, epsilon_text, printable
+from pate_fed.format import delta_text, duration_text, epsilon_text, printable
 from pate_fed.report.result import RunResult
 
 __all__ = [
     "Phase",
     "Progress",
     "Step",
+    "accuracy_rows",
     "counted_phase",
     "make_progress",
     "print_summary",
@@ -268,9 +269,7 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
     parties = f"{terms.num_clients} hospitals, {terms.num_teachers} teachers"
     if result.left_out:
         parties += f"; {len({left.party for left in result.left_out})} left out at least once"
-    teachers, ensemble = accuracy_text(accuracy.teacher_mean), accuracy_text(accuracy.ensemble)
-    student = accuracy_text(accuracy.student, accuracy.student_n)
-    private = f"◆ teachers {teachers}, ensemble {ensemble} (from private votes: do not publish)"
+    private = f"◆ {accuracy.votes_text} (from private votes: do not publish)"
     unit = f"δ={delta_text(terms.delta)}, {terms.privacy.unit}, {terms.privacy.adjacency}"
     public = _epsilon(privacy.student, privacy.student_reason)
     fixed = privacy.spent is not None and result.queries_asked > 0  # else it is what nothing cost
@@ -278,8 +277,8 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
         ("study", f"{terms.study} ({study.dataset}, {terms.num_classes} classes)"),
         ("parties", parties),
         ("queries", f"{result.queries_asked} asked, {result.queries_answered} answered"),
-        ("accuracy", f"labels {accuracy_text(accuracy.labels)}, student {student}"),
-        *(("warning", text) for text in accuracy.warnings()),
+        ("accuracy", f"labels {accuracy.labels_text}"),
+        *accuracy_rows(result),
         *(("warning", text) for text in outcome.cautions),
         *([("", private)] if (accuracy.teacher_mean, accuracy.ensemble) != (None, None) else []),
         ("ε against the public", f"{public} at {unit}"),
@@ -293,6 +292,19 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
     if outcome.reason:
         rows.append((outcome.status, outcome.reason))
     return rows
+
+
+def accuracy_rows(result: RunResult) -> list[tuple[str, str]]:
+    """The student's accuracy, also by class, how it was tested, and what it does not say."""
+    accuracy, name = result.outcome.accuracy, result.study.class_name
+    rows, weakest = [("", f"student {accuracy.student_text}")], accuracy.weakest
+    if weakest is not None and len(accuracy.recall) > 1:
+        least = f"least recall: {name(weakest.number)}, {weakest.text}"
+        rows.append(("", f"balanced accuracy {accuracy.balanced_text}; {least}"))
+    tested = accuracy.how_tested(result.study.inputs)
+    if accuracy.tested.not_asked or accuracy.tested.left_out or accuracy.tested.seen_unlabelled:
+        rows.append(("", tested))
+    return rows + [("warning", text) for text in accuracy.warnings(name)]
 
 
 def _epsilon(value: float | None, reason: str | None = None) -> str:
