@@ -47,7 +47,9 @@ def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
 def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `audit`."""
     audit = add_command(commands, "audit", "sample the mechanisms, and hold them against the ledger's ε")
-    add_option(audit, "--trials N", "samples a mechanism; 40000 notice a tenth less noise", default=10_000)
+    add_option(
+        audit, "--trials N", "samples a mechanism; the default notices a tenth less noise", default=10_000
+    )
     add_option(audit, "--confidence X", "of the lower bounds", default=0.999)
     shrink = "share of the charged noise that is drawn; below 1 the audit must fail"
     add_option(audit, "--shrink X", shrink, default=1.0)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.config.defaults import with_defaults
+from pate_fed.config.parts import is_part_name, own_names
 from pate_fed.config.sections import (
     INTERACTIVE,
     About,
@@ -84,7 +85,7 @@ class Study:
             ("teacher.name", self.teacher.name, TABLE_TEACHERS if table else TEACHERS),
             ("student.name", self.student.name, TABLE_STUDENTS if table else STUDENTS),
         ):
-            if name not in choices:
+            if name not in choices and not is_part_name(name):
                 what = "tables" if table else "images"
                 raise refusal(self, key, f"for {what} one of {', '.join(choices)} is meant")
         parties = len(self.data.private)
@@ -216,7 +217,7 @@ def study_from_dict(values: Mapping[str, Any], *, where: str = "study.toml") -> 
         if key in values:
             raise SettingError(key, "stands in [study]", where=where)
     try:
-        sections = _implied({key: value for key, value in values.items() if key != "study"})
+        sections = own_names(_implied({key: value for key, value in values.items() if key != "study"}))
         return from_plain(Study, {**sections, **top}, where=where)
     except SettingError as error:
         raise (error.placed(path=f"study.{error.path}") if error.path in _TOP else error) from error

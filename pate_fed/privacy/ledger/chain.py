@@ -92,6 +92,15 @@ class Chain:
         # Each search may end a hair beside the best order, which must not look like a refund.
         return cost, max(self.epsilon, found)
 
+    def released(self) -> tuple[Ints, NDArray[np.bool_], Ints]:
+        """Everything that was released, in order: index, answered and label, each of shape (asked,)."""
+        empty = np.zeros(0, dtype=np.int64)
+        return (
+            np.concatenate([empty, *(part.index for part in self.outputs)]),
+            np.concatenate([empty.astype(np.bool_), *(part.answered for part in self.outputs)]),
+            np.concatenate([empty, *(part.label for part in self.outputs)]),
+        )
+
     def append(self, entry: Entry, outputs: Outputs, *, cost: Cost, epsilon: float) -> None:
         """Take a row in, at what `price` found."""
         self.entries.append(entry)

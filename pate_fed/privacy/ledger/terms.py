@@ -8,7 +8,6 @@ by optimal control over the privacy loss, as the caps are fixed beforehand.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +20,6 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import epsilon_text
 from pate_fed.privacy.accountant import capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
-from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
 from pate_fed.privacy.checks import check_count, check_delta
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.label_dp import LabelRelease, LabelResponse
@@ -32,7 +30,6 @@ from pate_fed.privacy.protection import Protection
 
 __all__ = [
     "LedgerTerms",
-    "capped_epsilons",
     "guarantee_text",
     "guaranteed_coordinator_cost",
     "guaranteed_coordinator_epsilon",
@@ -225,26 +222,6 @@ def guaranteed_epsilon(terms: LedgerTerms) -> float | None:
             capped_cost_epsilon(most, terms.delta) if terms.by_outcome else epsilon_of(most, terms.delta)
         )
     return min(bounds, default=None)
-
-
-def capped_epsilons(terms: LedgerTerms) -> dict[str, float]:
-    """ε of the terms' caps by each accountant that has one, the least first; empty without caps.
-
-    Gaussian DP is that of noisy totals with continuous noise (Balle and Wang 2018): it stands beside, and
-    guarantees nothing, as the noise that runs is discrete.
-    """
-    capped = guaranteed_cost(terms)
-    if capped is None or capped.epsilon or capped.delta:
-        return {}
-    totals = capped.as_totals
-    found = {"RDP of noisy totals": epsilon_of(totals, terms.delta)}
-    if terms.by_outcome:
-        found["RDP of outcomes"] = epsilon_of(capped, terms.delta)
-        found["optimal control"] = capped_cost_epsilon(capped, terms.delta)
-    if totals == Cost(rho=totals.rho):
-        mu = math.sqrt(2 * float(totals.rho))
-        found["Gaussian DP of continuous totals"] = gaussian_dp_epsilon(mu, terms.delta)
-    return dict(sorted(found.items(), key=lambda each: each[1]))
 
 
 def guaranteed_cost(terms: LedgerTerms) -> Cost | None:

@@ -13,7 +13,6 @@ from ledgers import MECHANISM, TERMS
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import (
-    ConfidentGNMax,
     DistributedGNMax,
     Ledger,
     LedgerTerms,
@@ -25,7 +24,7 @@ from pate_fed.privacy import (
     verify,
 )
 from pate_fed.privacy.ledger.report import describe
-from pate_fed.privacy.ledger.terms import capped_epsilons, guaranteed_epsilon
+from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.privacy.mechanisms.events import hospital_noise
 
 
@@ -132,23 +131,3 @@ def test_an_earlier_ledgers_terms_charge_totals_and_say_what_they_said(path: Pat
         pass
     with pytest.raises(IntegrityError, match="earlier version, which charged noisy totals"):
         Ledger.open(path, terms=now)
-
-
-def test_accountants_of_the_same_caps_stand_beside_each_other() -> None:
-    mechanism = ConfidentGNMax(num_teachers=250, num_classes=10, threshold=200, sigma1=150, sigma2=40)
-    terms = replace(TERMS, mechanisms=(mechanism,), delta=1e-5, most_asked=2000, most_answered=500)
-    found = capped_epsilons(terms)
-    assert list(found) == [
-        "optimal control",
-        "RDP of outcomes",
-        "Gaussian DP of continuous totals",
-        "RDP of noisy totals",
-    ]
-    assert found["optimal control"] == guaranteed_epsilon(terms) <= 2.85
-    assert found["RDP of outcomes"] == pytest.approx(3.032, abs=0.002)
-    assert found["RDP of noisy totals"] == pytest.approx(3.900, abs=0.002)
-    assert found["Gaussian DP of continuous totals"] == pytest.approx(3.605, abs=0.002)
-    earlier = capped_epsilons(replace(terms, charged="totals"))
-    assert min(earlier, key=earlier.__getitem__) != "RDP of noisy totals"  # beside, and no guarantee
-    assert guaranteed_epsilon(replace(terms, charged="totals")) == earlier["RDP of noisy totals"]
-    assert capped_epsilons(replace(terms, most_asked=None)) == {}
