@@ -83,7 +83,7 @@ class Chain:
         self.terms.refuse_beyond_caps(asked=self.asked + event.asked, answered=self.answered + event.answered)
         self.terms.refuse_again([*(part.index for part in self.outputs), index])
         cost, budget = self.terms.plus(self.cost, event), self.terms.budget
-        if budget is not None:
+        if budget is not None and not self.terms.caps_keep_budget:
             budget.require(cost)
         orders = () if budget is None else (budget.order,)
         found = epsilon_of(cost, self.terms.delta, orders=orders)

@@ -106,10 +106,25 @@ class LedgerTerms:
 
     @property
     def budget(self) -> BudgetFilter | None:
-        """The filter that never lets the budget be passed; None where there is no budget."""
+        """The filter that never lets the budget be passed; None where there is no budget.
+
+        It need not be asked where the caps keep the budget (`caps_keep_budget`).
+        """
         if self.epsilon is None:
             return None
         return BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved, self.by_outcome)
+
+    @property
+    def caps_keep_budget(self) -> bool:
+        """Whether the caps alone keep the budget, by optimal control: the filter then stops nothing before.
+
+        Caps are fixed beforehand, so all that fits them is within ε whatever the filter, which works at one
+        Rényi order, has room for.
+        """
+        if self.epsilon is None or not self.by_outcome:
+            return False
+        most = guaranteed_cost(self)
+        return most is not None and capped_cost_epsilon(most, self.delta) <= self.epsilon
 
     @property
     def by_outcome(self) -> bool:
