@@ -7,6 +7,7 @@ all of one patient, is bounded here, by this hospital's own code, whatever the m
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,12 +103,17 @@ def _kept(site: Site, terms: Terms) -> FeatureMap:
 
 def _read(sums: SumTerms, content: bytes) -> FeatureMap:
     """The map, whose bounds are those that the noise in the terms is made for."""
-    from pate_fed.learning.features.build import feature_map_from_bytes
-
     if not content:
         raise IntegrityError("no feature map came")
-    features = feature_map_from_bytes(content, digest=sums.features)
+    features = _parsed(content, sums.features)
     found = (features.settings, features.dimension, features.squared_norm)
     if found != (sums.settings, sums.dimension, sums.squared_norm):
         raise IntegrityError("the feature map that came has other bounds than the terms say")
     return features
+
+
+@lru_cache(maxsize=1)  # it takes seconds, and a process may play many hospitals in turn
+def _parsed(content: bytes, digest: str) -> FeatureMap:
+    from pate_fed.learning.features.build import feature_map_from_bytes
+
+    return feature_map_from_bytes(content, digest=digest)

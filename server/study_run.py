@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flwr.serverapp import Grid
@@ -24,8 +25,13 @@ from server.base_run import BaseRun, RunContext, StudySetup
 from server.federation import Federation
 from server.figures import measure
 from server.query_rounds import QueryRounds
+from server.refused_classes import refusal_warnings
 from server.release import LabelReleaser
 from server.state import StudentPredictions, Totals
+
+if TYPE_CHECKING:
+    from pate_fed.learning.students.student import Student
+    from pate_fed.learning.teachers.forests import Forest
 
 __all__ = ["StudyRun"]
 
@@ -196,7 +202,17 @@ class StudyRun(BaseRun):
             index, label = self.rounds.labels()
             student = self._learner.learn(index, label)
         student.save(self._setup.student_path)
+        self.cautions = self._cautions(student)
         self._measure_student(student.predict, asked=asked, index=index, label=label)
+
+    def _cautions(self, student: Student | Forest) -> tuple[str, ...]:
+        index, answered, label = self._ledger.released()
+        return refusal_warnings(
+            answered=answered,
+            label=label,
+            said=student.predict(self._dataset.public_images[index]),
+            class_names=self._dataset.class_names,
+        )
 
     def _learn_predictions(self, number: int, index: Ints, label: Ints) -> StudentPredictions:
         with self._timed("student"):

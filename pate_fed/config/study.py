@@ -145,7 +145,8 @@ class Study:
         """The same study with every value set that was left open.
 
         Raises:
-            InputError: neither votes nor class sums serve where the study leaves it open, noise that so many parties cannot add in shares, or rounds that nothing is learnt for.
+            InputError: neither votes nor class sums serve where the study leaves it open, noise that so many
+                parties cannot add in shares, or rounds that nothing is learnt for.
         """
         if self.aggregation.aggregator == AUTO:
             return fixed_way(self).resolve()
@@ -172,6 +173,8 @@ class Study:
     @property
     def is_planned(self) -> bool:
         """Whether noise and counts are the planner's, which knows of no pool; asks no more than there is."""
+        if self.aggregation.sums:
+            return False
         left_open = Aggregation(aggregator=self.aggregation.aggregator)
         _, queries = with_defaults(self.federation(), left_open, Queries())
         return queries.labels is not None and (queries.labels, queries.max_queries) == (

@@ -28,7 +28,6 @@ __all__ = ["fit_sums_student", "noise_share", "noisy_sums"]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-STRENGTH = 2.0  # λ in σ: chosen on digits and on parts of Adult and Fashion-MNIST that no table reports
 ALIKE = 1e-3  # how closely a function that is 1 on the pool is sought, against its noise
 TINY = 1e-12  # of the Gram matrix, so that its factor exists without noise too
 SHARPNESS = (-1.0, 6.0)  # range of its logarithm
@@ -87,9 +86,10 @@ def fit_sums_student(
 
     With G = n E φφᵀ of the pool, S = G W* + noise where scores φ·W* are class probabilities. The noise of σ
     is on S, so what is fitted is S: W = (G² + cG + λ²)⁻¹ G (S - mean over classes), the minimum of |S - GW|²
-    + λ²|W|² where c is 0. λ = 2σ: weights of a half are what a prior expects. Chance has its part in n
-    records and in a pool of p: as they are drawn S and G waver by a variance of about G, and of G n/p, for
-    weights of a half, so c = 1 + n/p. n is what the sums say of a function that is 1 on the pool.
+    + λ²|W|² where c is 0. λ = σ/τ, where a prior expects weights of about τ = √((1 - 1/K)/K), the deviation
+    of one of K classes' indicator. Chance has its part in n records and in a pool of p: as they are drawn S
+    and G waver by a variance of about τ²G, and of τ²G n/p, so c = 1 + n/p. n is what the sums say of a
+    function that is 1 on the pool.
 
     With `balanced` each class counts alike, however many records it has. Shapes: noisy int64 (dimension,
     classes); pool as the map takes it; `sigma` in steps, of the noise that is known to be in it.
@@ -124,7 +124,9 @@ def _fit(released: _Released, gram: Floats, records: float, pool: int) -> _Fitte
     """Weights by a pool of so many inputs with the mean `gram` of φφᵀ."""
     whole = records * gram
     bracket = whole @ whole + (1 + records / pool) * whole
-    bracket[np.diag_indices_from(bracket)] += (STRENGTH * released.noise) ** 2 + TINY * records**2
+    classes = released.sums.shape[1]
+    expected = (1 - 1 / classes) / classes  # τ²
+    bracket[np.diag_indices_from(bracket)] += released.noise**2 / expected + TINY * records**2
     turn = cho_solve(cho_factor(bracket, lower=True, overwrite_a=True, check_finite=False), whole)
     return _Fitted(turn @ released.centred, turn, gram, records)
 

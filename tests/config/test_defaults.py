@@ -114,7 +114,7 @@ def test_the_cap_on_queries_follows_the_threshold() -> None:
     )
     assert Queries(labels=3, max_queries=7).cap(9000, a_label=2.5) == 7
     found = [
-        Aggregation(threshold=at * 250, sigma1=30.0, sigma2=40.0).queries_a_label(250)
+        Aggregation(aggregator="confident-gnmax", threshold=at * 250, sigma1=30.0, sigma2=40.0).queries_a_label(250)
         for at in (0.1, 0.5, 0.7, 0.9, 3.0)
     ]
     assert found == sorted(found) and found[0] == 1.5 and found[1] < found[2] < found[3] and found[-1] == 4.0

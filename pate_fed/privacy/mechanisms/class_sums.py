@@ -209,7 +209,7 @@ def least_share(
             colluders=colluders,
         )
 
-    # A sum of shares is near to one Gaussian from some σ on; twice the least that is allowed is such a one.
+    # From 2 steps on, where even one honest hospital has noise enough for the theorem.
     return _least(charged, LEAST_SIGMA, check_epsilon(epsilon), check_delta(delta), protection)
 
 
