@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pate_fed.privacy.planning.choice import Way
     from pate_fed.privacy.planning.search import Offer
 
-__all__ = ["fixed_way"]
+__all__ = ["fixed_way", "known_records"]
 
 _MASKS = "they leave hospitals once, under masks and with noise (--secure-sum --noise-at hospitals)"
 _RECORDS = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000}
@@ -82,7 +82,7 @@ def _chosen(study: Study) -> tuple[str, str]:
     teachers = counted(federation.num_teachers, "teacher")
     if keeps_in_proportion(federation):
         return VOTES, f"{teachers} are enough, and no statistic of records leaves a hospital"
-    offer, records = useful_offer(federation), _records(study)
+    offer, records = useful_offer(federation), known_records(study)
     refused, expected = _no_sums(study), None
     if records:
         votes, expected = _expected(study, federation, offer, records)
@@ -119,7 +119,7 @@ def _no_sums(study: Study) -> str | None:
 def _expected(
     study: Study, federation: Federation, offer: Offer | None, records: int
 ) -> tuple[Way | None, Way]:
-    """What votes, where they serve, and class sums are expected to give; parties of a simulation are alike."""
+    """What votes, where they serve, and class sums are expected to give; simulated parties are alike."""
     from pate_fed.privacy.planning.choice import Sites, sums_way, votes_way
 
     sites = Sites(
@@ -145,7 +145,7 @@ def _share(way: Way) -> str:
     return f"{100 * way.low:.0f} to {100 * way.high:.0f} %"
 
 
-def _records(study: Study) -> int | None:
+def known_records(study: Study) -> int | None:
     """Records of one hospital, as far as the study says; of files of hospitals' own nothing is known."""
     data = study.data
     whole = data.glyph.private if data.dataset == "glyph" else _RECORDS.get(data.dataset)

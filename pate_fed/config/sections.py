@@ -13,7 +13,7 @@ from pate_fed.config.trust import MOST_PARTIES, QUORUM, Shares
 from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema
 from pate_fed.errors import InputError
 from pate_fed.learning import STRATEGIES
-from pate_fed.structure import check, entries, refusal, setting
+from pate_fed.structure import check, refusal, setting
 
 __all__ = [
     "AUTO",
@@ -25,7 +25,6 @@ __all__ = [
     "MOST_TEACHERS",
     "PROCESSES",
     "VOTES",
-    "About",
     "Aggregation",
     "Data",
     "Engine",
@@ -52,26 +51,6 @@ MOST_IN_PARTY = 100_000  # teachers
 MOST_TEACHERS = 1_000_000_000  # noise in proportion to them stays within its own limits
 MOST_INPUTS = 100_000_000
 MOST_CLASSES = 100_000
-_MOST_SAID = 500  # characters of one of a study's texts for people
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class About:
-    """Who asks hospitals, and what for: for people, who read it before they accept. Empty: not stated."""
-
-    requester: str = setting("", help="who asks: a person or an institution", most=_MOST_SAID)
-    purpose: str = setting("", help="what the student will be used for", most=_MOST_SAID)
-    legal_basis: str = setting("", help="the consent, law or approval that allows it", most=_MOST_SAID)
-    contact: str = setting("", help="whom to ask, and who is told of a withdrawal", most=_MOST_SAID)
-    retention: str = setting("", help="how long labels, student and ledger are kept", most=_MOST_SAID)
-
-    def __post_init__(self) -> None:
-        check(self)
-        for entry in entries(About):
-            if not getattr(self, entry.name).isprintable():
-                raise refusal(
-                    self, entry.name, f"one line of at most {_MOST_SAID} printable characters is meant"
-                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,8 +198,7 @@ class Aggregation:
     aggregator: str = setting(
         AUTO,
         flags=("--aggregator",),
-        help="the noisy vote, or the noisy sums of features by class that few hospitals give once; auto takes "
-        "what suits the number of parties",
+        help="the noisy vote, or sums of features by class that few hospitals give once; auto: what suits",
         choices=AGGREGATORS,
     )
     threshold: float | None = setting(
@@ -291,7 +269,7 @@ class Aggregation:
         return self.threshold, self.sigma1, self.sigma2
 
     def resolve(self, num_teachers: int, shares: Shares | None = None) -> Aggregation:
-        """The same with every open value set in proportion to the number of teachers; "auto" is a vote here.
+        """The same with every open value set in proportion to the teachers; "auto" is a vote here.
 
         Raises:
             InputError: noise of the vote that cannot be added in so many hospitals' `shares`.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pate_fed.config.about import About
 from pate_fed.config.auto import fixed_way
 from pate_fed.config.defaults import Federation, with_defaults
 from pate_fed.config.parts import is_part_name, own_names
@@ -20,7 +21,6 @@ from pate_fed.config.sections import (
     AUTO,
     CLASS_SUMS,
     INTERACTIVE,
-    About,
     Aggregation,
     Data,
     Engine,
@@ -280,9 +280,11 @@ def study_from_dict(values: Mapping[str, Any], *, where: str = "study.toml") -> 
         study = from_plain(Study, {**sections, **top}, where=where)
     except SettingError as error:
         raise (error.placed(path=f"study.{error.path}") if error.path in _TOP else error) from error
-    named = isinstance(values.get("student"), Mapping) and "name" in values["student"]
-    # A student that is named is kept, also where it is the default one.
-    return fixed_way(study, keep_student=True) if named and study.aggregation.aggregator == AUTO else study
+    student = values.get("student")
+    if study.aggregation.aggregator == AUTO and isinstance(student, Mapping) and "name" in student:
+        fixed = fixed_way(study, keep_student=True)  # the default student too, where it is named
+        return fixed if fixed.aggregation.sums else study
+    return study
 
 
 def _implied(values: dict[str, Any]) -> dict[str, Any]:

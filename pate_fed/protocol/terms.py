@@ -7,13 +7,13 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from pate_fed.config.about import About
 from pate_fed.config.parts import PartIdentity, is_part_name
 from pate_fed.config.sections import (
     AUTO,
     MOST_CLASSES,
     MOST_INPUTS,
     MOST_TEACHERS,
-    About,
     Aggregation,
     Data,
     Parties,

@@ -22,11 +22,11 @@ from typing import Any
 
 from pate_fed.config.trust import LEAST_PARTIES, Shares
 from pate_fed.errors import InputError
-from pate_fed.format import counted, epsilon_text
+from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon, is_number
 from pate_fed.privacy.mechanisms.class_sums import SumShape, least_share
 from pate_fed.privacy.planning.hospital_noise import default_shares
-from pate_fed.privacy.planning.search import Offer, OfferSearch
+from pate_fed.privacy.planning.search import Offer
 from pate_fed.privacy.planning.vote_model import assumed_votes
 from pate_fed.privacy.protection import RECORD, Protection
 
@@ -39,7 +39,7 @@ USEFUL_LABELS = 100
 LEAST_SIGNAL = 1.0
 """Records below which the noise of class sums hides more than they tell."""
 VOTES_MAY_LOSE = 0.10
-"""How much less accurate votes may be expected to be and are still taken: less leaves a hospital with them."""
+"""How much less accurate votes may be expected to be and still be taken: less leaves a hospital with them."""
 USUAL_CEILING, USUAL_SHIFT = 0.9, 0.03
 _GAIN = 0.01  # below which a hospital had better stay alone
 
@@ -50,7 +50,6 @@ _FACTOR = 2.0  # by which what counts in full may be estimated wrongly, either w
 _BESIDE = 0.02  # by which a curve may be
 _LATTICE = 1024  # steps in a record's length, as a study has
 _HARDEST, _EASIEST = 0.55, 0.995
-_POOL = 9000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +71,6 @@ class Sites:
     teachers: int
     alone: float | None = None
     shift: float = USUAL_SHIFT
-    max_queries: int = _POOL
     protection: Protection = RECORD
     shares: Shares | None = None
     public_features: bool = False
@@ -100,6 +98,12 @@ class Sites:
             fits = _curve(self.records, middle, self.classes, _QUICKNESS) < self.alone
             low, high = (middle, high) if fits else (low, middle)
         return low
+
+    @property
+    def agreement(self) -> float:
+        """The accuracy of one teacher on all hospitals' patients."""
+        own = self.accuracy(self.hospitals * self.records / self.teachers) - self.shift
+        return min(0.999, max(1.001 / self.classes, own))
 
     def accuracy(self, records: float) -> float:
         """What so many records that count in full are expected to give."""
@@ -136,13 +140,18 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What to run, why, and what each way is expected to give; `best` is "alone" where that is as good."""
+    """What to run, why, and what each way is expected to give.
+
+    `together` is the best way of several hospitals, None where none serves; `best` is "alone" where a
+    hospital's own model is about as good. `command` runs class sums, where these are best.
+    """
 
     together: str | None
     best: str
     why: str
     ways: tuple[Way, ...]
     epsilon: float
+    command: str | None
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
@@ -156,12 +165,13 @@ class Choice:
             "data, see docs/plan.md",
             head,
             *(way.line() for way in self.ways),
-            f"run: {self.best}, as {self.why}",
+            f"best: {self.best}, as {self.why}",
+            *([] if self.command is None else [f"run it: {self.command}"]),
         ]
 
 
-def choose(sites: Sites, offer: Offer | None = None) -> Choice:
-    """The way to run. `offer` is what the budget buys of votes, where that is known; else it is sought."""
+def choose(sites: Sites, offer: Offer | None) -> Choice:
+    """The way to run; `offer` is what the budget buys of votes of teachers that agree as `agreement` says."""
     alone, *others = ways = _ways(sites, offer)
     together, why = _together(others)
     best = together or ALONE
@@ -170,19 +180,32 @@ def choose(sites: Sites, offer: Offer | None = None) -> Choice:
         points = 100 * (way.expected - alone.expected)
         if points < 100 * _GAIN:
             best = ALONE
-            why = f"{together} would be {points:+.0f} points beside it, and a hospital alone gives nothing away"
+            why = (
+                f"{together} would be {points:+.0f} points beside it, and a hospital alone gives nothing away"
+            )
         else:
             why += f"; {points:+.0f} points beside a hospital alone"
             if way.low <= alone.high:
                 why += (
-                    ", which is within the estimate's error: a hospital may measure its own model at home and "
-                    "on others' patients (--alone, --shift)"
+                    ", within the estimate's error: a hospital may measure its own model at home and on "
+                    "others' patients (--alone, --shift)"
                 )
-    return Choice(together=together, best=best, why=why, ways=ways, epsilon=sites.epsilon)
+    command = (
+        f"flower-simulation --num-clients {sites.hospitals} --aggregator {SUMS} --secure-sum "
+        f"--noise-at hospitals --epsilon {sites.epsilon:g} --delta {delta_text(sites.delta)}"
+    )
+    return Choice(
+        together=together,
+        best=best,
+        why=why,
+        ways=ways,
+        epsilon=sites.epsilon,
+        command=command if best == SUMS else None,
+    )
 
 
 def _ways(sites: Sites, offer: Offer | None) -> tuple[Way, ...]:
-    ways = (_alone(sites), votes_way(sites, offer, search=offer is None), sums_way(sites))
+    ways = (_alone(sites), votes_way(sites, offer), sums_way(sites))
     return (*ways, _labels_way(sites)) if sites.public_features else ways
 
 
@@ -248,18 +271,9 @@ def sums_way(sites: Sites) -> Way:
     return _way(SUMS, worth, sites.accuracy, rests=rests, serves=worth >= LEAST_SIGNAL)
 
 
-def votes_way(sites: Sites, offer: Offer | None, *, search: bool = False) -> Way:
-    """Votes that `offer` is about; with `search` those that the budget buys."""
-    each = sites.hospitals * sites.records / sites.teachers
-    if each < 1:
-        return _none(VOTES, sites, f"{sites.teachers} teachers of {each:.1f} records each learn nothing")
-    floor = 1.001 / sites.classes
-    agreement = min(0.999, max(floor, sites.accuracy(each) - sites.shift))
-    model = assumed_votes(agreement, sites.classes, sites.teachers)
-    if search and sites.protection.votes_moved <= sites.teachers:
-        found = OfferSearch(model, sites.teachers, sites.max_queries, sites.protection, sites.delta)
-        offers = [found.offer(name, sites.epsilon) for name in ("confident-gnmax", "gnmax")]
-        offer = max((o for o in offers if o), key=lambda o: o.effective_labels, default=None)
+def votes_way(sites: Sites, offer: Offer | None) -> Way:
+    """The votes that `offer` is about; None where the budget buys none."""
+    model = assumed_votes(sites.agreement, sites.classes, sites.teachers)
     labels, worth = (offer.answered, offer.effective_labels) if offer else (0, 0.0)
     plurality = float((model.shares.argmax(axis=1) == model.right).mean())
     rests = f"{counted(labels, 'label')} of {counted(sites.teachers, 'teacher')}"
