@@ -36,6 +36,7 @@ __all__ = [
 
 Shape = tuple[int, int, int]  # height, width, channels
 Layers = list[nn.Module]
+AT_ONCE = 1000  # images preprocessed together
 INITIALISED_FROM = 500  # inputs, as in the improved GAN
 
 
@@ -83,6 +84,10 @@ class Preprocessing(nn.Module, ABC):
     @abstractmethod
     def fit(self, x: Tensor) -> None:
         """Take what it needs to know of the images `x` (n, C, H, W)."""
+
+    def in_parts(self, x: Tensor) -> Tensor:
+        """The preprocessed images, 1,000 at once, which keeps memory low."""
+        return torch.cat([self(part) for part in torch.split(x, AT_ONCE)])
 
 
 class Standardisation(Preprocessing):

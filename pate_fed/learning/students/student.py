@@ -23,7 +23,7 @@ from pate_fed.learning.networks.classifiers import (
     build_encoder_network,
 )
 from pate_fed.learning.networks.encoder import HistogramFeatures
-from pate_fed.learning.networks.generators import Generator, build_generator
+from pate_fed.learning.networks.generators import FeatureGenerator, Generator, build_generator
 from pate_fed.learning.networks.heads import empty_head_classifier
 from pate_fed.learning.settings import CLOSED_FORM, EpochRecord, StudentSettings
 from pate_fed.learning.students.calibration import sharpened, sharpness_for
@@ -32,6 +32,7 @@ from pate_fed.learning.students.export import write_torchscript
 __all__ = ["Student"]
 
 PREDICT_BATCH = 200
+UNNAMED = "small-cnn"  # what networks on pixels are whose file names none
 
 
 class Student:
@@ -175,7 +176,9 @@ class Student:
         """
         with reading_network(path, "student") as (content, shape, classes):
             settings, weights = StudentSettings(**content["settings"]), content["weights"]
-            generator = build_generator(settings.built_on, shape) if "generator" in weights else None
+            generator = (
+                _empty_generator(settings, shape, weights["generator"]) if "generator" in weights else None
+            )
             networks = [
                 _empty_network(settings, shape, classes, weights[name])
                 for name in weights
@@ -209,6 +212,14 @@ def _empty_network(
         return empty_head_classifier(settings.name, shape, classes, weights)
     basis = weights.get("preprocess.basis")
     if basis is None:
-        return build_discriminator(settings.built_on, shape, classes)
+        return build_discriminator(settings.network or UNNAMED, shape, classes)
     build = build_encoder_network if settings.name == "fixmatch" else build_encoder_discriminator
     return build(HistogramFeatures(shape, basis.shape[1]), basis.shape[1], classes)
+
+
+def _empty_generator(settings: StudentSettings, shape: Shape, weights: dict[str, Tensor]) -> Generator:
+    """The generator that `weights` are of, to be filled from them."""
+    decoder = weights.get("decoder")
+    if decoder is None:
+        return build_generator(settings.network or UNNAMED, shape)
+    return FeatureGenerator(shape, len(decoder))
