@@ -7,12 +7,12 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from pate_fed import __version__
 from pate_fed.cli.parser import STATE_DIR, TEACHERS, Parser, add_option
 from pate_fed.errors import PateFedError
+from pate_fed.format import VERSION
 from pate_fed.runtime.signals import INTERRUPTED, terminating
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 POLICY = (
     "this hospital's policy.toml (default: the one in --tls-dir, else masked votes only, a capped study, 3 "
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
     name, stop = "-", threading.Event()
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = make_parser().parse_args(argv)
         name = arguments.hospital
         isolation.require_one_installation()
         with terminating(stop):
@@ -44,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _parser() -> Parser:
+def make_parser() -> Parser:
+    """The parser of its command line."""
     parser = Parser(prog="python -m pate_fed.client", description=__doc__, epilog=_EPILOG)
     add_option(parser, "--hospital NAME", "this hospital's name", required=True)
     data = (
@@ -65,7 +66,7 @@ def _parser() -> Parser:
     wait = "give up when the coordinator is out of reach, or has no seat for this hospital, for so long"
     add_option(parser, "--wait SECONDS", wait, default=604800, type=float)
     add_option(parser, "--quiet", "no progress, only warnings and the outcome")
-    parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
+    parser.add_argument("--version", action="version", version=f"pate_fed {VERSION}")
     return parser
 
 

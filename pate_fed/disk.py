@@ -32,8 +32,12 @@ __all__ = [
 T = TypeVar("T")
 
 
-def read_json(kind: type[T], path: Path, *, what: str, error: type[PateFedError] = InputError) -> T:
+def read_json(
+    kind: type[T], path: Path, *, what: str, error: type[PateFedError] = InputError, aside: bool = False
+) -> T:
     """The dataclass in a JSON file, each value held to its declaration; `what` says which file is meant.
+
+    With `aside` keys that the dataclass does not know are left alone.
 
     Raises:
         PateFedError: of the class `error`: the file cannot be read, or is not `what`. The message names it.
@@ -45,7 +49,7 @@ def read_json(kind: type[T], path: Path, *, what: str, error: type[PateFedError]
     except (ValueError, RecursionError) as found:
         raise error(f"{path}: not {what} (not JSON)") from found
     try:
-        return from_plain(kind, values, where="")
+        return from_plain(kind, values, where="", aside=aside)
     except InputError as found:
         raise error(f"{path}: not {what} ({found})") from found
 

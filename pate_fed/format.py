@@ -1,4 +1,4 @@
-"""ε and δ as they are shown and stored, rounded up, never down; times, counts and others' words in words."""
+"""ε and δ as they are shown and stored, rounded up, never down; accuracies, times, counts, words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from decimal import ROUND_CEILING, Decimal
 
 __all__ = [
+    "FEW_TRIALS",
+    "VERSION",
     "accuracy_text",
     "counted",
     "delta_text",
@@ -13,10 +15,15 @@ __all__ = [
     "epsilon_json",
     "epsilon_text",
     "printable",
+    "share_text",
     "wilson_interval",
 ]
 
+VERSION = "0.1.0"
+FEW_TRIALS = 100  # with fewer an interval is some 20 points wide, and a count says more than a percentage
+
 _DIGITS = 4  # significant ones that a small ε keeps
+_FINE = 1000  # trials of which one is a tenth of a percent
 
 
 def epsilon_text(epsilon: float | None, *, unbounded: str = "unbounded") -> str:
@@ -55,14 +62,32 @@ def wilson_interval(share: float, count: int) -> tuple[float, float]:
     return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
 
-def accuracy_text(share: float | None, count: int | None = None) -> str:
-    """A share of right answers in percent, with the number tested and its interval; "-" where unknown."""
+def share_text(share: float | None, count: int | None = None) -> str:
+    """A share in percent, with a decimal only where one of `count` trials is as little; "-" where unknown."""
+    if share is None or not math.isfinite(share):
+        return "-"
+    digits = 1 if count is not None and count >= _FINE else 0
+    if 0 < share < 1 and f"{100 * share:.{digits}f}" in ("0", "100"):
+        digits = 1  # neither none nor all
+    return f"{100 * share:.{digits}f} %"
+
+
+def accuracy_text(share: float | None, count: int | None = None, *, majority: float | None = None) -> str:
+    """A share of right answers with the number tested and its 95 % interval; "-" where it is not known.
+
+    Fewer than 100 are counted: "12 of 15 right (55 to 93 %)". `majority` is the share of the most frequent
+    class among those tested, which is right for whoever always says it.
+    """
     if share is None or not math.isfinite(share):
         return "-"
     if not count:
-        return f"{100 * share:.1f} %"
-    low, high = (100 * end for end in wilson_interval(share, count))
-    return f"{100 * share:.1f} % (n {count:,}, {low:.1f} to {high:.1f})"
+        return f"{share_text(share)} right"
+    low, high = (share_text(end, count) for end in wilson_interval(share, count))
+    interval = f"{low.removesuffix(' %')} to {high}"
+    guess = "" if majority is None else f"; majority {share_text(majority, count)}"
+    if count < FEW_TRIALS:
+        return f"{round(share * count)} of {count} right ({interval}{guess})"
+    return f"{share_text(share, count)} right (n {count:,}, {interval}{guess})"
 
 
 def duration_text(seconds: float | None) -> str:

@@ -8,11 +8,11 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from pate_fed import __version__
 from pate_fed.cli.parser import Parser, add_address_options, add_option
+from pate_fed.format import VERSION
 from pate_fed.runtime.command import run_study_command
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 _EPILOG = """\
 Hospitals connect with python -m pate_fed.client. Exit codes: 0 success, 1 fault, 2 wrong input, 3 budget,
@@ -21,7 +21,7 @@ Hospitals connect with python -m pate_fed.client. Exit codes: 0 success, 1 fault
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
-    return run_study_command(lambda: _parser().parse_args(argv), _run, resumes=True)
+    return run_study_command(lambda: make_parser().parse_args(argv), _run, resumes=True)
 
 
 def _run(arguments: argparse.Namespace, stop: threading.Event, started: float) -> int:
@@ -30,7 +30,8 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, started: float) -
     return CoordinatorProcess(arguments, stop=stop, started=started).run()
 
 
-def _parser() -> Parser:
+def make_parser() -> Parser:
+    """The parser of its command line."""
     parser = Parser(prog="python -m pate_fed.server", description=__doc__, epilog=_EPILOG)
     add_option(parser, "--config FILE", "the study's study.toml", required=True)
     add_option(parser, "--num-hospitals N", "hospitals (default: from the study)")
@@ -38,7 +39,7 @@ def _parser() -> Parser:
     parser.add_argument("--run-dir", metavar="DIR", help="where the run's files go (default runs/NAME-TIME)")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="of the outcome line")
     parser.add_argument("--quiet", action="store_true", help="no progress, only warnings and the outcome")
-    parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
+    parser.add_argument("--version", action="version", version=f"pate_fed {VERSION}")
     return parser
 
 

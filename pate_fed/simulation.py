@@ -4,22 +4,17 @@ import pate_fed.runtime.isolation  # noqa: F401  # before any other import
 
 # isort: split
 import argparse
-import os
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
-from pate_fed import __version__
 from pate_fed.cli.parser import Parser, add_option
 from pate_fed.config.options import add_study_options, study_from_arguments
-from pate_fed.config.study import Study
+from pate_fed.format import VERSION
 from pate_fed.runtime.command import run_study_command
-from pate_fed.runtime.run_dir import fresh_run_dir, simulated_disks
-from pate_fed.runtime.signals import interruptible
+from pate_fed.runtime.run_dir import fresh_run_dir
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 _DESCRIPTION = """\
 Simulate a PATE federation on this machine: parties train teachers on disjoint private data and vote on public
@@ -33,67 +28,22 @@ student.pt, student.ts, report.html, log.jsonl and metrics.json in --run-dir. Ex
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the return value is the exit code."""
-    return run_study_command(lambda: _parser().parse_args(argv), _simulate, resumes=False)
+    return run_study_command(lambda: make_parser().parse_args(argv), _simulate, resumes=False)
 
 
 def _simulate(arguments: argparse.Namespace, stop: threading.Event, started: float) -> int:
-    from pate_fed.flower import prepare_environment
+    from pate_fed.cli.simulate import run_simulation
 
     study = study_from_arguments(arguments)
-    prepare_environment()
     run_dir = fresh_run_dir(arguments.run_dir, study.name)
     if study.seed is not None:
         print("warning: with --seed the noise can be repeated, so it protects nobody", file=sys.stderr)
-    from server.app import Coordinator
-
-    coordinator = Coordinator(study, run_dir=run_dir, quiet=arguments.quiet, stop=stop, started=started)
-    with interruptible(stop):
-        with simulated_disks() as folder:
-            _write_site(study, folder)
-            coordinator.run(lambda server_app: _run_apps(server_app, study, folder))
-        return coordinator.conclude(as_json=arguments.format == "json")
+    coordinator = run_simulation(study, run_dir=run_dir, quiet=arguments.quiet, stop=stop, started=started)
+    return coordinator.conclude(as_json=arguments.format == "json")
 
 
-def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
-    """Run the study; the seconds in which parties worked, per process that plays them."""
-    from pate_fed.flower.engine import cores, run_apps
-
-    nodes, engine = study.parties.num_clients, study.engine
-    run_apps(
-        server_app,
-        _client_app,
-        backend=engine.backend,
-        num_nodes=nodes,
-        device=engine.device,
-        gpus_per_client=engine.gpus_per_client,
-        folder=folder,
-    )
-    return _seconds_worked(folder) / (1 if engine.backend == "inline" else min(cores(), nodes))
-
-
-def _client_app() -> Any:
-    from clients.app import app
-
-    return app
-
-
-def _seconds_worked(folder: Path) -> float:
-    """From the simulated parties' own logs, which a real hospital never shows."""
-    from clients.log import read_events
-
-    events = (event for state in folder.glob("party-*") for _, event in read_events(state) if event)
-    return float(sum(event["seconds"] for event in events if event["event"] == "handled"))
-
-
-def _write_site(study: Study, folder: Path) -> None:
-    from clients.site_files import SITE_VARIABLE, SimulatedSites
-
-    (folder / "study.toml").write_text(study.to_toml(), encoding="utf-8")
-    SimulatedSites(study=folder / "study.toml", state_dir=folder).write(folder / "site.json")
-    os.environ[SITE_VARIABLE] = str(folder / "site.json")
-
-
-def _parser() -> Parser:
+def make_parser() -> Parser:
+    """The parser of its command line."""
     parser = Parser(
         prog="flower-simulation",
         usage="flower-simulation [--num-clients N] [OPTION ...]",
@@ -105,7 +55,7 @@ def _parser() -> Parser:
     add_option(output, "--run-dir DIR", "where the run's files go (default runs/NAME-TIME)")
     add_option(output, "--format", "of the outcome line", choices=("text", "json"), default="text")
     add_option(output, "--quiet", "no progress, only warnings and the outcome")
-    parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
+    parser.add_argument("--version", action="version", version=f"pate_fed {VERSION}")
     return parser
 
 

@@ -29,13 +29,14 @@ from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaran
 from pate_fed.protocol.cost import make_interactive, make_ledger_terms, make_mechanism
 from pate_fed.protocol.guarantee import guarantee_lines, require_meaningful
 from pate_fed.protocol.make_terms import check_against_data, make_terms
+from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.html import write_report
 from pate_fed.report.log import PartyWork, RunLog, read_result
 from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line, write_metrics
-from pate_fed.report.result import Accuracy, Outcome, PrivacyFigures, Seconds, StudyRecord
-from pate_fed.report.terminal import counted_phase, make_progress, print_summary
-from pate_fed.runtime.run_dir import claim_run_dir, read_metrics
+from pate_fed.report.result import Outcome, PrivacyFigures, RunResult, Seconds, StudyRecord
+from pate_fed.report.terminal import Progress, counted_phase, make_progress, print_summary
+from pate_fed.runtime.run_dir import claim_run_dir, read_status
 from server.base import BaseCoordinator, explain_disk_error
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending_curve
@@ -52,7 +53,7 @@ def clear_finished(run_dir: Path) -> None:
     """Remove votes, totals and keys of a run that is told as finished; a user must hear where that fails."""
     private = run_dir / _PRIVATE
     try:
-        if read_metrics(run_dir).get("status") == "success":
+        if read_status(run_dir) == "success":
             CoordinatorState(private).remove_private()
     except OSError as error:
         print(f"warning: {private}: private, remove it by hand ({error.strerror})", file=sys.stderr)
@@ -62,7 +63,8 @@ class Coordinator(BaseCoordinator):
     """Runs one study and leaves its run directory; everything a user can get wrong is checked before that.
 
     `started` is the reading of `time.perf_counter` from which the total time counts. With `resume` the run
-    directory holds the same study, cut off: it goes on from its ledger.
+    directory holds the same study, cut off: it goes on from its ledger. `progress` takes what else would be
+    shown on the terminal.
 
     Raises:
         InputError: settings that do not fit the data, a budget that not even one query fits, or an ε that
@@ -79,10 +81,11 @@ class Coordinator(BaseCoordinator):
         started: float,
         resume: bool = False,
         key: Ed25519PrivateKey | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self._started, self._resume, self._key = started, resume, key
         self._study, self._run_dir, self._quiet = study, run_dir, quiet
-        self._progress = make_progress(quiet)
+        self._progress = progress or make_progress(quiet)
         self._dataset = self._load()
         check_against_data(study, self._dataset)
         self._terms = make_terms(study, self._dataset)
@@ -102,6 +105,11 @@ class Coordinator(BaseCoordinator):
         self._labels = 0
         self._main_seconds = 0.0
         self._peak_mb: int | None = None
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the study before its time."""
+        return self._error
 
     @property
     def needs_hospitals(self) -> bool:
@@ -144,8 +152,8 @@ class Coordinator(BaseCoordinator):
             f"ε={epsilon_text(self._privacy.student)} δ={delta_text(self._terms.delta)} labels={self._labels}"
         )
 
-    def conclude(self, *, as_json: bool) -> int:
-        """Write report and metrics, print the outcome as the last line, and return the exit code.
+    def finish(self) -> RunResult:
+        """Write report and metrics; what the run came to.
 
         The metrics of a success come last: until they are there another process goes on with the run.
         """
@@ -157,6 +165,11 @@ class Coordinator(BaseCoordinator):
             except InputError as error:  # what was spent is printed all the same
                 print(f"warning: {error}", file=sys.stderr)
         clear_finished(self._run_dir)
+        return result
+
+    def conclude(self, *, as_json: bool) -> int:
+        """Write report and metrics, print the outcome as the last line, and return the exit code."""
+        result, report = self.finish(), self._run_dir / "report.html"
         if not self._quiet:
             print_summary(result)
         self._print_error()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from flwr.app import Message
@@ -40,6 +40,7 @@ _CONNECT_S = 120.0  # until all simulated parties are there
 _POLL_S = 0.1
 _QUIET_POLL_S = 1.0
 _REVOKED = "is revoked"
+_GONE = f"is no longer connected (for {PATIENCE_S:.0f} s)"
 
 
 class Stopped(Exception):
@@ -132,48 +133,76 @@ def exchange(
     Raises:
         Stopped: the user asked to stop.
     """
-    waiting = deque(requests.items())
-    pending: dict[str, int] = {}
-    watch, absent = presence or Presence(grid), set[int]()
+    watch, unanswered = presence or Presence(grid), _Unanswered(waiting=deque(requests))
     watch.begin()
     heard = time.monotonic()
     end = heard + timeout_s
-    while (waiting or pending or absent) and time.monotonic() < end:
-        asked = {*pending.values(), *absent, *(node for node, _ in waiting)}
-        if revoked := {node for node in asked if not watch.is_admitted(node)}:
-            waiting = deque((node, record) for node, record in waiting if node not in revoked)
-            pending = {key: node for key, node in pending.items() if node not in revoked}
-            absent -= revoked
-            yield from (Answer(node, None, _REVOKED) for node in sorted(revoked))
-        free = len(waiting) if window is None else min(len(waiting), window - len(pending))
-        sent = [waiting.popleft() for _ in range(free)]
+    while unanswered.nodes and time.monotonic() < end:
+        revoked = {node for node in unanswered.nodes if not watch.is_admitted(node)}
+        unanswered.drop(revoked)
+        yield from (Answer(node, None, _REVOKED) for node in sorted(revoked))
+        nodes = unanswered.next(window)
         messages = [
-            Message(to_flower(record), watch.node_of(node), message_type, ttl=timeout_s)
-            for node, record in sent
+            Message(to_flower(requests[node]), watch.node_of(node), message_type, ttl=timeout_s)
+            for node in nodes
         ]
-        pending.update(zip(grid.push_messages(messages), (node for node, _ in sent), strict=True))
-        arrived = list(grid.pull_messages(list(pending)))
-        for message in arrived:
-            node = pending.pop(message.metadata.reply_to_message_id, None)
-            if node is not None and message.has_error() and message.error.code == _UNAVAILABLE:
-                absent.add(node)
-                watch.miss(node)
-            elif node is not None and not watch.is_admitted(node):
-                yield Answer(node, None, _REVOKED)
-            elif node is not None:
-                yield _read(node, message, timeout_s)
-        gone, back = watch.look({*pending.values(), *absent})
+        unanswered.pending.update(zip(grid.push_messages(messages), nodes, strict=True))
+        arrived = list(grid.pull_messages(list(unanswered.pending)))
+        yield from _answers(arrived, unanswered, watch, timeout_s)
+        gone, back = watch.look({*unanswered.pending.values(), *unanswered.absent})
         # Flower delivers a message once: to a node that was away it is sent again, or never comes.
-        pending = {key: node for key, node in pending.items() if node not in gone | back}
-        absent -= gone | back
-        waiting.extend((node, requests[node]) for node in sorted(back))
-        for node in sorted(gone):
-            yield Answer(node, None, f"is no longer connected (for {PATIENCE_S:.0f} s)")
+        unanswered.drop(gone | back)
+        unanswered.waiting.extend(sorted(back))
+        yield from (Answer(node, None, _GONE) for node in sorted(gone))
         heard = time.monotonic() if arrived else heard
         if not arrived or stop.is_set():
             _pause(stop, _poll_s(time.monotonic() - heard))
-    for node in (*pending.values(), *absent, *(node for node, _ in waiting)):
-        yield Answer(node, None, f"no answer within {timeout_s:.0f} s")
+    yield from (Answer(node, None, f"no answer within {timeout_s:.0f} s") for node in unanswered.nodes)
+
+
+@dataclass(slots=True)
+class _Unanswered:
+    """The nodes of an exchange without an answer: not asked yet, asked (by the message's id), or away."""
+
+    waiting: deque[int]
+    pending: dict[str, int] = field(default_factory=dict)
+    absent: set[int] = field(default_factory=set)
+
+    @property
+    def nodes(self) -> list[int]:
+        """All of them."""
+        return [*self.pending.values(), *self.absent, *self.waiting]
+
+    def drop(self, nodes: Set[int]) -> None:
+        """Nothing of these is waited for any more."""
+        if nodes:
+            self.waiting = deque(node for node in self.waiting if node not in nodes)
+            self.pending = {key: node for key, node in self.pending.items() if node not in nodes}
+            self.absent -= nodes
+
+    def next(self, window: int | None) -> list[int]:
+        """Those to ask now, with at most `window` under way at once; they are not waiting any more."""
+        free = len(self.waiting)
+        if window is not None:
+            free = min(free, window - len(self.pending))
+        return [self.waiting.popleft() for _ in range(free)]
+
+
+def _answers(
+    arrived: list[Message], unanswered: _Unanswered, watch: Presence, timeout_s: float
+) -> Iterator[Answer]:
+    """What came of nodes that are admitted; of those that were away it is noted, as they may come back."""
+    for message in arrived:
+        node = unanswered.pending.pop(message.metadata.reply_to_message_id, None)
+        if node is None:
+            continue
+        if message.has_error() and message.error.code == _UNAVAILABLE:
+            unanswered.absent.add(node)
+            watch.miss(node)
+        elif not watch.is_admitted(node):
+            yield Answer(node, None, _REVOKED)
+        else:
+            yield _read(node, message, timeout_s)
 
 
 def _poll_s(quiet_s: float) -> float:

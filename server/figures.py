@@ -28,7 +28,8 @@ from pate_fed.privacy import (
 )
 from pate_fed.privacy.mechanisms.sanitise import SanitisedEpsilon
 from pate_fed.protocol.cost import Mechanism
-from pate_fed.report.result import Accuracy, Evaluation, Spending, count_confusion, count_top_votes
+from pate_fed.report.accuracy import Accuracy
+from pate_fed.report.result import Evaluation, Spending, count_confusion, count_top_votes
 from server.query_rounds import QueryRounds
 from server.state import Totals
 
@@ -66,14 +67,14 @@ def measure(
 ) -> tuple[Accuracy, Evaluation] | None:
     """Accuracy of teachers, ensemble and labels, and counts; None where nothing was asked or truth unknown.
 
-    `truth` int64 (pool_size,) are the public inputs' labels, -1 where unknown; `exact` says that totals are
-    without noise. `evaluated` was voted on only to be measured.
+    `truth` int64 (pool_size,) are the public inputs' labels, -1 where unknown: those do not count. `exact`
+    says that totals are without noise. `evaluated` was voted on only to be measured.
     """
     index, answered, label = ledger.released()
-    if not len(index) or (truth < 0).any():
+    if not len(index) or (truth < 0).all():
         return None
-    right = label[answered] == truth[index[answered]]
-    accuracy = Accuracy(labels=float(np.mean(right)) if answered.any() else None)
+    counted = answered & (truth[index] >= 0)
+    accuracy = _of_labels(label[counted], truth[index[counted]])
     known, bits, _ = _known(ledger, totals)
     top: dict[str, tuple[int, ...]] = {}
     if known:
@@ -83,13 +84,37 @@ def measure(
     if batches and exact:  # noisy totals tell neither
         votes = np.concatenate([batch.value for batch in batches])
         true = truth[np.concatenate([batch.index for batch in batches])]
-        accuracy = replace(
-            accuracy,
-            teacher_mean=float(votes[np.arange(len(true)), true].sum() / votes.sum()),
-            ensemble=float(np.mean(votes.argmax(axis=1) == true)),
-        )
-    confusion = count_confusion(truth[index], label, num_classes=ledger.terms.mechanisms[0].num_classes)
+        accuracy = _with_votes(accuracy, votes[true >= 0], true[true >= 0])
+    confusion = count_confusion(
+        truth[index[counted]], label[counted], num_classes=ledger.terms.mechanisms[0].num_classes
+    )
     return accuracy, Evaluation(confusion=confusion, **top)
+
+
+def _of_labels(label: Ints, truth: Ints) -> Accuracy:
+    """That of released labels, both int64 (n,); unknown where there is none."""
+    if not len(label):
+        return Accuracy()
+    return Accuracy(
+        labels=float(np.mean(label == truth)), labels_n=len(label), labels_majority=_majority(truth)
+    )
+
+
+def _with_votes(accuracy: Accuracy, votes: Ints, truth: Ints) -> Accuracy:
+    """The same with teachers' and ensemble's, of exact totals int64 (n, classes); private."""
+    if not len(truth):
+        return accuracy
+    return replace(
+        accuracy,
+        teacher_mean=float(votes[np.arange(len(truth)), truth].sum() / votes.sum()),
+        ensemble=float(np.mean(votes.argmax(axis=1) == truth)),
+        votes_n=len(truth),
+        votes_majority=_majority(truth),
+    )
+
+
+def _majority(truth: Ints) -> float:
+    return float(np.bincount(truth).max() / len(truth))
 
 
 def analysts_epsilon(

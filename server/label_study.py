@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from pate_fed.disk import write_arrays, write_private, write_result
 from pate_fed.errors import IntegrityError, PateFedError
+from pate_fed.format import accuracy_text, share_text
 from pate_fed.label_dp.methods import LabelDpResult
 from pate_fed.label_dp.options import LabelOptions
 from pate_fed.label_dp.source import Record, Released
@@ -29,11 +30,11 @@ from pate_fed.learning.students.export import write_torchscript
 from pate_fed.privacy import Ledger, LedgerTerms
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
+from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.html import write_report
 from pate_fed.report.log import LOG_NAME, Event, RunLog, read_log, read_result
 from pate_fed.report.metrics import collect_versions, make_metrics, outcome_json, outcome_line
 from pate_fed.report.result import (
-    Accuracy,
     LabelStudyRecord,
     LeftOut,
     Outcome,
@@ -41,6 +42,7 @@ from pate_fed.report.result import (
     ReleasedBatch,
     Seconds,
 )
+from pate_fed.report.terminal import accuracy_rows
 from pate_fed.runtime.command import nothing_spent
 from pate_fed.runtime.run_dir import claim_run_dir
 from server.label_hospitals import HospitalLabels
@@ -253,9 +255,13 @@ class LabelStudy(Record):
         self._extra = {"figures": public, "from_true_labels_do_not_publish": measured}
         self._lines = [f"{self._options.method}: {labels.text()}"]
         self._lines += [] if self._hospitals is None else self._hospitals.lines()
-        self._lines += ["; ".join(_shown(public))] if public else []
+        self._lines += ["; ".join(_shown(public, {}))] if public else []
         if measured:
-            self._lines.append(f"from the true labels, not to be published: {'; '.join(_shown(measured))}")
+            tried = dict.fromkeys(measured, self._options.records)  # of these many records an accuracy is
+            for name in public.keys() & {"answers", "kept"}:
+                tried[f"{name}_right_measured"] = int(public[name] or 0)
+            shown = "; ".join(_shown(measured, tried))
+            self._lines.append(f"from the true labels, not to be published: {shown}")
 
     def _conclude(self, status: str, *, tested: Accuracy | None = None, reason: str | None = None) -> None:
         """Metrics and report of a run that ended so, its student `tested` on images kept for that."""
@@ -296,14 +302,23 @@ class LabelStudy(Record):
     def _print(self, *, as_json: bool) -> None:
         result, report = read_result(self.run_dir), self.run_dir / "report.html"
         if not as_json:
-            print("\n".join(self._lines) + "\n" * bool(self._lines), end="")
+            known = result.outcome.accuracy.student is not None
+            rows = accuracy_rows(result) if known else []
+            lines = [*self._lines, *(": ".join(filter(None, row)) for row in rows)]
+            print("\n".join(lines) + "\n" * bool(lines), end="")
         print(outcome_json(result, report) if as_json else outcome_line(result, report), flush=True)
 
 
-def _shown(facts: dict[str, float | int | None]) -> list[str]:
-    """Figures by their names as people read them."""
+def _shown(facts: dict[str, float | int | None], tried: dict[str, int]) -> list[str]:
+    """Figures by their names as people read them; accuracies as such, of so many that were `tried`."""
     found = []
     for name, value in facts.items():
+        if name == "majority_measured":
+            found.append(f"majority {share_text(value, tried[name])}")
+            continue
+        if name.endswith("_right_measured"):
+            found.append(f"{name.split('_')[0]}: {accuracy_text(value, tried[name])}")
+            continue
         text = name.removesuffix("_measured").replace("_", " ").replace("equation8", "(Equation 8)")
         shown = "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
         found.append(f"{text} {shown}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,19 +85,66 @@ class Learner:
             )
         return StudentPredictions(probabilities=probabilities, scores=scores)
 
-    def _forest(self, index: Ints, label: Ints, number: int | None) -> Forest:
-        from pate_fed.learning.teachers.forests import train_forest
+    def predict_left_out(self, index: Ints, label: Ints, parts: Sequence[Ints]) -> tuple[Ints, ...]:
+        """Classes of the inputs in each of `parts`, int64 places, by a student of the labels outside it.
 
+        -1 where no label is outside. For students that learn within seconds.
+
+        Raises:
+            Stopped: the user asked to stop.
+        """
+        found = list[Ints]()
+        table = self._study.student.name in TABLE_STUDENTS
+        with self._progress.phase("testing", len(parts)) as bar:
+            for part in parts:
+                if self._stop.is_set():
+                    raise Stopped
+                others = ~np.isin(index, part)
+                if others.any():
+                    train = self._train_forest if table else self._train_head
+                    student = train(index[others], label[others])
+                    found.append(student.predict(self._dataset.public_images[part]))
+                else:
+                    found.append(np.full(len(part), -1, dtype=np.int64))
+                bar.advance()
+        return tuple(found)
+
+    def _forest(self, index: Ints, label: Ints, number: int | None) -> Forest:
         with self._progress.phase(_name(number), 1) as bar:
-            forest = train_forest(
-                self._dataset.public_images[index],
-                label,
-                num_classes=self._dataset.num_classes,
-                trees=self._study.student.trees,
-                seed=self._seed(number),
-            )
+            forest = self._train_forest(index, label, number)
             bar.advance()
         return forest
+
+    def _train_forest(self, index: Ints, label: Ints, number: int | None = None) -> Forest:
+        from pate_fed.learning.teachers.forests import train_forest
+
+        return train_forest(
+            self._dataset.public_images[index],
+            label,
+            num_classes=self._dataset.num_classes,
+            trees=self._study.student.trees,
+            seed=self._seed(number),
+        )
+
+    def _train_head(self, index: Ints, label: Ints) -> Student:
+        """A student in closed form, which has no epochs to tell of."""
+        from pate_fed.learning.students.data import LabelledPool
+        from pate_fed.learning.students.train import train_student
+
+        dataset = self._dataset
+        labelled = LabelledPool(
+            images=dataset.public_images[: dataset.num_queries],
+            labelled_index=index,
+            labels=label,
+            num_classes=dataset.num_classes,
+        )
+        return train_student(
+            labelled,
+            self._study.student,
+            seed=self._seed(None),
+            device=self._study.engine.device,
+            encoder=public_encoder(self._study, dataset),
+        )
 
     def _network(self, index: Ints, label: Ints, number: int | None) -> Student:
         from pate_fed.learning.students.data import LabelledPool

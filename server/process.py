@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pate_fed.config.sections import PROCESSES
 from pate_fed.config.study import Study, read_study
 from pate_fed.runtime.host import open_host
-from pate_fed.runtime.run_dir import choose_run_dir, read_metrics
+from pate_fed.runtime.run_dir import choose_run_dir, read_status
 from pate_fed.runtime.signals import interruptible
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class CoordinatorProcess:
         self._arguments, self._stop, self._started = arguments, stop, started
         self._study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_hospitals)
         self._host = open_host(arguments, quiet=arguments.quiet)
-        if arguments.run_dir is not None and read_metrics(Path(arguments.run_dir)):
+        if arguments.run_dir is not None and read_status(Path(arguments.run_dir)) is not None:
             from server.app import clear_finished
 
             clear_finished(Path(arguments.run_dir))  # its process may have died before it could

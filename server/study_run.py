@@ -39,8 +39,9 @@ from pate_fed.protocol.messages import (
 )
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.protocol.terms import Terms
+from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.log import RunLog, Taught, Voted
-from pate_fed.report.result import Accuracy, ReleasedBatch, Seconds
+from pate_fed.report.result import ReleasedBatch, Seconds
 from pate_fed.report.terminal import Progress
 from server.federation import AdmittedKeys, Channel, Federation, Invitation
 from server.figures import measure
@@ -48,6 +49,7 @@ from server.learning import Learner
 from server.query_rounds import QueryRounds
 from server.release import LabelReleaser, releases_told
 from server.state import CoordinatorState, StudentPredictions, Totals
+from server.testing import measure_student
 
 __all__ = ["StudyRun", "StudySetup"]
 
@@ -334,8 +336,8 @@ class StudyRun:
             self._log.write(evaluation)
 
     def _learn(self) -> None:
-        """Train the student on released labels and all public inputs; test it on inputs never asked about."""
-        _, answered, _ = self._ledger.released()
+        """Train the student on released labels and all public inputs; test it by the rule of `testing`."""
+        asked, answered, _ = self._ledger.released()
         if not answered.any():
             raise InputError(
                 f"none of {len(answered)} queries was answered, so nothing can be learnt: the "
@@ -343,16 +345,17 @@ class StudyRun:
                 "(--threshold)"
             )
         with self._timed("student"):
-            student = self._learner.learn(*self.rounds.labels())
+            index, label = self.rounds.labels()
+            student = self._learner.learn(index, label)
         student.save(self._setup.student_path)
-        pool, truth = self._dataset.num_queries, self._dataset.public_labels
-        tested = Accuracy.of_student(student.predict(self._dataset.public_images[pool:]), truth[pool:])
-        self.accuracy = replace(
-            tested,
-            labels=self.accuracy.labels,
-            teacher_mean=self.accuracy.teacher_mean,
-            ensemble=self.accuracy.ensemble,
+        tested = measure_student(
+            self._study,
+            self._dataset,
+            asked=asked,
+            predict=student.predict,
+            predict_left_out=lambda parts: self._learner.predict_left_out(index, label, parts),
         )
+        self.accuracy = self.accuracy.with_student(tested)
 
     def _learn_predictions(self, number: int, index: Ints, label: Ints) -> StudentPredictions:
         with self._timed("student"):

@@ -122,8 +122,8 @@ def test_accounting_and_summation_load_nothing_of_learning_or_the_wire(room: str
 def test_help_needs_nothing_heavy() -> None:
     code = (
         "import sys\n"
-        "from pate_fed.simulation import _parser\n"
-        "_parser().format_help()\n"
+        "from pate_fed.simulation import make_parser\n"
+        "make_parser().format_help()\n"
         "heavy = {'torch', 'ray', 'matplotlib', 'flwr', 'scipy', 'jinja2'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pate_fed.format import accuracy_text, delta_text, epsilon_json, epsilon_text, wilson_interval
+from pate_fed.format import (
+    accuracy_text,
+    delta_text,
+    epsilon_json,
+    epsilon_text,
+    share_text,
+    wilson_interval,
+)
 
 epsilons = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 
@@ -76,7 +83,19 @@ def test_the_interval_is_wilsons(right: int, count: int) -> None:
 
 
 def test_an_accuracy_has_its_number_and_interval() -> None:
-    assert accuracy_text(0.852, 1000) == "85.2 % (n 1,000, 82.9 to 87.3)"
-    assert accuracy_text(0.5) == "50.0 %" and accuracy_text(None, 10) == "-"
+    assert accuracy_text(0.852, 1000) == "85.2 % right (n 1,000, 82.9 to 87.3 %)"
+    assert accuracy_text(0.5) == "50 % right" and accuracy_text(None, 10) == "-"
+
+
+def test_a_small_test_is_counted_and_gets_no_digits_that_it_does_not_know() -> None:
+    assert accuracy_text(0.8, 15, majority=8 / 15) == "12 of 15 right (55 to 93 %; majority 53 %)"
+    assert accuracy_text(127 / 150, 150) == "85 % right (n 150, 78 to 90 %)"
+    assert accuracy_text(1.0, 99).startswith("99 of 99 right (96 to 100 %")
+
+
+def test_a_share_short_of_all_is_not_shown_as_all() -> None:
+    assert share_text(299 / 300, 300) == "99.7 %" and share_text(1.0, 300) == "100 %"
+    assert share_text(1 / 300, 300) == "0.3 %" and share_text(0.0, 300) == "0 %"
+    assert share_text(0.5, 999) == "50 %" and share_text(0.5, 1000) == "50.0 %" and share_text(None) == "-"
     assert wilson_interval(1.0, 4) == pytest.approx((0.5101, 1.0), abs=1e-4)
     assert wilson_interval(0.0, 4)[0] == 0.0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pate_fed.cli.doctor.records import QUICK, WantedRecords, predict_by_teacher
 from pate_fed.data import Rows, split_by_patient
 from pate_fed.errors import InputError
-from pate_fed.format import accuracy_text
+from pate_fed.format import accuracy_text, share_text, wilson_interval
 from pate_fed.privacy.planning.vote_model import VoteModel, assumed_votes
 from pate_fed.protocol.terms import Terms
 
@@ -36,15 +36,22 @@ def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
         return
     folds = split_by_patient(everyone, rows.patients, num_teachers=_FOLDS, seed=0)
     alone = _tested(rows, wanted, [(np.setdiff1d(everyone, part), part) for part in folds])
-    most = int((rows.labels == np.bincount(rows.labels).argmax()).sum())
+    majority = float(np.bincount(rows.labels).max() / len(rows.labels))
     kind = "one model" if wanted.spec.schema is not None else f"one {QUICK} model, as a quick stand-in,"
-    yield f"  alone       {_right(*alone)}: {kind} of all your records, each fifth left out once"
-    yield f"              always the most frequent class: {_right(most, len(rows.labels))}"
+    told = accuracy_text(alone[0] / alone[1], alone[1], majority=majority)
+    yield f"  alone       {told}: {kind} of all your records, each fifth left out once"
+    yield "              The majority's share is right for whoever always says the most frequent class."
+    if wilson_interval(alone[0] / alone[1], alone[1])[0] <= majority:
+        yield "              Your records alone may teach no more than that guess."
     single = alone
     if len(parts) > 1:
         single = _tested(rows, wanted, [(part, np.setdiff1d(everyone, part)) for part in parts[:_MOST_TRIED]])
         # Without an interval: several teachers told the same records, which are no independent trials.
-        yield f"  a teacher   {accuracy_text(single[0] / single[1])} right: it learnt from its part alone"
+        share = share_text(single[0] / single[1], len(rows.labels))
+        yield (
+            f"  a teacher   {share} right of {len(rows.labels):,}: it learnt from its part alone (mean of "
+            f"{min(len(parts), _MOST_TRIED)})"
+        )
     try:
         votes = assumed_votes(single[0] / single[1], terms.num_classes, terms.num_teachers)
     except InputError:
@@ -52,8 +59,9 @@ def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
         return
     labels, right = expect_labels(terms, votes)
     yield (
-        f"  together    about {labels} labels, of which {right:.0%} right: what `pate-fed plan` expects of "
-        f"this noise and {terms.num_teachers} teachers, if all are as good as yours on inputs like these"
+        f"  together    about {labels} labels, of which {share_text(right)} right: what `pate-fed plan` "
+        f"expects of this noise and {terms.num_teachers} teachers, if all are as good as yours on inputs "
+        "like these"
     )
     yield "              The student learns from these labels; how well it does is not known beforehand."
 
@@ -65,10 +73,6 @@ def _tested(rows: Rows, wanted: WantedRecords, pairs: list[tuple[Ints, Ints]]) -
         right += int((predict_by_teacher(rows, own, asked, wanted) == rows.labels[asked]).sum())
         count += len(asked)
     return right, count
-
-
-def _right(right: int, count: int) -> str:
-    return f"{accuracy_text(right / count, count)} right"
 
 
 def expect_labels(terms: Terms, votes: VoteModel) -> tuple[int, float]:

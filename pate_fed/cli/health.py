@@ -16,7 +16,7 @@ from pate_fed.cli.parser import Parser
 from pate_fed.errors import PateFedError
 from pate_fed.flower.processes import split_address
 
-__all__ = ["hospital_runs", "main"]
+__all__ = ["hospital_runs", "main", "make_parser"]
 
 _TIMEOUT_S = 3.0
 
@@ -24,7 +24,7 @@ _TIMEOUT_S = 3.0
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 alive, 1 not, 2 wrong input."""
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = make_parser().parse_args(argv)
         alive = arguments.check(arguments.where)
     except PateFedError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -54,7 +54,8 @@ def hospital_runs(state_dir: str) -> bool:
     return False
 
 
-def _parser() -> Parser:
+def make_parser() -> Parser:
+    """The parser of its command line."""
     parser = Parser(prog="python -m pate_fed.cli.health", description=__doc__)
     sides = parser.add_subparsers(title="sides", required=True, metavar="SIDE")
     coordinator = sides.add_parser("coordinator", help="whether hospitals can connect")

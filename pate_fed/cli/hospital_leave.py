@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import add_command, add_option, print_lines
 from pate_fed.cli.state_dirs import STATE_DIR_HELP, identity_of, settings_of, state_dir_of, terms_files
+from pate_fed.disk import read_json
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text, epsilon_text, printable
+from pate_fed.structure import to_plain
 
 if TYPE_CHECKING:
     from clients.leave import Given
     from clients.policy import Agreement
+    from clients.site_files import LocalSettings
 
 __all__ = ["add_leave_action"]
 
@@ -27,6 +30,37 @@ _KEPT = (
     "A student that learnt from them stays as it is, and so does every copy of it.",
     "What was spent of ε stays spent, at this hospital's account too.",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Most:
+    """The ε that the hospital's answers cost at most, at δ; None: without a bound."""
+
+    delta: float | None
+    public: float | None
+    coordinator: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Statement:
+    """What a hospital that leaves states, and signs: what it gave, and what cannot be taken back."""
+
+    hospital: str
+    left: str
+    study: str | None
+    terms_digest: str | None
+    queries_answered: int
+    messages: tuple[Mapping[str, Any], ...]
+    epsilon_at_most: _Most
+    cannot_be_taken_back: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Signed:
+    """The file of a statement."""
+
+    statement: _Statement
+    signature: str | None
 
 
 def add_leave_action(actions: argparse._SubParsersAction[Any]) -> None:
@@ -54,7 +88,7 @@ def _leave(arguments: argparse.Namespace) -> int:
     settings = settings_of(state_dir)
     agreed = _agreed(state_dir)
     if not has_left(state_dir):
-        _ask(settings["hospital"], agreed, yes=arguments.yes)
+        _ask(settings.hospital, agreed, yes=arguments.yes)
     _mark(state_dir)
     try:
         erased = erase(state_dir)
@@ -65,8 +99,8 @@ def _leave(arguments: argparse.Namespace) -> int:
     path = state_dir / STATEMENT_FILE
     if not path.exists():
         path = _state(state_dir, settings, agreed, identity_of(state_dir, arguments.dir))
-    statement = json.loads(path.read_text(encoding="utf-8"))["statement"]
-    print_lines(map(printable, _lines(statement)))
+    signed = read_json(_Signed, path, what="a statement of `pate-fed hospital leave`")
+    print_lines(map(printable, _lines(signed.statement)))
     print(f"keep this statement: {path}")
     return 0
 
@@ -102,9 +136,7 @@ def _ask(hospital: str, agreed: Agreement | None, *, yes: bool) -> None:
         raise InputError("nothing has changed: leaving wants a yes")
 
 
-def _state(
-    state_dir: Path, settings: dict[str, Any], agreed: Agreement | None, identity: Path | None
-) -> Path:
+def _state(state_dir: Path, settings: LocalSettings, agreed: Agreement | None, identity: Path | None) -> Path:
     from clients.journal import Journal
     from clients.leave import given_by, state_leaving
     from clients.site_files import PART
@@ -114,12 +146,12 @@ def _state(
     kept = [Journal(state_dir, answered=folder) for folder in folders if folder.is_dir()]
     claimed = sum(each.answered() for each in kept)
     given = given_by(state_dir, claimed=claimed)
-    statement = _statement(settings["hospital"], agreed, given)
-    path = state_leaving(state_dir, statement, identity)
-    if agreed is not None and not _answered(agreed, given) and not settings["data"].startswith(PART):
+    statement = _statement(settings.hospital, agreed, given)
+    path = state_leaving(state_dir, to_plain(statement), identity)
+    if agreed is not None and not _answered(agreed, given) and not settings.data.startswith(PART):
         from clients.account import Account, state_id
 
-        Account(settings["hospital"]).strike(agreed.digest, state=state_id(state_dir))
+        Account(settings.hospital).strike(agreed.digest, state=state_id(state_dir))
     return path
 
 
@@ -130,7 +162,7 @@ def _answered(agreed: Agreement | None, given: Given) -> bool:
     return given.queries > 0 or isinstance(agreed, LabelTerms)
 
 
-def _statement(hospital: str, agreed: Agreement | None, given: Given) -> dict[str, Any]:
+def _statement(hospital: str, agreed: Agreement | None, given: Given) -> _Statement:
     from pate_fed.protocol.cost import worst_epsilon
     from pate_fed.protocol.label_terms import LabelTerms
 
@@ -139,32 +171,30 @@ def _statement(hospital: str, agreed: Agreement | None, given: Given) -> dict[st
     if agreed is not None and agreed.seed is None:
         both = (agreed.spent, agreed.spent) if isinstance(agreed, LabelTerms) else worst_epsilon(agreed)
         public, coordinator = both if answered else (0.0, 0.0)
-    return {
-        "hospital": hospital,
-        "left": datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%d %H:%M:%S"),
-        "study": None if agreed is None else agreed.study,
-        "terms_digest": None if agreed is None else agreed.digest,
-        "queries_answered": given.queries,
-        "messages": list(given.messages),
-        "epsilon_at_most": {
-            "delta": None if agreed is None else agreed.delta,
-            "public": public,
-            "coordinator": coordinator,
-        },
-        "cannot_be_taken_back": list(_KEPT) if answered else [],
-    }
+    delta = None if agreed is None else agreed.delta
+    return _Statement(
+        hospital=hospital,
+        left=datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%d %H:%M:%S"),
+        study=None if agreed is None else agreed.study,
+        terms_digest=None if agreed is None else agreed.digest,
+        queries_answered=given.queries,
+        messages=given.messages,
+        epsilon_at_most=_Most(delta=delta, public=public, coordinator=coordinator),
+        cannot_be_taken_back=_KEPT if answered else (),
+    )
 
 
-def _lines(statement: dict[str, Any]) -> Iterator[str]:
-    study = statement["study"] or "before it agreed to a study"
-    yield f"{statement['hospital']} left {study} on {statement['left']}"
-    messages = statement["messages"]
-    yield f"given: answers to {statement['queries_answered']} queries, in {len(messages)} messages in all"
-    if not statement["cannot_be_taken_back"]:
+def _lines(statement: _Statement) -> Iterator[str]:
+    study = statement.study or "before it agreed to a study"
+    yield f"{statement.hospital} left {study} on {statement.left}"
+    queries, messages = statement.queries_answered, len(statement.messages)
+    yield f"given: answers to {queries} queries, in {messages} messages in all"
+    if not statement.cannot_be_taken_back:
         yield "nothing about its records has left this house"
         return
-    most = statement["epsilon_at_most"]
-    for against in ("public", "coordinator"):
-        shown = "without a bound" if most[against] is None else f"at most {epsilon_text(most[against])}"
-        yield f"ε against the {against}: {shown}, at δ={delta_text(most['delta'])}"
-    yield from statement["cannot_be_taken_back"]
+    most = statement.epsilon_at_most
+    at = "" if most.delta is None else f", at δ={delta_text(most.delta)}"
+    for against, epsilon in (("public", most.public), ("coordinator", most.coordinator)):
+        shown = "without a bound" if epsilon is None else f"at most {epsilon_text(epsilon)}"
+        yield f"ε against the {against}: {shown}{at}"
+    yield from statement.cannot_be_taken_back

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from pate_fed import __version__
+from pate_fed.cli.completion import add_completion_command
 from pate_fed.cli.data import add_data_command
 from pate_fed.cli.demo import add_demo_command
 from pate_fed.cli.doctor.command import add_doctor_command
@@ -20,6 +20,7 @@ from pate_fed.cli.reproduce import add_reproduce_command
 from pate_fed.cli.run import add_ledger_command, add_report_command
 from pate_fed.cli.study import add_study_command
 from pate_fed.errors import PateFedError
+from pate_fed.format import VERSION
 from pate_fed.runtime.isolation import require_one_installation
 from pate_fed.runtime.signals import INTERRUPTED, terminating
 
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def make_parser() -> Parser:
     """The parser of all commands; each command's `run` takes the arguments and returns the exit code."""
     parser = Parser(prog="pate-fed", description=_DESCRIPTION)
-    parser.add_argument("--version", action="version", version=f"pate_fed {__version__}")
+    parser.add_argument("--version", action="version", version=f"pate_fed {VERSION}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for add_command in (
         add_plan_command,
@@ -72,4 +73,5 @@ def make_parser() -> Parser:
         add_reproduce_command,
     ):
         add_command(commands)
+    add_completion_command(commands, parser)
     return parser

@@ -8,9 +8,11 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pate_fed.cli.evaluation import Evaluation, taught_places, true_labels
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option
 from pate_fed.errors import InputError, IntegrityError
 
@@ -35,7 +37,8 @@ def add_predict_command(commands: argparse._SubParsersAction[Parser]) -> None:
         "files",
         metavar="FILE",
         nargs="+",
-        help="pictures, folders of them, .npy, .npz or idx files; for a table .csv or .npz",
+        help="pictures, folders of them, .npy, .npz or idx files; for a table .csv or .npz; where they "
+        "tell true classes (a label, y, a folder's name) the accuracy follows",
     )
     add_format_option(predict)
     add_option(predict, "--device NAME", "cpu, cuda or auto", default="cpu")
@@ -52,10 +55,15 @@ def _predict(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Predictor:
-    """A loaded student: how it reads a file, its class probabilities (n, classes), its classes' names."""
+    """A loaded student: how it reads a file, its class probabilities (n, classes), its classes' names.
+
+    `truth` are the true classes in a file of so many images or rows, for a student of so many classes: int64
+    (n,), -1 where it tells none.
+    """
 
     read: Callable[[Path], NDArray[Any]]
     predict_proba: Callable[[NDArray[Any], Path], NDArray[np.float32]]
+    truth: Callable[[Path, int, int], NDArray[np.int64]]
     class_names: tuple[str, ...] = ()
 
 
@@ -64,7 +72,9 @@ def predict_files(
 ) -> Iterator[str]:
     """One line an image or row: its file, its number in the file, class and probability; or a JSON object.
 
-    Of a folder every picture right in it, by name.
+    Of a folder every picture right in it, by name. Where files tell true classes (a table's label, `y` of an
+    .npz, a picture's folder of a class's name) the student's accuracy follows, as text or as one JSON object
+    with the key "evaluation".
 
     `student` is a student.pt or a table's student.npz, which are read without running code, or a TorchScript
     file, which is a program: take one only from those you trust.
@@ -80,12 +90,13 @@ def predict_files(
         )
     model = _load(student, device)
     unit = "row" if student.suffix == ".npz" else "image"
+    evaluation, beside = Evaluation(model.class_names), dict[Path, tuple[str, Any]]()
     for path in files if unit == "row" else _with_pictures(files):
-        inputs = model.read(path)
+        inputs, classes = model.read(path), list[int]()
         for start in range(0, len(inputs), BATCH):
             probabilities = model.predict_proba(inputs[start : start + BATCH], path)
             for number, row in enumerate(probabilities, start=start):
-                label = int(row.argmax())
+                classes.append(label := int(row.argmax()))
                 name = {"name": model.class_names[label]} if len(model.class_names) == len(row) else {}
                 if output == "json":
                     found = {"file": str(path), unit: number, "class": label, **name}
@@ -93,6 +104,14 @@ def predict_files(
                 else:
                     shown = _printable(name["name"]) if name else label
                     yield f"{path}[{number}]: class {shown}, probability {row[label]:.3f}"
+        truth = model.truth(path, len(inputs), probabilities.shape[1])
+        if (truth >= 0).any():
+            evaluation.add(classes, truth, taught_places(student, inputs, beside))
+    if output == "json":
+        values = evaluation.to_dict()
+        yield from [json.dumps({"evaluation": values})] if values else []
+    else:
+        yield from evaluation.lines()
 
 
 def _printable(name: str) -> str:
@@ -149,8 +168,12 @@ def _load_forest(path: Path) -> _Predictor:
     if (schema.num_features, len(schema.classes)) != (len(forest.fill), forest.num_classes):
         raise InputError(f"{beside}: its [data.table] is not that of {path.name}")
     spec = InputSpec(classes=schema.classes, schema=schema)
+    rows = lru_cache(maxsize=1)(lambda file: read_pool(file, spec))
     return _Predictor(
-        lambda file: read_pool(file, spec).inputs, lambda rows, _: forest.predict_proba(rows), schema.classes
+        lambda file: rows(file).inputs,
+        lambda inputs, _: forest.predict_proba(inputs),
+        lambda file, *_: rows(file).labels,
+        schema.classes,
     )
 
 
@@ -166,8 +189,13 @@ def _load_checkpoint(path: Path, device: str) -> _Predictor:
         except InputError as error:
             raise InputError(f"{source}: {error}") from error
 
-    channels = student.image_shape[2]
-    return _Predictor(lambda file: read_image_file(file, channels), predict_proba, student.class_names)
+    channels, names = student.image_shape[2], student.class_names
+    return _Predictor(
+        lambda file: read_image_file(file, channels),
+        predict_proba,
+        lambda *asked: true_labels(*asked, names=names),
+        names,
+    )
 
 
 def _load_torchscript(path: Path, content: bytes) -> _Predictor:
@@ -198,4 +226,9 @@ def _load_torchscript(path: Path, content: bytes) -> _Predictor:
                 f"{source}: images {images.shape[1:]} do not fit the student of {path}{wanted}"
             ) from error
 
-    return _Predictor(lambda file: read_image_file(file, shape[2] if shape else None), predict_proba, names)
+    return _Predictor(
+        lambda file: read_image_file(file, shape[2] if shape else None),
+        predict_proba,
+        lambda *asked: true_labels(*asked, names=names),
+        names,
+    )

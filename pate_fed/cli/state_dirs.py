@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from pate_fed.disk import read_json
 from pate_fed.errors import InputError
 from pate_fed.format import printable
 from pate_fed.runtime.state_home import state_home
+
+if TYPE_CHECKING:
+    from clients.site_files import LocalSettings
 
 __all__ = ["STATE_DIR_HELP", "identity_of", "settings_of", "state_dir_of", "terms_files"]
 
@@ -37,19 +41,18 @@ def state_dir_of(text: str) -> Path:
     raise InputError(f"{text}: no such state directory, and no study of that name here (known: {studies})")
 
 
-def settings_of(state_dir: Path) -> dict[str, Any]:
+def settings_of(state_dir: Path) -> LocalSettings:
     """What the hospital was last started with there.
 
     Raises:
-        InputError: no hospital ran there.
+        InputError: no hospital ran there, or its site file is damaged.
     """
-    from clients.site_files import LOCAL_SITE
+    from clients.site_files import LOCAL_SITE, LocalSettings
 
-    try:
-        values: dict[str, Any] = json.loads((state_dir / LOCAL_SITE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{state_dir}: no hospital ran there; give the --state-dir of one") from error
-    return values
+    path = state_dir / LOCAL_SITE
+    if not path.exists():
+        raise InputError(f"{state_dir}: no hospital ran there; give the --state-dir of one")
+    return LocalSettings.read(path)
 
 
 def identity_of(state_dir: Path, given: str | None) -> Path | None:
@@ -60,8 +63,8 @@ def identity_of(state_dir: Path, given: str | None) -> Path | None:
         return Path(given)
     if not (state_dir / LOCAL_SITE).exists():
         return None
-    key = settings_of(state_dir).get("sum_key")
-    return None if key is None or not Path(key).exists() else Path(key).parent
+    key = settings_of(state_dir).sum_key
+    return None if key is None or not key.exists() else key.parent
 
 
 def terms_files(state_dir: Path) -> tuple[Path, Path]:
@@ -71,11 +74,18 @@ def terms_files(state_dir: Path) -> tuple[Path, Path]:
     return state_dir / TERMS_FILE, state_dir / LABELS_FOLDER / TERMS_FILE
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named:
+    """What of any terms, also of another release's, is their study's name."""
+
+    study: str
+
+
 def _study_of(state_dir: Path) -> str | None:
     for path in terms_files(state_dir):
         try:
-            return str(json.loads(path.read_text(encoding="utf-8"))["study"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
+            return read_json(_Named, path, what="the terms of a study", aside=True).study
+        except InputError:
+            continue  # a folder without its terms is found by its own name
     study, dash, _ = state_dir.parent.name.rpartition("-")  # before it has the terms its folder has the name
     return study if dash else None

@@ -25,6 +25,7 @@ def load_study_data(study: Study, on_progress: Callable[[int, int], None] | None
             private=[Path(name) for name in data.private],
             spec=data.kind(),
             num_queries=data.num_queries,
+            keep_more=not study.cross_validates,
         )
     folder = None if data.data_dir is None else Path(data.data_dir)
     return load_dataset(

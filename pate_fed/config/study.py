@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pate_fed.config.defaults import with_defaults
+from pate_fed.config.parts import is_part_name, own_names
 from pate_fed.config.sections import (
     INTERACTIVE,
     About,
@@ -35,6 +36,7 @@ from pate_fed.learning import (
     StudentSettings,
     TeacherSettings,
 )
+from pate_fed.learning.settings import CLOSED_FORM
 from pate_fed.structure import SettingError, check, from_plain, refusal, setting, to_plain
 
 __all__ = ["Study", "load_study", "read_study", "study_from_dict"]
@@ -83,7 +85,7 @@ class Study:
             ("teacher.name", self.teacher.name, TABLE_TEACHERS if table else TEACHERS),
             ("student.name", self.student.name, TABLE_STUDENTS if table else STUDENTS),
         ):
-            if name not in choices:
+            if name not in choices and not is_part_name(name):
                 what = "tables" if table else "images"
                 raise refusal(self, key, f"for {what} one of {', '.join(choices)} is meant")
         parties = len(self.data.private)
@@ -95,6 +97,16 @@ class Study:
     def least_clients(self) -> int:
         """Parties below which nothing is released."""
         return self.secrecy.least_voters(self.parties.num_clients, self.parties.quorum)
+
+    @property
+    def cross_validates(self) -> bool:
+        """Whether inputs that were asked about test the student too, each one that had not its label.
+
+        Only a student that learns within seconds is trained so often. Where a student's own predictions
+        become labels (interactive), leaving an input's label out does not take away what it taught.
+        """
+        quick = self.student.name in (*TABLE_STUDENTS, *CLOSED_FORM)
+        return quick and self.aggregation.aggregator != INTERACTIVE
 
     def seed_for(self, *purpose: str | int) -> int:
         """A seed in [0, 2^31) for one use, such as ("teacher", 17, 0); independent uses get unrelated seeds.
@@ -205,7 +217,7 @@ def study_from_dict(values: Mapping[str, Any], *, where: str = "study.toml") -> 
         if key in values:
             raise SettingError(key, "stands in [study]", where=where)
     try:
-        sections = _implied({key: value for key, value in values.items() if key != "study"})
+        sections = own_names(_implied({key: value for key, value in values.items() if key != "study"}))
         return from_plain(Study, {**sections, **top}, where=where)
     except SettingError as error:
         raise (error.placed(path=f"study.{error.path}") if error.path in _TOP else error) from error

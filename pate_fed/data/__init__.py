@@ -5,7 +5,14 @@ of files in the user's cache, so that many processes share one copy. Importing t
 nothing heavier.
 """
 
-from pate_fed.data.dataset import DATASETS, Dataset, load_dataset, pool_digest, repeated_inputs
+from pate_fed.data.dataset import (
+    DATASETS,
+    Dataset,
+    first_equal,
+    load_dataset,
+    pool_digest,
+    repeated_inputs,
+)
 from pate_fed.data.files import InputSpec, dataset_from_files, read_pool, read_records
 from pate_fed.data.partition import partition, split_among_teachers, split_by_patient
 from pate_fed.data.preview import contact_sheet
@@ -22,6 +29,7 @@ __all__ = [
     "Schema",
     "contact_sheet",
     "dataset_from_files",
+    "first_equal",
     "load_dataset",
     "partition",
     "pool_digest",

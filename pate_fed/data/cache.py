@@ -13,15 +13,25 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from pate_fed.disk import sync_folder
+from pate_fed.disk import read_json, sync_folder
 from pate_fed.errors import InputError
+from pate_fed.structure import setting, to_plain
 
-__all__ = ["MANIFEST", "build_once", "cache_root"]
+__all__ = ["MANIFEST", "Manifest", "build_once", "cache_root", "read_manifest"]
 
 MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a complete folder holds: the SHA-256 of its public inputs, and every file's size in bytes."""
+
+    pool_digest: str
+    files: Mapping[str, int] = setting(low=0, unit="bytes")
 
 
 def cache_root(cache_dir: Path | None = None) -> Path:
@@ -40,14 +50,14 @@ def cache_root(cache_dir: Path | None = None) -> Path:
         ) from error
 
 
-def build_once(root: Path, name: str, key: str, build: Callable[[Path], dict[str, object]]) -> Path:
+def build_once(root: Path, name: str, key: str, build: Callable[[Path], str]) -> Path:
     """The complete folder `root/name/key`; `build` fills an empty one if it is not there yet.
 
     Args:
         root: the cache.
         name: the data set.
         key: what the contents depend on, as a digest.
-        build: writes files into the folder it is given; what it returns goes into the manifest.
+        build: writes files into the folder it is given, and returns the digest of the public inputs.
 
     Raises:
         InputError: the cache cannot be written; whatever `build` raises.
@@ -71,12 +81,21 @@ def build_once(root: Path, name: str, key: str, build: Callable[[Path], dict[str
     return final
 
 
+def read_manifest(folder: Path) -> Manifest:
+    """What a folder of the cache says that it holds.
+
+    Raises:
+        InputError: its manifest cannot be read, or is none.
+    """
+    return read_json(Manifest, folder / MANIFEST, what="a manifest of the cache")
+
+
 def is_complete(folder: Path) -> bool:
-    """Whether the folder holds every file of its manifest, in full length."""
+    """Whether the folder has a manifest, and every file that it lists in full length."""
     try:
-        sizes = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+        sizes = read_manifest(folder).files
         return all((folder / file).stat().st_size == size for file, size in sizes.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, InputError):
         return False
 
 
@@ -98,14 +117,14 @@ def _clear(final: Path) -> None:
         shutil.rmtree(stale, ignore_errors=True)
 
 
-def _build(final: Path, build: Callable[[Path], dict[str, object]]) -> None:
+def _build(final: Path, build: Callable[[Path], str]) -> None:
     work = final.parent / f".{final.name}.{secrets.token_hex(8)}"
     work.mkdir()
     try:
-        manifest = build(work)
+        digest = build(work)
         files = sorted(path for path in work.iterdir())
-        manifest["files"] = {path.name: path.stat().st_size for path in files}
-        (work / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        manifest = Manifest(pool_digest=digest, files={path.name: path.stat().st_size for path in files})
+        (work / MANIFEST).write_text(json.dumps(to_plain(manifest), indent=1), encoding="utf-8")
         for path in (*files, work / MANIFEST):
             with path.open("rb") as file:
                 os.fsync(file.fileno())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.cache import MANIFEST, build_once, cache_root
+from pate_fed.data.cache import build_once, cache_root, read_manifest
 from pate_fed.data.settings import GlyphSettings
 from pate_fed.data.source import DatasetSource
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
-__all__ = ["DATASETS", "Dataset", "load_dataset", "pool_digest", "repeated_inputs"]
+__all__ = ["DATASETS", "Dataset", "first_equal", "load_dataset", "pool_digest", "repeated_inputs"]
 
 DATASETS: tuple[str, ...] = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10")
 
@@ -45,6 +44,7 @@ class Dataset:
         details: what the data were made with, for a caption.
         owners: `int64 (private,)`, the party of each record, where files say so; None: records are dealt out.
         patients: `int64 (private,)`, equal within a party for records of one patient; None: one record each.
+        public_patients: `int64 (public,)`, the same of the public inputs.
 
     Rows of a table stand in place of images as `float64 (n, features)`.
     """
@@ -61,6 +61,7 @@ class Dataset:
     details: str = ""
     owners: NDArray[np.int64] | None = None
     patients: NDArray[np.int64] | None = None
+    public_patients: NDArray[np.int64] | None = None
 
     def __repr__(self) -> str:
         return (
@@ -107,9 +108,9 @@ def load_dataset(
     return _open(source, folder)
 
 
-def _save(source: DatasetSource, folder: Path) -> dict[str, object]:
+def _save(source: DatasetSource, folder: Path) -> str:
     source.save(folder)
-    return {"pool_digest": pool_digest(_array(folder, "public_images"))}
+    return pool_digest(_array(folder, "public_images"))
 
 
 def _open(source: DatasetSource, folder: Path) -> Dataset:
@@ -120,7 +121,7 @@ def _open(source: DatasetSource, folder: Path) -> Dataset:
         num_classes=len(source.class_names),
         class_names=source.class_names,
         num_queries=min(source.max_queries, max(1, public * 9 // 10)),
-        pool_digest=json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["pool_digest"],
+        pool_digest=read_manifest(folder).pool_digest,
         details=source.details,
         **arrays,
     )
@@ -165,13 +166,20 @@ def repeated_inputs(dataset: Dataset) -> NDArray[np.bool_]:
     Only the first of them is asked about. The answers to two would be two sums of the same votes, and if a
     hospital was in one sum alone, their difference would be its own vote, masks or not.
     """
-    images, seen = dataset.public_images, set[bytes]()
-    if images.dtype == np.float64:
-        images = np.where(np.isnan(images), np.nan, images) + 0.0  # one NaN, one zero
-    repeated = np.zeros(len(images), dtype=np.bool_)
-    for place, image in enumerate(images):
-        digest = sha256(np.ascontiguousarray(image).tobytes()).digest()
-        repeated[place] = digest in seen
-        seen.add(digest)
+    first = first_equal(dataset)
+    repeated: NDArray[np.bool_] = first != np.arange(len(first))
     repeated.setflags(write=False)
     return repeated
+
+
+@lru_cache(maxsize=1)
+def first_equal(dataset: Dataset) -> NDArray[np.int64]:
+    """The place of the first public input that equals each: int64 (public,), read-only."""
+    images, seen = dataset.public_images, dict[bytes, int]()
+    if images.dtype == np.float64:
+        images = np.where(np.isnan(images), np.nan, images) + 0.0  # one NaN, one zero
+    first = np.empty(len(images), dtype=np.int64)
+    for place, image in enumerate(images):
+        first[place] = seen.setdefault(sha256(np.ascontiguousarray(image).tobytes()).digest(), place)
+    first.setflags(write=False)
+    return first

@@ -21,6 +21,7 @@ from pate_fed.data.pictures import PICTURE_SUFFIXES, pictures_in, read_arrays, r
 from pate_fed.data.schema import Schema
 from pate_fed.data.table import LARGEST, UNLABELLED, Rows, read_table
 from pate_fed.errors import InputError
+from pate_fed.format import FEW_TRIALS
 
 __all__ = ["InputSpec", "dataset_from_files", "read_pool", "read_records"]
 
@@ -67,11 +68,18 @@ def read_pool(path: Path, spec: InputSpec) -> Rows:
 
 
 def dataset_from_files(
-    name: str, *, pool: Path, private: Sequence[Path], spec: InputSpec, num_queries: int | None
+    name: str,
+    *,
+    pool: Path,
+    private: Sequence[Path],
+    spec: InputSpec,
+    num_queries: int | None,
+    keep_more: bool = False,
 ) -> Dataset:
     """A data set of a pool and, for a simulation, the parties' private records, one file a party.
 
-    Without `num_queries` a tenth of a labelled pool, its last inputs, is kept to test the student.
+    Without `num_queries` a tenth of a labelled pool, its last inputs, is kept to test the student; with
+    `keep_more` at least 100, but no more than a third.
 
     Raises:
         InputError: files that cannot be used, more queries than the pool holds, or a pool that is sorted by
@@ -81,7 +89,7 @@ def dataset_from_files(
     spec = replace(spec, shape=public.inputs.shape[1:])
     parts = [read_records(path, spec) for path in private]
     labelled = bool((public.labels != UNLABELLED).all())
-    asked = num_queries or (max(1, len(public.labels) * 9 // 10) if labelled else len(public.labels))
+    asked = num_queries or _not_kept(len(public.labels), labelled=labelled, keep_more=keep_more)
     if asked > len(public.labels):
         raise InputError(f"data.num_queries in study.toml is {asked}: {pool} has {len(public.labels)} inputs")
     if labelled and num_queries is None:
@@ -100,7 +108,16 @@ def dataset_from_files(
         details=f"public inputs from {pool.name}",
         owners=np.repeat(np.arange(len(parts)), [len(each.labels) for each in parts]).astype(np.int64),
         patients=np.concatenate([each.patients for each in (*parts, empty)]),
+        public_patients=public.patients,
     )
+
+
+def _not_kept(count: int, *, labelled: bool, keep_more: bool) -> int:
+    """How many of a pool's inputs may be asked about; all where not each has a true label to test with."""
+    if not labelled:
+        return count
+    tenth = count - max(1, count * 9 // 10)
+    return count - (max(tenth, min(FEW_TRIALS, count // 3)) if keep_more else tenth)
 
 
 def _check_mixed(pool: Path, labels: NDArray[np.int64], asked: int, classes: Sequence[str]) -> None:
@@ -110,7 +127,7 @@ def _check_mixed(pool: Path, labels: NDArray[np.int64], asked: int, classes: Seq
             if (1 - np.mean(labels == label)) ** len(part) < _BY_CHANCE:
                 raise InputError(
                     f"{pool}: is sorted, it seems: of the {len(part)} inputs to {what} none is "
-                    f"{classes[label]!r}; shuffle its rows, as the last tenth tests what the rest teaches "
+                    f"{classes[label]!r}; shuffle its rows, as the last ones test what the rest teaches "
                     "(or give data.num_queries in study.toml)"
                 )
 

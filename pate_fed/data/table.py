@@ -251,12 +251,14 @@ class _RowReader:
         return UNLABELLED
 
     def _patient(self, text: str, where: str) -> str:
+        if not self.schema.lacks(text):
+            return text
         # Rows without a patient would all become one patient's, who is then protected less than it seems.
-        if self.labelled and self.schema.lacks(text):
+        if self.labelled:
             raise InputError(
                 f"{where}: the patient is missing; give every row one, of its own where it is not known"
             )
-        return text
+        return f"\n{where}"  # of its own: no patient's name begins so
 
 
 def _shown(text: str) -> str:

@@ -360,6 +360,7 @@ def run_method(
         whole = {"noise-cluster": run.noise_cluster, "alibi": run.alibi, "lp-2st": run.lp_2st}
         outcome = whole[name]()
     if source.truth is not None:
+        outcome.facts["majority_measured"] = float(np.bincount(source.truth).max() / len(source.truth))
         outcome.facts["labels_right_measured"] = label_accuracy(outcome.labels.label, source.truth)
     return outcome
 

@@ -8,6 +8,7 @@ every query that is asked, answered or not, and every answer; both are capped be
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,35 +84,61 @@ def plan_pate_fm(
     check_count("num_teachers", num_teachers, least=2)
     check_epsilon(epsilon), check_delta(delta)
     if labels is None:
-        most, least = max(MOST_LABELS, 5 * num_classes), LEAST_LABELS * num_classes
-        at_one = _sigma(1, num_teachers, num_classes, epsilon, delta)
-        labels = max(least, min(most, math.floor((WANTED_NOISE * num_teachers / at_one) ** 2)))
+        labels = _labels(num_teachers, num_classes, epsilon, delta)
     answered = check_count("labels", labels, least=1)
     sigma2 = _sigma(answered, num_teachers, num_classes, epsilon, delta)
     return _plan(answered, sigma2, num_teachers, num_classes, delta)
 
 
 def _plan(answered: int, sigma2: float, num_teachers: int, num_classes: int, delta: float) -> PateFM:
-    mechanism = ConfidentGNMax(
+    mechanism = _mechanism(sigma2, num_teachers, num_classes)
+    asked = QUERIES * answered
+    epsilon = epsilon_of(mechanism.cost(asked, answered, LABEL), delta)
+    return PateFM(mechanism=mechanism, asked=asked, answered=answered, epsilon=epsilon, delta=delta)
+
+
+def _mechanism(sigma2: float, num_teachers: int, num_classes: int) -> ConfidentGNMax:
+    return ConfidentGNMax(
         num_teachers=num_teachers,
         num_classes=num_classes,
         threshold=math.ceil(THRESHOLD * num_teachers),
         sigma1=NOISE1 * sigma2,
         sigma2=sigma2,
     )
-    asked = QUERIES * answered
-    epsilon = epsilon_of(mechanism.cost(asked, answered, LABEL), delta)
-    return PateFM(mechanism=mechanism, asked=asked, answered=answered, epsilon=epsilon, delta=delta)
+
+
+def _labels(num_teachers: int, num_classes: int, epsilon: float, delta: float) -> int:
+    """How many labels leave σ2 at the wanted share of the teachers, by what one label's noise is."""
+    most, least = max(MOST_LABELS, 5 * num_classes), LEAST_LABELS * num_classes
+
+    def at(sigma: float) -> int:
+        return max(least, min(most, math.floor((WANTED_NOISE * num_teachers / sigma) ** 2)))
+
+    for low, high in _bisected(1, num_teachers, num_classes, epsilon, delta):
+        if at(low) == at(high):  # many are at a limit, which takes no exact noise
+            break
+    return at(high)
 
 
 def _sigma(answered: int, num_teachers: int, num_classes: int, epsilon: float, delta: float) -> float:
     """The least σ2, to one part in 1,000, at which both caps cost at most ε."""
+    *_, (_, high) = _bisected(answered, num_teachers, num_classes, epsilon, delta)
+    return high
+
+
+def _bisected(
+    answered: int, num_teachers: int, num_classes: int, epsilon: float, delta: float
+) -> Iterator[tuple[float, float]]:
+    """Ever closer bounds of the least σ2 at which both caps cost at most ε; the upper one always does."""
     low, high = 1e-2, 1e8
     while high / low > 1.001:
         middle = math.sqrt(low * high)
-        cost = _plan(answered, middle, num_teachers, num_classes, delta).epsilon
-        low, high = (low, middle) if cost <= epsilon else (middle, high)
-    return high
+        mechanism = _mechanism(middle, num_teachers, num_classes)
+        cost = mechanism.cost(QUERIES * answered, answered, LABEL)
+        # Outcomes never cost more than the totals that they came from, whose price is known at once.
+        fits = epsilon_of(cost.as_totals, delta) <= epsilon or epsilon_of(cost, delta) <= epsilon
+        low, high = (low, middle) if fits else (middle, high)
+        yield low, high
 
 
 def shares_of_labels(records: int, num_teachers: int, *, seed: int) -> list[Ints]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pate_fed.format import accuracy_text, share_text
 from pate_fed.report.plots import Figure
 from pate_fed.report.result import RunResult
 from pate_fed.report.svg import Chart, compact, nice_ticks
@@ -23,10 +24,21 @@ def test_accuracy_curve(result: RunResult) -> Figure | None:
     return _curves(
         "The student's test accuracy",
         {"test accuracy": points},
-        caption=f"On public {result.study.inputs} that were never asked about; shown, never used to choose.",
+        caption=_test_caption(result, points[-1][1]) if points else "",
         y_label="right",
+        show=lambda value: share_text(value, result.study.test_size),
         share=True,
         again=_again(result),
+    )
+
+
+def _test_caption(result: RunResult, last: float) -> str:
+    """On which inputs: those that are kept for it, as others may be asked about or learnt from."""
+    found, kept = result.outcome.accuracy, result.study.test_size
+    majority = found.majority if kept and found.student_n == kept else None
+    return (
+        f"On public {result.study.inputs} that are kept for it; shown, never used to choose. At the end "
+        f"{accuracy_text(last, kept, majority=majority)}."
     )
 
 
@@ -103,12 +115,14 @@ def _curves(
     caption: str,
     y_label: str,
     share: bool = False,
+    show: Callable[[float], str] | None = None,
     again: int | None = None,
 ) -> Figure | None:
     series = {name: points for name, points in series.items() if points}
     if max(map(len, series.values()), default=0) < 2:
         return None  # one pass alone is no curve
-    show: Callable[[float], str] = (lambda value: f"{value:.2%}") if share else _decimal
+    if show is None:
+        show = (lambda value: f"{value:.2%}") if share else _decimal
     epochs = sorted({epoch for points in series.values() for epoch, _ in points})
     chart = _epoch_chart(series, epochs, y_label, share=share)
     if again is not None:

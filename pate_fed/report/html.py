@@ -9,7 +9,7 @@ from typing import Any
 
 from pate_fed.disk import write_result
 from pate_fed.format import duration_text, epsilon_text
-from pate_fed.report import curves, plots, text
+from pate_fed.report import curves, plots, quality, text
 from pate_fed.report.png import contact_sheet, data_uri
 from pate_fed.report.result import RunResult
 
@@ -56,11 +56,11 @@ def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
 
 def _groups(result: RunResult, *, publishable: bool) -> list[tuple[str, list[plots.Figure]]]:
     agreement = None if publishable else plots.top_vote_histogram(result)
-    accuracy = plots.accuracy_bars(result, publishable=publishable)
+    accuracy = quality.accuracy_bars(result, publishable=publishable)
     matrix, curve = plots.confusion_matrix(result), curves.test_accuracy_curve(result)
     groups: list[tuple[str, list[plots.Figure | None]]] = [
         ("Privacy over the run", [plots.epsilon_curve(result), agreement]),
-        ("How good it is", [accuracy, matrix, curve]),
+        ("How good it is", [accuracy, quality.recall_bars(result), matrix, curve]),
         ("How the student learnt", [*curves.learning_curves(result)]),
     ]
     return [(title, [figure for figure in figures if figure]) for title, figures in groups]

@@ -13,10 +13,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pate_fed import __version__
 from pate_fed.disk import write_result
-from pate_fed.format import delta_text, epsilon_json, epsilon_text, printable
-from pate_fed.report.result import Accuracy, RunResult, Seconds
+from pate_fed.format import VERSION, delta_text, epsilon_json, epsilon_text, printable
+from pate_fed.report.accuracy import Accuracy
+from pate_fed.report.result import RunResult, Seconds
 
 __all__ = [
     "collect_versions",
@@ -42,11 +42,8 @@ def make_metrics(result: RunResult) -> dict[str, Any]:
         "seed": study.terms.seed,
         "queries_asked": result.queries_asked,
         "queries_answered": result.queries_answered,
-        "accuracy": _accuracy(outcome.accuracy),
-        "accuracy_do_not_publish": {
-            "teacher_mean": _finite(outcome.accuracy.teacher_mean),
-            "ensemble": _finite(outcome.accuracy.ensemble),
-        },
+        "accuracy": _accuracy(result),
+        "accuracy_do_not_publish": _accuracy_of_votes(outcome.accuracy),
         "privacy": _privacy(result),
         "seconds": _seconds(outcome.seconds),
         "peak_memory_mb": outcome.peak_memory_mb,
@@ -72,16 +69,56 @@ def _privacy(result: RunResult) -> dict[str, Any]:
     }
 
 
-def _accuracy(found: Accuracy) -> dict[str, Any]:
-    """What follows from released labels and public inputs alone."""
-    interval = found.student_interval
+def _accuracy(result: RunResult) -> dict[str, Any]:
+    """What follows from released labels and public inputs alone; every interval is of 95 %."""
+    found = result.outcome.accuracy
     return {
         "labels": _finite(found.labels),
+        "labels_n": found.labels_n,
+        "labels_interval": _ends(found.labels_interval),
+        "labels_majority": _finite(found.labels_majority),
         "student": _finite(found.student),
         "student_n": found.student_n,
-        "student_interval": None if interval is None else [_finite(end) for end in interval],
+        "student_interval": _ends(found.student_interval),
         "majority": _finite(found.majority),
+        "balanced_accuracy": _finite(found.balanced_accuracy),
+        "balanced_accuracy_interval": _ends(found.balanced_interval),
+        "recall": _recall(result),
+        "tested": None if found.student_interval is None else asdict(found.tested),
     }
+
+
+def _recall(result: RunResult) -> dict[str, dict[str, Any]] | None:
+    """Each class by its name, an unnamed one by its number; a class that was not tested has null."""
+    found = {each.number: each for each in result.outcome.accuracy.recall}
+    if not found:
+        return None
+    classes = max(result.study.terms.num_classes, *(number + 1 for number in found))
+    recall: dict[str, dict[str, Any]] = {}
+    for number in range(classes):
+        own = found.get(number)
+        name = result.study.class_name(number)
+        recall[name if name not in recall else f"{name} ({number})"] = {
+            "recall": None if own is None else _finite(own.share),
+            "n": 0 if own is None else own.count,
+            "interval": None if own is None else _ends(own.interval),
+        }
+    return recall
+
+
+def _accuracy_of_votes(found: Accuracy) -> dict[str, Any]:
+    """What was computed from private votes."""
+    return {
+        "teacher_mean": _finite(found.teacher_mean),
+        "ensemble": _finite(found.ensemble),
+        "n": found.votes_n,
+        "ensemble_interval": _ends(found.ensemble_interval),
+        "majority": _finite(found.votes_majority),
+    }
+
+
+def _ends(interval: tuple[float, float] | None) -> list[float | None] | None:
+    return None if interval is None else [_finite(end) for end in interval]
 
 
 def _seconds(values: Seconds) -> dict[str, float | None]:
@@ -105,21 +142,33 @@ def write_metrics(result: RunResult, path: Path) -> None:
 def outcome_line(result: RunResult, report: Path | None = None) -> str:
     """The one line that a run ends with: `SUCCESS  ε=… δ=… unit=… labels=… accuracy=… report=PATH`.
 
-    ε is the one that holds against anyone who gets the student; "unbounded" where a whole run has no bound,
-    "-" for what is unknown.
+    Where the accuracy is known, its number of test inputs (n), its 95 % interval and the share of the most
+    frequent class stand behind it. ε is the one that holds against anyone who gets the student; "unbounded"
+    where a whole run has no bound, "-" for what is unknown.
     """
     study, outcome = result.study, result.outcome
-    accuracy = _finite(outcome.accuracy.student)
     none = "unbounded" if outcome.status == "success" else "-"
     parts = (
         f"ε={epsilon_text(outcome.privacy.student, unbounded=none)}",
         f"δ={delta_text(study.terms.delta)}",
         f"unit={study.terms.privacy.unit}",
         f"labels={result.queries_answered}",
-        f"accuracy={'-' if accuracy is None else f'{accuracy:.3f}'}",
+        _accuracy_on_the_line(outcome.accuracy),
         f"report={'-' if report is None else printable(str(report), '?')}",
     )
     return f"{outcome.status.upper()}  {' '.join(parts)}"
+
+
+def _accuracy_on_the_line(found: Accuracy) -> str:
+    share, interval, count = _finite(found.student), found.student_interval, found.student_n
+    if share is None:
+        return "accuracy=-"
+    if interval is None or not count:
+        return f"accuracy={share:.2f}"
+    digits = 3 if count >= 1000 else 2
+    low, high = interval
+    known = f"accuracy={share:.{digits}f} n={count} interval={low:.{digits}f}-{high:.{digits}f}"
+    return known if found.majority is None else f"{known} majority={found.majority:.{digits}f}"
 
 
 def outcome_json(result: RunResult, report: Path | None = None) -> str:
@@ -133,6 +182,10 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
         "unit": result.study.terms.privacy.unit,
         "labels": result.queries_answered,
         "accuracy": _finite(outcome.accuracy.student),
+        "accuracy_n": outcome.accuracy.student_n,
+        "accuracy_interval": _ends(outcome.accuracy.student_interval),
+        "majority": _finite(outcome.accuracy.majority),
+        "balanced_accuracy": _finite(outcome.accuracy.balanced_accuracy),
         "report": None if report is None else str(report),
     }
     return json.dumps(values, ensure_ascii=False, allow_nan=False)
@@ -140,7 +193,7 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
 
 def collect_versions() -> dict[str, str]:
     """Versions of this package, Flower and torch where installed, without importing them."""
-    found = {"pate_fed": __version__}
+    found = {"pate_fed": VERSION}
     for name in ("flwr", "torch"):
         try:
             found[name] = metadata.version(name)

@@ -12,7 +12,6 @@ from pate_fed.report.svg import WIDTH, Canvas, Chart, Scale, compact, nice_ticks
 
 __all__ = [
     "Figure",
-    "accuracy_bars",
     "confusion_matrix",
     "epsilon_curve",
     "time_bars",
@@ -88,47 +87,6 @@ def _spending(result: RunResult) -> list[tuple[int, int, float]]:
     answered = accumulate(release.answered for release in result.releases)
     rows = zip(result.releases, asked, answered, strict=True)
     return [(queries, labels, row.epsilon) for row, queries, labels in rows if row.epsilon is not None]
-
-
-def accuracy_bars(result: RunResult, *, publishable: bool) -> Figure | None:
-    """Teachers, ensemble, labels and student, side by side."""
-    accuracy = result.outcome.accuracy
-    rows = [
-        ("teachers, mean", accuracy.teacher_mean, True),
-        ("ensemble", accuracy.ensemble, True),
-        ("released labels", accuracy.labels, False),
-        ("student", accuracy.student, False),
-    ]
-    known = [(name, value, private) for name, value, private in rows if value is not None]
-    known = [row for row in known if not (publishable and row[2])]
-    if not known:
-        return None
-    canvas = Canvas(44 * len(known) + 30)
-    x = Scale(0, 1, 150, WIDTH - 56)
-    for value in (0.0, 0.25, 0.5, 0.75, 1.0):
-        canvas.line(x(value), 6, x(value), canvas.height - 24, "grid")
-        canvas.text(x(value), canvas.height - 6, f"{value:.0%}", anchor="middle")
-    for place, (name, value, private) in enumerate(known):
-        y = 10 + 44 * place
-        canvas.text(142, y + 19, name + (" ◆" if private else ""), "t ink", anchor="end")
-        canvas.rect(x(0), y, x(value) - x(0), 28, "fill " + ("c1" if name == "student" else "soft"))
-        canvas.text(x(value) + 7, y + 19, f"{value:.1%}", "t strong")
-    text = ", ".join(f"{name} {value:.1%}" for name, value, _ in known)
-    notes = []
-    if result.study.threshold is not None and accuracy.labels is not None:
-        notes.append(
-            f"Labels count answered queries only: the threshold passes over hard {result.study.inputs}, so "
-            "they look easier."
-        )
-    if any(private for _, _, private in known):
-        notes.append("◆ computed from private votes: for the analyst, do not publish.")
-    return Figure(
-        title="Accuracy",
-        picture=canvas.svg(f"Share of right answers: {text}."),
-        caption=" ".join(notes),
-        header=("who", "right"),
-        rows=tuple((name, f"{value:.2%}") for name, value, _ in known),
-    )
 
 
 def top_vote_histogram(result: RunResult) -> Figure | None:

@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from pate_fed.config.sections import Queries
 from pate_fed.errors import InputError
-from pate_fed.format import accuracy_text, counted, wilson_interval
 from pate_fed.protocol.terms import Terms
+from pate_fed.report.accuracy import Accuracy
 
 __all__ = [
     "STATUSES",
-    "Accuracy",
     "Epoch",
     "Evaluation",
     "LabelStudyRecord",
@@ -42,7 +41,6 @@ __all__ = [
 STATUSES = ("success", "failed", "aborted")
 _MOST_BINS = 50
 _MOST_SAMPLES = 64
-_FEW = 100  # test inputs; with fewer the interval is up to 20 points wide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,56 +235,6 @@ class Samples:
                 f"images {images.dtype}{images.shape}: uint8 (count, height, width, 1 or 3) is meant"
             )
         object.__setattr__(self, "images", images[:_MOST_SAMPLES])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accuracy:
-    """Shares of right answers, 0 to 1. `teacher_mean` and `ensemble` come from private votes.
-
-    `student` was measured on `student_n` public inputs that were never asked about; `majority` is the share
-    of the most frequent class among them, which a student has to beat.
-    """
-
-    teacher_mean: float | None = None
-    ensemble: float | None = None
-    labels: float | None = None
-    student: float | None = None
-    student_n: int | None = None
-    majority: float | None = None
-
-    @classmethod
-    def of_student(cls, found: NDArray[np.int64], truth: NDArray[np.int64]) -> Accuracy:
-        """A student's, from its classes and the true ones, both int64 (n,); -1 is an unknown one.
-
-        Nothing is known where there is no test input, or one without a label.
-        """
-        if not len(truth) or (truth < 0).any():
-            return cls()
-        return cls(
-            student=float(np.mean(found == truth)),
-            student_n=len(truth),
-            majority=float(np.bincount(truth).max() / len(truth)),
-        )
-
-    @property
-    def student_interval(self) -> tuple[float, float] | None:
-        """Wilson's 95 % interval of `student`; None where it is not known."""
-        if self.student is None or not math.isfinite(self.student) or not self.student_n:
-            return None
-        return wilson_interval(self.student, self.student_n)
-
-    def warnings(self) -> list[str]:
-        """Why the student's figure says little, a sentence each."""
-        found: list[str] = []
-        if self.student is None or not self.student_n:
-            return found
-        if self.majority is not None and self.student <= self.majority:
-            always = f"always saying the most frequent class is right in {accuracy_text(self.majority)}"
-            found.append(f"The student is no better than a guess: {always} of the test inputs.")
-        if self.student_n < _FEW:
-            tested = counted(self.student_n, "test input")
-            found.append(f"The student was tested on {tested} only: {_FEW} or more give a figure to rely on.")
-        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

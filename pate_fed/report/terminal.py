@@ -7,12 +7,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
-from pate_fed.format import accuracy_text, delta_text, duration_text, epsilon_text, printable
+from pate_fed.format import delta_text, duration_text, epsilon_text, printable
 from pate_fed.report.result import RunResult
 
-__all__ = ["Phase", "Progress", "counted_phase", "make_progress", "print_summary"]
+__all__ = [
+    "Phase",
+    "Progress",
+    "Step",
+    "accuracy_rows",
+    "counted_phase",
+    "make_progress",
+    "print_summary",
+    "tell_progress",
+]
 
 _LINE_EVERY_S = 10.0
 _LINE_EVERY_SHARE = 0.1
@@ -41,6 +51,21 @@ def make_progress(quiet: bool, stream: TextIO | None = None) -> Progress:
     if quiet:
         return _Silent()
     return _Bars(stream) if stream.isatty() else _Lines(stream)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What a callback hears of a run: a phase's steps so far and in all, or a line such as a warning."""
+
+    phase: str = ""
+    done: int = 0
+    total: int = 0
+    note: str = ""
+
+
+def tell_progress(heard: Callable[[Step], None]) -> Progress:
+    """Progress that calls a function, from whichever thread works; one call at a time."""
+    return _Told(heard)
 
 
 @contextmanager
@@ -72,6 +97,39 @@ class _Silent:
 
     def log(self, text: str) -> None:
         """Nothing to show."""
+
+
+class _Told:
+    """Calls a function with every step."""
+
+    def __init__(self, heard: Callable[[Step], None]) -> None:
+        self._heard, self._lock = heard, threading.RLock()
+
+    @contextmanager
+    def phase(self, name: str, total: int) -> Iterator[Phase]:
+        counted = _Counted(name, total, self._tell)
+        counted.advance(0)
+        yield counted
+
+    def log(self, text: str) -> None:
+        self._tell(Step(note=text))
+
+    def _tell(self, step: Step) -> None:
+        with self._lock:
+            self._heard(step)
+
+
+class _Counted:
+    def __init__(self, name: str, total: int, tell: Callable[[Step], None]) -> None:
+        self._name, self._total, self._tell = name, total, tell
+        self._lock = threading.Lock()
+        self._done = 0
+
+    def advance(self, n: int = 1, note: str = "") -> None:
+        with self._lock:
+            self._done += n
+            done = self._done
+        self._tell(Step(phase=self._name, done=done, total=self._total, note=note))
 
 
 class _Lines:
@@ -211,9 +269,7 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
     parties = f"{terms.num_clients} hospitals, {terms.num_teachers} teachers"
     if result.left_out:
         parties += f"; {len({left.party for left in result.left_out})} left out at least once"
-    teachers, ensemble = accuracy_text(accuracy.teacher_mean), accuracy_text(accuracy.ensemble)
-    student = accuracy_text(accuracy.student, accuracy.student_n)
-    private = f"◆ teachers {teachers}, ensemble {ensemble} (from private votes: do not publish)"
+    private = f"◆ {accuracy.votes_text} (from private votes: do not publish)"
     unit = f"δ={delta_text(terms.delta)}, {terms.privacy.unit}, {terms.privacy.adjacency}"
     public = _epsilon(privacy.student, privacy.student_reason)
     fixed = privacy.spent is not None and result.queries_asked > 0  # else it is what nothing cost
@@ -221,8 +277,8 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
         ("study", f"{terms.study} ({study.dataset}, {terms.num_classes} classes)"),
         ("parties", parties),
         ("queries", f"{result.queries_asked} asked, {result.queries_answered} answered"),
-        ("accuracy", f"labels {accuracy_text(accuracy.labels)}, student {student}"),
-        *(("warning", text) for text in accuracy.warnings()),
+        ("accuracy", f"labels {accuracy.labels_text}"),
+        *accuracy_rows(result),
         *([("", private)] if (accuracy.teacher_mean, accuracy.ensemble) != (None, None) else []),
         ("ε against the public", f"{public} at {unit}"),
         *([("", f"fixed beforehand; {_epsilon(privacy.spent)} was spent")] if fixed else []),
@@ -235,6 +291,19 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
     if outcome.reason:
         rows.append((outcome.status, outcome.reason))
     return rows
+
+
+def accuracy_rows(result: RunResult) -> list[tuple[str, str]]:
+    """The student's accuracy, also by class, how it was tested, and what it does not say."""
+    accuracy, name = result.outcome.accuracy, result.study.class_name
+    rows, weakest = [("", f"student {accuracy.student_text}")], accuracy.weakest
+    if weakest is not None and len(accuracy.recall) > 1:
+        least = f"least recall: {name(weakest.number)}, {weakest.text}"
+        rows.append(("", f"balanced accuracy {accuracy.balanced_text}; {least}"))
+    tested = accuracy.how_tested(result.study.inputs)
+    if accuracy.tested.not_asked or accuracy.tested.left_out or accuracy.tested.seen_unlabelled:
+        rows.append(("", tested))
+    return rows + [("warning", text) for text in accuracy.warnings(name)]
 
 
 def _epsilon(value: float | None, reason: str | None = None) -> str:

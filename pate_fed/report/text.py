@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 
 from pate_fed.config.sections import EPSILON_ALARM
-from pate_fed.format import delta_text, epsilon_text
+from pate_fed.format import FEW_TRIALS, delta_text, epsilon_text, share_text
 from pate_fed.protocol.terms import Terms
-from pate_fed.report.result import Accuracy, LabelStudyRecord, Outcome, RunResult, StudyRecord
+from pate_fed.report.accuracy import Accuracy
+from pate_fed.report.result import LabelStudyRecord, Outcome, RunResult, StudyRecord
 
 __all__ = [
     "Banner",
@@ -79,7 +80,8 @@ def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
     if epsilon is not None and epsilon > EPSILON_ALARM:
         title = f"ε = {epsilon_text(epsilon)} promises almost nothing"
         found.append(Banner("danger", title, _why_large(result)))
-    found += [Banner("warn", "The student's accuracy", text) for text in outcome.accuracy.warnings()]
+    warnings = outcome.accuracy.warnings(study.class_name)
+    found += [Banner("warn", "The student's accuracy", text) for text in warnings]
     if result.left_out:
         found.append(_left_out_banner(result, publishable=publishable))
     if not publishable and isinstance(study, StudyRecord):
@@ -164,7 +166,7 @@ def protection_lead(result: RunResult) -> str:
 def key_figures(result: RunResult) -> list[KeyFigure]:
     """The four numbers a reader looks for first."""
     study, terms, outcome = result.study, result.study.terms, result.outcome
-    epsilon, student = outcome.privacy.student, outcome.accuracy.student
+    epsilon = outcome.privacy.student
     asked, answered = result.queries_asked, result.queries_answered
     delta, privacy = delta_text(terms.delta), terms.privacy
     details: tuple[str, ...] = (f"δ = {delta}", privacy.unit, privacy.adjacency)
@@ -184,7 +186,7 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
         ),
         KeyFigure(
             "student's accuracy",
-            "-" if student is None else f"{student:.1%}",
+            _student_share(outcome.accuracy),
             _tested(study, outcome.accuracy),
         ),
         KeyFigure("labels released", f"{answered:,}", (share,)),
@@ -198,20 +200,23 @@ def _hospitals(study: StudyRecord | LabelStudyRecord) -> tuple[str, ...]:
     return (*told, "labels in one place" if study.coordinator == IN_ONE_PLACE else quorum)
 
 
+def _student_share(accuracy: Accuracy) -> str:
+    count = accuracy.student_n
+    if accuracy.student is None or not count or count >= FEW_TRIALS:
+        return share_text(accuracy.student, count)
+    return f"{round(accuracy.student * count)} of {count}"
+
+
 def _tested(study: StudyRecord | LabelStudyRecord, accuracy: Accuracy) -> tuple[str, ...]:
-    interval = accuracy.student_interval
-    if interval is None:
-        return (_tested_on(study),)
-    low, high = (100 * end for end in interval)
-    return _tested_on(study), f"95 % interval {low:.1f} to {high:.1f}"
-
-
-def _tested_on(study: StudyRecord | LabelStudyRecord) -> str:
-    if study.test_size is None:
-        return f"on public test {study.inputs}"
-    if not study.test_size:
-        return f"no public {study.inputs} are kept to test it"
-    return f"on {study.test_size:,} public test {study.inputs}"
+    """What belongs to the student's accuracy, for its card."""
+    interval, count = accuracy.student_interval, accuracy.student_n
+    if interval is None or not count:
+        return (f"no public {study.inputs} with true labels tested it",)
+    low, high = (share_text(end, count) for end in interval)
+    found = [f"on {count:,} public {study.inputs}", f"95 % interval {low.removesuffix(' %')} to {high}"]
+    if accuracy.majority is not None:
+        found.append(f"majority {share_text(accuracy.majority, count)}")
+    return (*found, f"balanced {accuracy.balanced_text}")
 
 
 def guarantees(result: RunResult) -> list[Guarantee]:

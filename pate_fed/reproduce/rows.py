@@ -10,7 +10,7 @@ import csv
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -78,14 +78,18 @@ def bind_rows(path: Path, inputs: Mapping[str, str]) -> None:
     write_result(beside, whole.encode())
 
 
-def _inputs(path: Path) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """The digests of what rows were made from, by name."""
+
+    digests: Mapping[str, str]
+
+
+def _inputs(path: Path) -> Mapping[str, str]:
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        return from_plain(_Inputs, {"digests": json.loads(path.read_bytes())}, where="").digests
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read as what rows were made from; give another --out") from error
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise InputError(f"{path}: is not what rows were made from; give another --out")
-    return found
 
 
 def write_rows(path: Path, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -62,6 +62,10 @@ def nothing_spent(status: str, reason: str, *, as_json: bool, begun: bool = Fals
             "unit": None,
             "labels": None if begun else 0,
             "accuracy": None,
+            "accuracy_n": None,
+            "accuracy_interval": None,
+            "majority": None,
+            "balanced_accuracy": None,
             "report": None,
         }
         return json.dumps(values, ensure_ascii=False)

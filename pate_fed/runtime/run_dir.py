@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import itertools
-import json
 import os
 import re
 import shutil
@@ -12,10 +11,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pate_fed.disk import write_private
+from pate_fed.disk import read_json, write_private
 from pate_fed.errors import InputError
 
 __all__ = [
@@ -23,12 +22,13 @@ __all__ = [
     "choose_run_dir",
     "claim_run_dir",
     "fresh_run_dir",
-    "read_metrics",
+    "read_status",
     "simulated_disks",
 ]
 
 _FOLDER = "pate-fed-"
 _STUDY = "study.toml"
+_METRICS = "metrics.json"
 
 
 def fresh_run_dir(given: str | None, name: str) -> Path:
@@ -40,7 +40,7 @@ def fresh_run_dir(given: str | None, name: str) -> Path:
     path = Path(given) if given else _free_path(name)
     if path.exists() and not path.is_dir():
         raise InputError(f"--run-dir {path}: a file of that name exists; give a directory")
-    held = [name for name in ("ledger.sqlite", "metrics.json", _STUDY) if (path / name).exists()]
+    held = [name for name in ("ledger.sqlite", _METRICS, _STUDY) if (path / name).exists()]
     if held:
         raise InputError(f"--run-dir {path}: already holds a run ({held[0]}); give another directory")
     check_writable(path, option="--run-dir")
@@ -74,7 +74,7 @@ def choose_run_dir(given: str | None, name: str, same: Callable[[Path], bool]) -
         return fresh_run_dir(given, name), False
     if not same(path / _STUDY):
         raise InputError(f"--run-dir {path}: holds a run of another study; give another directory")
-    if read_metrics(path).get("status") == "success":
+    if read_status(path) == "success":
         raise InputError(f"--run-dir {path}: holds a run that is finished; give another directory")
     return path, True
 
@@ -99,13 +99,24 @@ def claim_run_dir(path: Path, study: str) -> None:
         raise InputError(f"--run-dir {path}: cannot be written ({error.strerror})") from error
 
 
-def read_metrics(run_dir: Path) -> dict[str, Any]:
-    """What an earlier process wrote to metrics.json; empty where there is none."""
-    try:
-        found = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
-    except (OSError, ValueError):
-        return {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What of a run's metrics decides whether it is gone on with."""
+
+    status: str
+
+
+def read_status(run_dir: Path) -> str | None:
+    """The status that an earlier process wrote to metrics.json; None where there is no such file.
+
+    Raises:
+        InputError: the file cannot be read, or holds no metrics.
+    """
+    path = run_dir / _METRICS
+    if not path.exists():
+        return None
+    what = "the metrics of a run: remove it, and the run goes on from its ledger"
+    return read_json(_Told, path, what=what, aside=True).status
 
 
 @contextmanager

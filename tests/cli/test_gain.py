@@ -33,10 +33,10 @@ def _rows(count: int, patients: int) -> Rows:
 def test_its_own_model_is_tested_on_every_record_once() -> None:
     rows = _rows(60, 60)
     lines = list(gain_lines(TERMS, rows, [np.arange(30), np.arange(30, 60)]))
-    assert lines[0].startswith("  alone") and "(n 60, " in lines[0]
-    assert float(lines[0].split("%")[0].split()[-1]) > 90  # 3 deviations apart
-    assert "50.0 % (n 60, " in lines[1]
-    assert lines[2].startswith("  a teacher") and lines[3].startswith("  together")
+    assert lines[0].startswith("  alone") and " of 60 right (" in lines[0] and "majority 50 %)" in lines[0]
+    assert int(lines[0].split(" of 60")[0].split()[-1]) > 54  # 3 deviations apart
+    assert lines[2].startswith("  a teacher") and " right of 60: " in lines[2]
+    assert lines[3].startswith("  together") and "no more than that guess" not in "".join(lines)
 
 
 def test_records_of_too_few_patients_are_not_tried() -> None:
@@ -51,7 +51,7 @@ def test_labels_by_chance_promise_nothing() -> None:
     )
     lines = list(gain_lines(TERMS, shuffled, [np.arange(200)]))
     alone = float(lines[0].split("%")[0].split()[-1])
-    assert 30 < alone < 70
+    assert 30 < alone < 70 and "no more than that guess" in lines[2]
     assert not any(line.startswith("  a teacher") for line in lines)  # one teacher is the own model
 
 

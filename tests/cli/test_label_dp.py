@@ -58,8 +58,15 @@ def test_a_run_prints_its_promise_and_writes_what_was_released(
     assert text[-1].startswith(f"SUCCESS  ε=3 δ={delta} unit=label labels=240 accuracy=")
     assert text[-1].endswith(f"report={out / 'report.html'}")
     assert "not private: seeded noise" in text[0] and "one record's label replaced" in text[0]
-    assert any("not to be published" in line for line in text)
+    (private,) = [line for line in text if "not to be published" in line]
+    assert "labels: " in private and " right (n 240, " in private and "majority " in private
     figures = json.loads((out / "metrics.json").read_text())
+    (student,) = [line for line in text if line.startswith("student ")]
+    assert "right (" in student and "; majority " in student and " n=" in text[-1]
+    assert any(line.startswith("balanced accuracy ") for line in text)
+    assert (
+        sum(each["n"] for each in figures["accuracy"]["recall"].values()) == figures["accuracy"]["student_n"]
+    )
     assert figures["privacy"]["unit"] == "label" and figures["privacy"]["private"] is False
     assert figures["accuracy"]["test"] == figures["accuracy"]["student"] > 0.5
     assert not any(name.endswith("_measured") for name in figures["figures"])

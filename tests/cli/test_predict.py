@@ -7,17 +7,23 @@ import json
 import struct
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from builders import make_terms
 from PIL import Image
 
 from pate_fed.cli.main import main
+from pate_fed.config.sections import Queries
+from pate_fed.data import pool_digest
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.train import train_student
 from pate_fed.learning.teachers.forests import train_forest
+from pate_fed.report.log import RunLog
+from pate_fed.report.result import StudyRecord
 
 
 @pytest.fixture(scope="module")
@@ -206,11 +212,87 @@ def test_a_tables_student_answers_about_rows(tmp_path: Path, capsys: pytest.Capt
     study = tmp_path / "study.toml"
     study.write_text(table + 'columns = {dose = "number"}\n', encoding="utf-8")
     assert main(command) == 0
-    first, second = capsys.readouterr().out.splitlines()
+    first, second, right, *warnings = capsys.readouterr().out.splitlines()
     assert "new.csv[0]: class well, probability" in first and "new.csv[1]: class ill" in second
+    assert right == "accuracy: 1 of 1 right (21 to 100 %; majority 100 %)"
+    assert len(warnings) == 2 and all(line.startswith("warning: ") for line in warnings)
     assert main([*command, "--format", "json"]) == 0
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    *found, told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert told["evaluation"]["accuracy"] == told["evaluation"]["n"] == 1
     assert [(each["row"], each["class"], each["name"]) for each in found] == [(0, 0, "well"), (1, 1, "ill")]
     study.write_text(table + 'columns = {dose = "number", age = "number"}\n', encoding="utf-8")
     assert main(command) == 2
     assert "not that of student.npz" in capsys.readouterr().err
+
+
+def _told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The evaluation behind the answers, as JSON; empty where there is none."""
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    found: dict[str, Any] = last.get("evaluation", {})
+    return found
+
+
+def test_an_archive_with_true_labels_tells_how_right_the_student_is(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    student, images = str(folder / "student.pt"), np.load(folder / "three.npy")
+    told = Student.load(folder / "student.pt").predict(images[..., None])
+    np.savez(tmp_path / "named.npz", x=images, y=np.append(told[:2], 1 - told[2]))
+    assert main(["predict", student, str(tmp_path / "named.npz"), "--format", "json"]) == 0
+    found = _told(capsys)
+    assert (found["accuracy"], found["n"], found["left_out"]) == (0.666667, 3, 0)
+    assert sum(each["n"] for each in found["recall"].values()) == 3
+    assert main(["predict", student, str(tmp_path / "named.npz")]) == 0
+    assert "accuracy: 2 of 3 right (21 to 94 %; majority " in capsys.readouterr().out
+    np.savez(tmp_path / "wrong.npz", x=images, y=np.array([0, 1, 2]))
+    assert main(["predict", student, str(tmp_path / "wrong.npz")]) == 2
+    assert "y holds 2: classes 0 to 1 are meant" in capsys.readouterr().err
+
+
+def test_pictures_in_folders_of_classes_names_are_labelled(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    student = Student.load(folder / "student.pt")
+    student.class_names = ("dark", "bright")
+    student.save(tmp_path / "named.pt")
+    folders = [tmp_path / name for name in ("dark", "bright", "elsewhere")]
+    for each in folders:
+        each.mkdir()
+        (each / "0.png").write_bytes((folder / "one-0.png").read_bytes())
+    assert main(["predict", str(tmp_path / "named.pt"), *map(str, folders), "--format", "json"]) == 0
+    found = _told(capsys)
+    assert (found["accuracy"], found["n"]) == (0.5, 2) and set(found["recall"]) == {"dark", "bright"}
+    assert main(["predict", str(tmp_path / "named.pt"), str(folders[2])]) == 0
+    assert "accuracy" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_what_taught_the_student_does_not_count(
+    folder: Path, tmp_path: Path, same: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two of the pool's three images were asked about in the run that left the student."""
+    images = np.load(folder / "three.npy")[..., None]
+    digest = pool_digest(images if same else images[::-1])
+    study = StudyRecord(
+        terms=make_terms(pool_size=3, pool_digest=digest, labels=2, max_queries=2),
+        dataset="images",
+        queries=Queries(labels=2, rounds=1),
+        protects="one record",
+        noise="none",
+        noise_private=False,
+    )
+    with RunLog(tmp_path / "log.jsonl") as log:
+        log.write(study)
+    student = tmp_path / "student.pt"
+    student.write_bytes((folder / "student.pt").read_bytes())
+    np.savez(
+        tmp_path / "labels.npz", index=np.array([2, 0]), answered=np.ones(2, bool), label=np.zeros(2, int)
+    )
+    np.savez(tmp_path / "pool.npz", x=images, y=np.zeros(3, dtype=int))
+    assert main(["predict", str(student), str(tmp_path / "pool.npz"), "--format", "json"]) == 0
+    found = _told(capsys)
+    assert (found["n"], found["left_out"]) == ((1, 2) if same else (3, 0))
+    assert main(["predict", str(student), str(tmp_path / "pool.npz")]) == 0
+    assert ("left out of it: 2" in capsys.readouterr().out) == same
+    (tmp_path / "log.jsonl").write_text('{"event": "study"}\n', encoding="utf-8")
+    assert main(["predict", str(student), str(tmp_path / "pool.npz")]) == 0  # it answers all the same

@@ -62,7 +62,7 @@ def test_what_is_shown_is_what_would_be_voted_and_nothing_is_left(
     assert code == 0, err
     assert _left(demo) == ["tmp"]
     assert max(map(len, out.splitlines())) <= 80
-    assert "95 can be read" in out and "12 inputs of the pool" in out and "(n 95, " in out
+    assert "95 can be read" in out and "12 inputs of the pool" in out and " of 95 right (" in out
     # The same votes as this hospital's client would count: same records, same teachers.
     terms = Admission.read(demo / "identity-north" / "admission.json").study_terms
     assert isinstance(terms, Terms)

@@ -91,7 +91,7 @@ def test_what_has_no_bound_has_none_in_a_sum() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_the_limit_is_held_at_one_order_and_never_above_what_the_sum_says(epsilon: float) -> None:
-    study = StudyCost.of(make_terms(sigma1=300.0, sigma2=200.0))
+    study = StudyCost.of(make_terms(sigma1=60.0, sigma2=40.0, labels=8, max_queries=60))
     most = 0
     while fits([study] * (most + 1), RECORD, PUBLIC, epsilon=epsilon, delta=1e-5):
         most += 1

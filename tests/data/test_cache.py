@@ -57,9 +57,9 @@ def test_what_a_killed_process_left_is_never_used(tmp_path: Path) -> None:
     assert (np.asarray(found.private_images).reshape(300, -1).max(axis=1) > 0).all()
 
 
-def build(folder: Path) -> dict[str, object]:
+def build(folder: Path) -> str:
     (folder / "array.bin").write_bytes(bytes(1000))
-    return {}
+    return "ab" * 32
 
 
 def test_a_complete_folder_is_not_built_again(tmp_path: Path) -> None:
@@ -68,7 +68,13 @@ def test_a_complete_folder_is_not_built_again(tmp_path: Path) -> None:
     assert (folder / "array.bin").stat().st_mode & 0o222 == 0
 
 
-@pytest.mark.parametrize("damage", ["cut", "file gone", "manifest gone", "manifest cut", "manifest odd"])
+DAMAGES = [
+    *("cut", "file gone", "manifest gone", "manifest cut", "manifest odd"),
+    *("digest gone", "size odd", "manifest deep"),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_folder_is_built_again(tmp_path: Path, damage: str) -> None:
     folder = build_once(tmp_path, "kind", "key", build)
     array, manifest = folder / "array.bin", folder / cache.MANIFEST
@@ -85,12 +91,19 @@ def test_a_damaged_folder_is_built_again(tmp_path: Path, damage: str) -> None:
             os.truncate(manifest, 10)
         case "manifest odd":
             manifest.write_text("[]")
+        case "digest gone":
+            manifest.write_text('{"files": {"array.bin": 1000}}')
+        case "size odd":
+            manifest.write_text('{"pool_digest": "ab", "files": {"array.bin": "1000"}}')
+        case "manifest deep":
+            manifest.write_text("[" * 100_000)
     assert build_once(tmp_path, "kind", "key", build) == folder
     assert cache.is_complete(folder) and array.stat().st_size == 1000
+    assert cache.read_manifest(folder).pool_digest == "ab" * 32
 
 
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    def fail(folder: Path) -> dict[str, object]:
+    def fail(folder: Path) -> str:
         build(folder)
         raise KeyboardInterrupt
 
@@ -105,10 +118,10 @@ def test_without_locks_the_first_to_finish_wins(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(cache.fcntl, "flock", no_locks)
 
-    def late(folder: Path) -> dict[str, object]:
+    def late(folder: Path) -> str:
         (build_once(tmp_path, "kind", "key", build) / "array.bin").stat()  # another comes first meanwhile
         (folder / "array.bin").write_bytes(b"late")
-        return {}
+        return "cd" * 32
 
     folder = build_once(tmp_path, "kind", "key", late)
     assert (folder / "array.bin").stat().st_size == 1000

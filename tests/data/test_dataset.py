@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pate_fed.data import DATASETS, Dataset, GlyphSettings, load_dataset, pool_digest, repeated_inputs
+from pate_fed.data import (
+    DATASETS,
+    Dataset,
+    GlyphSettings,
+    first_equal,
+    load_dataset,
+    pool_digest,
+    repeated_inputs,
+)
 from pate_fed.errors import InputError
 
 
@@ -80,3 +88,4 @@ def test_the_same_is_the_same_whatever_its_zeros_and_gaps(small_glyph: Dataset) 
     assert np.flatnonzero(repeated_inputs(replace(small_glyph, public_images=images))).tolist() == [5, 7]
     rows = np.array([[0.0, np.nan], [-0.0, np.nan], [1.0, 0.0], [0.0, 1.0]])
     assert repeated_inputs(replace(small_glyph, public_images=rows)).tolist() == [False, True, False, False]
+    assert first_equal(replace(small_glyph, public_images=rows)).tolist() == [0, 0, 2, 3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,19 @@ def test_a_sorted_pool_that_would_test_the_student_on_one_class_is_refused(tmp_p
         InputError, match=r"sorted\.npz: is sorted.* 20 inputs to test the student none is 'a'"
     ):
         load("sorted", None)
+
+
+@pytest.mark.parametrize(("rows", "kept"), [(30, 10), (150, 50), (450, 100), (1500, 150)])
+def test_of_a_small_pool_more_than_a_tenth_is_kept_where_nothing_else_tests(
+    tmp_path: Path, rows: int, kept: int
+) -> None:
+    """30 rows kept 3 to test a student that is long to train."""
+    labels = np.random.default_rng(1).integers(0, 2, rows)
+    np.savez(tmp_path / "p.npz", x=np.random.default_rng(0).random((rows, 1)), y=labels)
+    load = partial(dataset_from_files, "t", pool=tmp_path / "p.npz", private=[], spec=TABLE)
+    assert load(num_queries=None, keep_more=True).num_queries == rows - kept
+    assert load(num_queries=None).num_queries == rows * 9 // 10
+    assert load(num_queries=20, keep_more=True).num_queries == 20
 
 
 def test_a_folder_of_idx_files(tmp_path: Path) -> None:

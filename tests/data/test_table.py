@@ -41,6 +41,9 @@ def test_a_pool_may_lack_labels_patients_and_have_a_byte_order_mark(tmp_path: Pa
     rows = read_table(_write(tmp_path, "\ufeffage,sex,dose\n1,f,2\n3,m,4\n"), SCHEMA, labelled=False)
     assert rows.labels.tolist() == [-1, -1]
     assert rows.patients.tolist() == [0, 1]
+    text = "patient,age,sex,dose\nb,1,f,2\n,1,f,2\nb,1,f,2\n,1,f,2\n"
+    patients = read_table(_write(tmp_path, text), SCHEMA, labelled=False).patients
+    assert patients[0] == patients[2] and len(set(patients.tolist())) == 3  # the unknown are not one patient
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ SCRIPTS = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="u
 
 def _check_command(command: list[str]) -> None:
     """The very command line: a console script of ours, and every option one that its parser knows."""
-    parser: Parser = MODULES[SCRIPTS[Path(command[0]).name]]._parser()
+    parser: Parser = MODULES[SCRIPTS[Path(command[0]).name]].make_parser()
     parser.parse_args(command[1:])
 
 
@@ -171,8 +171,8 @@ def test_a_hospital_in_kubernetes_takes_no_connection() -> None:
 PAGE = (DEPLOY / "README.md").read_text(encoding="utf-8")
 PROGRAMS = {
     "pate-fed": make_parser,
-    "pate-fed-coordinator": server._parser,
-    "pate-fed-hospital": client._parser,
+    "pate-fed-coordinator": server.make_parser,
+    "pate-fed-hospital": client.make_parser,
 }
 
 

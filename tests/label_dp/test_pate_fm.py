@@ -16,7 +16,7 @@ from pate_fed.privacy.bounds.gaussian import confident_rho, gaussian_dp_epsilon
 
 @pytest.mark.parametrize("epsilon", [pytest.param(0.05, marks=pytest.mark.slow), 0.5, 2.0])
 def test_pate_fms_caps_cost_the_budget(epsilon: float) -> None:
-    plan = plan_pate_fm(num_teachers=250, num_classes=10, epsilon=epsilon, delta=1e-5)
+    plan = plan_pate_fm(num_teachers=100, num_classes=10, epsilon=epsilon, delta=1e-5)
     assert 0.99 * epsilon < plan.epsilon <= epsilon
     mechanism = plan.mechanism
     rho = confident_rho(plan.asked, plan.answered, sigma1=mechanism.sigma1, sigma2=mechanism.sigma2)

@@ -9,8 +9,8 @@ import pytest
 from builders import make_terms
 
 from pate_fed.config.sections import Queries
+from pate_fed.report.accuracy import Accuracy, HowTested
 from pate_fed.report.result import (
-    Accuracy,
     Epoch,
     Evaluation,
     LeftOut,
@@ -26,6 +26,10 @@ from pate_fed.report.result import (
     count_top_votes,
 )
 
+BY_CLASS = (
+    *((108, 112), (95, 100), (98, 101), (90, 99), (96, 98)),
+    *((91, 97), (60, 98), (92, 99), (88, 98), (86, 98)),
+)
 CLASSES = ("A", "B", "C", "D", "E", "F", "G", "H", "I", "J")
 
 
@@ -138,10 +142,16 @@ def run_result() -> RunResult:
             accuracy=Accuracy(
                 teacher_mean=0.623,
                 ensemble=0.871,
+                votes_n=3478,
+                votes_majority=0.108,
                 labels=right / answered,
+                labels_n=answered,
+                labels_majority=0.117,
                 student=0.904,
                 student_n=1000,
                 majority=0.112,
+                by_class=BY_CLASS,
+                tested=HowTested(kept=1000),
             ),
             privacy=PrivacyFigures(
                 student=releases[-1].epsilon, data_dependent_do_not_publish=3.1234567, coordinator=None

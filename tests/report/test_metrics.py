@@ -7,12 +7,14 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from builders import vary
 
 from pate_fed.errors import InputError
+from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.metrics import collect_versions, make_metrics, outcome_json, outcome_line, write_metrics
-from pate_fed.report.result import Accuracy, Outcome, PrivacyFigures, RunResult
+from pate_fed.report.result import Outcome, PrivacyFigures, RunResult
 from pate_fed.runtime.command import nothing_spent
 
 SCHEMA = {
@@ -26,12 +28,25 @@ SCHEMA = {
     "queries_answered": int,
     "accuracy": {
         "labels": float,
+        "labels_n": int,
+        "labels_interval": list,
+        "labels_majority": float,
         "student": float,
         "student_n": int,
         "student_interval": list,
         "majority": float,
+        "balanced_accuracy": float,
+        "balanced_accuracy_interval": list,
+        "recall": {name: {"recall": float, "n": int, "interval": list} for name in "ABCDEFGHIJ"},
+        "tested": dict.fromkeys(("kept", "not_asked", "left_out", "splits", "seen_unlabelled"), int),
     },
-    "accuracy_do_not_publish": {"teacher_mean": float, "ensemble": float},
+    "accuracy_do_not_publish": {
+        "teacher_mean": float,
+        "ensemble": float,
+        "n": int,
+        "ensemble_interval": list,
+        "majority": float,
+    },
     "privacy": {
         "delta": float,
         "unit": str,
@@ -86,7 +101,9 @@ def test_an_epsilon_without_bound_has_its_reason_beside_it(run_result: RunResult
 
 def test_what_follows_from_private_votes_stands_apart(run_result: RunResult) -> None:
     metrics = make_metrics(run_result)
-    assert metrics["accuracy_do_not_publish"] == {"teacher_mean": 0.623, "ensemble": 0.871}
+    private = metrics["accuracy_do_not_publish"]
+    assert (private["teacher_mean"], private["ensemble"], private["n"]) == (0.623, 0.871, 3478)
+    assert not {"teacher_mean", "ensemble", "n", "votes_n"} & set(metrics["accuracy"])
     assert metrics["accuracy"]["student_n"] == 1000 and metrics["accuracy"]["majority"] == 0.112
     low, high = metrics["accuracy"]["student_interval"]
     # statsmodels' proportion_confint(904, 1000, method="wilson"), to four digits.
@@ -123,8 +140,27 @@ def test_the_outcome_is_one_line(run_result: RunResult) -> None:
     line = outcome_line(run_result, Path("runs/a\nb/report.html"))
     labels = run_result.queries_answered
     assert line.startswith("SUCCESS  ε=")
-    assert line.endswith(f" δ=1e-5 unit=record labels={labels} accuracy=0.904 report=runs/a?b/report.html")
+    figure = "accuracy=0.904 n=1000 interval=0.884-0.921 majority=0.112"
+    assert line.endswith(f" δ=1e-5 unit=record labels={labels} {figure} report=runs/a?b/report.html")
     assert len(line.splitlines()) == 1
+
+
+def test_the_outcome_line_of_a_small_test_has_no_digits_that_it_does_not_know(run_result: RunResult) -> None:
+    small = Accuracy(student=12 / 15, student_n=15, majority=8 / 15)
+    line = outcome_line(replace(run_result, outcome=replace(run_result.outcome, accuracy=small)))
+    assert " accuracy=0.80 n=15 interval=0.55-0.93 majority=0.53 " in line
+
+
+def test_recall_has_every_class_by_its_name(run_result: RunResult) -> None:
+    tested = Accuracy.of_student(np.array([0, 0, 2]), np.array([0, 2, 2]))
+    result = replace(run_result, outcome=replace(run_result.outcome, accuracy=tested))
+    found = make_metrics(result)["accuracy"]
+    assert list(found["recall"]) == list("ABCDEFGHIJ")
+    assert found["recall"]["C"]["recall"] == 0.5 and found["recall"]["C"]["n"] == 2
+    assert found["recall"]["B"] == {"recall": None, "n": 0, "interval": None}
+    assert found["balanced_accuracy"] == 0.75
+    twins = replace(result, study=vary(result.study, classes=("x",) * 10))
+    assert len(make_metrics(twins)["accuracy"]["recall"]) == 10
 
 
 def test_the_outcome_line_without_figures(run_result: RunResult) -> None:

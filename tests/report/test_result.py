@@ -10,7 +10,6 @@ import pytest
 
 from pate_fed.errors import InputError
 from pate_fed.report.result import (
-    Accuracy,
     Epoch,
     Outcome,
     Samples,
@@ -76,20 +75,3 @@ def test_an_epoch_is_made_of_any_record() -> None:
 def test_an_outcome_has_a_known_status() -> None:
     with pytest.raises(InputError, match="finished"):
         Outcome(status="finished")
-
-
-def test_a_student_is_held_against_the_most_frequent_class() -> None:
-    truth = np.array([0] * 60 + [1] * 40)
-    better = Accuracy.of_student(np.where(np.arange(100) < 90, truth, 1 - truth), truth)
-    assert (better.student, better.student_n, better.majority) == (0.9, 100, 0.6)
-    assert better.warnings() == []
-    (worse,) = Accuracy.of_student(np.zeros(100, dtype=np.int64), truth).warnings()
-    assert "no better than a guess" in worse and "60.0 %" in worse
-    (few,) = Accuracy.of_student(truth[30:80], truth[30:80]).warnings()
-    assert "50 test inputs only" in few
-
-
-def test_a_student_without_known_test_inputs_has_no_figure() -> None:
-    for truth in (np.array([], dtype=np.int64), np.array([1, -1])):
-        found = Accuracy.of_student(np.ones_like(truth), truth)
-        assert found == Accuracy() and found.student_interval is None and found.warnings() == []

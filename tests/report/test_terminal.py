@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from builders import vary
 
-from pate_fed.report.result import Accuracy, Outcome, PrivacyFigures, RunResult
+from pate_fed.report.accuracy import Accuracy
+from pate_fed.report.result import Outcome, PrivacyFigures, RunResult
 from pate_fed.report.terminal import _Lines, counted_phase, make_progress, print_summary
 
 
@@ -95,14 +96,18 @@ def test_bars_on_a_terminal_count_and_end(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_summary_marks_what_comes_from_private_votes(run_result: RunResult) -> None:
     print_summary(run_result, stream := io.StringIO())
     (line,) = [line for line in stream.getvalue().splitlines() if "62.3 %" in line or "87.1 %" in line]
-    assert line.strip() == "◆ teachers 62.3 %, ensemble 87.1 % (from private votes: do not publish)"
+    private = "ensemble 87.1 % right (n 3,478, 85.9 to 88.2 %; majority 10.8 %)"
+    assert line.strip() == f"◆ teachers 62.3 %, {private} (from private votes: do not publish)"
     outcome = replace(run_result.outcome, accuracy=Accuracy(student=0.9))
     print_summary(replace(run_result, outcome=outcome), again := io.StringIO())
-    assert "◆" not in again.getvalue() and "student 90.0 %" in again.getvalue()
+    assert "◆" not in again.getvalue() and "student 90 % right" in again.getvalue()
 
 
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
-def test_the_summary_names_every_adversary(run_result: RunResult, stream: io.StringIO) -> None:
+def test_the_summary_names_every_adversary(
+    run_result: RunResult, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
     print_summary(run_result, stream)
     text = stream.getvalue()
     for part in (
@@ -110,7 +115,8 @@ def test_the_summary_names_every_adversary(run_result: RunResult, stream: io.Str
         "250 hospitals",
         "1 left out",
         "unbounded: it sees every hospital's votes",
-        "student 90.4 % (n 1,000, 88.4 to 92.1)",
+        "student 90.4 % right (n 1,000, 88.4 to 92.1 %; majority 11.2 %)",
+        "least recall: G, 60 of 98 right (51 to 70 %)",
     ):
         assert part in text
     assert "not private" not in text

@@ -10,9 +10,10 @@ import pytest
 from builders import vary
 from report_page import Page
 
+from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.html import render_report
 from pate_fed.report.log import RunLog, read_result
-from pate_fed.report.result import Accuracy, Outcome, PrivacyFigures, RunResult
+from pate_fed.report.result import Outcome, PrivacyFigures, RunResult
 
 
 def test_seeded_noise_is_loud(run_result: RunResult) -> None:
@@ -126,7 +127,7 @@ def test_hospitals_own_tables_are_no_images_dealt_out(run_result: RunResult) -> 
         run_result.study, inputs="rows", partition=None, test_size=19, backend="grpc", labels=1, max_queries=1
     )
     words = Page(render_report(replace(run_result, study=study))).words
-    assert "10,000 rows" in words and "on 19 public test rows" in words
+    assert "10,000 rows" in words and "on 1,000 public rows" in words
     assert "every hospital's own" in words and "a process for each hospital" in words
     assert "at 1 label or 1 query" in words
     assert "iid" not in words and "images are kept" not in words and "hard images" not in words

@@ -51,7 +51,7 @@ def test_inputs_bind_rows_and_nothing_else(tmp_path: Path) -> None:
         rows.bind_rows(path, {"images": "c" * 64, "totals": "e" * 64})
     with pytest.raises(InputError, match=r"other votes \(unknown, this"):
         rows.bind_rows(path, {"votes": "c" * 64})
-    for broken in ("no", "[]", '{"images": 1}'):
+    for broken in ("no", "[]", '{"images": 1}', "[" * 100_000):
         beside.write_text(broken, encoding="utf-8")
         with pytest.raises(InputError, match=r"x-inputs\.json"):
             rows.bind_rows(path, {"images": "c" * 64})

@@ -13,6 +13,7 @@ from pate_fed.runtime.run_dir import (
     choose_run_dir,
     claim_run_dir,
     fresh_run_dir,
+    read_status,
     simulated_disks,
 )
 
@@ -41,6 +42,17 @@ def test_only_this_study_s_own_unfinished_run_is_gone_on_with(tmp_path: Path) ->
     (tmp_path / "metrics.json").write_text('{"status": "success"}', encoding="utf-8")
     with pytest.raises(InputError, match="finished"):
         chosen()
+    (tmp_path / "metrics.json").write_text('{"status": "failed", "seed": 1}', encoding="utf-8")
+    assert chosen() == (tmp_path, True)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"status": 1}', '{"seed": 1}', "[" * 100_000])
+def test_a_damaged_metrics_file_does_not_pass_for_none(tmp_path: Path, text: str) -> None:
+    assert read_status(tmp_path) is None
+    (tmp_path / "study.toml").touch()
+    (tmp_path / "metrics.json").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"metrics\.json: not the metrics of a run: remove it"):
+        choose_run_dir(str(tmp_path), "x", lambda held: True)
 
 
 def test_what_a_killed_run_left_is_removed_and_what_is_in_use_is_not(

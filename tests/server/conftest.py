@@ -100,7 +100,8 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with teachers that learn at once."""
+    """The same with teachers that learn at once, and one network as the student."""
     path = tmp_path_factory.mktemp("study") / "study.toml"
-    path.write_text(TINY.replace("epochs = 2", 'name = "hog-linear"', 1), encoding="utf-8")
+    text = TINY.replace("epochs = 2", 'name = "hog-linear"', 1)
+    path.write_text(text.replace("[student]", '[student]\nname = "supervised"'), encoding="utf-8")
     return path

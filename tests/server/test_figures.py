@@ -62,6 +62,8 @@ def test_teachers_ensemble_and_labels_are_measured_where_their_votes_are_known(l
     assert found is not None
     accuracy, evaluation = found
     assert (accuracy.teacher_mean, accuracy.ensemble, accuracy.labels) == (0.8, 1.0, 0.8)
+    assert (accuracy.votes_n, accuracy.votes_majority) == (5, 0.4)
+    assert (accuracy.labels_n, accuracy.labels_majority) == (5, 0.4)
     assert evaluation.confusion == ((2, 0, 0), (1, 1, 0), (0, 0, 1))
     assert sum(evaluation.top_answered) == 5
     noisy = measure(ledger, known, None, truth=TRUTH, num_teachers=10, exact=False)
@@ -71,6 +73,18 @@ def test_teachers_ensemble_and_labels_are_measured_where_their_votes_are_known(l
     assert lost is not None
     assert (lost[0].ensemble, lost[1].top_answered, lost[1].confusion) == (None, (), evaluation.confusion)
     assert measure(ledger, known, None, truth=np.full(6, -1), num_teachers=10, exact=True) is None
+
+
+def test_only_inputs_with_a_true_label_are_counted(ledger: Ledger) -> None:
+    """One row without a label, and a study's pool had no figure at all."""
+    _charge(ledger)
+    known = {digest: _totals(digest) for digest in BATCHES}
+    part = np.where(np.arange(6) == 1, -1, TRUTH)  # of the four left all but one are right
+    found = measure(ledger, known, None, truth=part, num_teachers=10, exact=True)
+    assert found is not None
+    accuracy, evaluation = found
+    assert (accuracy.labels, accuracy.labels_n, accuracy.votes_n) == (1.0, 4, 4)
+    assert sum(map(sum, evaluation.confusion)) == 4 and sum(evaluation.top_answered) == 5
 
 
 def test_the_curve_ends_where_the_ledger_does(ledger: Ledger) -> None:

@@ -291,13 +291,13 @@ def _metrics(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], Non
         ("lp-2st", _metrics(lambda f: f["privacy"].update(unit="record")), "unit and adjacency"),
         ("lp-2st", _metrics(lambda f: f.update(seed=1)), "whether the noise protects"),
         ("lp-2st", _metrics(lambda f: f.update(queries_answered=81)), "more labels than the 80"),
-        ("lp-2st", _metrics(lambda f: f["privacy"].update(epsilon=float("nan"))), "ε against the public"),
+        ("lp-2st", _metrics(lambda f: f["privacy"].update(epsilon=float("nan"))), "privacy.epsilon is nan"),
         (
             "noise-cluster",
             _metrics(lambda f: f["hospitals"]["coordinator"].update(epsilon=0.5)),
             "ε against the public is 0.5",
         ),
-        ("noise-cluster", _metrics(lambda f: f["hospitals"].pop("coordinator")), "missing or none"),
+        ("noise-cluster", _metrics(lambda f: f["hospitals"].pop("coordinator")), "coordinator: is missing"),
     ],
 )
 def test_what_does_not_fit_the_ledger_is_named(

@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from pate_fed.config.sections import Data
-from pate_fed.config.study import Study
-from pate_fed.data import GlyphSettings, load_dataset
+from pate_fed.config.study import Study, study_from_dict
+from pate_fed.data import Dataset, GlyphSettings, load_dataset
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.students.student import Student
 from pate_fed.report.curves import learning_curves
@@ -134,3 +134,69 @@ def test_fewer_epochs_than_announced_are_explained(tmp_path: Path, patience: int
         learning_curves(SimpleNamespace(epochs=log.epochs, study=SimpleNamespace(student="supervised")))
     )  # type: ignore[arg-type]
     assert ("held out share" in figures) == (patience is not None)
+
+
+def _table_learner(stop: threading.Event) -> tuple[Learner, Dataset]:
+    """A coordinator's learner of 40 rows whose only column's sign is their class."""
+    table = {"label": "y", "classes": ["no", "yes"], "columns": {"a": "number"}}
+    settings = {"data": {"dataset": "table", "pool": "p.csv", "table": table}, "student": {"trees": 5}}
+    rows = np.random.default_rng(0).normal(size=(40, 1))
+    dataset = Dataset(
+        name="pool",
+        num_classes=2,
+        class_names=("no", "yes"),
+        private_images=rows[:0],
+        private_labels=np.empty(0, dtype=np.int64),
+        public_images=rows,
+        public_labels=(rows[:, 0] > 0).astype(np.int64),
+        num_queries=40,
+        pool_digest="00" * 32,
+    )
+    learner = Learner(
+        study_from_dict(settings).resolve(),
+        dataset,
+        log=Log(),  # type: ignore[arg-type]
+        progress=make_progress(True),
+        stop=stop,
+        path=Path("student.npz"),
+        state=CoordinatorState(None),
+    )
+    return learner, dataset
+
+
+def test_a_left_out_part_is_told_by_a_student_of_the_other_labels() -> None:
+    """The labels of the part are all wrong; a student that had learnt from them would repeat some."""
+    learner, dataset = _table_learner(threading.Event())
+    far = np.flatnonzero(np.abs(dataset.public_images[:, 0]) > 0.5)[:6]
+    label = dataset.public_labels.copy()
+    label[far] = 1 - label[far]
+    index = np.arange(40)
+    taught = learner.learn(index, label).predict(dataset.public_images[far])
+    assert (taught == label[far]).any()
+    (told,) = learner.predict_left_out(index, label, [far])
+    assert (told == dataset.public_labels[far]).all()
+
+
+def test_where_no_label_is_left_outside_nothing_is_told() -> None:
+    learner, dataset = _table_learner(threading.Event())
+    index = np.array([1, 2])
+    told, other = learner.predict_left_out(index, dataset.public_labels[index], [np.array([1, 2, 3]), [4]])
+    assert told.tolist() == [-1, -1, -1] and other.min() >= 0
+
+
+def test_a_study_can_be_stopped_while_its_student_is_tested() -> None:
+    stop = threading.Event()
+    learner, dataset = _table_learner(stop)
+    stop.set()
+    with pytest.raises(Stopped):
+        learner.predict_left_out(np.arange(9), dataset.public_labels[:9], [np.arange(4)])
+
+
+def test_a_head_in_closed_form_is_trained_again_without_a_part(tmp_path: Path) -> None:
+    log = Log()
+    learner, truth = _learner(tmp_path / "run", StudentSettings(name="encoder-head"), log, threading.Event())
+    index, part = np.arange(60), np.arange(50, 60)
+    (told,) = learner.predict_left_out(index, truth[index], [part])
+    assert told.shape == (10,) and not log.epochs  # the study's student alone is in the log
+    again = learner.learn(index[:50], truth[:50])
+    assert (again.predict(learner._dataset.public_images[part]) == told).all()

@@ -231,7 +231,7 @@ def _noise() -> CheckResult:
     near = abs(spread / _SIGMA - 1) < 9 / math.sqrt(2 * _DRAWS)
     centred = abs(middle) < 9 * _SIGMA / math.sqrt(_DRAWS)
     if not (near and centred) or np.array_equal(drawn, again):
-        raise PateFedError("the noise does not have the spread that it should: install opendp again")
+        raise PateFedError("the noise does not have the spread that it should: install pate_fed again")
     return CheckResult(f"{noise.kind}, {took / _DRAWS * 1e6:.0f} µs a draw")
 
 

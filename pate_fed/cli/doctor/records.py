@@ -18,6 +18,7 @@ from pate_fed.cli.doctor.findings import CheckResult
 from pate_fed.config.sections import Parties
 from pate_fed.config.study import read_study
 from pate_fed.data import InputSpec, Rows, split_by_patient
+from pate_fed.format import accuracy_text, share_text
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.terms import Terms
@@ -101,22 +102,28 @@ def try_teachers(rows: Rows, wanted: WantedRecords) -> CheckResult:
     teachers = wanted.parties.teachers_for(patients)
     folds = teachers if teachers > 1 else min(_FOLDS, patients)
     parts = split_by_patient(everyone, rows.patients, num_teachers=folds, seed=0)
-    right, usual, started = [], [], time.monotonic()
+    tried = right = usual = number = 0
+    started = time.monotonic()
     most = np.bincount(rows.labels).argmax()
     for part in parts[:_MOST_TRIED]:
         others = np.setdiff1d(everyone, part)
         own, left_out = (part, others) if teachers > 1 else (others, part)
         asked = _some(left_out)
         truth = rows.labels[asked]
-        right.append(float((predict_by_teacher(rows, own, asked, wanted) == truth).mean()))
-        usual.append(float((truth == most).mean()))
+        right += int((predict_by_teacher(rows, own, asked, wanted) == truth).sum())
+        usual += int((truth == most).sum())
+        tried, number = tried + len(truth), number + 1
         if time.monotonic() > started + _PATIENCE_S:
             break
-    accuracy, chance = float(np.mean(right)), float(np.mean(usual))
+    accuracy, chance = right / tried, usual / tried
+    # Several teachers may be asked about the same record: no independent trials, so there is no interval.
+    told = f"{share_text(accuracy, tried)} right of {tried:,}"
+    if teachers == 1:
+        told = accuracy_text(accuracy, tried)
     name = wanted.teacher.name if wanted.spec.schema is not None else QUICK
     text = (
-        f"{len(right)} of {name} tried on records that they did not see: {accuracy:.0%} right, where always "
-        f"naming the most frequent class is {chance:.0%}"
+        f"{number} of {name} tried on records that they did not see: {told}, where always naming the most "
+        f"frequent class is {share_text(chance, tried)}"
     )
     if accuracy <= chance:
         poor = f"{text}: do labels and records belong together? With fewer teachers each learns from more"

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pate_fed import __version__
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.format import VERSION
 from pate_fed.privacy.ledger.chain import Chain, Outputs
 from pate_fed.privacy.ledger.file import WriterLock, connect, create_file, disconnect, insert_row
 from pate_fed.privacy.ledger.rows import (
@@ -82,7 +82,7 @@ class Ledger:
             InputError: `path` exists or cannot be written.
         """
         public = None if key is None else key.public_key().public_bytes_raw().hex()
-        row = terms_row(terms, time=_now(), version=__version__, public_key=public)
+        row = terms_row(terms, time=_now(), version=VERSION, public_key=public)
         create_file(Path(path), _sealed(row, key))
         return cls(path, key=key)
 
@@ -159,7 +159,7 @@ class Ledger:
                 event=event,
                 batch_digest=batch_digest,
                 outputs_digest=outputs_digest(outputs.index, outputs.answered, outputs.label),
-                version=__version__,
+                version=VERSION,
                 epsilon=epsilon,
                 previous=self._chain.head,
                 provenance=provenance,

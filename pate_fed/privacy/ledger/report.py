@@ -7,7 +7,6 @@ report cannot be held against it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.disk import read_json
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
@@ -31,6 +31,7 @@ from pate_fed.privacy.ledger.terms import (
 )
 from pate_fed.privacy.ledger.verify import SLACK, read_chain
 from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism
+from pate_fed.structure import setting
 
 __all__ = ["LedgerReport", "describe", "verify", "verify_run"]
 
@@ -38,6 +39,53 @@ _CHARGED = {
     "outcome": "what it released, and caps on both by optimal control of the privacy loss where that is less",
     "totals": "its noisy totals, as earlier versions did",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Student:
+    data_independent: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Coordinator:
+    epsilon: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hospitals:
+    """Of a study of private labels at hospitals."""
+
+    coordinator: _HospitalsCoordinator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HospitalsCoordinator:
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Privacy:
+    """`epsilon` is what private labels cost; None where a study has votes."""
+
+    delta: float
+    unit: str
+    adjacency: str
+    student: _Student
+    coordinator: _Coordinator
+    epsilon: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Metrics:
+    """What of a run's metrics.json is held against its ledger."""
+
+    status: str
+    num_teachers: int
+    num_classes: int
+    seed: int | None
+    queries_answered: int
+    privacy: _Privacy
+    hospitals: _Hospitals | None = setting(None, read=lambda value: value or None)  # noqa: RUF009
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,34 +223,31 @@ def _private_labels(path: Path, label: NDArray[Any], report: LedgerReport) -> st
 def _metrics(path: Path, report: LedgerReport) -> str:
     """No figure may be below what the terms guarantee."""
     terms, released = report.chain.terms, bool(report.chain.entries)
-    try:
-        metrics: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        privacy, status = metrics["privacy"], metrics["status"]
-        figures = privacy["student"]["data_independent"], privacy["coordinator"]["epsilon"]
-        told = [None if value is None else float(value) for value in figures]
-        facts = {
-            "δ": (privacy["delta"], terms.delta),
-            "unit and adjacency": (
-                (privacy["unit"], privacy["adjacency"]),
-                (terms.protection.unit, terms.protection.adjacency),
-            ),
-            "teachers": (metrics["num_teachers"], terms.mechanisms[0].num_teachers),
-            "classes": (metrics["num_classes"], terms.mechanisms[0].num_classes),
-            "whether the noise protects": (metrics["seed"] is None, terms.private),
-        }
-        if terms.protection.unit == "label":
-            told.append(float(privacy["epsilon"]))
-            if metrics.get("hospitals"):
-                told.append(float(metrics["hospitals"]["coordinator"]["epsilon"]))
-        more = metrics["queries_answered"] > report.answered
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise IntegrityError(f"{path}: a figure is missing or none") from error
+    metrics = read_json(_Metrics, path, what="the metrics of a run", error=IntegrityError, aside=True)
+    privacy = metrics.privacy
+    facts = {
+        "δ": (privacy.delta, terms.delta),
+        "unit and adjacency": (
+            (privacy.unit, privacy.adjacency),
+            (terms.protection.unit, terms.protection.adjacency),
+        ),
+        "teachers": (metrics.num_teachers, terms.mechanisms[0].num_teachers),
+        "classes": (metrics.num_classes, terms.mechanisms[0].num_classes),
+        "whether the noise protects": (metrics.seed is None, terms.private),
+    }
+    told = [privacy.student.data_independent, privacy.coordinator.epsilon]
+    if terms.protection.unit == "label":
+        if privacy.epsilon is None:
+            raise IntegrityError(f"{path}: not the metrics of a run (privacy.epsilon is missing)")
+        told.append(privacy.epsilon)
+        if metrics.hospitals is not None:
+            told.append(metrics.hospitals.coordinator.epsilon)
     for name, (given, meant) in facts.items():
         if given != meant:
             raise IntegrityError(f"{path}: {name}: {given!r}, by the ledger {meant!r}")
-    if more:
+    if metrics.queries_answered > report.answered:
         raise IntegrityError(f"{path}: more labels than the {report.answered} on the ledger")
-    if status != "success":
+    if metrics.status != "success":
         return f"{path.name}: of a process that did not come to the study's end"
     bounds = guaranteed_epsilon(terms) if released else 0.0, guaranteed_coordinator_epsilon(terms)
     whose = ("the public", "the coordinator", *["the public"] * (len(told) - 2))

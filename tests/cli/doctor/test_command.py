@@ -58,8 +58,7 @@ def test_libraries_of_other_versions_and_a_broken_flower(tmp_path: Path) -> None
     (other / "flwr-1.41.0.dist-info" / "METADATA").write_text("Name: flwr\nVersion: 1.41.0\n")
     (other / "flwr").mkdir()
     (other / "flwr" / "__init__.py").write_text("raise ImportError('no flwr here')\n")
-    for name in ("torch", "opendp"):
-        (other / f"{name}.py").write_text(f"raise ImportError('no {name} here')\n")
+    (other / "torch.py").write_text("raise ImportError('no torch here')\n")
     done = _doctor(tmp_path, path=other)
     assert done.returncode == 1
     rows = {line[9:23].strip(): line for line in done.stdout.splitlines()}
@@ -67,7 +66,7 @@ def test_libraries_of_other_versions_and_a_broken_flower(tmp_path: Path) -> None
     assert rows["Flower"].startswith("problem")
     assert "does not start (ImportError: no flwr here)" in rows["Flower"]
     assert rows["masks"].startswith("ok")
-    assert done.stdout.splitlines()[-1].startswith("4 problems")
+    assert done.stdout.splitlines()[-1].startswith("3 problems")
 
 
 def test_an_installation_that_is_not_whole(tmp_path: Path) -> None:

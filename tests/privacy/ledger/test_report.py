@@ -145,8 +145,12 @@ def test_labels_of_a_process_that_was_cut_off_are_a_part(run_dir: Path) -> None:
         (lambda m: m.update(num_teachers=200), "teachers: 200, by the ledger 20"),
         (lambda m: m.update(seed=4), "whether the noise protects: False"),
         (lambda m: m.update(queries_answered=13), "more labels than the"),
-        (lambda m: m.pop("privacy"), "a figure is missing"),
-        (lambda m: m["privacy"]["student"].update(data_independent="low"), "a figure is missing"),
+        (lambda m: m.pop("privacy"), r"not the metrics of a run \(privacy: is missing"),
+        (lambda m: m["privacy"].pop("student"), r"\(privacy.student: is missing"),
+        (lambda m: m["privacy"].update(student=[]), r"\(privacy.student is \[\]: a table"),
+        (lambda m: m["privacy"]["student"].update(data_independent="low"), "data_independent is 'low'"),
+        (lambda m: m["privacy"]["student"].update(data_independent=float("nan")), "data_independent is nan"),
+        (lambda m: m.update(queries_answered="12"), "queries_answered is '12': a whole number"),
     ],
 )
 def test_figures_below_the_guarantee_are_noticed(
@@ -157,6 +161,13 @@ def test_figures_below_the_guarantee_are_noticed(
     change(metrics)
     path.write_text(json.dumps(metrics), encoding="utf-8")
     with pytest.raises(IntegrityError, match=says):
+        verify_run(run_dir)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", "[" * 100_000])
+def test_a_damaged_metrics_file_is_named(run_dir: Path, text: str) -> None:
+    (run_dir / "metrics.json").write_text(text, encoding="utf-8")
+    with pytest.raises(IntegrityError, match=r"metrics\.json: not the metrics of a run"):
         verify_run(run_dir)
 
 

@@ -167,17 +167,3 @@ def test_choice_by_seed() -> None:
     seeded = noise_from_seed(7)
     assert isinstance(seeded, SeededNoise) and seeded.seed == 7
     assert isinstance(seeded, NoiseSource) and isinstance(SystemNoise(), NoiseSource)
-
-
-def test_without_opendp_the_room_imports_and_the_error_is_clear() -> None:
-    program = (
-        "import sys\n"
-        "for name in ('opendp', 'flwr', 'ray', 'torch', 'dp_accounting'): sys.modules[name] = None\n"
-        "import pate_fed.privacy as privacy\n"
-        "from pate_fed.errors import InputError\n"
-        "privacy.SeededNoise(0).discrete_gaussian(3, sigma=1.0)\n"
-        "try: privacy.SystemNoise().discrete_gaussian(3, sigma=1.0)\n"
-        "except InputError as error: print(error)\n"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "pip install opendp" in run.stdout

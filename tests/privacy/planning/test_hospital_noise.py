@@ -22,11 +22,6 @@ from pate_fed.privacy.planning.search import Offer
 TERMS = {"num_teachers": 250, "num_classes": 10, "epsilon": 2.0, "delta": 1e-5}
 
 
-@pytest.fixture(scope="module")
-def usual() -> Plan:
-    return plan(**TERMS)
-
-
 def mechanism(offer: Offer, num_teachers: int = 250, num_classes: int = 10) -> ConfidentGNMax | GNMax:
     size = {"num_teachers": num_teachers, "num_classes": num_classes}
     if offer.threshold is None or offer.sigma1 is None:
@@ -77,8 +72,8 @@ def test_a_hospital_that_may_leave_is_planned_without_noise_of_its_own() -> None
     assert made.best is not None and made.hospital_noise is None
 
 
-def test_shares_too_small_are_raised_and_too_few_hospitals_get_none() -> None:
+def test_shares_too_small_are_raised_and_too_few_hospitals_get_none(usual: Plan) -> None:
     assert plan(**{**TERMS, "num_teachers": 30}, num_hospitals=3).hospital_noise is None
     made = plan(**{**TERMS, "epsilon": 50.0}).hospital_noise
     assert made and made.sigma_party**2 >= 2
-    assert json.loads(json.dumps(plan(**TERMS).to_dict()))["hospital_noise"]["hospitals"] == 250
+    assert json.loads(json.dumps(usual.to_dict()))["hospital_noise"]["hospitals"] == 250

@@ -1,0 +1,220 @@
+"""Parts of one's own: a teacher, student, data set or mechanism by its code's name, "my_pkg.models:make".
+
+A name is `module:attribute`, or that of an entry point in a group such as `pate_fed.teachers`. A module is
+taken from what is installed; in a simulation also from a folder of the user's, which is searched last. Only
+names, versions and digests travel between machines, never code: each side loads its own installation's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.learning import TABLE_TEACHERS, TEACHERS
+from pate_fed.structure import PART_NAME, check, nearest, setting
+
+__all__ = [
+    "GROUPS",
+    "PartIdentity",
+    "hold_part",
+    "is_part",
+    "is_part_name",
+    "load_part",
+    "own_names",
+    "part_identity",
+    "require_same_part",
+    "search_folder",
+]
+
+GROUPS: Mapping[str, str] = {
+    kind: f"pate_fed.{kind.replace(' ', '_')}s"
+    for kind in ("teacher", "student", "dataset", "aggregator", "partitioner", "feature map")
+}
+
+_HELD: dict[str, Any] = {}  # parts that were given as objects, by name: of this process alone
+_HELD_MODULE = "in_memory"
+
+_folder: Path | None = None  # see `search_folder`
+
+_MOST_NAME = 200
+_OWN = ("pate_fed", "clients", "server")  # have names of their own in every list of choices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartIdentity:
+    """What two machines compare of a part: its full name, its distribution's version, its source's SHA-256.
+
+    The digest is over all Python files of the module's top-level package, or over its one file.
+
+    Raises:
+        InputError: a field is not that.
+    """
+
+    name: str = setting(pattern=PART_NAME, most=_MOST_NAME, allowed="module:attribute")
+    version: str | None = setting(None, most=100)
+    digest: str = setting(pattern=re.compile(r"[0-9a-f]{64}"), allowed="a SHA-256 in hexadecimal")
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+def is_part_name(name: str) -> bool:
+    """Whether a setting's value is `module:attribute`, the name of a part."""
+    return PART_NAME.fullmatch(name) is not None
+
+
+def own_names(values: dict[str, Any]) -> dict[str, Any]:
+    """The sections of a study with full names in place of those that installed entry points have."""
+    for section, kind in (("teacher", "teacher"),):
+        table = values.get(section)
+        name = table.get("name") if isinstance(table, Mapping) else None
+        if isinstance(name, str) and name not in TEACHERS + TABLE_TEACHERS and name in _entry_points(kind):
+            values[section] = {**values[section], "name": _full_name(name, kind)}
+    return values
+
+
+def is_part(name: str, kind: str) -> bool:
+    """Whether a name is `module:attribute`, or an installed entry point of the kind's group."""
+    return PART_NAME.fullmatch(name) is not None or name in _entry_points(kind)
+
+
+def search_folder(folder: Path | None) -> None:
+    """Let parts be found in a folder of the user's, after all that is installed: for simulations alone."""
+    global _folder
+    _folder = folder
+
+
+def hold_part(part: Any, kind: str) -> tuple[str, bool]:
+    """The name by which an object of this process is a part, and whether other processes know it, too.
+
+    A function or class that its module has under its own name goes by that; anything else is kept here.
+    """
+    module, attribute = getattr(part, "__module__", None), getattr(part, "__qualname__", None)
+    name = f"{module}:{attribute}"
+    if module not in (None, "__main__", *_OWN) and PART_NAME.fullmatch(name) is not None:
+        found: Any = sys.modules.get(str(module))
+        for step in str(attribute).split("."):
+            found = getattr(found, step, None)
+        if found is part:
+            return name, True
+    name = f"{_HELD_MODULE}:{kind}_{len(_HELD)}"
+    _HELD[name] = part
+    return name, False
+
+
+def load_part(name: str, kind: str) -> Any:
+    """The object that a part's name stands for; its module is imported, which runs it.
+
+    `kind` is a key of `GROUPS`.
+
+    Raises:
+        InputError: no such module or attribute, or the module fails; the message names the part.
+    """
+    full = _full_name(name, kind)
+    if full in _HELD:
+        return _HELD[full]
+    module, _, attribute = full.partition(":")
+    found: Any = _import(module, f"{kind} {name!r}")
+    for step in attribute.split("."):
+        if not hasattr(found, step):
+            hint = nearest(step, [known for known in dir(found) if not known.startswith("_")])
+            raise InputError(f"{kind} {name!r}: {module} has no {attribute}{hint}")
+        found = getattr(found, step)
+    return found
+
+
+def part_identity(name: str, kind: str) -> PartIdentity:
+    """What the terms of a study say of a part, and a hospital holds its own against.
+
+    Raises:
+        InputError: no such module, or one without Python source.
+    """
+    full = _full_name(name, kind)
+    if full in _HELD:
+        return PartIdentity(name=full, digest=hashlib.sha256(full.encode()).hexdigest())
+    top = full.partition(":")[0].partition(".")[0]
+    module = _import(full.partition(":")[0], f"{kind} {name!r}")
+    path = getattr(sys.modules[top], "__file__", None) or getattr(module, "__file__", None)
+    if path is None or not path.endswith(".py"):
+        raise InputError(f"{kind} {name!r}: {top} has no Python source to compare; a plain module is meant")
+    source = Path(path)
+    files = sorted(source.parent.rglob("*.py")) if source.name == "__init__.py" else [source]
+    digest = hashlib.sha256()
+    for each in files:
+        held = each.read_bytes()
+        digest.update(f"{each.relative_to(source.parent).as_posix()}\n{len(held)}\n".encode() + held)
+    return PartIdentity(name=full, version=_version(top), digest=digest.hexdigest())
+
+
+def require_same_part(ours: PartIdentity, theirs: PartIdentity) -> None:
+    """Hold the part that is installed here against the one that a study names.
+
+    Raises:
+        IntegrityError: another name, version or source; the message has both digests.
+    """
+    if ours != theirs:
+        raise IntegrityError(
+            f"{theirs.name} differs from the study's: here version {ours.version or 'unknown'} with digest "
+            f"{ours.digest}, in the study version {theirs.version or 'unknown'} with digest {theirs.digest}"
+        )
+
+
+def _full_name(name: str, kind: str) -> str:
+    if PART_NAME.fullmatch(name) is not None and len(name) <= _MOST_NAME:
+        return name
+    known = _entry_points(kind)
+    if name in known and PART_NAME.fullmatch(known[name]) is not None:
+        return known[name]
+    raise InputError(
+        f"{kind} {name!r}: module:attribute is meant, as my_package.models:make, or an installed entry point "
+        f"of the group {GROUPS[kind]}{nearest(name, known)}"
+    )
+
+
+def _entry_points(kind: str) -> dict[str, str]:
+    return {each.name: each.value for each in metadata.entry_points(group=GROUPS[kind])}
+
+
+def _import(module: str, what: str) -> ModuleType:
+    """The module, from what is installed, else from the folder of `search_folder`.
+
+    Raises:
+        InputError: it is not there, one of ours, or fails.
+    """
+    top = module.partition(".")[0]
+    if top in _OWN:
+        raise InputError(f"{what}: what is built in has a name of its own; a module of yours is meant")
+    folder = _folder
+    if folder is not None and top not in sys.modules and importlib.util.find_spec(top) is None:
+        place = str(folder.absolute())
+        if place not in sys.path:
+            sys.path.append(place)
+            importlib.invalidate_caches()
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            where = f"nor in {folder}" if folder is not None else "install it here first"
+            raise InputError(
+                f"{what}: there is no module {error.name} among what is installed, {where}"
+            ) from error
+        raise InputError(f"{what}: {module} needs {error.name}, which is not installed") from error
+    except Exception as error:
+        raise InputError(
+            f"{what}: {module} fails when it is imported ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _version(top: str) -> str | None:
+    names = metadata.packages_distributions().get(top, [])
+    return metadata.version(names[0]) if names else None

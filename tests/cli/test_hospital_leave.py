@@ -1,0 +1,126 @@
+"""Leaving from the command line: who is asked, what is shown, and what a damaged file means."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import make_label_terms, make_terms
+
+from clients.journal import Journal
+from clients.leave import STATEMENT_FILE, has_left
+from clients.site_files import LOCAL_SITE, LocalSettings
+from pate_fed.protocol.messages import VoteRequest
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """The state directory of a hospital without keys, before it agreed to a study."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    LocalSettings(hospital="north", data="north.csv", state_dir=folder).write(folder / LOCAL_SITE)
+    return folder
+
+
+def statement(state: Path) -> Any:
+    return json.loads((state / STATEMENT_FILE).read_text(encoding="utf-8"))
+
+
+def test_before_it_agreed_to_a_study_nothing_was_given(state: Path, run: Any) -> None:
+    (state / "teacher-0.pt").touch()
+    code, out, _ = run("hospital", "leave", str(state), "--yes")
+    assert code == 0 and has_left(state)
+    assert "north leaves a study that it has not agreed to yet" in out
+    assert "erased: teacher-0.pt" in out and "north left before it agreed to a study on " in out
+    assert "answers to 0 queries, in 0 messages in all\nnothing about its records has left this house" in out
+    signed = statement(state)
+    assert signed["signature"] is None and signed["statement"]["cannot_be_taken_back"] == []
+    assert signed["statement"]["epsilon_at_most"] == {"delta": None, "public": None, "coordinator": None}
+    code, again, _ = run("hospital", "leave", str(state), "--yes")
+    assert code == 0 and "leaves" not in again and again in out  # the same statement, of the same day
+    assert statement(state) == signed
+
+
+def test_claims_tell_what_was_answered_where_the_log_is_lost(state: Path, run: Any) -> None:
+    terms = make_terms(sigma1=40.0, sigma2=40.0, max_queries=30, labels=20)
+    (state / "terms.json").write_text(terms.to_json(), encoding="utf-8")
+    question = VoteRequest(terms_digest=terms.digest, batch=0, purpose="release", index=np.arange(7))
+    Journal(state).claim(question)
+    code, out, _ = run("hospital", "leave", str(state), "--yes")
+    assert code == 0 and "north leaves the study 's'" in out
+    assert "answers to 7 queries, in 0 messages in all" in out
+    assert "ε against the public: at most " in out and "ε against the coordinator: without a bound" in out
+    assert "stay released" in out and "What was spent of ε stays spent" in out
+    most = statement(state)["statement"]["epsilon_at_most"]
+    assert most["public"] > 0 and most["coordinator"] is None and most["delta"] == terms.privacy.delta
+
+
+def test_private_labels_count_as_given_from_the_yes_on(state: Path, run: Any) -> None:
+    terms = make_label_terms()
+    (state / "labels").mkdir()
+    (state / "labels" / "terms.json").write_text(terms.to_json(), encoding="utf-8")
+    code, out, _ = run("hospital", "leave", str(state), "--yes")
+    assert code == 0 and "ε against the public: at most 1, at δ=0" in out
+    assert "ε against the coordinator: at most 1, at δ=0" in out and "stay released" in out
+
+
+@pytest.mark.parametrize(("said", "code"), [("yes", 0), (" YES ", 0), ("y", 2), ("", 2)])
+def test_who_sits_at_a_terminal_is_asked(
+    state: Path, run: Any, monkeypatch: pytest.MonkeyPatch, said: str, code: int
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda _: said)
+    found = run("hospital", "leave", str(state))
+    assert found.code == code and has_left(state) is (code == 0)
+    assert ("leaving wants a yes" in found.err) is (code == 2)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"hospital": 1, "data": "x", "state_dir": "y"}'])
+def test_a_damaged_site_file_is_named_and_nothing_is_erased(state: Path, run: Any, text: str) -> None:
+    (state / "teacher-0.pt").touch()
+    (state / LOCAL_SITE).write_text(text, encoding="utf-8")
+    code, out, err = run("hospital", "leave", str(state), "--yes")
+    assert code == 2 and out == "" and "hospital.json: not a hospital's site file" in err
+    assert (state / "teacher-0.pt").exists() and not has_left(state)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"statement": {}, "signature": null}'])
+def test_a_damaged_statement_is_named(state: Path, run: Any, text: str) -> None:
+    assert run("hospital", "leave", str(state), "--yes").code == 0
+    (state / STATEMENT_FILE).chmod(0o600)
+    (state / STATEMENT_FILE).write_text(text, encoding="utf-8")
+    code, _, err = run("hospital", "leave", str(state), "--yes")
+    assert code == 2 and f"{STATEMENT_FILE}: not a statement of" in err
+
+
+def test_what_cannot_be_marked_changes_nothing(
+    state: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    (state / "teacher-0.pt").touch()
+    monkeypatch.setattr("clients.leave.write_private", full)
+    code, _, err = run("hospital", "leave", str(state), "--yes")
+    assert code == 2 and "cannot be written (No space left on device); nothing has changed" in err
+    assert (state / "teacher-0.pt").exists() and not has_left(state)
+
+
+def test_what_cannot_be_erased_is_erased_by_doing_it_again(
+    state: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (state / "teacher-0.pt").touch()
+
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("clients.leave.Path.unlink", read_only)
+        code, _, err = run("hospital", "leave", str(state), "--yes")
+    assert code == 2 and "not all could be erased (Read-only file system); do it again" in err
+    assert has_left(state) and not (state / STATEMENT_FILE).exists()
+    code, out, _ = run("hospital", "leave", str(state))  # it has left: nobody is asked again
+    assert code == 0 and "erased: teacher-0.pt" in out and (state / STATEMENT_FILE).exists()

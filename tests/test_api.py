@@ -1,0 +1,186 @@
+"""Studies from Python: the calls that a script or a notebook makes, and what they give."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pate_fed
+from pate_fed import Run, Step, Study, simulate
+from pate_fed.errors import InputError, QuorumError
+
+SMALL: dict[str, Any] = {
+    "study": {"seed": 1},
+    "parties": {"num_clients": 6},
+    "data": {"glyph": {"classes": 3, "private": 120, "public": 60}},
+    "teacher": {"name": "hog-linear"},
+    "aggregation": {"aggregator": "gnmax", "sigma2": 2.0},
+    "queries": {"labels": 40, "max_queries": 40},
+    "privacy": {"allow_weak": True},
+    "student": {"name": "encoder-head"},
+    "engine": {"backend": "inline"},
+}
+FEW = {**SMALL, "queries": {"labels": 4, "max_queries": 4}}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[Step]]:
+    steps: list[Step] = []
+    run = simulate(SMALL, run_dir=tmp_path_factory.mktemp("api") / "run", on_progress=steps.append)
+    return run, steps
+
+
+def test_the_public_names() -> None:
+    names = ["Plan", "Run", "Step", "Study", "__version__", "plan", "simulate"]
+    assert pate_fed.__all__ == names and dir(pate_fed) == names
+    assert all(getattr(pate_fed, name) is not None for name in names)
+    with pytest.raises(AttributeError, match="has no attribute 'simulat'"):
+        pate_fed.simulat  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_run_has_its_figures_labels_student_ledger_and_report(ran: tuple[Run, list[Step]]) -> None:
+    run, _ = ran
+    assert run.epsilon is not None and run.epsilon == run.metrics["privacy"]["student"]["data_independent"]
+    assert run.delta == 1e-5
+    assert run.labels.index.shape == run.labels.label.shape == (40,) and len(run.labels) == 40
+    images = np.zeros((3, *run.student.image_shape), dtype=np.uint8)
+    chances = run.student.predict_proba(images)
+    assert chances.shape == (3, 3) and np.allclose(chances.sum(axis=1), 1, atol=1e-4)
+    assert sum(entry.event.answered for entry in run.ledger.chain.entries) == 40
+    assert run.report.path.is_file() and "<iframe" in run.report._repr_html_()
+    assert f"{run.path}" in repr(run) and "not private: seeded noise" in repr(run)
+
+
+def test_it_is_what_the_command_leaves(ran: tuple[Run, list[Step]], tmp_path: Path) -> None:
+    run, _ = ran
+    from pate_fed.simulation import main
+
+    (tmp_path / "study.toml").write_bytes((run.path / "study.toml").read_bytes())
+    assert (
+        main(["--config", str(tmp_path / "study.toml"), "--run-dir", str(tmp_path / "run"), "--quiet"]) == 0
+    )
+    again = Run.load(tmp_path / "run")
+    assert again.epsilon == run.epsilon
+    assert np.array_equal(again.labels.label, run.labels.label)
+
+
+def test_progress_is_told_step_by_step(
+    ran: tuple[Run, list[Step]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, steps = ran
+    phases = {step.phase: step for step in steps if step.phase}
+    assert phases and all(step.done <= step.total for step in phases.values())
+    assert any("ε" in step.note for step in steps if not step.phase)
+
+
+def test_nothing_is_printed_with_a_callback_or_when_quiet(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    simulate(FEW, run_dir=tmp_path / "run", quiet=True)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_study_from_a_thread(tmp_path: Path) -> None:
+    found: list[Run] = []
+    thread = threading.Thread(
+        target=lambda: found.append(simulate(FEW, run_dir=tmp_path / "run", quiet=True))
+    )
+    thread.start()
+    thread.join()
+    assert found[0].result.outcome.status == "success"
+
+
+def test_errors_are_exceptions_that_say_what_would_be_right(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"parties\.num_clients in the study"):
+        simulate({"parties": {"num_clients": 0}})
+    with pytest.raises(InputError, match=r"log\.jsonl"):
+        Run.load(tmp_path)
+    simulate(FEW, run_dir=tmp_path / "run", quiet=True)
+    with pytest.raises(InputError, match="already holds a run"):
+        simulate(Study(), run_dir=tmp_path / "run")
+
+
+def test_what_ended_a_study_is_raised_and_its_run_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(*_: object) -> None:
+        raise InputError("no records here")
+
+    monkeypatch.setattr("clients.teaching.train_missing", absent)
+    monkeypatch.setattr("clients.hospital.train_missing", absent, raising=False)
+    with pytest.raises(QuorumError):
+        simulate(SMALL, run_dir=tmp_path / "run", quiet=True)
+    run = Run.load(tmp_path / "run")
+    assert run.result.outcome.status == "failed" and run.epsilon == 0.0
+
+
+def blank(image_shape: tuple[int, ...], num_classes: int) -> Any:
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(image_shape)), num_classes))
+
+
+def test_a_teacher_of_one_s_own_by_object_and_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sklearn.tree import DecisionTreeClassifier
+
+    fitted: list[int] = []
+
+    class Counted(DecisionTreeClassifier):  # type: ignore[misc]
+        def fit(self, x: Any, y: Any) -> Any:
+            fitted.append(len(x))
+            return super().fit(x, y)
+
+    run = simulate(FEW, teacher=Counted(), run_dir=tmp_path / "object", quiet=True)
+    assert fitted[1:] == [20] * 6  # one trial, then each party's own records
+    assert run.result.study.terms.teacher.name.startswith("in_memory:teacher_")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")  # undone afterwards, with what the study appends
+    (tmp_path / "their_models.py").write_text("from sklearn.tree import DecisionTreeClassifier as Tree\n")
+    named = {**FEW, "teacher": {"name": "their_models:Tree"}}
+    run = simulate(named, run_dir=tmp_path / "name", quiet=True)
+    part = run.result.study.terms.teacher_part
+    assert part is not None and part.name == "their_models:Tree" and len(part.digest) == 64
+    network = simulate(FEW, teacher=blank, run_dir=tmp_path / "network", quiet=True)
+    assert network.result.study.terms.teacher.name == f"{__name__}:blank"
+    with pytest.raises(InputError, match="their_models has no Tre"):
+        simulate({**FEW, "teacher": {"name": "their_models:Tre"}}, run_dir=tmp_path / "none", quiet=True)
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_page_s_code_runs(ran: tuple[Run, list[Step]], monkeypatch: pytest.MonkeyPatch) -> None:
+    run, steps = ran
+    page = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+    first, second = (block.split("```")[0] for block in page.split("```python\n")[1:])
+    asked: list[Any] = []
+
+    def told(study: Any, on_progress: Any = None) -> Run:
+        asked.append(study)
+        for step in steps if on_progress is not None else ():
+            on_progress(step)
+        return run
+
+    monkeypatch.setattr("pate_fed.cli.simulate.simulate", told)
+    images = np.zeros((2, *run.student.image_shape), dtype=np.uint8)
+    names: dict[str, Any] = {"images": images, "study": "study.toml"}
+    exec(first, names)
+    exec(second, names | {"simulate": told})
+    assert asked == [{"parties": {"num_clients": 250}}, "study.toml"]
+    assert names["chances"].shape == (2, 3) and names["again"].epsilon == run.epsilon
+
+
+def test_importing_is_light() -> None:
+    code = (
+        "import sys, pate_fed\n"
+        "assert pate_fed.__version__\n"
+        "heavy = {'numpy', 'torch', 'flwr', 'ray', 'scipy', 'argparse'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
