@@ -88,7 +88,8 @@ class StudentSettings:
     `dropout` is the share of features that a discriminator drops, `input_noise` the deviation of the noise
     on its input; None takes the network's own.
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
-    None takes τ = β. It trains twice, `epochs` each time; None is 10 epochs in all.
+    None takes τ = β. It trains twice, `epochs` each time; None is 10 epochs in all, and 20 for GANs on the
+    encoder.
     With `patience` a share `held_out` of the labels does not teach. A stage ends after so many epochs in
     which no more of them were met than in the best one before; the last one not worse than it by a standard
     error answers. Where the share is fewer than 10 labels, all labels teach, for all epochs; "encoder-head"
@@ -117,7 +118,7 @@ class StudentSettings:
     epochs: int | None = setting(
         None,
         flags=("--student-epochs",),
-        help="passes over the public data, in each stage (default: 10 in all)",
+        help="passes over the public data, in each stage (default: 10 in all; 20 for GANs on the encoder)",
         low=1,
         high=MOST,
     )
@@ -157,7 +158,7 @@ class StudentSettings:
     held_out: float = setting(0.1, help="share of labels that judges that gain", above=0, below=1)
 
     DEFAULT_NOISE_RATE = 0.2
-    DEFAULT_EPOCHS = 10
+    DEFAULT_EPOCHS, ENCODER_EPOCHS = 10, 20
     DEFAULT_RAMP = 15  # PATE++'s
 
     def __post_init__(self) -> None:
@@ -201,7 +202,10 @@ class StudentSettings:
     @property
     def stage_epochs(self) -> int:
         """Epochs of each stage."""
-        return self.DEFAULT_EPOCHS // self.stages if self.epochs is None else self.epochs
+        if self.epochs is not None:
+            return self.epochs
+        on_features = self.generates and self.built_on == "encoder"
+        return (self.ENCODER_EPOCHS if on_features else self.DEFAULT_EPOCHS) // self.stages
 
     @property
     def ramp(self) -> int:
