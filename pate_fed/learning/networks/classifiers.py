@@ -271,7 +271,7 @@ def build_encoder_discriminator(
     dropout: float | None = None,
     input_noise: float | None = None,
 ) -> Classifier:
-    """The same as a discriminator: normalised weights, by default half of the hidden units dropped, no noise.
+    """The same as a discriminator: normalised weights, by default 0.3 of the hidden units dropped, no noise.
 
     A generator is taught through the preprocessing, too.
     """
@@ -280,7 +280,7 @@ def build_encoder_discriminator(
         GaussianNoise(input_noise or 0.0),
         weight_norm(_drawn(nn.Linear(features, 256))),
         nn.LeakyReLU(0.2),
-        Dropout(0.5 if dropout is None else dropout),
+        Dropout(0.3 if dropout is None else dropout),
     ]  # (n, 256)
     return Classifier(preprocess, trunk, weight_norm(_drawn(nn.Linear(256, num_classes), 1.0)))
 
