@@ -20,7 +20,10 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
     study = study.resolve()
     encoder = public_encoder(study, dataset)
     secrecy, clients, least = study.secrecy, study.parties.num_clients, study.least_clients
-    most = study.queries.cap(dataset.num_queries, noise_at_hospitals=secrecy.at_hospitals)
+    a_label = study.aggregation.queries_a_label(
+        study.parties.num_teachers, noise_at_hospitals=secrecy.at_hospitals
+    )
+    most = study.queries.cap(dataset.num_queries, a_label=a_label)
     return Terms(
         study=study.name,
         num_classes=dataset.num_classes,
@@ -85,7 +88,7 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
         part = load_part(study.teacher.name, "teacher")
         try_own(part, dataset.public_images, what=what, num_classes=dataset.num_classes)
     most = study.queries.max_queries
-    if most is not None and most > dataset.num_queries:
+    if most is not None and most > dataset.num_queries and not study.is_planned:
         raise InputError(
             f"--max-queries {most}: {dataset.name} has {dataset.num_queries} public inputs to ask about"
         )
