@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from pate_fed.learning.networks.generators import FeatureGenerator, Generator, b
 from pate_fed.learning.networks.heads import empty_head_classifier
 from pate_fed.learning.settings import CLOSED_FORM, EpochRecord, StudentSettings
 from pate_fed.learning.students.calibration import sharpened, sharpness_for
-from pate_fed.learning.students.export import write_torchscript
+from pate_fed.learning.students.export import write_onnx, write_torchscript
 
 __all__ = ["Student"]
 
@@ -164,6 +164,21 @@ class Student:
             path,
             sharpness=self.sharpness,
             class_names=self.class_names,
+        )
+
+    def export_onnx(self, path: Path, *, about: Mapping[str, str] | None = None) -> None:
+        """Write the student as ONNX, with what is said `about` it as metadata.
+
+        Raises:
+            InputError: the package onnx is not installed, or the folder cannot be written to.
+        """
+        write_onnx(
+            self._networks,
+            self.image_shape,
+            path,
+            sharpness=self.sharpness,
+            class_names=self.class_names,
+            about=about,
         )
 
     @classmethod
