@@ -16,6 +16,7 @@ from clients.masked import SummingHospital, forget_replies, is_sound
 from clients.site import Objection, Site
 from clients.state_dir import LABELS_FOLDER
 from clients.teaching import count_votes, teacher_paths, train_missing
+from pate_fed.config.parts import part_identity, require_same_part
 from pate_fed.data import repeated_inputs
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import NoiseSource
@@ -69,6 +70,12 @@ class Hospital(SummingHospital[Terms]):
         agreed = self._agreed()
         if agreed is not None and agreed.digest != terms.digest:
             return self.refuse(Refusal.TERMS)
+        try:
+            if terms.teacher_part is not None:
+                require_same_part(part_identity(terms.teacher_part.name, "teacher"), terms.teacher_part)
+        except (InputError, IntegrityError) as error:
+            self.log.fault(error)
+            return self.refuse(Refusal.PART)
         try:
             encoder = _read_encoder(terms, request.encoder)
         except IntegrityError as error:

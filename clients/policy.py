@@ -42,12 +42,13 @@ def _fingerprints(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a hospital allows; None and empty lists allow everything, all other defaults protect.
+    """What a hospital allows; None and empty lists, but `teachers`, allow everything, other defaults protect.
 
-    `studies` are names or digests of terms, `pools` digests, `classes` names. ε are at the study's own δ, and
-    the most that the study can cost; where one is limited, so is δ, by `delta`: the coordinator names it, and
-    at a large one any ε is small. The totals limit what all of this hospital's studies can cost together, at
-    `delta`.
+    `studies` are names or digests of terms, `pools` digests, `classes` names. `teachers` names code that is
+    none of ours and may run beside the records, as module:attribute; without a line here, none may. ε are at
+    the study's own δ, and the most that the study can cost; where one is limited, so is δ, by `delta`: the
+    coordinator names it, and at a large one any ε is small. The totals limit what all of this hospital's
+    studies can cost together, at `delta`.
 
     `plain_votes` allows votes that the coordinator sees one by one, `uncapped` a study that may ask about its
     whole pool, `least_hospitals` below 3 a batch of fewer, and `seeded_noise` a rehearsal that protects
@@ -61,6 +62,7 @@ class Policy:
     studies: tuple[str, ...] = ()
     pools: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
+    teachers: tuple[str, ...] = ()
     most_queries: int | None = setting(None, low=0)
     most_queries_a_day: int | None = setting(None, low=0)
     least_hospitals: int = setting(3, low=0)
@@ -135,6 +137,7 @@ class Policy:
         names = terms.classes or ("without names",)
         foreign = sorted(set(names) - set(self.classes)) if self.classes else []
         few = terms.least_clients < self.least_hospitals
+        part = terms.teacher_part if isinstance(terms, Terms) else None
         votes = isinstance(terms, Terms)  # what leaves about labels is noisy before it leaves
         return [
             (
@@ -146,6 +149,11 @@ class Policy:
                 Refusal.POLICY_POOL,
                 not self.pools or terms.pool_digest in self.pools,
                 f"the pool {terms.pool_digest} is not listed",
+            ),
+            (
+                Refusal.POLICY_TEACHER,
+                part is None or part.name in self.teachers,
+                f"the line teachers = {[part.name] if part else []} in {POLICY_FILE} would allow it",
             ),
             (Refusal.POLICY_CLASSES, not foreign, f"the classes {', '.join(foreign)} are not listed"),
             (

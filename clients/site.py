@@ -21,6 +21,7 @@ from clients.account import Account
 from clients.policy import Agreement, Policy
 from clients.site_files import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings, SimulatedSites
 from pate_fed.config.data import load_study_data
+from pate_fed.config.parts import search_folder
 from pate_fed.config.study import Study, read_study
 from pate_fed.data import Dataset, partition, pool_digest, split_among_teachers, split_by_patient
 from pate_fed.errors import InputError
@@ -218,6 +219,7 @@ def simulated_site(path: Path, number: int) -> Site:
 @lru_cache(maxsize=2)
 def _read_site_file(path: Path) -> tuple[Study, Path]:
     site = SimulatedSites.read(path)
+    search_folder(site.parts)
     return read_study(site.study), site.state_dir
 
 

@@ -64,8 +64,9 @@ class LocalSettings(_SiteFile):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedSites(_SiteFile):
-    """Where the parties of a simulation find their study, and the folder that holds their states."""
+    """Where a simulation's parties find their study, the folder of their states, and parts of one's own."""
 
     what: ClassVar[str] = "a simulation's site file"
     study: Path
     state_dir: Path
+    parts: Path | None = None

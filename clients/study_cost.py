@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from clients.policy import Agreement
 from pate_fed.errors import InputError
-from pate_fed.privacy import BudgetFilter, LedgerTerms
+from pate_fed.privacy import BudgetFilter, LedgerTerms, capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_cost, guaranteed_cost
 from pate_fed.privacy.protection import ADJACENCIES, LABEL, UNITS, Protection
@@ -83,7 +83,8 @@ class StudyCost:
         """Costs of which each is the most that the study can cost; empty where nothing bounds it.
 
         The first follows from the caps. A budget ε at δ is held by its filter at one order, and RDP grows
-        with the order: so much is the RDP at every order below it, too.
+        with the order: so much is the RDP at every order below it, too. Where the caps alone keep the budget
+        the filter is not asked, so only they bound the RDP.
         """
         terms = self.terms.get(_RECORDS if target == _LABELS and not self.about_labels else target)
         if terms is None or not terms.private:
@@ -92,7 +93,7 @@ class StudyCost:
         caps = guaranteed_cost(terms) if public else guaranteed_coordinator_cost(terms)
         found = [] if caps is None else [_as_rdp(caps)]
         budget = terms.budget
-        if public and budget is not None:
+        if public and budget is not None and not terms.caps_keep_budget:
             found.append(Cost(flat=budget.room, most_order=Fraction(budget.order)))
         return found
 
@@ -110,10 +111,11 @@ def total_epsilon(studies: Sequence[StudyCost], target: str, against: str, *, de
     """ε at δ of all studies that cover the target, together, rounded up; None where nothing bounds it.
 
     Ordinary composition of costs that were fixed beforehand (Mironov 2017, Proposition 1), so it holds where
-    no study's terms were chosen by what an earlier one released.
+    no study's terms were chosen by what an earlier one released. One study alone is bounded by its caps.
     """
-    sums = _sums([study for study in studies if study.covers(target)], target, against, delta)
-    return min((epsilon_of(each, delta) for each in sums), default=None)
+    counted = [study for study in studies if study.covers(target)]
+    price = capped_cost_epsilon if len(counted) == 1 else epsilon_of
+    return min((price(each, delta) for each in _sums(counted, target, against, delta)), default=None)
 
 
 def fits(studies: Sequence[StudyCost], target: str, against: str, *, epsilon: float, delta: float) -> bool:
@@ -121,16 +123,19 @@ def fits(studies: Sequence[StudyCost], target: str, against: str, *, epsilon: fl
 
     A coordinator may choose its terms by what earlier studies released, so the limit is held at one order,
     which follows from ε and δ alone (Rényi filter: Feldman and Zrnic 2021), or by pure ε that add up to no
-    more (Rogers et al. 2016). Either may hold, as on a course where pure ε add up to ε no loss passes it.
+    more (Rogers et al. 2016). Either may hold, as on a course where pure ε add up to ε no loss passes it. The
+    first study's terms were chosen by nothing, so its caps may bound it: none fits after it that this order
+    has no room for.
     """
+    counted = [study for study in studies if study.covers(target)]
     try:
         held = BudgetFilter(epsilon, delta)
     except InputError:  # ε or δ of 0: nothing fits but no study
-        return not any(study.covers(target) for study in studies)
-    return any(
-        _holds(held, each) or _is_pure(each, epsilon)
-        for each in _sums([study for study in studies if study.covers(target)], target, against, delta)
-    )
+        return not counted
+    sums = _sums(counted, target, against, delta)
+    if any(_holds(held, each) or _is_pure(each, epsilon) for each in sums):
+        return True
+    return len(counted) == 1 and any(capped_cost_epsilon(each, delta) <= epsilon for each in sums)
 
 
 def _is_pure(cost: Cost, epsilon: float) -> bool:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clients.site import Site
+from pate_fed.config.parts import is_part_name, load_part
 from pate_fed.disk import write_private
 from pate_fed.learning import TABLE_TEACHERS
+from pate_fed.learning.teachers.own import FittedTeacher, fit_own_teacher, is_network, make_own
 
 if TYPE_CHECKING:
     from pate_fed.learning.networks.encoder import Encoder
@@ -53,7 +56,8 @@ def train_missing(
         return
     if len(parts) > 1 or site.study.parties.records_per_teacher is not None:
         _keep_apart(site, parts, anew)
-    train = _train_forest if _is_table(site) else _train_network
+    own = _own_part(site)
+    train = _train_own if own is not None else _train_forest if _is_table(site) else _train_network
     for number, (path, part) in enumerate(zip(paths, parts, strict=True)):
         if not path.exists():
             train(site, number, part, encoder).save(path)
@@ -90,7 +94,9 @@ def _train_forest(site: Site, number: int, part: Ints, encoder: Encoder | None) 
     )
 
 
-def _train_network(site: Site, number: int, part: Ints, encoder: Encoder | None) -> Teacher:
+def _train_network(
+    site: Site, number: int, part: Ints, encoder: Encoder | None, network: Any = None
+) -> Teacher:
     from pate_fed.learning.teachers.network import train_teacher
 
     dataset = site.dataset
@@ -103,10 +109,65 @@ def _train_network(site: Site, number: int, part: Ints, encoder: Encoder | None)
             seed=site.study.seed_for("teacher", site.seeding, number),
             device=site.device,
             encoder=encoder,
+            network=network,
         )
 
 
-def count_votes(site: Site, inputs: NDArray[np.uint8]) -> Ints:
+def _own_part(site: Site) -> Any:
+    """The user's own code that teaches here, None where one of ours does."""
+    name = site.study.teacher.name
+    return load_part(name, "teacher") if is_part_name(name) else None
+
+
+def _make_own(site: Site) -> Any:
+    dataset = site.dataset
+    return make_own(
+        _own_part(site),
+        what=f"teacher {site.study.teacher.name!r}",
+        input_shape=tuple(dataset.private_images.shape[1:]),
+        num_classes=dataset.num_classes,
+    )
+
+
+def _train_own(site: Site, number: int, part: Ints, encoder: Encoder | None) -> Teacher | _Fitted:
+    made = _make_own(site)
+    if is_network(made):
+        return _train_network(site, number, part, encoder, network=made)
+    dataset = site.dataset
+    fitted = fit_own_teacher(
+        made,
+        dataset.private_images[part],
+        dataset.private_labels[part],
+        what=f"teacher {site.study.teacher.name!r}",
+        num_classes=dataset.num_classes,
+        seed=site.study.seed_for("teacher", site.seeding, number),
+    )
+    return _Fitted(fitted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """An estimator that has learnt.
+
+    What others wrote has no file that is safe to read. So its file only says that it was taught, and a
+    process that does not have it any more fits it again.
+    """
+
+    teacher: FittedTeacher
+
+    def save(self, path: Path) -> None:
+        """Keep it in this process, as many as there is room for."""
+        while len(_FITTED) >= _MOST_FITTED:
+            del _FITTED[next(iter(_FITTED))]
+        _FITTED[path] = self.teacher
+        write_private(path, b"fitted\n", durable=False)
+
+
+_FITTED: dict[Path, FittedTeacher] = {}
+_MOST_FITTED = 1000
+
+
+def count_votes(site: Site, inputs: NDArray[Any]) -> Ints:
     """One vote a teacher on each input: int64 (queries, classes), rows sum to the number of teachers."""
     votes = np.zeros((len(inputs), site.dataset.num_classes), dtype=np.int64)
     for path in teacher_paths(site):
@@ -114,7 +175,9 @@ def count_votes(site: Site, inputs: NDArray[np.uint8]) -> Ints:
     return votes
 
 
-def _predict(site: Site, path: Path, inputs: NDArray[np.uint8]) -> Ints:
+def _predict(site: Site, path: Path, inputs: NDArray[Any]) -> Ints:
+    if is_part_name(site.study.teacher.name):
+        return _predict_own(site, path, inputs)
     if _is_table(site):
         from pate_fed.learning.teachers.forests import Forest
 
@@ -123,6 +186,21 @@ def _predict(site: Site, path: Path, inputs: NDArray[np.uint8]) -> Ints:
 
     with _one_thread():
         return Teacher.load(path, device=site.device).predict(inputs)
+
+
+def _predict_own(site: Site, path: Path, inputs: NDArray[Any]) -> Ints:
+    if path in _FITTED:
+        return _FITTED[path].predict(inputs)
+    made = _make_own(site)
+    if is_network(made):
+        from pate_fed.learning.teachers.network import Teacher
+
+        with _one_thread():
+            return Teacher.load(path, device=site.device, network=made).predict(inputs)
+    number = teacher_paths(site).index(path)
+    again = _train_own(site, number, site.teacher_parts()[number], None)
+    again.save(path)
+    return _FITTED[path].predict(inputs)
 
 
 def _is_table(site: Site) -> bool:

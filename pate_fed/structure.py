@@ -27,6 +27,7 @@ from pate_fed.errors import InputError, PateFedError
 __all__ = [
     "PARTY_NAME",
     "PARTY_NAME_IS",
+    "PART_NAME",
     "Entry",
     "Setting",
     "SettingError",
@@ -46,6 +47,7 @@ __all__ = [
 T = TypeVar("T")
 
 PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+PART_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")  # code of one's own
 PARTY_NAME_IS = "1 to 64 letters, digits, dots, dashes or underscores"
 
 _MOST_BYTES = 2**26  # of an image array in a log line
@@ -56,7 +58,8 @@ class Setting:
     """What a field may hold beside its type, and how a user sets it.
 
     `low` and `high` are inclusive, `above` and `below` exclusive bounds of a number, or of each in a list.
-    `choices` are the texts that are shown, `also` others that are allowed; `pattern` must match a whole text,
+    `choices` are the texts that are shown, `also` others that are allowed, with `part` also the name of code
+    of one's own, module:attribute; `pattern` must match a whole text,
     `most` is its greatest length. `holds` tells of anything else whether it fits, and `allowed` says so in
     words. `flags` are the options of the command line that set it, the first by its name; `read` brings a
     plain value into the field's form.
@@ -70,6 +73,7 @@ class Setting:
     below: float | None = None
     choices: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    part: bool = False
     pattern: re.Pattern[str] | None = None
     most: int | None = None
     holds: Callable[[Any], bool] | None = None
@@ -368,7 +372,7 @@ def _allowed(value: Any, declared: Setting) -> bool:
     if isinstance(value, str):
         named = declared.choices + declared.also
         return (
-            (not named or value in named)
+            (not named or value in named or (declared.part and PART_NAME.fullmatch(value) is not None))
             and (declared.pattern is None or declared.pattern.fullmatch(value) is not None)
             and (declared.most is None or len(value) <= declared.most)
         )
@@ -392,7 +396,8 @@ def _wanted(kinds: Sequence[Any], declared: Setting) -> str:
     if declared.allowed:
         return declared.allowed
     if declared.choices:
-        return f"one of {', '.join(declared.choices + declared.also)}"
+        own = " or module:attribute of your own" if declared.part else ""
+        return f"one of {', '.join(declared.choices + declared.also)}{own}"
     kind = next((kind for kind in kinds if kind is not NoneType), kinds[0])
     if get_origin(kind) is tuple:
         inner = get_args(kind)[0]

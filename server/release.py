@@ -116,8 +116,9 @@ class LabelReleaser:
             # What is asked is paid in full, so little more than the labels left is asked at once.
             few = 0 if self._terms.aggregation.aggregator == "gnmax" else _FEW
             queries = min(queries, max(self.labels_left, few))
-        budget = self._ledger.terms.budget
-        if budget is None or queries <= 0:
+        terms = self._ledger.terms
+        budget = terms.budget
+        if budget is None or queries <= 0 or terms.caps_keep_budget:
             return max(0, queries)
         return budget.affordable(
             self._mechanism, events=self._ledger.events(), queries=queries, max_answers=self.labels_left

@@ -120,6 +120,41 @@ def test_what_ended_a_study_is_raised_and_its_run_stays(
     assert run.result.outcome.status == "failed" and run.epsilon == 0.0
 
 
+def blank(image_shape: tuple[int, ...], num_classes: int) -> Any:
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(image_shape)), num_classes))
+
+
+def test_a_teacher_of_one_s_own_by_object_and_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sklearn.tree import DecisionTreeClassifier
+
+    fitted: list[int] = []
+
+    class Counted(DecisionTreeClassifier):  # type: ignore[misc]
+        def fit(self, x: Any, y: Any) -> Any:
+            fitted.append(len(x))
+            return super().fit(x, y)
+
+    run = simulate(FEW, teacher=Counted(), run_dir=tmp_path / "object", quiet=True)
+    assert fitted[1:] == [20] * 6  # one trial, then each party's own records
+    assert run.result.study.terms.teacher.name.startswith("in_memory:teacher_")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")  # undone afterwards, with what the study appends
+    (tmp_path / "their_models.py").write_text("from sklearn.tree import DecisionTreeClassifier as Tree\n")
+    named = {**FEW, "teacher": {"name": "their_models:Tree"}}
+    run = simulate(named, run_dir=tmp_path / "name", quiet=True)
+    part = run.result.study.terms.teacher_part
+    assert part is not None and part.name == "their_models:Tree" and len(part.digest) == 64
+    network = simulate(FEW, teacher=blank, run_dir=tmp_path / "network", quiet=True)
+    assert network.result.study.terms.teacher.name == f"{__name__}:blank"
+    with pytest.raises(InputError, match="their_models has no Tre"):
+        simulate({**FEW, "teacher": {"name": "their_models:Tre"}}, run_dir=tmp_path / "none", quiet=True)
+    assert not (tmp_path / "none").exists()
+
+
 def test_the_page_s_code_runs(ran: tuple[Run, list[Step]], monkeypatch: pytest.MonkeyPatch) -> None:
     run, steps = ran
     page = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")

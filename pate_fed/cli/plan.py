@@ -39,6 +39,9 @@ def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
         "teachers that one unit can sway (default 1; of a hospital, or of a record that is added or removed: "
         "all teachers of a hospital)",
     )
+    add_option(
+        plan, "--aggregator NAME", "confident-gnmax, gnmax or lnmax (default: the better of the first two)"
+    )
     add_option(plan, "--picture FILE.png", "draw labels against ε")
     add_format_option(plan)
     plan.set_defaults(run=_plan)
@@ -47,7 +50,9 @@ def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
 def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `audit`."""
     audit = add_command(commands, "audit", "sample the mechanisms, and hold them against the ledger's ε")
-    add_option(audit, "--trials N", "samples a mechanism; 40000 notice a tenth less noise", default=10_000)
+    add_option(
+        audit, "--trials N", "samples a mechanism; the default notices a tenth less noise", default=10_000
+    )
     add_option(audit, "--confidence X", "of the lower bounds", default=0.999)
     shrink = "share of the charged noise that is drawn; below 1 the audit must fail"
     add_option(audit, "--shrink X", shrink, default=1.0)
@@ -88,6 +93,7 @@ def _make_plan(arguments: argparse.Namespace) -> Plan:
         votes=votes if isinstance(votes, float) else past_votes_from_file(votes),
         max_queries=arguments.max_queries,
         num_hospitals=arguments.hospitals,
+        aggregator=arguments.aggregator,
         protection=Protection(unit=arguments.unit, adjacency=arguments.adjacency, votes_moved=moved),
     )
 

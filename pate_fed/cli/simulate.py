@@ -6,9 +6,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pate_fed.config.parts import hold_part, search_folder
 from pate_fed.config.study import Study, read_study, study_from_dict
 from pate_fed.report.run import Run
 from pate_fed.report.terminal import Progress, Step, make_progress, tell_progress
@@ -26,6 +28,7 @@ _ONE_AT_A_TIME = threading.Lock()  # parties learn of their study through this p
 def simulate(
     study: Study | Mapping[str, Any] | str | Path | None = None,
     *,
+    teacher: Any = None,
     run_dir: str | Path | None = None,
     on_progress: Callable[[Step], None] | None = None,
     quiet: bool = False,
@@ -33,9 +36,10 @@ def simulate(
     """Run a study with all its parties on this machine, as `flower-simulation` does; its files stay.
 
     `study` is a `Study`, nested dictionaries as in `study.toml`, or such a file; None is the default study.
-    What it leaves open is filled in. `run_dir` is a new directory (default: runs/NAME-TIME). `on_progress`
-    hears of every step in place of the terminal, which `quiet` keeps silent. Studies of one process run one
-    after another, whichever threads they are started in.
+    What it leaves open is filled in. `teacher` is an object of your own (`pate_fed.learning.teachers.own`);
+    one that no module has under its own name runs in this process alone. `run_dir` is a new directory
+    (default: runs/NAME-TIME). `on_progress` hears of every step in place of the terminal, which `quiet` keeps
+    silent. Studies of one process run one after another, whichever threads they are started in.
 
     Raises:
         InputError: settings that are wrong or do not go together; nothing was asked.
@@ -43,7 +47,7 @@ def simulate(
     """
     progress = make_progress(quiet) if on_progress is None else tell_progress(on_progress)
     with _ONE_AT_A_TIME:
-        resolved = _resolved(study)
+        resolved = _with_parts(_as_study(study), teacher=teacher).resolve()
         folder = fresh_run_dir(None if run_dir is None else str(run_dir), resolved.name)
         stop = threading.Event()
         coordinator = run_simulation(
@@ -74,6 +78,7 @@ def run_simulation(
     from pate_fed.flower import prepare_environment
 
     prepare_environment()
+    search_folder(Path.cwd())
     from server.app import Coordinator
 
     coordinator = Coordinator(
@@ -85,14 +90,21 @@ def run_simulation(
     return coordinator
 
 
-def _resolved(study: Study | Mapping[str, Any] | str | Path | None) -> Study:
+def _as_study(study: Study | Mapping[str, Any] | str | Path | None) -> Study:
     if study is None:
-        study = Study()
-    elif isinstance(study, Mapping):
-        study = study_from_dict(study, where="the study")
-    elif not isinstance(study, Study):
-        study = read_study(Path(study))
-    return study.resolve()
+        return Study()
+    if isinstance(study, Mapping):
+        return study_from_dict(study, where="the study")
+    return study if isinstance(study, Study) else read_study(Path(study))
+
+
+def _with_parts(study: Study, *, teacher: Any) -> Study:
+    """The same with objects of this process as its parts."""
+    if teacher is None:
+        return study
+    name, known = hold_part(teacher, "teacher")
+    study = replace(study, teacher=replace(study.teacher, name=name))
+    return study if known else replace(study, engine=replace(study.engine, backend="inline"))
 
 
 def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
@@ -130,5 +142,7 @@ def _write_site(study: Study, folder: Path) -> None:
     from clients.site_files import SITE_VARIABLE, SimulatedSites
 
     (folder / "study.toml").write_text(study.to_toml(), encoding="utf-8")
-    SimulatedSites(study=folder / "study.toml", state_dir=folder).write(folder / "site.json")
+    SimulatedSites(study=folder / "study.toml", state_dir=folder, parts=Path.cwd()).write(
+        folder / "site.json"
+    )
     os.environ[SITE_VARIABLE] = str(folder / "site.json")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pate_fed.config.sections import Aggregation, Data, Parties, Privacy, Queries
+from pate_fed.config.sections import INTERACTIVE, Aggregation, Data, Parties, Privacy, Queries
+from pate_fed.config.trust import Shares
 
 if TYPE_CHECKING:
-    from pate_fed.privacy.planning.search import Offer
+    from pate_fed.privacy import Protection
+    from pate_fed.privacy.planning.search import Offer, OfferSearch
 
-__all__ = ["MOST_BY_DEFAULT", "USEFUL_LABELS", "affordable_offer", "with_defaults"]
+__all__ = ["MOST_BY_DEFAULT", "USEFUL_LABELS", "Federation", "affordable_offer", "with_defaults"]
 
 MOST_BY_DEFAULT = 4.0
 """ε above which noise in proportion to the teachers is no default any more: the planner spends this instead.
@@ -23,19 +27,74 @@ factor of 3,000 already, and below 2 fewer than a hundred teachers get no labels
 USEFUL_LABELS = 100
 """Labels below which a student learns too little for a study to be worth its ε."""
 
-_ENOUGH_TEACHERS, _USUAL_DELTA = 250, 1e-5
 _CLASSES = 10  # of a known data set; ε does not depend on it, and the best noise little
 _AGREEMENT = 0.85  # of teachers with the right class, as `pate-fed plan` assumes
 _MOST_QUERIES = 2000
+_NEARLY = 0.8  # of the useful labels, by an estimate that errs by less
+_WITHIN = 0.97  # of the budget, by the same estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Federation:
+    """Who votes, on what and how: what noise, threshold and counts are chosen for.
+
+    `shares` says who is counted on where the hospitals add the noise; None where the coordinator does.
+    """
+
+    num_teachers: int
+    num_classes: int
+    aggregator: str
+    privacy: Privacy
+    votes_moved: int
+    shares: Shares | None = None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        parties: Parties,
+        data: Data,
+        aggregation: Aggregation,
+        privacy: Privacy,
+        shares: Shares | None = None,
+    ) -> Federation:
+        """From the sections of a study."""
+        return cls(
+            num_teachers=parties.num_teachers,
+            num_classes=data.num_classes or _CLASSES,
+            aggregator=aggregation.aggregator,
+            privacy=privacy,
+            votes_moved=privacy.votes_moved(parties.teachers_per_client),
+            shares=shares,
+        )
+
+    @property
+    def budget(self) -> float:
+        """ε that is planned for."""
+        return MOST_BY_DEFAULT if self.privacy.epsilon is None else self.privacy.epsilon
+
+    @property
+    def protection(self) -> Protection:
+        """What is protected, and how many votes it moves."""
+        from pate_fed.privacy import Protection
+
+        privacy = self.privacy
+        return Protection(unit=privacy.unit, adjacency=privacy.adjacency, votes_moved=self.votes_moved)
+
+    @property
+    def planned_as(self) -> str:
+        """The aggregator that is planned: a student's part in the votes is not known beforehand."""
+        return "confident-gnmax" if self.aggregator == INTERACTIVE else self.aggregator
 
 
 def with_defaults(
-    *, parties: Parties, data: Data, aggregation: Aggregation, queries: Queries, privacy: Privacy
+    federation: Federation, aggregation: Aggregation, queries: Queries
 ) -> tuple[Aggregation, Queries]:
     """The aggregation and the queries with T, σ1, σ2, labels and queries from the planner, or as they are.
 
-    As they are where one of these is given, where noise in proportion to the teachers costs little enough (or
-    fits the budget), where the mechanism is none that is planned, and where no noise buys enough labels.
+    As they are where one of these is given, where noise in proportion to the teachers keeps to the budget
+    (ε 4 where none is given), and where no noise buys enough labels. Where the hospitals add the noise the
+    budget is held against the coordinator, which sees noisy totals.
     """
     given = (
         aggregation.threshold,
@@ -44,21 +103,11 @@ def with_defaults(
         queries.labels,
         queries.max_queries,
     )
-    if given != (None,) * len(given) or aggregation.aggregator == "lnmax":
+    if given != (None,) * len(given):
         return aggregation, queries
-    moved = privacy.votes_moved(parties.teachers_per_client)
-    if parties.num_teachers >= _ENOUGH_TEACHERS * moved and privacy.delta >= _USUAL_DELTA:
+    if _keeps_in_proportion(federation) or _is_too_small(federation):
         return aggregation, queries
-    usual = max(MOST_BY_DEFAULT, privacy.epsilon or 0.0)
-    if _cost_in_proportion(parties.num_teachers, aggregation.has_threshold, privacy, moved) <= usual:
-        return aggregation, queries
-    offer = affordable_offer(
-        num_teachers=parties.num_teachers,
-        num_classes=data.num_classes or _CLASSES,
-        threshold=aggregation.has_threshold,
-        privacy=privacy,
-        moved=moved,
-    )
+    offer = affordable_offer(federation)
     if offer is None or offer.answered < USEFUL_LABELS:
         return aggregation, queries
     planned = replace(aggregation, threshold=offer.threshold, sigma1=offer.sigma1, sigma2=offer.sigma2)
@@ -66,39 +115,73 @@ def with_defaults(
 
 
 @lru_cache(maxsize=64)
-def _cost_in_proportion(num_teachers: int, threshold: bool, privacy: Privacy, moved: int) -> float:
-    """About ε of the usual noise: that of so many times fewer teachers, of which one moves one vote."""
-    from pate_fed.privacy import ConfidentGNMax, GNMax, Protection, epsilon_of
+def _keeps_in_proportion(federation: Federation) -> bool:
+    """Whether the usual noise and counts keep to the budget, nearly: by an estimate, on the safe side."""
+    from pate_fed.privacy import ConfidentGNMax, GNMax, LNMax, epsilon_of
+    from pate_fed.privacy.bounds.cost import Cost
+    from pate_fed.privacy.mechanisms.events import Mechanism
+    from pate_fed.privacy.planning.search import about_rho, gaussian_room
 
-    num_teachers = max(1, num_teachers // moved)
-    settings, counts = Aggregation().resolve(num_teachers), Queries().resolve(interactive=False)
-    high, sigma1, sigma2 = settings.fixed()
-    size = {"num_teachers": num_teachers, "num_classes": 2}
-    labels = counts.labels or 0
-    protection = Protection(unit=privacy.unit, adjacency=privacy.adjacency)
-    if not threshold:
-        return epsilon_of(GNMax(**size, sigma=sigma2).cost(labels, labels, protection), privacy.delta)
-    mechanism = ConfidentGNMax(**size, threshold=high, sigma1=sigma1, sigma2=sigma2)
-    return epsilon_of(mechanism.cost(_MOST_QUERIES, labels, protection), privacy.delta)
+    teachers, shares = federation.num_teachers, federation.shares
+    usual = Aggregation(aggregator=federation.planned_as).resolve(teachers, shares)
+    labels = Queries().resolve(interactive=False).labels or 0
+    asked = min(
+        _MOST_QUERIES, math.ceil(labels * usual.queries_a_label(teachers, noise_at_hospitals=bool(shares)))
+    )
+    threshold, sigma1, sigma2 = usual.fixed()
+    budget, delta, protection = federation.budget, federation.privacy.delta, federation.protection
+    if shares is not None:
+        totals = Cost(rho=Fraction(protection.l2_squared * asked) / (2 * Fraction(sigma2) ** 2))
+        return epsilon_of(totals, delta) <= _WITHIN * budget
+    size: dict[str, Any] = {"num_teachers": teachers, "num_classes": 2}
+    mechanism: Mechanism = GNMax(**size, sigma=sigma2)
+    if federation.planned_as == "lnmax":
+        mechanism = LNMax(**size, scale=sigma2)
+    elif usual.has_threshold:
+        mechanism = ConfidentGNMax(**size, threshold=threshold, sigma1=sigma1, sigma2=sigma2)
+    asked = labels if mechanism.answers_all else asked
+    return about_rho(mechanism.cost(asked, labels, protection)) <= gaussian_room(_WITHIN * budget, delta)
+
+
+def _is_too_small(federation: Federation) -> bool:
+    """Whether the budget buys so few teachers far less than the useful labels, by the estimate."""
+    if federation.votes_moved > federation.num_teachers:
+        return True
+    # The hospitals' own noise buys fewer labels than the coordinator's.
+    guess = _search(federation).guess(federation.planned_as, federation.budget)
+    return guess is None or guess.labels < _NEARLY * USEFUL_LABELS
 
 
 @lru_cache(maxsize=64)
-def affordable_offer(
-    *, num_teachers: int, num_classes: int, threshold: bool, privacy: Privacy, moved: int
-) -> Offer | None:
-    """About the most effective labels that the budget, or ε 4, buys so many teachers; None where none.
+def affordable_offer(federation: Federation) -> Offer | None:
+    """The most effective labels that the budget, or ε 4, buys so many teachers; None where none.
 
-    Its price is an estimate, at once; what the study guarantees is computed when it begins.
+    ε is what a study with these caps guarantees; where the hospitals add the noise, against the coordinator.
+    None too where nothing bounds it: a hospital that joins or leaves takes its noise along.
     """
-    from pate_fed.privacy import Protection
+    from pate_fed.privacy.planning.hospital_noise import SharesSearch, refused_shares
+
+    if federation.votes_moved > federation.num_teachers:
+        return None
+    search, shares = _search(federation), federation.shares
+    if shares is None:
+        return search.offer(federation.planned_as, federation.budget)
+    if refused_shares(search, shares.num_clients, federation.aggregator) is not None:
+        return None
+    found = SharesSearch(search, shares).offer(federation.planned_as, federation.budget)
+    return None if found is None else found.offer
+
+
+@lru_cache(maxsize=64)
+def _search(federation: Federation) -> OfferSearch:
     from pate_fed.privacy.planning.search import OfferSearch
     from pate_fed.privacy.planning.vote_model import assumed_votes
 
-    if moved > num_teachers:
-        return None
-    protection = Protection(unit=privacy.unit, adjacency=privacy.adjacency, votes_moved=moved)
-    votes = assumed_votes(_AGREEMENT, num_classes, num_teachers)
-    search = OfferSearch(votes, num_teachers, _MOST_QUERIES, protection, privacy.delta)
-    budget = MOST_BY_DEFAULT if privacy.epsilon is None else privacy.epsilon
-    checked, plain = search.offers(budget, exact=False)
-    return checked if threshold else plain
+    size = federation.num_classes, federation.num_teachers
+    return OfferSearch(
+        assumed_votes(_AGREEMENT, *size),
+        federation.num_teachers,
+        _MOST_QUERIES,
+        federation.protection,
+        federation.privacy.delta,
+    )

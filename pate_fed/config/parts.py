@@ -20,23 +20,31 @@ from types import ModuleType
 from typing import Any
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.structure import check, nearest, setting
+from pate_fed.learning import TABLE_TEACHERS, TEACHERS
+from pate_fed.structure import PART_NAME, check, nearest, setting
 
 __all__ = [
     "GROUPS",
-    "PART_NAME",
     "PartIdentity",
+    "hold_part",
     "is_part",
+    "is_part_name",
     "load_part",
+    "own_names",
     "part_identity",
     "require_same_part",
+    "search_folder",
 ]
 
-PART_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 GROUPS: Mapping[str, str] = {
     kind: f"pate_fed.{kind.replace(' ', '_')}s"
     for kind in ("teacher", "student", "dataset", "aggregator", "partitioner", "feature map")
 }
+
+_HELD: dict[str, Any] = {}  # parts that were given as objects, by name: of this process alone
+_HELD_MODULE = "in_memory"
+
+_folder: Path | None = None  # see `search_folder`
 
 _MOST_NAME = 200
 _OWN = ("pate_fed", "clients", "server")  # have names of their own in every list of choices
@@ -60,22 +68,63 @@ class PartIdentity:
         check(self)
 
 
+def is_part_name(name: str) -> bool:
+    """Whether a setting's value is `module:attribute`, the name of a part."""
+    return PART_NAME.fullmatch(name) is not None
+
+
+def own_names(values: dict[str, Any]) -> dict[str, Any]:
+    """The sections of a study with full names in place of those that installed entry points have."""
+    for section, kind in (("teacher", "teacher"),):
+        table = values.get(section)
+        name = table.get("name") if isinstance(table, Mapping) else None
+        if isinstance(name, str) and name not in TEACHERS + TABLE_TEACHERS and name in _entry_points(kind):
+            values[section] = {**values[section], "name": _full_name(name, kind)}
+    return values
+
+
 def is_part(name: str, kind: str) -> bool:
     """Whether a name is `module:attribute`, or an installed entry point of the kind's group."""
     return PART_NAME.fullmatch(name) is not None or name in _entry_points(kind)
 
 
-def load_part(name: str, kind: str, *, folder: Path | None = None) -> Any:
+def search_folder(folder: Path | None) -> None:
+    """Let parts be found in a folder of the user's, after all that is installed: for simulations alone."""
+    global _folder
+    _folder = folder
+
+
+def hold_part(part: Any, kind: str) -> tuple[str, bool]:
+    """The name by which an object of this process is a part, and whether other processes know it, too.
+
+    A function or class that its module has under its own name goes by that; anything else is kept here.
+    """
+    module, attribute = getattr(part, "__module__", None), getattr(part, "__qualname__", None)
+    name = f"{module}:{attribute}"
+    if module not in (None, "__main__", *_OWN) and PART_NAME.fullmatch(name) is not None:
+        found: Any = sys.modules.get(str(module))
+        for step in str(attribute).split("."):
+            found = getattr(found, step, None)
+        if found is part:
+            return name, True
+    name = f"{_HELD_MODULE}:{kind}_{len(_HELD)}"
+    _HELD[name] = part
+    return name, False
+
+
+def load_part(name: str, kind: str) -> Any:
     """The object that a part's name stands for; its module is imported, which runs it.
 
-    `kind` is a key of `GROUPS`. `folder` is searched after everything that is installed.
+    `kind` is a key of `GROUPS`.
 
     Raises:
         InputError: no such module or attribute, or the module fails; the message names the part.
     """
     full = _full_name(name, kind)
+    if full in _HELD:
+        return _HELD[full]
     module, _, attribute = full.partition(":")
-    found: Any = _import(module, f"{kind} {name!r}", folder)
+    found: Any = _import(module, f"{kind} {name!r}")
     for step in attribute.split("."):
         if not hasattr(found, step):
             hint = nearest(step, [known for known in dir(found) if not known.startswith("_")])
@@ -84,15 +133,17 @@ def load_part(name: str, kind: str, *, folder: Path | None = None) -> Any:
     return found
 
 
-def part_identity(name: str, kind: str, *, folder: Path | None = None) -> PartIdentity:
+def part_identity(name: str, kind: str) -> PartIdentity:
     """What the terms of a study say of a part, and a hospital holds its own against.
 
     Raises:
         InputError: no such module, or one without Python source.
     """
     full = _full_name(name, kind)
+    if full in _HELD:
+        return PartIdentity(name=full, digest=hashlib.sha256(full.encode()).hexdigest())
     top = full.partition(":")[0].partition(".")[0]
-    module = _import(full.partition(":")[0], f"{kind} {name!r}", folder)
+    module = _import(full.partition(":")[0], f"{kind} {name!r}")
     path = getattr(sys.modules[top], "__file__", None) or getattr(module, "__file__", None)
     if path is None or not path.endswith(".py"):
         raise InputError(f"{kind} {name!r}: {top} has no Python source to compare; a plain module is meant")
@@ -134,8 +185,8 @@ def _entry_points(kind: str) -> dict[str, str]:
     return {each.name: each.value for each in metadata.entry_points(group=GROUPS[kind])}
 
 
-def _import(module: str, what: str, folder: Path | None) -> ModuleType:
-    """The module, from what is installed, else from the folder.
+def _import(module: str, what: str) -> ModuleType:
+    """The module, from what is installed, else from the folder of `search_folder`.
 
     Raises:
         InputError: it is not there, one of ours, or fails.
@@ -143,6 +194,7 @@ def _import(module: str, what: str, folder: Path | None) -> ModuleType:
     top = module.partition(".")[0]
     if top in _OWN:
         raise InputError(f"{what}: what is built in has a name of its own; a module of yours is meant")
+    folder = _folder
     if folder is not None and top not in sys.modules and importlib.util.find_spec(top) is None:
         place = str(folder.absolute())
         if place not in sys.path:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pate_fed.config.defaults import with_defaults
+from pate_fed.config.defaults import Federation, with_defaults
+from pate_fed.config.parts import is_part_name, own_names
 from pate_fed.config.sections import (
     INTERACTIVE,
     About,
@@ -24,7 +25,7 @@ from pate_fed.config.sections import (
     Privacy,
     Queries,
 )
-from pate_fed.config.trust import TrustModel
+from pate_fed.config.trust import Shares, TrustModel
 from pate_fed.disk import read_toml
 from pate_fed.errors import InputError
 from pate_fed.learning import (
@@ -84,7 +85,7 @@ class Study:
             ("teacher.name", self.teacher.name, TABLE_TEACHERS if table else TEACHERS),
             ("student.name", self.student.name, TABLE_STUDENTS if table else STUDENTS),
         ):
-            if name not in choices:
+            if name not in choices and not is_part_name(name):
                 what = "tables" if table else "images"
                 raise refusal(self, key, f"for {what} one of {', '.join(choices)} is meant")
         parties = len(self.data.private)
@@ -126,18 +127,33 @@ class Study:
             shares = secrecy.shares(clients, self.least_clients)
             secrecy = replace(secrecy, colluders=shares.colluders)
         name = self.name or f"{self.data.dataset}-{clients}"
-        aggregation, queries = self.aggregation, self.queries
-        if shares is None:  # what hospitals add is not planned
-            aggregation, queries = with_defaults(
-                parties=self.parties,
-                data=self.data,
-                aggregation=aggregation,
-                queries=queries,
-                privacy=self.privacy,
-            )
+        aggregation, queries = with_defaults(self._federation(shares), self.aggregation, self.queries)
         aggregation = aggregation.resolve(self.parties.num_teachers, shares)
         queries = queries.resolve(interactive=aggregation.aggregator == INTERACTIVE)
         return replace(self, name=name, aggregation=aggregation, queries=queries, secrecy=secrecy)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether noise and counts are the planner's, which knows of no pool; asks no more than there is."""
+        secrecy = self.secrecy
+        shares = (
+            secrecy.shares(self.parties.num_clients, self.least_clients) if secrecy.at_hospitals else None
+        )
+        left_open = Aggregation(aggregator=self.aggregation.aggregator)
+        _, queries = with_defaults(self._federation(shares), left_open, Queries())
+        return queries.labels is not None and (queries.labels, queries.max_queries) == (
+            self.queries.labels,
+            self.queries.max_queries,
+        )
+
+    def _federation(self, shares: Shares | None) -> Federation:
+        return Federation.of(
+            parties=self.parties,
+            data=self.data,
+            aggregation=self.aggregation,
+            privacy=self.privacy,
+            shares=shares,
+        )
 
     def to_toml(self) -> str:
         """The study as a `study.toml` that `load_study` reads back to an equal value."""
@@ -216,7 +232,7 @@ def study_from_dict(values: Mapping[str, Any], *, where: str = "study.toml") -> 
         if key in values:
             raise SettingError(key, "stands in [study]", where=where)
     try:
-        sections = _implied({key: value for key, value in values.items() if key != "study"})
+        sections = own_names(_implied({key: value for key, value in values.items() if key != "study"}))
         return from_plain(Study, {**sections, **top}, where=where)
     except SettingError as error:
         raise (error.placed(path=f"study.{error.path}") if error.path in _TOP else error) from error

@@ -50,7 +50,12 @@ class TeacherSettings:
     """
 
     name: str = setting(
-        "small-cnn", flags=("--teacher",), help="the teachers' model", choices=TEACHERS, also=TABLE_TEACHERS
+        "small-cnn",
+        flags=("--teacher",),
+        help="the teachers' model",
+        choices=TEACHERS,
+        also=TABLE_TEACHERS,
+        part=True,
     )
     epochs: int = setting(
         20, help="passes over its records, at most; large parts end after 600 steps", low=1, high=MOST

@@ -1,10 +1,11 @@
 """Privacy accounting of PATE: mechanisms and noise, the budget, the ledger, planning, the papers' bounds.
 
-Needs NumPy and SciPy only. `pate_fed.privacy.bounds` holds the theorems; what is not named here is imported
-from its own module.
+Needs NumPy and SciPy only; `docs/accounting.md` has examples. `pate_fed.privacy.bounds` holds the theorems;
+what is not named here is imported from its own module.
 """
 
 from pate_fed.privacy.accountant import capped_cost_epsilon, odometer, total_cost
+from pate_fed.privacy.accounting import Accountant
 from pate_fed.privacy.bounds.cost import epsilon_of
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.ledger.ledger import Ledger
@@ -22,6 +23,7 @@ from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = [
     "RECORD",
+    "Accountant",
     "BudgetFilter",
     "ConfidentGNMax",
     "CoordinatorView",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pate_fed.config.defaults import MOST_BY_DEFAULT, USEFUL_LABELS, affordable_offer
+from pate_fed.config.defaults import MOST_BY_DEFAULT, USEFUL_LABELS, Federation, affordable_offer
 from pate_fed.config.sections import EPSILON_ALARM
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_text
@@ -49,11 +49,13 @@ def _instead(terms: Terms) -> str:
     """What a federation of this size could do."""
     teachers, privacy = terms.num_teachers, terms.privacy
     offer = affordable_offer(
-        num_teachers=teachers,
-        num_classes=terms.num_classes,
-        threshold=True,
-        privacy=privacy,
-        moved=privacy.votes_moved(terms.teachers_per_client),
+        Federation(
+            num_teachers=teachers,
+            num_classes=terms.num_classes,
+            aggregator="confident-gnmax",
+            privacy=privacy,
+            votes_moved=privacy.votes_moved(terms.teachers_per_client),
+        )
     )
     labels, budget = offer.answered if offer else 0, epsilon_text(privacy.epsilon or MOST_BY_DEFAULT)
     if labels >= USEFUL_LABELS:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pate_fed.config.parts import PartIdentity, is_part_name, load_part, part_identity
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset, partition
 from pate_fed.errors import InputError
 from pate_fed.learning.device import resolve_device
 from pate_fed.learning.networks.encoder import Encoder, encoder_for
+from pate_fed.learning.teachers.own import try_own
 from pate_fed.protocol.cost import noise_share
 from pate_fed.protocol.terms import Terms
 
@@ -18,7 +20,10 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
     study = study.resolve()
     encoder = public_encoder(study, dataset)
     secrecy, clients, least = study.secrecy, study.parties.num_clients, study.least_clients
-    most = study.queries.cap(dataset.num_queries, noise_at_hospitals=secrecy.at_hospitals)
+    a_label = study.aggregation.queries_a_label(
+        study.parties.num_teachers, noise_at_hospitals=secrecy.at_hospitals
+    )
+    most = study.queries.cap(dataset.num_queries, a_label=a_label)
     return Terms(
         study=study.name,
         num_classes=dataset.num_classes,
@@ -41,8 +46,14 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         table=study.data.table,
         window=study.data.window,
         encoder=None if encoder is None else encoder.digest,
+        teacher_part=_teacher_part(study),
         about=study.about,
     )
+
+
+def _teacher_part(study: Study) -> PartIdentity | None:
+    name = study.teacher.name
+    return part_identity(name, "teacher") if is_part_name(name) else None
 
 
 def public_encoder(study: Study, dataset: Dataset) -> Encoder | None:
@@ -64,16 +75,20 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
     """What only the data can tell about a study.
 
     Raises:
-        InputError: more teachers than private records, a party with fewer records than teachers, more
-            queries than the pool holds, or a device that is not there.
+        InputError: a teacher of one's own that cannot teach, more teachers than private records, a party with
+            fewer records than teachers, more queries than the pool holds, or a device that is not there.
     """
     # Where hospitals keep their own files, the coordinator has none of their records.
     if len(dataset.private_labels) or not study.data.from_files:
         _check_private(study, dataset)
     if study.data.dataset != "table":
         resolve_device(study.engine.device)
+    if is_part_name(study.teacher.name):
+        what = f"teacher {study.teacher.name!r}"
+        part = load_part(study.teacher.name, "teacher")
+        try_own(part, dataset.public_images, what=what, num_classes=dataset.num_classes)
     most = study.queries.max_queries
-    if most is not None and most > dataset.num_queries:
+    if most is not None and most > dataset.num_queries and not study.is_planned:
         raise InputError(
             f"--max-queries {most}: {dataset.name} has {dataset.num_queries} public inputs to ask about"
         )

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from pate_fed.config.parts import PartIdentity, is_part_name
 from pate_fed.config.sections import (
     MOST_CLASSES,
     MOST_INPUTS,
@@ -38,7 +39,8 @@ class Terms(Agreed):
     `sigma_party` votes first, so that sums over `least_clients` of them, less the colluders that may tell
     theirs, hold the vote's noise. `encoder` is the SHA-256 of the public encoder that teachers learn on, None
     where they need none; `table` is what a table's columns mean, `window` what is black and white in DICOM
-    images. `about` says who asks and what for, to people.
+    images. `teacher_part` is the code of a teacher that is none of ours. `about` says who asks and what for,
+    to people.
 
     Raises:
         InputError: a value of the wrong type or out of range, or values that do not go together.
@@ -65,11 +67,14 @@ class Terms(Agreed):
     table: Schema | None = None
     window: tuple[float, float] | None = same_as(Data, "window", None)
     encoder: str | None = setting(None, **_SHA256)
+    teacher_part: PartIdentity | None = None
     about: About = field(default_factory=About)
 
     def __post_init__(self) -> None:
         check(self)
         self.aggregation.fixed()
+        own = self.teacher.name if is_part_name(self.teacher.name) else None
+        part = None if self.teacher_part is None else self.teacher_part.name
         shape, features = self.image_shape, self.table.num_features if self.table is not None else None
         for name, fits, wanted in (
             ("teachers_per_client", self.num_teachers <= MOST_TEACHERS, f"at most {MOST_TEACHERS:,} in all"),
@@ -77,6 +82,7 @@ class Terms(Agreed):
             ("image_shape", len(shape) in (1, 2, 3), "height, width and channels, or a row's length"),
             ("image_shape", math.prod(shape) <= _MOST_LENGTH, f"at most {_MOST_LENGTH:,} numbers"),
             ("image_shape", features is None or shape == (features,), f"the table's {features} features"),
+            ("teacher_part", own == part, "the code of the very teacher, where it is none of ours, is meant"),
             ("classes", len(self.classes) in (0, self.num_classes), f"a name for each of {self.num_classes}"),
             ("window", self.window is None or self.window[0] < self.window[1], "[black, white]"),
             ("sigma_party", self.adds_noise == (self.sigma_party is not None), "noise, if hospitals add it,"),

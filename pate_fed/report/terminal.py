@@ -12,6 +12,7 @@ from typing import Any, Protocol, TextIO
 
 from pate_fed.format import delta_text, duration_text, epsilon_text, printable
 from pate_fed.report.result import RunResult
+from pate_fed.report.text import fewer_labels
 
 __all__ = [
     "Phase",
@@ -277,6 +278,7 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
         ("study", f"{terms.study} ({study.dataset}, {terms.num_classes} classes)"),
         ("parties", parties),
         ("queries", f"{result.queries_asked} asked, {result.queries_answered} answered"),
+        *([("warning", fewer)] if (fewer := fewer_labels(result)) else []),
         ("accuracy", f"labels {accuracy.labels_text}"),
         *accuracy_rows(result),
         *([("", private)] if (accuracy.teacher_mean, accuracy.ensemble) != (None, None) else []),

@@ -17,6 +17,7 @@ __all__ = [
     "KeyFigure",
     "banners",
     "describe_terms",
+    "fewer_labels",
     "guarantees",
     "key_figures",
     "protection_lead",
@@ -80,6 +81,9 @@ def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
     if epsilon is not None and epsilon > EPSILON_ALARM:
         title = f"ε = {epsilon_text(epsilon)} promises almost nothing"
         found.append(Banner("danger", title, _why_large(result)))
+    fewer = fewer_labels(result)
+    if fewer is not None:
+        found.append(Banner("warn", "Fewer labels than meant", fewer))
     warnings = outcome.accuracy.warnings(study.class_name)
     found += [Banner("warn", "The student's accuracy", text) for text in warnings]
     if result.left_out:
@@ -117,6 +121,21 @@ def _why_large(result: RunResult) -> str:
         why += f"The reason: {answers} with {noise} add up. "
     return (
         why + "More teachers, more noise or fewer labels bring it down; pate-fed plan computes by how much."
+    )
+
+
+def fewer_labels(result: RunResult) -> str | None:
+    """Why there are fewer labels than meant, and what to do; None where the cap on queries is not why."""
+    terms, answered = result.study.terms, result.queries_answered
+    if not isinstance(result.study, StudyRecord) or result.study.threshold is None:
+        return None
+    if result.queries_asked < terms.max_queries or answered >= terms.labels:
+        return None
+    return (
+        f"All {_plural(terms.max_queries, 'query')} were asked for {answered:,} of "
+        f"{_plural(terms.labels, 'label')}: the teachers agree less often than the threshold asks for. "
+        "Another study could take a lower --threshold, which costs no ε, or a larger --max-queries, which "
+        "costs little. Its ε adds up with this one's."
     )
 
 

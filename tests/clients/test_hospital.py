@@ -303,6 +303,26 @@ def test_another_encoder_none_and_an_unexpected_one_are_refused(site: Site) -> N
     assert _code(reply) is Refusal.ENCODER
 
 
+def test_a_teacher_s_code_must_be_the_one_in_the_terms(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "hospital_test_part.py"
+    module.write_text("from sklearn.tree import DecisionTreeClassifier as Tree\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    theirs = replace(site, study=replace(site.study, teacher=TeacherSettings(name="hospital_test_part:Tree")))
+    terms = make_terms(theirs.study, theirs.dataset)
+    module.write_text("from sklearn.tree import DecisionTreeClassifier as Tree  # another\n")
+    reply = Hospital(theirs).teach(TeachRequest(terms=terms.to_json()))
+    assert _code(reply) is Refusal.PART
+    assert not list(theirs.state_dir.glob("teacher-*"))
+    log = (theirs.state_dir / "log.jsonl").read_text(encoding="utf-8")
+    assert terms.teacher_part is not None and terms.teacher_part.digest in log
+    again = make_terms(theirs.study, theirs.dataset)
+    hospital = Hospital(theirs)
+    assert isinstance(hospital.teach(TeachRequest(terms=again.to_json())), TeachReply)
+    assert isinstance(hospital.vote(_request(again, [0, 1, 2])), VoteReply)
+
+
 def test_a_hospital_agrees_to_no_terms_that_spend_votes_for_nothing(site: Site) -> None:
     for changes in ({"threshold": 999.0}, {"threshold": 0.0}, {"labels": 60, "max_queries": 30}):
         terms = vary(_terms(site), **changes)

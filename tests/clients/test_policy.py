@@ -9,7 +9,9 @@ import pytest
 from builders import make_label_terms, make_lung_terms, vary
 
 from clients.policy import Policy, find_policy
+from pate_fed.config.parts import PartIdentity
 from pate_fed.errors import InputError
+from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.refusals import Refusal
@@ -17,6 +19,10 @@ from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import Demands
 
 TERMS = make_lung_terms()
+OWN_TEACHER = {
+    "teacher": TeacherSettings(name="theirs:make"),
+    "teacher_part": PartIdentity(name="theirs:make", version="1.0", digest="cd" * 32),
+}
 
 
 def _reason(policy: Policy, terms: Terms | LabelTerms = TERMS) -> Refusal | None:
@@ -40,6 +46,7 @@ def test_a_policy_that_fits_objects_to_nothing() -> None:
     assert _reason(policy) is None
     assert _reason(replace(policy, studies=(TERMS.digest,))) is None
     assert _reason(Policy(), vary(TERMS, secure_sum=True)) is None
+    assert _reason(Policy(plain_votes=True, teachers=("theirs:make",)), vary(TERMS, **OWN_TEACHER)) is None
 
 
 @pytest.mark.parametrize(
@@ -49,6 +56,8 @@ def test_a_policy_that_fits_objects_to_nothing() -> None:
         (Policy(pools=("00" * 32,)), {}, Refusal.POLICY_POOL),
         (Policy(classes=("ill",)), {}, Refusal.POLICY_CLASSES),
         (Policy(least_hospitals=9), {}, Refusal.POLICY_HOSPITALS),
+        (Policy(plain_votes=True), OWN_TEACHER, Refusal.POLICY_TEACHER),
+        (Policy(plain_votes=True, teachers=("theirs:other",)), OWN_TEACHER, Refusal.POLICY_TEACHER),
         (Policy(), {}, Refusal.POLICY_SECURE_SUM),
         (Policy(), {"seed": 3, "secure_sum": True}, Refusal.POLICY_SEED),
         (Policy(), {"least_clients": 2, "secure_sum": True}, Refusal.POLICY_HOSPITALS),

@@ -102,3 +102,17 @@ def test_the_limit_is_held_at_one_order_and_never_above_what_the_sum_says(epsilo
     assert not fits([study], RECORD, PUBLIC, epsilon=0.0, delta=1e-5)
     assert fits([], RECORD, PUBLIC, epsilon=0.0, delta=1e-5)
     assert math.isfinite(beyond)
+
+
+def test_the_first_study_alone_is_bounded_by_its_caps_and_none_fits_after_it() -> None:
+    caps = {"sigma1": 60.0, "sigma2": 20.0, "max_queries": 400, "labels": 150}
+    stated = worst_epsilon(make_terms(**caps))[0]
+    assert stated is not None
+    terms = make_terms(**caps, epsilon=stated)
+    study = StudyCost.of(terms)
+    (cost,) = study.bounds(RECORD, PUBLIC)
+    assert epsilon_of(cost, 1e-5) > 1.02 * stated
+    assert _public(terms) == stated
+    assert fits([study], RECORD, PUBLIC, epsilon=stated, delta=1e-5)
+    assert not fits([study], RECORD, PUBLIC, epsilon=0.999 * stated, delta=1e-5)
+    assert not fits([study, study], RECORD, PUBLIC, epsilon=stated, delta=1e-5)

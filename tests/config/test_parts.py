@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from pate_fed.config.parts import PartIdentity, is_part, load_part, part_identity, require_same_part
+from pate_fed.config.parts import (
+    PartIdentity,
+    is_part,
+    load_part,
+    part_identity,
+    require_same_part,
+    search_folder,
+)
 from pate_fed.errors import InputError, IntegrityError
 
 
@@ -25,24 +32,28 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     (package / "deep" / "more.py").write_text("x = 1\n")
     (tmp_path / "broken_part.py").write_text("raise RuntimeError('half written')\n")
     (tmp_path / "needy_part.py").write_text("import no_such_library_here\n")
+    search_folder(tmp_path)
     yield tmp_path
+    search_folder(None)
     sys.path[:] = path
     for name in set(sys.modules) - before:
         del sys.modules[name]
 
 
 def test_a_part_of_the_user_s_folder_is_found_when_it_is_named(folder: Path) -> None:
-    with pytest.raises(InputError, match="no module own_part"):
+    search_folder(None)
+    with pytest.raises(InputError, match="no module own_part among what is installed, install it here first"):
         load_part("own_part:make", "teacher")
-    assert load_part("own_part:make", "teacher", folder=folder)((28, 28, 1), 10) == ((28, 28, 1), 10)
-    assert load_part("own_package.models:Nets.small", "student", folder=folder) == 3
+    search_folder(folder)
+    assert load_part("own_part:make", "teacher")((28, 28, 1), 10) == ((28, 28, 1), 10)
+    assert load_part("own_package.models:Nets.small", "student") == 3
 
 
 def test_the_folder_is_searched_last(folder: Path) -> None:
     (folder / "colorsys.py").write_text("raise RuntimeError('never imported')\n")
     (folder / "json.py").write_text("raise RuntimeError('never imported')\n")
-    assert load_part("colorsys:rgb_to_hsv", "teacher", folder=folder)(0, 0, 0) == (0.0, 0.0, 0)
-    assert load_part("own_part:make", "teacher", folder=folder)
+    assert load_part("colorsys:rgb_to_hsv", "teacher")(0, 0, 0) == (0.0, 0.0, 0)
+    assert load_part("own_part:make", "teacher")
     assert sys.path[-1] == str(folder)
 
 
@@ -64,18 +75,18 @@ def test_the_folder_is_searched_last(folder: Path) -> None:
 )
 def test_a_wrong_name_is_one_sentence(folder: Path, name: str, said: str) -> None:
     with pytest.raises(InputError, match=said) as refused:
-        load_part(name, "teacher", folder=folder)
+        load_part(name, "teacher")
     assert str(refused.value).startswith(f"teacher {name!r}: ")
 
 
 def test_a_part_s_identity_follows_its_source(folder: Path) -> None:
-    one = part_identity("own_part:make", "teacher", folder=folder)
+    one = part_identity("own_part:make", "teacher")
     text = (folder / "own_part.py").read_bytes()
     assert one.name == "own_part:make" and one.version is None
     assert one.digest == hashlib.sha256(f"own_part.py\n{len(text)}\n".encode() + text).hexdigest()
-    package = part_identity("own_package.models:Nets", "teacher", folder=folder)
+    package = part_identity("own_package.models:Nets", "teacher")
     (folder / "own_package" / "deep" / "more.py").write_text("x = 2\n")
-    changed = part_identity("own_package.models:Nets", "teacher", folder=folder)
+    changed = part_identity("own_package.models:Nets", "teacher")
     assert changed.digest != package.digest
     require_same_part(package, PartIdentity(name=package.name, version=None, digest=package.digest))
     with pytest.raises(IntegrityError, match=f"{changed.digest}.*{package.digest}"):

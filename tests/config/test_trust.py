@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pate_fed.config.sections import Aggregation, Parties
+from pate_fed.config.sections import Aggregation, Parties, Queries
 from pate_fed.config.study import Study, study_from_dict
 from pate_fed.config.trust import LEAST_PARTIES, TrustModel
 from pate_fed.errors import InputError
@@ -41,7 +41,7 @@ def test_the_least_noise_leaves_every_share_large_enough(clients: int, quorum: f
 
 
 def test_a_resolved_study_leaves_nothing_open() -> None:
-    study = Study(parties=Parties(num_clients=250), secrecy=NOISY).resolve()
+    study = Study(parties=Parties(num_clients=250), secrecy=NOISY, queries=Queries(labels=500)).resolve()
     assert (study.secrecy.colluders, study.aggregation.sigma2, study.least_clients) == (25, 40.0, 200)
     assert study_from_dict(tomllib.loads(study.to_toml())) == study == study.resolve()
     small = Study(parties=Parties(num_clients=5), secrecy=NOISY).resolve()

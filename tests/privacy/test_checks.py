@@ -20,9 +20,11 @@ from pate_fed.privacy.bounds import (
     gaussian,
     gnmax,
     gnss,
+    hockey_stick,
     joint,
     lnmax,
     outcomes,
+    profiles,
     smooth,
     threshold,
 )
@@ -68,7 +70,7 @@ def test_public_names_are_there() -> None:
     assert len(privacy.__all__) <= 30
     rooms = (
         *(control, conversion, cost, gaussian, gnmax, gnss),
-        *(joint, lnmax, outcomes, smooth, threshold),
+        *(hockey_stick, joint, lnmax, outcomes, profiles, smooth, threshold),
     )
     listed = [re.findall(r"`(\w+)`", part) for part in (bounds.__doc__ or "").split("\n- ")[1:]]
     by_name = {room.__name__.rpartition(".")[2]: room for room in rooms}

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from builders import make_noisy_terms, make_table_terms, make_terms, vary
 
+from pate_fed.config.parts import PartIdentity
 from pate_fed.data import Schema
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.terms import Terms
 from pate_fed.structure import entries
 
@@ -83,6 +85,12 @@ def test_colluders_are_a_number_where_hospitals_add_the_noise() -> None:
     "changes",
     [
         {"sigma2": "x"},
+        {"teacher": TeacherSettings(name="os:system")},  # code that nobody could have refused
+        {"teacher_part": PartIdentity(name="theirs:make", digest="cd" * 32)},
+        {
+            "teacher": TeacherSettings(name="os:system"),
+            "teacher_part": PartIdentity(name="theirs:make", digest="cd" * 32),
+        },
         {"unit": "galaxy"},
         {"delta": 7},
         {"trees": 10**9},

@@ -155,3 +155,19 @@ def test_a_counted_phase_shows_only_where_something_is_reported() -> None:
     with counted_phase(make_progress(False, silent), "drawing"):
         pass
     assert silent.getvalue() == ""
+
+
+def test_a_cap_on_queries_that_came_before_the_labels_is_told_with_what_to_do(run_result: RunResult) -> None:
+    def told(asked: int, answered: int) -> str:
+        terms = vary(run_result.study.terms, labels=500, max_queries=1250)
+        release = replace(run_result.releases[0], asked=asked, answered=answered)
+        study = replace(run_result.study, terms=terms)
+        stream = io.StringIO()
+        print_summary(replace(run_result, study=study, releases=(release,)), stream)
+        return stream.getvalue()
+
+    text = told(1250, 444)
+    assert "All 1,250 queries were asked for 444 of 500 labels" in text
+    assert "lower --threshold, which costs no ε" in text and "larger --max-queries" in text
+    # Not where the labels were reached, nor where something else ended the questions.
+    assert "queries were asked for" not in told(1250, 500) + told(1100, 444)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from pate_fed.learning.networks.encoder import Encoder, HistogramFeatures
 from pate_fed.learning.networks.heads import empty_head_classifier
 from pate_fed.learning.settings import CLOSED_FORM, TeacherSettings
 from pate_fed.learning.teachers.closed_form import fit_closed_form_teacher, shared_features
+from pate_fed.learning.teachers.own import own_classifier
 
 __all__ = ["Teacher", "train_teacher"]
 
@@ -79,8 +81,8 @@ class Teacher:
         write_model(path, "teacher", content)
 
     @classmethod
-    def load(cls, path: Path, device: str = "cpu") -> Teacher:
-        """Read what `save` wrote; no code in the file is run.
+    def load(cls, path: Path, device: str = "cpu", *, network: Any = None) -> Teacher:
+        """Read what `save` wrote; no code in the file is run. `network` is a fresh one of the user's own.
 
         Raises:
             InputError: no such file.
@@ -88,7 +90,9 @@ class Teacher:
         """
         with reading_network(path, "teacher") as (content, shape, classes):
             settings = TeacherSettings(**content["settings"])
-            if settings.name in CLOSED_FORM:
+            if network is not None:
+                model = own_classifier(network, channels=shape[2])
+            elif settings.name in CLOSED_FORM:
                 model = empty_head_classifier(settings.name, shape, classes, content["weights"])
             else:
                 model = build_classifier(settings.name, shape, classes)
@@ -116,8 +120,9 @@ def train_teacher(
     seed: int,
     device: str = "cpu",
     encoder: Encoder | None = None,
+    network: Any = None,
 ) -> Teacher:
-    """Train one teacher, on the study's public `encoder` where its kind needs one.
+    """Train one teacher, on the study's public `encoder` where its kind needs one; `network` is one's own.
 
     The same seed, data, device and number of threads give the same teacher.
 
@@ -140,7 +145,10 @@ def train_teacher(
                 settings.name, pixels, labels, shape=shape, num_classes=num_classes, encoder=encoder
             )
         else:
-            model = build_classifier(settings.name, shape, num_classes)
+            if network is None:
+                model = build_classifier(settings.name, shape, num_classes)
+            else:
+                model = own_classifier(network, channels=shape[2])
             model = model.to(device).to(memory_format=torch.channels_last)
             model.preprocess.fit(pixels)
             classes = torch.from_numpy(np.array(labels, dtype=np.int64)).to(device)

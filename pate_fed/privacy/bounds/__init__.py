@@ -16,6 +16,8 @@ P17 is arXiv 1610.05755 (PATE, 2017), P18 is arXiv 1802.08908 (PATE, 2018), PATE
   `pate_plus_plus_epsilon`.
 - `outcomes`: what a query releases, the class that wins and the check's bit: `argmax_rdp`, `bit_rdp`,
   `moved_rdp`.
+- `hockey_stick`: δ(ε) of one outcome, and ε(δ): `argmax_delta`, `bit_delta`, `argmax_epsilon`, `bit_epsilon`.
+- `profiles`: a whole study by privacy loss distributions (PLD): `pld_epsilon`, `totals_pld_epsilon`.
 - `control`: a whole study with caps, by optimal control of the privacy loss: `control_epsilon`,
   `control_delta`; of other outcomes `capped_epsilon`.
 - `cost`: exact and rounded up, what a ledger charges: `Cost`, `epsilon_of`.

@@ -17,6 +17,7 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import overhead
 from pate_fed.privacy.bounds.discrete import moved_count_epsilon
 from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
+from pate_fed.privacy.bounds.hockey_stick import argmax_epsilon, bit_delta, bit_epsilon
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE
 from pate_fed.privacy.bounds.orders import Floats
 from pate_fed.privacy.bounds.outcomes import WIDEST, argmax_rdp, bit_rdp, moved_rdp
@@ -93,14 +94,23 @@ class OutcomeCost:
 
     def alone(self, delta: float) -> float:
         """ε at δ where it is the only release, rounded up; ∞ where RDP has to do."""
-        if self.of not in _WHOLE:
-            return math.inf
+        if self.votes > 1 and self.of != "check":
+            return math.inf  # they may move from and to several classes
         near = math.nextafter(float(self.distance), math.inf) if self.distance else 0.0
         if self.of == "sums":  # continuous noise that was rounded, on both sides within e^(±τ): bounds.sums
             least = delta * math.exp(-near) * (1 - 2**-50)
             return (2 * near + gaussian_dp_epsilon(1 / self.scale * (1 + 2**-50), least)) * (1 + 2**-50)
-        # Two counts, on both sides: chances within e^(±2τ) of the stated noise's own.
-        return 4 * near + moved_count_epsilon(self.scale, delta * math.exp(-2 * near))
+        # Two totals, on both sides: chances within e^(±2τ) of the stated noise's own.
+        delta *= math.exp(-2 * near)
+        if self.of == "counts":
+            return 4 * near + moved_count_epsilon(self.scale, delta)
+        if self.of == "argmax":
+            return 4 * near + argmax_epsilon(self.scale, delta, kind=self.kind)
+        return 4 * near + bit_epsilon(self.scale, delta, shift=self.votes, kind=self.kind)
+
+    def delta(self) -> float:
+        """δ at ε = 0 of a check, 1 of anything else."""
+        return bit_delta(self.scale, 0.0, shift=self.votes, kind=self.kind) if self.of == "check" else 1.0
 
     def about(self, orders: Floats) -> Floats:
         """About the curve, at once. Shapes: (orders,) to the same."""
@@ -217,11 +227,20 @@ def epsilon_of(cost: Cost, delta: float, *, orders: Iterable[float] = ()) -> flo
     if rest.outcomes:  # at once, and at any order
         totals = rest.as_totals
         found = min(found, _epsilon_at(totals, delta, _best_order(totals, delta)))
-        only, times = rest.outcomes[0]
-        if times == 1 and rest == Cost(outcomes=((only, 1),)):
-            found = min(found, only.alone(delta))
+        if rest == Cost(outcomes=rest.outcomes):
+            found = min(found, _at_most_once(rest.outcomes, delta))
     found = max(0.0, found)
     return _round_up(cost.epsilon + Fraction(found)) if cost.epsilon and found < math.inf else found
+
+
+def _at_most_once(outcomes: tuple[tuple[OutcomeCost, int], ...], delta: float) -> float:
+    """ε at δ of one outcome by its own law, after checks that take little of δ at ε = 0; ∞ of others."""
+    if any(times > 1 for _, times in outcomes):
+        return math.inf
+    *others, main = sorted((outcome for outcome, _ in outcomes), key=lambda each: each.variance)
+    # Basic composition, also of a query that is chosen from the check's bit.
+    left = delta * (1 - 1e-12) - math.fsum(other.delta() for other in others) if others else delta
+    return main.alone(left) if left > 0 else math.inf
 
 
 def overhead_up(order: float, delta: float) -> Fraction:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pate_fed.privacy.bounds.orders import Floats
 
 __all__ = [
+    "log_mass_gaussian_difference",
     "log_tail_gaussian",
     "log_tail_gaussian_difference",
     "log_tail_laplace_difference",
@@ -46,10 +47,16 @@ def log_tail_gaussian(gap: Ints, sigma: float) -> Floats:
 
 def log_tail_gaussian_difference(gap: Ints, sigma: float) -> Floats:
     """Log-tail ln Pr[Z - Z' >= gap] of two independent discrete Gaussians; a tie counts at gap 0."""
+    return _log_tail(gap, math.sqrt(2) * sigma, lambda k: log_mass_gaussian_difference(k, sigma))
+
+
+def log_mass_gaussian_difference(k: Ints, sigma: float) -> Floats:
+    """Ln Pr[Z - Z' = k] of two independent discrete Gaussians. Shapes: any to the same, in votes."""
     normaliser = 2 * math.log(_theta(math.sqrt(2) * sigma, 0.0))
     with np.errstate(divide="ignore"):  # θ(1) underflows for σ below 0.02: an odd difference never happens
         parity = np.log([_theta(sigma, 0.0), _theta(sigma, 0.5)]) - normaliser
-    return _log_tail(gap, math.sqrt(2) * sigma, lambda k: parity[k % 2] - ((k / sigma) / 2) ** 2)
+    found: Floats = parity[k % 2] - ((k / sigma) / 2) ** 2
+    return found
 
 
 def moved_count_epsilon(sigma: float, delta: float) -> float:

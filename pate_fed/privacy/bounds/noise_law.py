@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.privacy.bounds.discrete import log_mass_gaussian_difference
 from pate_fed.privacy.bounds.orders import Floats
 
 __all__ = ["GAUSSIAN", "LAPLACE", "Ints", "NoiseLaw"]
@@ -74,9 +75,12 @@ class NoiseLaw:
 
     def difference_masses(self, most: int) -> Floats:
         """Pr[Z - Z' = j] for j = -most..most."""
+        if self.kind == GAUSSIAN:  # in closed form
+            found: Floats = np.exp(log_mass_gaussian_difference(np.arange(-most, most + 1), self.scale))
+            return found
         wide = most + self.depth()
         mass = self.masses(wide)
-        found: Floats = np.convolve(mass, mass)[2 * wide - most : 2 * wide + most + 1]
+        found = np.convolve(mass, mass)[2 * wide - most : 2 * wide + most + 1]
         return found
 
     def difference_tails(self, most: int) -> Floats:
@@ -89,11 +93,18 @@ class NoiseLaw:
     def tilted_sum_tails(self, order: float, most: int) -> Floats:
         """Ln Σ over x + x' >= j of m(x) m(x') for j = 0..most, m(x) = P(x)^α P(x + 1)^(1-α)."""
         wide = most + self.depth()
-        logs = self._tilted(order, 1, wide)
-        top = float(logs.max())
-        mass = np.exp(logs - top)
-        tails = np.cumsum(np.convolve(mass, mass)[::-1])[::-1]
-        found: Floats = 2 * top + np.log(tails[2 * wide : 2 * wide + most + 1] + 1e-250)
+        if self.kind == GAUSSIAN:  # m(x) = P(x) e^((α-1)(2x+1)/(2σ²)), so only the sum's tilt is added
+            j = np.arange(2 * wide + 1)
+            logs = log_mass_gaussian_difference(j, self.scale) + (order - 1) * (j + 1) / self.scale**2
+            top = float(logs.max())
+            sums = np.exp(logs - top)
+        else:
+            once = self._tilted(order, 1, wide)
+            top = 2 * float(once.max())
+            mass = np.exp(once - top / 2)
+            sums = np.convolve(mass, mass)[2 * wide :]
+        tails = np.cumsum(sums[::-1])[::-1]
+        found: Floats = top + np.log(tails[: most + 1] + 1e-250)
         return found
 
     def _logs(self, x: Ints) -> Floats:

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from pate_fed.privacy.bounds.lattice import Lattice, Region
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE, Ints, NoiseLaw
 from pate_fed.privacy.bounds.orders import Floats, check_orders, check_sigma
 from pate_fed.privacy.checks import check_count
@@ -49,7 +50,7 @@ def bit_rdp(scale: float, order: float, *, shift: int = 1, kind: str = GAUSSIAN)
     above = law.upper_tails(most + k)  # Pr[Z >= j] for j = -(most + k)..most + k
 
     def bit(j: Ints) -> Floats:  # ln Pr[Z >= j], and Pr[Z < j] = Pr[Z >= 1 - j] by symmetry
-        return _log(above[j + most + k], above[1 - j + most + k])
+        return _log(np.stack((above[j + most + k], above[1 - j + most + k])))
 
     j = np.arange(-reach, reach + 1)
     inside = max(_renyi(bit(j), bit(j + step), order) for step in (-k, k))
@@ -80,8 +81,10 @@ def argmax_rdp(scale: float, order: float, *, kind: str = GAUSSIAN) -> float:
     reach = law.farthest(order, 1)
     if reach is None or scale > WIDEST[kind]:
         return own
-    bounds = _Outside(law, order, reach)
-    return min(own, _rounded_up(max(_Lattice(law, order, bounds).supremum(), bounds.largest), order))
+    region, outside = _outside(law, order, reach)
+    pairs = Lattice(law, region).pairs(_log)
+    inside = max((_renyi(here, there, order) for here, there in pairs), default=0.0)
+    return min(own, _rounded_up(max(inside, outside), order))
 
 
 def moved_rdp(one: Callable[[float], float], order: float, votes: int) -> float:
@@ -104,124 +107,39 @@ def moved_rdp(one: Callable[[float], float], order: float, votes: int) -> float:
     return found * (1 + 1e-12)
 
 
-class _Outside:
-    """Bounds outside the lattice, and the distances in votes from which each holds (Lemma 3).
+def _outside(law: NoiseLaw, order: float, reach: int) -> tuple[Region, float]:
+    """The distances in votes from which each bound of Lemma 3 holds, and the largest of these bounds."""
+    most = reach + 4
+    # By the distance g: Pr[Z >= g]; the moments of Z >= g where the total falls, and where it rises.
+    tail, toward, away = (
+        law.upper_tails(most)[most:],
+        law.tilted_tails(order, 1, most)[most:],
+        law.tilted_tails(order, -1, most)[most:],
+    )
+    whole = float(law.tilted_tails(order, 1, most)[0])
+    pair, pair_moment = law.difference_tails(most), law.tilted_sum_tails(order, most)
+    bit, two = bit_rdp(law.scale, order, kind=law.kind), _pair_rdp(law.scale, order, law.kind)
+    goal = _GOAL[law.kind] * max(bit, two)
+    at = np.arange(3, reach + 1)
 
-    Below -`low` one of the two is out. From `both` on they are above all others. One that is `ahead` of the
-    others and by `gap` before the other one wins. `largest` is the largest of these bounds.
-    """
+    def first(rdp: float, *, loses: Floats, others: Floats) -> tuple[int, float]:
+        bound = _contested(rdp, order, loses=loses, others=others)
+        below = np.flatnonzero(bound <= goal)
+        place = int(below[0]) if len(below) else len(at) - 1
+        return int(at[place]), float(bound[place])
 
-    def __init__(self, law: NoiseLaw, order: float, reach: int) -> None:
-        most = reach + 4
-        # By the distance g: Pr[Z >= g]; the moments of Z >= g where the total falls, and where it rises.
-        tail, toward, away = (
-            law.upper_tails(most)[most:],
-            law.tilted_tails(order, 1, most)[most:],
-            law.tilted_tails(order, -1, most)[most:],
-        )
-        whole = float(law.tilted_tails(order, 1, most)[0])
-        pair, pair_moment = law.difference_tails(most), law.tilted_sum_tails(order, most)
-        bit, two = bit_rdp(law.scale, order, kind=law.kind), _pair_rdp(law.scale, order, law.kind)
-        goal = _GOAL[law.kind] * max(bit, two)
-        at = np.arange(3, reach + 1)
-
-        def first(rdp: float, *, loses: Floats, others: Floats) -> tuple[int, float]:
-            bound = _contested(rdp, order, loses=loses, others=others)
-            below = np.flatnonzero(bound <= goal)
-            place = int(below[0]) if len(below) else len(at) - 1
-            return int(at[place]), float(bound[place])
-
-        self.low, out = first(bit, loses=tail[at], others=whole + toward[at])
-        self.both, above = first(two, loses=tail[at - 1], others=toward[at] + away[at])
-        # Each half of what the winner may lose, and of what the rest adds.
-        self.ahead, _ = first(0.0, loses=2 * tail[at - 1], others=math.log(2) + whole + toward[at])
-        self.gap, _ = first(0.0, loses=2 * pair[at - 2], others=math.log(2) + pair_moment[at])
-        wins = _contested(
-            0.0,
-            order,
-            loses=tail[[self.ahead - 1]] + pair[[self.gap - 2]],
-            others=np.logaddexp(whole + toward[[self.ahead]], pair_moment[[self.gap]]),
-        )
-        self.largest = max(out, above, float(wins[0]))
-
-
-class _Lattice:
-    """The supremum over the whole u and v that no bound covers, and every tie key κ of the best other class.
-
-    On a cell the probabilities are quadratic in κ. Σ p^α q^(1-α) is jointly convex, so its largest value is
-    at most the largest at the Bernstein coefficients (Lemma 2): those at κ = 0 are probabilities, those at
-    κ = 1 are the next cell's, those between are not and bound what lies between.
-    """
-
-    def __init__(self, law: NoiseLaw, order: float, outside: _Outside) -> None:
-        self._order, self._outside = order, outside
-        self._widest = max(outside.gap, outside.ahead + outside.low) + 1
-        self._most = self._widest + outside.both + outside.ahead + outside.low + 4 + law.depth()
-        self._mass = law.masses(self._most)
-        self._below = np.concatenate(([0.0], np.cumsum(self._mass)))
-        self._pad = self._widest + 3
-        half = self._below[:-1] + self._mass / 2  # Pr[Z + U < j + U'], U and U' uniform tie keys
-        self._half = np.concatenate((np.zeros(self._pad), half, np.ones(self._pad)))
-
-    def supremum(self) -> float:
-        """The largest divergence from (u, v) to (u - 1, v + 1); infinite where a float cannot tell it."""
-        largest = 0.0
-        laws: dict[int, tuple[int, Floats, Floats]] = {}
-        for gap in range(-self._widest - 2, self._widest + 1):
-            low, high = self._range(gap)
-            # The neighbour of gap + 2 is here, one u lower.
-            next_low, next_high = self._range(gap + 2)
-            first, last = min(low, next_low - 1), max(high, next_high - 1)
-            if first > last:
-                continue
-            laws[gap] = (first, *self._coefficients(np.arange(first, last + 1), gap))
-            before = laws.pop(gap - 2, None)
-            if before is None or low > high or gap < -self._widest:
-                continue
-            here, there = slice(low - first, high - first + 1), slice(low - 1 - before[0], high - before[0])
-            for mine, other in zip(laws[gap][1:], before[1:], strict=True):
-                largest = max(largest, _renyi(mine[:, here], other[:, there], self._order))
-        return largest
-
-    def _range(self, gap: int) -> tuple[int, int]:
-        """The least and the largest u = v + gap of the lattice."""
-        out = self._outside
-        ahead = max(gap, 0)
-        high = out.both - 1 + ahead
-        if gap >= out.gap:
-            high = min(high, out.ahead - 1)
-        if -gap >= out.gap:
-            high = min(high, out.ahead - 1 + gap)
-        return ahead - out.low, high
-
-    def _at(self, j: Ints) -> Floats:
-        return self._mass[j + self._most]  # Pr[Z = j]
-
-    def _under(self, j: Ints) -> Floats:
-        return self._below[j + self._most + 1]  # Pr[Z <= j]
-
-    def _beats(self, gap: int) -> Floats:
-        """Σ over j >= j0 of Pr[Z = j] Pr[Z' + U' < j + U + gap], by j0 + `most`; U, U' uniform tie keys."""
-        terms = self._mass * self._half[self._pad + gap : self._pad + gap + len(self._mass)]
-        found: Floats = np.cumsum(terms[::-1])[::-1]
-        return found
-
-    def _coefficients(self, u: Ints, gap: int) -> tuple[Floats, Floats]:
-        """Ln of the Bernstein coefficients 0 and 1 of the chances that a, b, another wins: (3, len(u))."""
-        v = u - gap
-        first, second = self._beats(gap)[1 - u + self._most], self._beats(-gap)[1 - v + self._most]
-        mass_u, mass_v, under_u, under_v = (
-            self._at(-u),
-            self._at(-v),
-            self._under(-u - 1),
-            self._under(-v - 1),
-        )
-        both = mass_u * mass_v / 2
-        lost_u, lost_v = mass_u * under_v, mass_v * under_u
-        neither = under_u * under_v
-        start = _log(first + lost_u + both, second + lost_v + both, neither)
-        middle = _log(first + lost_u / 2 + both, second + lost_v / 2 + both, neither + (lost_u + lost_v) / 2)
-        return start, middle
+    low, out = first(bit, loses=tail[at], others=whole + toward[at])
+    both, above = first(two, loses=tail[at - 1], others=toward[at] + away[at])
+    # Each half of what the winner may lose, and of what the rest adds.
+    ahead, _ = first(0.0, loses=2 * tail[at - 1], others=math.log(2) + whole + toward[at])
+    gap, _ = first(0.0, loses=2 * pair[at - 2], others=math.log(2) + pair_moment[at])
+    wins = _contested(
+        0.0,
+        order,
+        loses=tail[[ahead - 1]] + pair[[gap - 2]],
+        others=np.logaddexp(whole + toward[[ahead]], pair_moment[[gap]]),
+    )
+    return Region(low=low, both=both, ahead=ahead, gap=gap), max(out, above, float(wins[0]))
 
 
 @lru_cache(maxsize=4096)
@@ -235,7 +153,7 @@ def _pair_rdp(scale: float, order: float, kind: str) -> float:
     tails = law.difference_tails(most)
 
     def wins(d: Ints) -> Floats:  # ln of both outcomes' chances
-        return _log(*(above[1 - e + most] + mass[most - e] / 2 for e in (d, -d)))
+        return _log(np.stack([above[1 - e + most] + mass[most - e] / 2 for e in (d, -d)]))
 
     d = np.arange(-reach, reach + 1)
     here = wins(d)
@@ -246,10 +164,10 @@ def _pair_rdp(scale: float, order: float, kind: str) -> float:
     return max(inside, float(outside[0]))
 
 
-def _log(*chances: Floats) -> Floats:
-    """Ln of each outcome's chances, -∞ where a float cannot tell it. Shapes: (n,) each to (outcomes, n)."""
+def _log(chances: Floats) -> Floats:
+    """Ln of chances, -∞ where a float cannot tell it. Shapes: any to the same."""
     with np.errstate(divide="ignore"):
-        logs: Floats = np.log(np.stack(chances))
+        logs: Floats = np.log(chances)
     return logs
 
 

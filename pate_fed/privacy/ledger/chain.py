@@ -83,7 +83,7 @@ class Chain:
         self.terms.refuse_beyond_caps(asked=self.asked + event.asked, answered=self.answered + event.answered)
         self.terms.refuse_again([*(part.index for part in self.outputs), index])
         cost, budget = self.terms.plus(self.cost, event), self.terms.budget
-        if budget is not None:
+        if budget is not None and not self.terms.caps_keep_budget:
             budget.require(cost)
         orders = () if budget is None else (budget.order,)
         found = epsilon_of(cost, self.terms.delta, orders=orders)
@@ -91,6 +91,15 @@ class Chain:
             found = min(found, guaranteed_epsilon(self.terms) or math.inf)
         # Each search may end a hair beside the best order, which must not look like a refund.
         return cost, max(self.epsilon, found)
+
+    def released(self) -> tuple[Ints, NDArray[np.bool_], Ints]:
+        """Everything that was released, in order: index, answered and label, each of shape (asked,)."""
+        empty = np.zeros(0, dtype=np.int64)
+        return (
+            np.concatenate([empty, *(part.index for part in self.outputs)]),
+            np.concatenate([empty.astype(np.bool_), *(part.answered for part in self.outputs)]),
+            np.concatenate([empty, *(part.label for part in self.outputs)]),
+        )
 
     def append(self, entry: Entry, outputs: Outputs, *, cost: Cost, epsilon: float) -> None:
         """Take a row in, at what `price` found."""

@@ -21,6 +21,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import VERSION
 from pate_fed.privacy.ledger.chain import Chain, Outputs
 from pate_fed.privacy.ledger.file import WriterLock, connect, create_file, disconnect, insert_row
+from pate_fed.privacy.ledger.report import LedgerReport, verify
 from pate_fed.privacy.ledger.rows import (
     Entry,
     Provenance,
@@ -107,6 +108,20 @@ class Ledger:
                 )
             raise IntegrityError(f"{path}: this ledger was begun under other terms")
         return ledger
+
+    @staticmethod
+    def read(path: Path | str, *, public_key: str | None = None, head: str | None = None) -> LedgerReport:
+        """What the ledger at `path`, or in that run directory, holds, after every check; it takes no lock.
+
+        `public_key` must have signed every row, `head` must be the hash of one; see `verify`.
+
+        Raises:
+            InputError: there is none.
+            IntegrityError: it is not as it was written.
+        """
+        given = Path(path)
+        found = given / "ledger.sqlite" if given.is_dir() else given
+        return verify(found, public_key=public_key, head=head)
 
     def _resume(self, chain: Chain) -> None:
         if chain.public_key is not None:
@@ -214,13 +229,7 @@ class Ledger:
     def released(self) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
         """Everything that was released, in order: index, answered and label, each of shape (asked,)."""
         with self._guard:
-            outputs = list(self._chain.outputs)
-        empty = np.zeros(0, dtype=np.int64)
-        return (
-            np.concatenate([empty, *(part.index for part in outputs)]),
-            np.concatenate([empty.astype(np.bool_), *(part.answered for part in outputs)]),
-            np.concatenate([empty, *(part.label for part in outputs)]),
-        )
+            return self._chain.released()
 
     def epsilon(self) -> float:
         """ε spent so far against the student and the public at the terms' δ, rounded up.

@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 from pate_fed.disk import read_json
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_text
+from pate_fed.privacy.ledger.accountants import CapsEpsilon, accountants, second_opinions
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
 from pate_fed.privacy.ledger.file import read_only
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import (
-    capped_epsilons,
     guarantee_text,
     guaranteed_coordinator_epsilon,
     guaranteed_epsilon,
 )
 from pate_fed.privacy.ledger.verify import SLACK, read_chain
-from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism
+from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism, PrivacyEvent
 from pate_fed.structure import setting
 
 __all__ = ["LedgerReport", "describe", "verify", "verify_run"]
@@ -88,7 +88,7 @@ class _Metrics:
     hospitals: _Hospitals | None = setting(None, read=lambda value: value or None)  # noqa: RUF009
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LedgerReport:
     """A ledger that passed every check, with each ε computed again from its rows.
 
@@ -117,8 +117,28 @@ class LedgerReport:
     @property
     def coordinator_epsilon(self) -> float | None:
         """ε against the coordinator, None where no bound holds."""
-        events = [entry.event for entry in self.chain.entries]
-        return coordinator_epsilon(self.chain.terms, events)
+        return coordinator_epsilon(self.chain.terms, self.events)
+
+    @property
+    def guaranteed(self) -> float | None:
+        """ε against the student and the public that the terms fixed; None where nothing bounds it."""
+        return guaranteed_epsilon(self.chain.terms)
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """All charged events, oldest first."""
+        return tuple(entry.event for entry in self.chain.entries)
+
+    def released(self) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
+        """Everything that was released, in order: index, answered and label, each of shape (asked,)."""
+        return self.chain.released()
+
+    def __repr__(self) -> str:
+        """Counts, and ε that was spent."""
+        return (
+            f"LedgerReport({str(self.path)!r}: {self.asked} queries, {self.answered} labels, spent "
+            f"ε={epsilon_text(self.epsilon)} at δ={delta_text(self.chain.terms.delta)})"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -133,7 +153,7 @@ class LedgerReport:
                 "student": guaranteed_epsilon(terms),
                 "coordinator": guaranteed_coordinator_epsilon(terms),
             },
-            "caps": capped_epsilons(terms),
+            "caps": {each.name: each.epsilon for each in accountants(terms)},
             "spent": {"student": self.epsilon, "coordinator": self.coordinator_epsilon},
             "coordinator_sees": terms.coordinator.text(),
             "beside": list(self.beside),
@@ -149,6 +169,7 @@ class LedgerReport:
             f"{self.path}: intact, {counted(rows, 'row')}, {signed}",
             f"{self.asked} queries asked, {self.answered} answered, every released label as it was written",
             *_bounds(self),
+            *_by_accountant(accountants(self.chain.terms)),
             *self.beside,
             f"last row's hash {self.chain.head}",
         ]
@@ -271,6 +292,7 @@ def describe(path: Path) -> list[str]:
         f"Spent: {report.asked} queries asked, {report.answered} answered, in "
         f"{counted(len(chain.entries), 'release')}",
         *_bounds(report),
+        *_by_accountant([*accountants(terms), *second_opinions(terms)]),
         *(_entry_line(entry, chain.entries) for entry in chain.entries),
     ]
 
@@ -305,9 +327,6 @@ def _bounds(report: LedgerReport) -> list[str]:
     ]
     if terms.protection.unit == "label":
         lines[-1] = "Every ε follows from the mechanism's parameters, whatever the labels are, rounded up"
-    by = ", ".join(f"{name} {epsilon_text(epsilon)}" for name, epsilon in capped_epsilons(terms).items())
-    if by:
-        lines.append(f"The caps alone, by each accountant: {by}")
     if terms.sanitise is not None:
         lines.append(
             "A data-dependent ε may be released too, once (smooth sensitivity, order "
@@ -318,6 +337,12 @@ def _bounds(report: LedgerReport) -> list[str]:
             0, f"Nobody is protected ({terms.noise}): every ε is what noise without a seed would give"
         )
     return lines
+
+
+def _by_accountant(found: Sequence[CapsEpsilon]) -> list[str]:
+    """A line each, the least ε first; none where there are no caps."""
+    lines = [each.line() for each in sorted(found, key=lambda each: each.epsilon)]
+    return ["ε of the caps alone, by each accountant, and what it holds for:", *lines] if lines else []
 
 
 def _other(view: CoordinatorView) -> str:

@@ -8,7 +8,6 @@ by optimal control over the privacy loss, as the caps are fixed beforehand.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +20,6 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import epsilon_text
 from pate_fed.privacy.accountant import capped_cost_epsilon
 from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
-from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
 from pate_fed.privacy.checks import check_count, check_delta
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.label_dp import LabelRelease, LabelResponse
@@ -32,7 +30,6 @@ from pate_fed.privacy.protection import Protection
 
 __all__ = [
     "LedgerTerms",
-    "capped_epsilons",
     "guarantee_text",
     "guaranteed_coordinator_cost",
     "guaranteed_coordinator_epsilon",
@@ -108,10 +105,25 @@ class LedgerTerms:
 
     @property
     def budget(self) -> BudgetFilter | None:
-        """The filter that never lets the budget be passed; None where there is no budget."""
+        """The filter that never lets the budget be passed; None where there is no budget.
+
+        It need not be asked where the caps keep the budget (`caps_keep_budget`).
+        """
         if self.epsilon is None:
             return None
         return BudgetFilter(self.epsilon, self.delta, self.protection, self.reserved, self.by_outcome)
+
+    @property
+    def caps_keep_budget(self) -> bool:
+        """Whether the caps alone keep the budget, by optimal control: the filter then stops nothing before.
+
+        Caps are fixed beforehand, so all that fits them is within ε whatever the filter, which works at one
+        Rényi order, has room for.
+        """
+        if self.epsilon is None or not self.by_outcome:
+            return False
+        most = guaranteed_cost(self)
+        return most is not None and capped_cost_epsilon(most, self.delta) <= self.epsilon
 
     @property
     def by_outcome(self) -> bool:
@@ -225,26 +237,6 @@ def guaranteed_epsilon(terms: LedgerTerms) -> float | None:
             capped_cost_epsilon(most, terms.delta) if terms.by_outcome else epsilon_of(most, terms.delta)
         )
     return min(bounds, default=None)
-
-
-def capped_epsilons(terms: LedgerTerms) -> dict[str, float]:
-    """ε of the terms' caps by each accountant that has one, the least first; empty without caps.
-
-    Gaussian DP is that of noisy totals with continuous noise (Balle and Wang 2018): it stands beside, and
-    guarantees nothing, as the noise that runs is discrete.
-    """
-    capped = guaranteed_cost(terms)
-    if capped is None or capped.epsilon or capped.delta:
-        return {}
-    totals = capped.as_totals
-    found = {"RDP of noisy totals": epsilon_of(totals, terms.delta)}
-    if terms.by_outcome:
-        found["RDP of outcomes"] = epsilon_of(capped, terms.delta)
-        found["optimal control"] = capped_cost_epsilon(capped, terms.delta)
-    if totals == Cost(rho=totals.rho):
-        mu = math.sqrt(2 * float(totals.rho))
-        found["Gaussian DP of continuous totals"] = gaussian_dp_epsilon(mu, terms.delta)
-    return dict(sorted(found.items(), key=lambda each: each[1]))
 
 
 def guaranteed_cost(terms: LedgerTerms) -> Cost | None:

@@ -21,7 +21,7 @@ from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN
 from pate_fed.privacy.checks import check_count, check_scale, is_number
 from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, hospital_noise, sum_distance
-from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.mechanisms.noise import NoiseSource, as_noise
 from pate_fed.privacy.mechanisms.noisy_max import Release, Voting, finish, winner_cost
 from pate_fed.privacy.mechanisms.totals import noisy_argmax, stop_after
 from pate_fed.privacy.protection import RECORD, Protection
@@ -51,7 +51,7 @@ def party_sigma(sigma: float, *, parties: int, colluders: int = 0) -> float:
     return share
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DistributedGNMax(Voting):
     """Argmax of totals to which the hospitals added noise, where the noisy maximum reaches `threshold`.
 
@@ -68,8 +68,7 @@ class DistributedGNMax(Voting):
     sigma_party: float
     least_honest: int
 
-    def __post_init__(self) -> None:
-        Voting.__post_init__(self)
+    def _check(self) -> None:
         check_count("least_honest", self.least_honest, least=1)
         hospital_noise(sigma_party=self.sigma_party, survivors=self.least_honest)
         if self.threshold is not None and not (is_number(self.threshold) and math.isfinite(self.threshold)):
@@ -94,7 +93,7 @@ class DistributedGNMax(Voting):
     def release(
         self,
         totals: ArrayLike,
-        noise: NoiseSource,
+        noise: NoiseSource | np.random.Generator,
         *,
         max_answers: int | None = None,
         protection: Protection = RECORD,
@@ -108,6 +107,7 @@ class DistributedGNMax(Voting):
         Raises:
             InputError: totals that are none, or with less noise in them than the mechanism is charged for.
         """
+        noise = as_noise(noise)
         array = np.asarray(totals)
         if array.dtype.kind not in "iu" or array.ndim != 2 or array.shape[1] != self.num_classes:
             raise InputError(

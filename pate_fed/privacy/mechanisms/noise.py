@@ -20,11 +20,14 @@ from pate_fed.privacy.checks import check_scale
 from pate_fed.privacy.mechanisms.exact_noise import draw, gaussian_law, laplace_law
 
 __all__ = [
+    "GENERATED",
     "SEEDED",
     "SYSTEM",
+    "GeneratorNoise",
     "NoiseSource",
     "SeededNoise",
     "SystemNoise",
+    "as_noise",
     "noise_from_seed",
 ]
 
@@ -32,6 +35,7 @@ Shape = int | tuple[int, ...]
 
 SYSTEM = "exact integer sampler on the system's CSPRNG"
 SEEDED = "not private: seeded noise"
+GENERATED = "not private: noise of a NumPy generator"
 
 
 @runtime_checkable
@@ -80,22 +84,12 @@ class SystemNoise:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SeededNoise:
-    """Noise for simulation, the same for the same seed: it has the right law, and protects nobody.
+class GeneratorNoise:
+    """Noise of a NumPy generator, for simulation: it has the right law, and protects nobody."""
 
-    Raises:
-        InputError: a seed that is not a whole number of at least 0.
-    """
-
-    kind: ClassVar[str] = SEEDED
+    kind: ClassVar[str] = GENERATED
     private: ClassVar[bool] = False
-    seed: int
-    _rng: np.random.Generator = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
-            raise InputError(f"seed={self.seed!r}: must be a whole number of at least 0")
-        object.__setattr__(self, "_rng", np.random.default_rng([0x9A7E, self.seed]))
+    rng: np.random.Generator
 
     def discrete_gaussian(self, shape: Shape, *, sigma: float) -> NDArray[np.int64]:
         """Draws by rejection from the discrete Laplace (arXiv 2004.00010, Algorithm 3), int64."""
@@ -107,7 +101,7 @@ class SeededNoise:
             # About 70 % are accepted for large σ; a little more is proposed than is missing.
             proposed = self._laplace(int(1.6 * (out.size - filled)) + 16, float(scale))
             excess = (np.abs(proposed) - sigma * sigma / scale) / sigma
-            accepted = proposed[self._rng.random(proposed.size) < np.exp(-0.5 * excess * excess)]
+            accepted = proposed[self.rng.random(proposed.size) < np.exp(-0.5 * excess * excess)]
             accepted = accepted[: out.size - filled]
             out[filled : filled + accepted.size] = accepted
             filled += accepted.size
@@ -119,11 +113,45 @@ class SeededNoise:
 
     def tie_keys(self, shape: Shape) -> NDArray[np.int64]:
         """Uniform keys, int64 of the given shape."""
-        return self._rng.integers(1, 2**62, size=shape, endpoint=True)
+        return self.rng.integers(1, 2**62, size=shape, endpoint=True)
 
     def _laplace(self, count: int, scale: float) -> NDArray[np.int64]:
         chance = -math.expm1(-1.0 / scale)
-        return self._rng.geometric(chance, count) - self._rng.geometric(chance, count)
+        return self.rng.geometric(chance, count) - self.rng.geometric(chance, count)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeededNoise(GeneratorNoise):
+    """Noise for simulation, the same for the same seed: it has the right law, and protects nobody.
+
+    Raises:
+        InputError: a seed that is not a whole number of at least 0.
+    """
+
+    kind: ClassVar[str] = SEEDED
+    rng: np.random.Generator = field(init=False, repr=False)
+    seed: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
+            raise InputError(f"seed={self.seed!r}: must be a whole number of at least 0")
+        object.__setattr__(self, "rng", np.random.default_rng([0x9A7E, self.seed]))
+
+
+def as_noise(source: NoiseSource | np.random.Generator) -> NoiseSource:
+    """The source itself; a NumPy generator as one that protects nobody.
+
+    Raises:
+        InputError: a seed, None or an old RandomState.
+    """
+    if isinstance(source, np.random.Generator):
+        return GeneratorNoise(source)
+    if source is None or isinstance(source, (int, np.integer, np.random.RandomState)):
+        raise InputError(
+            f"noise={source!r}: SystemNoise() is meant, which protects, or for a simulation "
+            "SeededNoise(seed) or a NumPy generator"
+        )
+    return source
 
 
 def noise_from_seed(seed: int | None) -> NoiseSource:

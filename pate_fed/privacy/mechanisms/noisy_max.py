@@ -11,7 +11,7 @@ that rule, and stays below what the noisy totals cost (`pate_fed.privacy.bounds.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, fields, replace
 from fractions import Fraction
 from typing import ClassVar
 
@@ -23,7 +23,7 @@ from pate_fed.privacy.bounds.cost import Cost, OutcomeCost
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE
 from pate_fed.privacy.checks import check_count, check_scale, check_threshold, is_number
 from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, Mechanism, PrivacyEvent
-from pate_fed.privacy.mechanisms.noise import NoiseSource
+from pate_fed.privacy.mechanisms.noise import NoiseSource, as_noise
 from pate_fed.privacy.mechanisms.totals import (
     check_predictions,
     check_totals,
@@ -48,6 +48,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 NOT_ANSWERED = -1
+MOST_TEACHERS = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,22 +66,46 @@ class Release:
     reinforced: Ints
     event: PrivacyEvent
 
+    def __repr__(self) -> str:
+        """Counts only: labels are long."""
+        return f"Release(asked={self.asked}, answered={self.event.answered}, noise={self.event.noise!r})"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Voting(Mechanism):
-    """Base of the mechanisms on totals: counts of teachers and classes, and the release."""
+    """Base of the mechanisms on totals: counts of teachers and classes, and the release.
 
-    num_teachers: int
-    num_classes: int
+    `num_teachers` is the most votes that a query can have; without it 10^9 are taken. `classes` is short for
+    `num_classes`.
+    """
 
-    def __post_init__(self) -> None:
+    num_teachers: int = MOST_TEACHERS
+    num_classes: int = 0
+    classes: InitVar[int | None] = None
+
+    def __post_init__(self, classes: int | None) -> None:
+        if classes is not None:
+            if self.num_classes not in (0, classes):
+                raise InputError(f"num_classes={self.num_classes}, classes={classes}: give one of them")
+            object.__setattr__(self, "num_classes", classes)
         check_count("num_teachers", self.num_teachers, least=1)
         check_count("num_classes", self.num_classes, least=2)
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse parameters out of range."""
+
+    def __repr__(self) -> str:
+        """The parameters, but for a number of teachers that was not given."""
+        given = {part.name: getattr(self, part.name) for part in fields(self)}
+        if self.num_teachers == MOST_TEACHERS:
+            del given["num_teachers"]
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
     def release(
         self,
         totals: ArrayLike,
-        noise: NoiseSource,
+        noise: NoiseSource | np.random.Generator,
         *,
         max_answers: int | None = None,
         protection: Protection = RECORD,
@@ -88,12 +113,15 @@ class Voting(Mechanism):
     ) -> Release:
         """Answer every query, or those that pass the check, in order; none is asked after `max_answers`.
 
+        Noise of a NumPy generator is for simulation, and its event says that it protects nobody.
+
         Shapes: `totals` int (queries, classes).
 
         Raises:
             InputError: totals that are no vote totals.
         """
         votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
+        noise = as_noise(noise)
         answered, label = self._answer(votes, votes.max(axis=1), noise, max_answers)
         return finish(self, answered, label, noise, protection, coordinator)
 
@@ -104,7 +132,7 @@ class Voting(Mechanism):
         raise TypeError(f"{type(self).__name__} answers no exact totals")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AnswerAll(Voting):
     """Noisy max without a threshold: every query is answered."""
 
@@ -123,7 +151,7 @@ class AnswerAll(Voting):
         return answered, noisy_argmax(votes, self.draw(noise, votes.shape), noise)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LNMax(AnswerAll):
     """Noisy max with Laplace noise (P17, section 2.2): argmax of totals + discrete Laplace of `scale` votes.
 
@@ -136,8 +164,7 @@ class LNMax(AnswerAll):
     name: ClassVar[str] = "lnmax"
     scale: float
 
-    def __post_init__(self) -> None:
-        Voting.__post_init__(self)
+    def _check(self) -> None:
         check_scale("scale", self.scale)
 
     def cost_asked(self, protection: Protection) -> Cost:
@@ -149,7 +176,7 @@ class LNMax(AnswerAll):
         return noise.discrete_laplace(shape, scale=self.scale)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GNMax(AnswerAll):
     """Noisy max with Gaussian noise (P18, Proposition 8): argmax of totals + discrete N(0, `sigma`²) votes.
 
@@ -160,8 +187,7 @@ class GNMax(AnswerAll):
     name: ClassVar[str] = "gnmax"
     sigma: float
 
-    def __post_init__(self) -> None:
-        Voting.__post_init__(self)
+    def _check(self) -> None:
         check_scale("sigma", self.sigma)
 
     def cost_asked(self, protection: Protection) -> Cost:
@@ -173,7 +199,7 @@ class GNMax(AnswerAll):
         return noise.discrete_gaussian(shape, sigma=self.sigma)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ConfidentGNMax(Voting):
     """Confident-GNMax (P18, Algorithm 1): answer only where the teachers agree.
 
@@ -189,8 +215,7 @@ class ConfidentGNMax(Voting):
     sigma1: float
     sigma2: float
 
-    def __post_init__(self) -> None:
-        Voting.__post_init__(self)
+    def _check(self) -> None:
         check_scale("sigma1", self.sigma1)
         check_scale("sigma2", self.sigma2)
         check_threshold(self.threshold)
@@ -223,7 +248,7 @@ class ConfidentGNMax(Voting):
         return answered, label
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class InteractiveGNMax(ConfidentGNMax):
     """Interactive-GNMax (P18, Algorithm 2): answer only where the teachers contradict the student.
 
@@ -240,15 +265,17 @@ class InteractiveGNMax(ConfidentGNMax):
     name: ClassVar[str] = "interactive-gnmax"
     confidence: float
 
-    def __post_init__(self) -> None:
-        ConfidentGNMax.__post_init__(self)
+    def _check(self) -> None:
+        ConfidentGNMax._check(self)
+        if self.num_teachers == MOST_TEACHERS:
+            raise InputError("num_teachers is missing: so many votes are the student's predictions worth")
         if not is_number(self.confidence) or not 0 <= self.confidence <= 1:
             raise InputError(f"confidence={self.confidence!r}: must be a probability from 0 to 1")
 
     def release(  # type: ignore[override]
         self,
         totals: ArrayLike,
-        noise: NoiseSource,
+        noise: NoiseSource | np.random.Generator,
         *,
         predictions: ArrayLike,
         max_answers: int | None = None,
@@ -264,6 +291,7 @@ class InteractiveGNMax(ConfidentGNMax):
             InputError: totals that are no vote totals, or predictions that are no probabilities.
         """
         votes = check_totals(totals, num_teachers=self.num_teachers, num_classes=self.num_classes)
+        noise = as_noise(noise)
         top = self.contradiction(votes, predictions)
         answered, label = self._answer(votes, top, noise, max_answers)
         release = finish(self, answered, label, noise, protection, coordinator)

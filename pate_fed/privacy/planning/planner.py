@@ -7,21 +7,27 @@ assumed or those of a past study. The objective is stated in `pate_fed.privacy.p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_text
 from pate_fed.privacy.checks import check_count, check_delta, check_epsilon
-from pate_fed.privacy.filter import BudgetFilter
-from pate_fed.privacy.mechanisms.noisy_max import GNMax
-from pate_fed.privacy.planning.hospital_noise import SharesOffer, offer_with_shares
-from pate_fed.privacy.planning.search import OBJECTIVE, CurvePoint, Offer, OfferSearch, better
+from pate_fed.privacy.planning.hospital_noise import (
+    SharesOffer,
+    SharesSearch,
+    default_shares,
+    refused_shares,
+)
+from pate_fed.privacy.planning.search import OBJECTIVE, SPARE, CurvePoint, Offer, OfferSearch
 from pate_fed.privacy.planning.vote_model import VoteModel, alike_votes, assumed_votes
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["Plan", "plan"]
+__all__ = ["PLANNED", "Plan", "plan"]
+
+PLANNED = ("confident-gnmax", "gnmax", "lnmax")
+"""Aggregators that can be planned."""
 
 # Fewer labels than this train no student, and the plan says so.
 _ENOUGH = 100
@@ -31,7 +37,12 @@ _CURVE = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a study can afford. `best` is None where the budget does not buy one useful label."""
+    """What a study can afford. `best` is None where the budget does not buy one useful label.
+
+    `offers` are the ways to spend the whole budget, one for each aggregator, of which `best` is worth most.
+    `hospital_noise` spends it where the hospitals add the noise; where that cannot be planned
+    `no_hospital_noise` says why. `command` and `hospital_noise_command` run them.
+    """
 
     num_teachers: int
     num_classes: int
@@ -45,43 +56,81 @@ class Plan:
     plurality_right: float
     objective: str
     best: Offer | None
-    with_threshold: Offer | None
-    without_threshold: Offer | None
+    offers: tuple[Offer, ...]
     command: str | None
     hospital_noise: SharesOffer | None
+    hospital_noise_command: str | None
+    no_hospital_noise: str | None
     curve: tuple[CurvePoint, ...]
     advice: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values, for JSON."""
         values = asdict(self)
-        values["curve"], values["advice"] = list(values["curve"]), list(self.advice)
+        for name in ("offers", "curve", "advice"):
+            values[name] = list(values[name])
         return values
 
     def lines(self) -> list[str]:
         """The plan as text, one line each."""
         moved = Protection(unit=self.unit, adjacency=self.adjacency, votes_moved=self.votes_moved).text()
         text = [
-            f"{counted(self.num_teachers, 'teacher')}, {self.num_classes} classes, at most "
-            f"{counted(self.max_queries, 'query')}",
-            f"budget ε={epsilon_text(self.epsilon)} at δ={delta_text(self.delta)}, data-independent, against "
-            "all who see labels",
-            f"protected: {moved}",
-            f"votes: {self.votes}; their plurality is right {100 * self.plurality_right:.0f} % of the time",
-            f"objective: {self.objective}",
+            f"study      {counted(self.num_teachers, 'teacher')}, {self.num_classes} classes, at most "
+            f"{self.max_queries:,} public inputs to ask about",
+            f"budget     ε={epsilon_text(self.epsilon)} at δ={delta_text(self.delta)} against all who see "
+            "labels, whatever the votes are",
+            f"protected  {moved}",
+            f"votes      {self.votes}",
+            f"           their plurality is right {100 * self.plurality_right:.0f} % of the time",
+            "",
+            *self._table(),
+            "",
         ]
-        for name, offer in (("with a", self.with_threshold), ("without", self.without_threshold)):
-            text.append(f"{name} threshold: {offer.line() if offer else 'not one useful label'}")
-        if self.best:
-            text += [f"best: {self.best.mechanism}", f"run it: {self.command}"]
-        if self.hospital_noise:
-            text += self.hospital_noise.lines()
-        text += [f"{'ε':>8}  {'labels':>6}  {'right':>5}  {'worth':>6}  mechanism"]
+        if self.best is None:
+            text += ["not one useful label fits this budget", ""]
+        else:
+            text += [f"best: {self.best.mechanism}", f"run it: {self.command}", ""]
+        text += [*self._hospital_lines(), "about what other budgets buy", *self._curve_lines()]
+        return [*text, "", *self.advice] if self.advice else text
+
+    def _table(self) -> list[str]:
+        if not self.offers:
+            return []
+        found = [_row("", "labels", "right", "worth", "queries", "ε", "noise in votes")]
+        for each in self.offers:
+            right = f"{100 * each.right_share:.0f} %"
+            counts = f"{each.answered:,}", right, f"{each.effective_labels:,.0f}", f"{each.asked:,}"
+            found.append(_row(each.mechanism, *counts, epsilon_text(each.epsilon), each.noise()))
+        found += [
+            "labels, queries: caps, which fix ε before the first query",
+            "right: part of the labels that is expected to be right",
+            *([SPARE] if any(each.threshold is not None for each in self.offers) else []),
+            f"worth: {self.objective}",
+        ]
+        return found
+
+    def _hospital_lines(self) -> list[str]:
+        if self.no_hospital_noise:
+            return [f"noise at the hospitals: not planned, as {self.no_hospital_noise}", ""]
+        if self.hospital_noise is None:
+            return []
+        return [
+            "noise at the hospitals instead: the budget then holds against the coordinator too",
+            *self.hospital_noise.lines(),
+            f"run it so: {self.hospital_noise_command}",
+            "",
+        ]
+
+    def _curve_lines(self) -> Iterator[str]:
+        yield f"{'ε':>8}  {'labels':>6}  {'right':>5}  {'worth':>6}  mechanism"
         for at in self.curve:
-            right = "    -" if at.right_share is None else f"{100 * at.right_share:4.0f}%"
-            offer_text = f"{at.labels:6d}  {right}  {at.effective_labels:6.0f}  {at.mechanism}"
-            text.append(f"{epsilon_text(at.epsilon):>8}  {offer_text}")
-        return text + list(self.advice)
+            right = "    -" if at.right_share is None else f"{100 * at.right_share:3.0f} %"
+            rest = f"{at.labels:6d}  {right}  {at.effective_labels:6.0f}  {at.mechanism}"
+            yield f"{epsilon_text(at.epsilon):>8}  {rest}"
+
+
+def _row(name: str, labels: str, right: str, worth: str, queries: str, epsilon: str, noise: str) -> str:
+    return f"{name:<16}{labels:>7}{right:>7}{worth:>8}{queries:>9}{epsilon:>8}  {noise}"
 
 
 def plan(
@@ -94,15 +143,19 @@ def plan(
     max_queries: int = 10_000,
     num_hospitals: int | None = None,
     protection: Protection = RECORD,
+    aggregator: str | None = None,
 ) -> Plan:
-    """Search noise, threshold and counts for the most effective labels that the budget filter will allow.
+    """Search threshold, noise, labels and the cap on queries for the most effective labels within a budget.
 
-    `votes` is an assumed agreement (see `assumed_votes`) or the votes of a past study (`past_votes`).
-    `max_queries` is the size of the public pool; `num_hospitals`, where given, turns into advice. Where the
-    hospitals add the noise there are as many of them as teachers, unless `num_hospitals` is given.
+    What is priced is what a study with these caps guarantees (`capped_cost_epsilon`), and where the hospitals
+    add the noise what it guarantees against the coordinator. `votes` is an assumed agreement (see
+    `assumed_votes`) or the votes of a past study (`past_votes`). `max_queries` is the size of the public
+    pool. `num_hospitals` are as many as teachers, unless given. `aggregator` is confident-gnmax, gnmax or
+    lnmax; None: the first two.
 
     Raises:
-        InputError: a parameter out of range, or votes with another number of classes.
+        InputError: a parameter out of range, votes with another number of classes, or an aggregator that
+            cannot be planned.
     """
     check_count("num_teachers", num_teachers, least=1)
     check_count("num_classes", num_classes, least=2)
@@ -113,13 +166,23 @@ def plan(
         raise InputError(
             f"votes_moved={protection.votes_moved}: must not be more than the {num_teachers} teachers"
         )
+    if aggregator is not None and aggregator not in PLANNED:
+        raise InputError(
+            f"aggregator={aggregator!r}: {', '.join(PLANNED)} can be planned; what interactive-gnmax saves "
+            "depends on a student that nobody knows beforehand, and its noise and caps are confident-gnmax's"
+        )
     model = votes if isinstance(votes, VoteModel) else assumed_votes(votes, num_classes, num_teachers)
     if model.shares.shape[1] != num_classes:
         raise InputError(f"the votes have {model.shares.shape[1]} classes, the study has {num_classes}")
     search = OfferSearch(model, num_teachers, max_queries, protection, delta)
-    checked, plain = search.offers(epsilon)
-    best = better(checked, plain)
-    plurality = float((model.shares.argmax(axis=1) == model.right).mean())
+    names = PLANNED[:2] if aggregator is None else (aggregator,)
+    offers = tuple(offer for name in names if (offer := search.offer(name, epsilon)))
+    best = max(offers, key=lambda offer: offer.effective_labels, default=None)
+    hospitals = num_hospitals or num_teachers
+    refused, shared = refused_shares(search, hospitals, aggregator), None
+    if refused is None:
+        shared = SharesSearch(search, default_shares(hospitals)).best(epsilon, names)
+    command = _Command(hospitals, num_teachers, epsilon, delta, protection)
     return Plan(
         num_teachers=num_teachers,
         num_classes=num_classes,
@@ -130,47 +193,73 @@ def plan(
         votes_moved=protection.votes_moved,
         max_queries=max_queries,
         votes=model.origin,
-        plurality_right=plurality,
+        plurality_right=float((model.shares.argmax(axis=1) == model.right).mean()),
         objective=OBJECTIVE,
         best=best,
-        with_threshold=checked,
-        without_threshold=plain,
-        command=_command(best, num_hospitals or num_teachers, num_teachers, epsilon, delta, protection),
-        hospital_noise=offer_with_shares(
-            best, search, num_hospitals=num_hospitals or num_teachers, epsilon=epsilon
-        ),
-        curve=tuple(search.point(factor * epsilon) for factor in _CURVE),
+        offers=offers,
+        command=None if best is None else command.text(best),
+        hospital_noise=shared,
+        hospital_noise_command=None if shared is None else command.text(shared.offer, at_hospitals=True),
+        no_hospital_noise=refused,
+        curve=tuple(_point(search, factor * epsilon, names, best, epsilon) for factor in _CURVE),
         advice=tuple(
             _advice(best, search, num_hospitals, epsilon, votes if isinstance(votes, float) else None)
         ),
     )
 
 
-def _command(
-    best: Offer | None, hospitals: int, teachers: int, epsilon: float, delta: float, protection: Protection
-) -> str | None:
-    """The command that runs the best offer, and what a study.toml must say beside it."""
-    if best is None:
-        return None
-    options: dict[str, Any] = {
-        "num-clients": hospitals,
-        "teachers-per-client": -(-teachers // hospitals),
-        "aggregator": best.mechanism,
-        "threshold": best.threshold,
-        "sigma1": best.sigma1,
-        "sigma2": best.sigma2,
-        "labels": best.answered,
-        "max-queries": best.asked,
-        "epsilon": epsilon,
-        "delta": delta_text(delta),
-    }
-    typed = " ".join(f"--{name} {value}" for name, value in options.items() if value is not None)
-    unit = "" if protection.unit == "record" else 'unit = "hospital"'
-    adjacency = "" if protection.adjacency == "replace-one" else 'adjacency = "add-or-remove-one"'
-    keys = " and ".join(filter(None, (unit, adjacency)))
-    return f"flower-simulation {typed}" + (
-        f" --config study.toml (there {keys} in [privacy])" if keys else ""
+def _point(
+    search: OfferSearch, at: float, aggregators: Sequence[str], best: Offer | None, epsilon: float
+) -> CurvePoint:
+    """What another budget buys about; at the plan's own what it does."""
+    if at != epsilon or best is None:
+        return search.point(at, aggregators)
+    return CurvePoint(
+        epsilon=at,
+        labels=best.answered,
+        right_share=best.right_share,
+        effective_labels=best.effective_labels,
+        mechanism=best.mechanism,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """The command that runs an offer, and what a study.toml must say beside it."""
+
+    hospitals: int
+    teachers: int
+    epsilon: float
+    delta: float
+    protection: Protection
+
+    def text(self, offer: Offer, *, at_hospitals: bool = False) -> str:
+        """As it is typed."""
+        options: dict[str, Any] = {
+            "num-clients": self.hospitals,
+            "teachers-per-client": -(-self.teachers // self.hospitals),
+            "aggregator": offer.mechanism,
+            "threshold": offer.threshold,
+            "sigma1": offer.sigma1,
+            "sigma2": offer.sigma2,
+            "labels": offer.answered,
+            "max-queries": offer.asked,
+            "epsilon": self.epsilon,
+            "delta": delta_text(self.delta),
+        }
+        typed = " ".join(f"--{name} {_typed(value)}" for name, value in options.items() if value is not None)
+        if at_hospitals:
+            typed += " --secure-sum --noise-at hospitals"
+        unit = "" if self.protection.unit == "record" else 'unit = "hospital"'
+        adjacency = "" if self.protection.adjacency == "replace-one" else 'adjacency = "add-or-remove-one"'
+        keys = " and ".join(filter(None, (unit, adjacency)))
+        return f"flower-simulation {typed}" + (
+            f" --config study.toml (there {keys} in [privacy])" if keys else ""
+        )
+
+
+def _typed(value: Any) -> str:
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def _check_hospitals(num_hospitals: int | None, num_teachers: int, protection: Protection) -> None:
@@ -235,13 +324,11 @@ def _advice(
 
 
 def _clean_labels(search: OfferSearch, agreement: float, num_teachers: int, epsilon: float) -> int:
-    """Labels without a threshold, as many as the budget buys with noise that leaves them mostly right."""
+    """About how many labels without a threshold there are with noise that leaves them mostly right."""
     model = alike_votes(agreement, search.num_classes, num_teachers)
-    budget = BudgetFilter(epsilon, search.delta, RECORD)
     low, high = 0.01 * num_teachers, 2.0 * num_teachers
     for _ in range(12):  # more noise, fewer right
         middle = math.sqrt(low * high)
         right = model.right_chance(middle, num_teachers).mean()
         low, high = (middle, high) if right >= _CLEAN else (low, middle)
-    mechanism = GNMax(num_teachers=num_teachers, num_classes=search.num_classes, sigma=low)
-    return budget.affordable(mechanism, queries=search.pool)
+    return search.at_record_level(num_teachers).affordable(low, epsilon)

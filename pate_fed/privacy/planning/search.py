@@ -1,45 +1,71 @@
-"""Search for the noise, threshold and counts that give a student the most effective labels within a budget.
+"""Search for the noise, threshold and caps that give a student the most effective labels within a budget.
 
-The objective is stated in `OBJECTIVE`; all candidates are priced by the budget filter, data-independent.
+The objective is stated in `OBJECTIVE`. Candidates are priced at once by the limit of many outcomes, a
+Gaussian with the variance of what they reveal; what is offered is then priced by the accountant that fixes a
+study's guarantee, and its noise and caps are set so that the budget is spent and never passed.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from pate_fed.format import counted, epsilon_text
 from pate_fed.privacy.accountant import capped_cost_epsilon
-from pate_fed.privacy.bounds.cost import about_share, epsilon_of
+from pate_fed.privacy.bounds.cost import Cost
+from pate_fed.privacy.bounds.gaussian import gaussian_delta
 from pate_fed.privacy.bounds.orders import Floats
-from pate_fed.privacy.filter import BudgetFilter
-from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax
+from pate_fed.privacy.mechanisms.events import Mechanism
+from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, LNMax
+from pate_fed.privacy.planning.spend import Spending, Spent, round_up, spend
 from pate_fed.privacy.planning.vote_model import VoteModel
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["OBJECTIVE", "CurvePoint", "Offer", "OfferSearch", "better", "effective_labels"]
+__all__ = [
+    "CONSENSUS",
+    "OBJECTIVE",
+    "SPARE",
+    "CurvePoint",
+    "Offer",
+    "OfferSearch",
+    "about_rho",
+    "effective_labels",
+    "gaussian_room",
+    "is_useful",
+    "queries_for",
+]
 
-OBJECTIVE = (
-    "effective labels = answered x (share right above chance)^4 x coverage; coverage is the part of the pool "
-    "that the answered queries stand for (Kish), as a threshold answers easy inputs first"
-)
-# How much a wrong label hurts. 2 would be the loss of signal to a student that knows the noise; students that
-# do not know it lose more: on Fashion-MNIST 2,200 labels 36 % wrong taught a GAN no more than 500 11 % wrong.
+OBJECTIVE = "labels x (share right above chance)^4 x coverage, the part of the pool that they stand for"
+SPARE = "queries: with room for winners that hold a tenth fewer votes than assumed"
+"""Margin of the cap on queries, in words."""
+
+CONSENSUS = 0.9
+"""Part of the assumed votes with which the labels are reached still."""
+
+# Coverage is Kish's, as a threshold answers easy inputs first. The power is how much a wrong label hurts: 2
+# would be the loss of signal to a student that knows the noise; students that do not know it lose more: on
+# Fashion-MNIST 2,200 labels 36 % wrong taught a GAN no more than 500 11 % wrong.
 _EXPONENT = 4
-# The search prices outcomes by an estimate; what is offered is held against the filter.
-_MARGIN, _TRIES, _MORE = 1.005, 8, 1.01
+_CHANCE = 2.0  # standard deviations of the number of queries that pass
+_NEAR = 0.97  # what control states lies so far above the limit of many outcomes, as a ρ
+_LOW = np.array([2.0])  # order at which the estimate is taken
+_ROUND = 0.3  # few labels cost less than the estimate says
+_LEAST_WORTH = 0.25
+_USUAL = ("confident-gnmax", "gnmax")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """One way to spend the budget. `threshold` and `sigma1` are None without a threshold; all in votes.
 
-    `asked` and `answered` are caps to put into the study; `answered` is what the votes are expected to give
-    for that many queries. `epsilon` is what a study with these caps guarantees beforehand.
+    `mechanism` is the study's aggregator; for lnmax `sigma2` is the scale of its noise, as in a study.
+    `asked` and `answered` are caps to put into the study: the votes are expected to give `answered` labels
+    well before `asked` queries. `epsilon` is what a study with these caps guarantees beforehand against all
+    who see labels. `right_share` is the expected accuracy of the labels.
     """
 
     mechanism: str
@@ -55,21 +81,15 @@ class Offer:
     epsilon: float
     bytes_per_hospital: int
 
-    def line(self) -> str:
-        """The offer in one line."""
-        noise = f"sigma2={self.sigma2:g}"
-        if self.threshold is not None:
-            noise = f"threshold={self.threshold:g} sigma1={self.sigma1:g} " + noise
-        return (
-            f"{self.mechanism} {noise}: {counted(self.answered, 'label')} of {counted(self.asked, 'query')}, "
-            f"{100 * self.right_share:.0f} % right, worth {self.effective_labels:.0f} at "
-            f"ε={epsilon_text(self.epsilon)}"
-        )
+    def noise(self) -> str:
+        """Threshold and noise, as text."""
+        parts = ("threshold", self.threshold), ("sigma1", self.sigma1), ("sigma2", self.sigma2)
+        return ", ".join(f"{name} {value:g}" for name, value in parts if value is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """What the best offer for one ε gives; `right_share` is None where there is no label."""
+    """About what the best offer for one ε gives; `right_share` is None where there is no label."""
 
     epsilon: float
     labels: int
@@ -78,24 +98,25 @@ class CurvePoint:
     mechanism: str
 
 
-def better(first: Offer | None, second: Offer | None) -> Offer | None:
-    """The offer with more effective labels."""
-    offers = [offer for offer in (first, second) if offer]
-    return max(offers, key=lambda offer: offer.effective_labels, default=None)
+def queries_for(labels: int, *, share: float, low_share: float) -> int:
+    """Cap on queries that gives so many labels nearly always, also where only `low_share` of them pass."""
+    chance = labels + _CHANCE * math.sqrt(labels * (1 - share))
+    return max(labels, math.ceil(max(labels / max(low_share, 1e-12), chance / max(share, 1e-12)) - 1e-9))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chances:
     """What the votes give under each candidate; it depends on no budget.
 
-    Shapes: `sigma2` and `right` (noises,); `checks` of threshold and σ1, `share` answered and `coverage`
-    (checks,); `checked_right` (checks, noises).
+    Shapes: `sigma2` and `right` (noises,); `checks` of threshold and σ1, `share` answered, `low_share` with
+    less consensus and `coverage` (checks,); `checked_right` (checks, noises).
     """
 
     sigma2: Floats
     right: Floats
     checks: list[tuple[float, float]]
     share: Floats
+    low_share: Floats
     checked_right: Floats
     coverage: Floats
 
@@ -105,20 +126,45 @@ def _chances(model: VoteModel, num_teachers: int) -> _Chances:
     sigma2 = num_teachers * np.geomspace(0.01, 1.0, 33)
     right = np.stack([model.right_chance(sigma, num_teachers) for sigma in sigma2], axis=1)
     checks = [
-        (num_teachers * level, num_teachers * width)
-        for level in np.arange(0.3, 1.01, 0.1)
+        (float(math.ceil(round(num_teachers * level, 6))), round_up(num_teachers * width))
+        for level in np.arange(3, 11) / 10
         for width in np.geomspace(0.1, 2.0, 12)
     ]
     passed = np.stack([model.answered(*check, num_teachers) for check in checks])
+    low = np.stack([model.answered(*check, num_teachers, consensus=CONSENSUS) for check in checks])
     share = passed.mean(axis=1)
     return _Chances(
         sigma2=sigma2,
         right=right.mean(axis=0),
         checks=checks,
         share=share,
+        low_share=low.mean(axis=1),
         checked_right=passed @ right / np.maximum(passed.sum(axis=1), 1e-300)[:, None],
         coverage=share**2 / np.maximum((passed**2).mean(axis=1), 1e-300),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """An aggregator, and its T and σ1 in votes where it has a check.
+
+    Of all queries a part `share` passes it, and `low_share` with less consensus.
+    """
+
+    aggregator: str
+    check: tuple[float, float] | None = None
+    share: float = 1.0
+    low_share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Guess:
+    """The best candidate by the estimate; the part `right_share` of its labels is right."""
+
+    way: _Way
+    labels: int
+    right_share: float
+    worth: float
 
 
 class OfferSearch:
@@ -136,117 +182,143 @@ class OfferSearch:
         """The same study with more teachers that agree as much, where one record moves one vote."""
         return OfferSearch(self.model, num_teachers, self.pool, RECORD, self.delta)
 
-    def point(self, epsilon: float) -> CurvePoint:
-        """The best offer for another ε."""
-        best = better(*self.offers(epsilon, exact=False))
+    def point(self, epsilon: float, aggregators: Sequence[str] = _USUAL) -> CurvePoint:
+        """About what the best offer of some aggregators gives for another ε."""
+        guesses = [self.guess(name, epsilon) for name in aggregators]
+        best = max((each for each in guesses if each), key=lambda each: each.worth, default=None)
         return CurvePoint(
             epsilon=epsilon,
-            labels=best.answered if best else 0,
+            labels=best.labels if best else 0,
             right_share=best.right_share if best else None,
-            effective_labels=best.effective_labels if best else 0.0,
-            mechanism=best.mechanism if best else "none",
+            effective_labels=best.worth if best else 0.0,
+            mechanism=best.way.aggregator if best else "none",
         )
 
-    def offers(self, epsilon: float, *, exact: bool = True) -> tuple[Offer | None, Offer | None]:
-        """The best with and the best without a threshold, held against the filter where `exact`.
+    def guess(self, aggregator: str, epsilon: float) -> _Guess | None:
+        """The best candidate by the estimate; None where not one label is worth anything."""
+        if aggregator == "confident-gnmax":
+            return self._guess_checked(epsilon)
+        return self._guess_plain(aggregator, epsilon)
 
-        Without it their price is an estimate, for a curve that is only shown.
+    def offer(self, aggregator: str, epsilon: float) -> Offer | None:
+        """The best offer of one aggregator, by the accountant that fixes a study's guarantee.
+
+        `aggregator` is confident-gnmax, gnmax or lnmax. None where the budget does not buy a useful label.
         """
-        budget = BudgetFilter(epsilon, self.delta, self.protection)
-        rho = float(budget.room) / budget.order / _MARGIN
-        return self._best_checked(rho, budget, exact), self._best_plain(rho, budget, exact)
-
-    def _price(self, sigma: Floats, l2_squared: int, budget: BudgetFilter) -> Floats:
-        """About what an outcome costs at the budget's order, as a ρ. Shapes: any to the same."""
-        share = about_share(sigma, budget.order * self.protection.votes_moved)
-        price: Floats = l2_squared / 2 / sigma**2 * share
-        return price
-
-    def _noise(self, price: float, budget: BudgetFilter) -> float:
-        """The noise of an argmax whose outcome costs about that."""
-        low, high = 1e-3, 1e6
-        for _ in range(60):
-            middle = math.sqrt(low * high)
-            dear = float(self._price(np.array(middle), self.protection.l2_squared, budget)) > price
-            low, high = (middle, high) if dear else (low, middle)
-        return high
-
-    def _best_plain(self, rho: float, budget: BudgetFilter, exact: bool) -> Offer | None:
-        chances = self.chances
-        price = self._price(chances.sigma2, self.protection.l2_squared, budget)
-        answered = np.floor(np.minimum(rho / price * (1 + 1e-12), self.pool))
-        worth = effective_labels(answered, chances.right, 1.0, self.num_classes)
-        count = int(answered[int(np.argmax(worth))])
-        if count < 1:
+        guess = self.guess(aggregator, epsilon)
+        if guess is None:
             return None
-        sigma2 = self._noise(rho / count, budget)
-        size = {"num_teachers": self.n, "num_classes": self.num_classes}
-        for _ in range(_TRIES):
-            mechanism = GNMax(**size, sigma=_up(sigma2))
-            if not exact or budget.affordable(mechanism, queries=count) == count:
-                return self._offer(mechanism, np.ones(len(self.model.right)), count, count, exact)
-            sigma2 *= _MORE
-        return None
+        way = guess.way
+        study = Spending(
+            price=lambda sigma, labels: self._stated(way, sigma, labels),
+            about=lambda sigma, labels: self._about(way, sigma, self._asked(way, labels), labels),
+            room=self.room,
+            most_labels=max(1, math.floor(self.pool * way.low_share)),
+        )
+        found = spend(study, epsilon=epsilon, labels=guess.labels)
+        return None if found is None else self._offer(way, found)
 
-    def _best_checked(self, rho: float, budget: BudgetFilter, exact: bool) -> Offer | None:
-        chances, share = self.chances, self.chances.share
-        sigma1 = np.array([check[1] for check in chances.checks])
-        per_check = self._price(sigma1, self.protection.top**2, budget)
-        per_answer = self._price(chances.sigma2, self.protection.l2_squared, budget)
-        price = per_check[:, None] + share[:, None] * per_answer
-        asked = np.floor(np.minimum(rho / price, self.pool))
-        answered = np.floor(asked * share[:, None])
+    def affordable(self, sigma: float, epsilon: float) -> int:
+        """About how many labels the budget buys without a threshold, at a given noise of GNMax."""
+        return min(
+            self.pool, math.floor(self.room(epsilon) / self._about(_Way(aggregator="gnmax"), sigma, 1, 1))
+        )
+
+    def room(self, epsilon: float) -> float:
+        """About the ρ that a budget buys, of what outcomes reveal."""
+        return gaussian_room(epsilon, self.delta)
+
+    def _asked(self, way: _Way, labels: int) -> int:
+        """The cap on queries that so many labels take."""
+        if way.check is None:
+            return labels
+        return min(self.pool, queries_for(labels, share=way.share, low_share=way.low_share))
+
+    def _mechanism(self, way: _Way, sigma: float) -> Mechanism:
+        size: dict[str, Any] = {"num_teachers": self.n, "num_classes": self.num_classes}
+        if way.check is not None:
+            return ConfidentGNMax(**size, threshold=way.check[0], sigma1=way.check[1], sigma2=sigma)
+        return LNMax(**size, scale=sigma) if way.aggregator == "lnmax" else GNMax(**size, sigma=sigma)
+
+    def _stated(self, way: _Way, sigma: float, labels: int) -> float:
+        """ε that a study with these caps guarantees."""
+        cost = self._mechanism(way, sigma).cost(self._asked(way, labels), labels, self.protection)
+        return capped_cost_epsilon(cost, self.delta)
+
+    def _about(self, way: _Way, sigma: float, asked: int, answered: int) -> float:
+        """About what so many queries and labels reveal, as a ρ."""
+        return about_rho(self._mechanism(way, sigma).cost(asked, answered, self.protection))
+
+    def _guess_plain(self, aggregator: str, epsilon: float) -> _Guess | None:
+        chances, way = self.chances, _Way(aggregator=aggregator)
+        price = np.array([self._about(way, _as_scale(way, sigma), 1, 1) for sigma in chances.sigma2])
+        answered = self._answered(epsilon, price, self.pool)
+        worth = effective_labels(answered, chances.right, 1.0, self.num_classes)
+        best = int(np.argmax(worth))
+        if not is_useful(answered[best], worth[best]):
+            return None
+        return _Guess(
+            way=way,
+            labels=int(answered[best]),
+            right_share=float(chances.right[best]),
+            worth=float(worth[best]),
+        )
+
+    def _guess_checked(self, epsilon: float) -> _Guess | None:
+        chances, plain = self.chances, _Way(aggregator="gnmax")
+        ways = [
+            _Way(
+                aggregator="confident-gnmax", check=check, share=float(share), low_share=float(max(low, 1e-9))
+            )
+            for check, share, low in zip(chances.checks, chances.share, chances.low_share, strict=True)
+        ]
+        # A query for each label and those that do not pass.
+        checks = np.array([self._about(way, 1.0, 1, 0) / way.low_share for way in ways])
+        winner = np.array([self._about(plain, float(sigma), 1, 1) for sigma in chances.sigma2])
+        most = np.array([self.pool * way.low_share for way in ways])
+        answered = self._answered(epsilon, checks[:, None] + winner, most[:, None])
         worth = effective_labels(answered, chances.checked_right, chances.coverage[:, None], self.num_classes)
         row, column = np.unravel_index(int(np.argmax(worth)), worth.shape)
-        count, queries = int(answered[row, column]), int(asked[row, column])
-        if count < 1:
+        if not is_useful(answered[row, column], worth[row, column]):
             return None
-        threshold, width = min(math.ceil(chances.checks[row][0]), self.n), _up(chances.checks[row][1])
-        left = rho - queries * float(self._price(np.array(width), self.protection.top**2, budget))
-        sigma2 = self._noise(left / count, budget)
-        size = {"num_teachers": self.n, "num_classes": self.num_classes}
-        for _ in range(_TRIES):
-            mechanism = ConfidentGNMax(**size, threshold=threshold, sigma1=width, sigma2=_up(sigma2))
-            if not exact or budget.affordable(mechanism, queries=queries, max_answers=count) == queries:
-                passed = self.model.answered(threshold, width, self.n)
-                return self._offer(mechanism, passed, queries, count, exact)
-            sigma2 *= _MORE
-        return None
-
-    def _offer(
-        self,
-        mechanism: GNMax | ConfidentGNMax,
-        passed: Floats,
-        asked: int,
-        answered: int,
-        exact: bool,
-    ) -> Offer | None:
-        """The offer with the noise that is really taken; None where it serves nobody."""
-        price = mechanism.cost(asked, answered, self.protection)
-        sigma2 = mechanism.sigma if isinstance(mechanism, GNMax) else mechanism.sigma2
-        right = float((passed * self.model.right_chance(sigma2, self.n)).sum() / passed.sum())
-        coverage = float(passed.mean() ** 2 / (passed**2).mean())
-        confident = mechanism if isinstance(mechanism, ConfidentGNMax) else None
-        worth = float(
-            effective_labels(np.array(float(answered)), np.array(right), coverage, self.num_classes)
+        return _Guess(
+            way=ways[row],
+            labels=int(answered[row, column]),
+            right_share=float(chances.checked_right[row, column]),
+            worth=float(worth[row, column]),
         )
-        # A handful of labels that are no better than chance serves nobody.
-        if worth < 0.25:
+
+    def _answered(self, epsilon: float, price: Floats, most: Any) -> Floats:
+        """About how many labels there are for a price each. Shapes: any to the same."""
+        labels: Floats = np.floor(np.minimum(self.room(epsilon) / price * (1 + 1e-12) + _ROUND, most))
+        return labels
+
+    def _offer(self, way: _Way, found: Spent) -> Offer | None:
+        """The offer with the noise that is really taken; None where it serves nobody."""
+        passed = np.ones(len(self.model.right))
+        if way.check is not None:
+            passed = self.model.answered(*way.check, self.n)
+        chance = self.model.right_chance(_deviation(way, found.sigma), self.n)
+        right = float((passed * chance).sum() / passed.sum())
+        coverage = float(passed.mean() ** 2 / (passed**2).mean())
+        worth = float(
+            effective_labels(np.array(float(found.labels)), np.array(right), coverage, self.num_classes)
+        )
+        if not is_useful(found.labels, worth):
             return None
+        asked = self._asked(way, found.labels)
         return Offer(
-            mechanism=mechanism.name,
-            threshold=confident.threshold if confident else None,
-            sigma1=confident.sigma1 if confident else None,
-            sigma2=sigma2,
+            mechanism=way.aggregator,
+            threshold=None if way.check is None else way.check[0],
+            sigma1=None if way.check is None else way.check[1],
+            sigma2=found.sigma,
             asked=asked,
-            answered=answered,
-            answered_share=answered / asked,
+            answered=found.labels,
+            answered_share=float(passed.mean()),
             right_share=right,
             coverage=coverage,
             effective_labels=worth,
-            epsilon=capped_cost_epsilon(price, self.delta)
-            if exact
-            else epsilon_of(price.as_totals, self.delta),
+            epsilon=found.epsilon,
             bytes_per_hospital=4 * asked * self.num_classes,
         )
 
@@ -258,7 +330,30 @@ def effective_labels(answered: Floats, right: Floats, coverage: Any, num_classes
     return worth
 
 
-def _up(sigma: float) -> float:
-    """Rounded up to three digits, so that what is shown is what is spent."""
-    step = 10.0 ** (math.floor(math.log10(sigma)) - 2)
-    return float(f"{math.ceil(sigma / step * (1 - 1e-12)) * step:.6g}")
+def about_rho(cost: Cost) -> float:
+    """About what outcomes reveal, as a ρ: their curve where it has hardly begun to bend."""
+    return sum(times * float(outcome.about(_LOW)[0] / _LOW[0]) for outcome, times in cost.outcomes)
+
+
+@lru_cache(maxsize=256)
+def gaussian_room(epsilon: float, delta: float) -> float:
+    """About the ρ of a Gaussian with so much (ε, δ), less what control states above it."""
+    low, high = 1e-9, 1e3
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if gaussian_delta(middle, epsilon) > delta else (middle, high)
+    return _NEAR * low * low / 2
+
+
+def is_useful(labels: float, worth: float) -> bool:
+    """Whether there is a label at all; a handful that are no better than chance serves nobody."""
+    return labels >= 1 and worth >= _LEAST_WORTH
+
+
+def _as_scale(way: _Way, deviation: float) -> float:
+    """A study's sigma2 for noise of a standard deviation: Laplace noise is known by its scale."""
+    return float(deviation) / math.sqrt(2) if way.aggregator == "lnmax" else float(deviation)
+
+
+def _deviation(way: _Way, sigma2: float) -> float:
+    return sigma2 * math.sqrt(2) if way.aggregator == "lnmax" else sigma2

@@ -19,6 +19,8 @@ __all__ = ["VoteModel", "alike_votes", "assumed_votes", "past_votes", "past_vote
 
 # Queries looked at when planning: the spread of a predicted share is then below 2 %.
 _SAMPLE = 1000
+_STEP = 0.25  # of a sum over one total's noise, in deviations
+_NODES = _STEP * np.arange(-18, 19)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -32,11 +34,35 @@ class VoteModel:
     right: NDArray[np.int64]
     origin: str
 
-    def answered(self, threshold: float, sigma1: float, num_teachers: int) -> Floats:
-        """The chance of each query to pass the check, (queries,); arguments in votes."""
-        top = num_teachers * self.shares.max(axis=1)
+    def answered(
+        self, threshold: float, sigma1: float, num_teachers: int, *, consensus: float = 1.0
+    ) -> Floats:
+        """The chance of each query to pass the check, (queries,); arguments in votes.
+
+        With a `consensus` below 1 every winner holds that part of its votes only.
+        """
+        top = consensus * num_teachers * self.shares.max(axis=1)
         chance: Floats = ndtr((top - threshold) / sigma1)
         return chance
+
+    def reached(
+        self, threshold: float, sigma: float, num_teachers: int, *, consensus: float = 1.0
+    ) -> tuple[Floats, Floats]:
+        """The chance of each query that a noisy total reaches the threshold, and that the right one wins so.
+
+        For noise that the hospitals add, where the check looks at the noisy totals: 1 - Π Φ((T - n_j)/σ), and
+        the integral of the right class's noise over what reaches T. Shapes: (queries,) both.
+        """
+        votes = consensus * num_teachers * self.shares
+        passed: Floats = 1 - ndtr((threshold - votes) / sigma).prod(axis=1)
+        own = np.take_along_axis(votes, self.right[:, None], axis=1)
+        others = np.where(np.arange(votes.shape[1]) == self.right[:, None], -np.inf, votes)
+        right = np.zeros(len(votes))
+        for node in _NODES:
+            total = own + sigma * node
+            here = ndtr((total - others) / sigma).prod(axis=1) * (total[:, 0] >= threshold)
+            right += _STEP * math.exp(-node * node / 2) / math.sqrt(2 * math.pi) * here
+        return passed, np.minimum(right, passed)
 
     def right_chance(self, sigma2: float, num_teachers: int) -> Floats:
         """The chance of each query that the right class has the largest noisy total, (queries,).
@@ -81,7 +107,7 @@ def assumed_votes(agreement: float, num_classes: int, num_teachers: int) -> Vote
     wrong = (1 - correct) * rng.dirichlet([0.2] * (num_classes - 1), size=_SAMPLE)
     chances = np.concatenate((correct, wrong), axis=1)
     votes = rng.multinomial(num_teachers, chances / chances.sum(axis=1, keepdims=True))
-    origin = f"an assumed agreement of {agreement:g} (share of teachers that are right on average)"
+    origin = f"an assumed agreement of {agreement:g}, the share of teachers that are right on average"
     return VoteModel(votes / num_teachers, np.zeros(_SAMPLE, dtype=np.int64), origin)
 
 

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from ledgers import MECHANISM, TERMS
 
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import BudgetError, InputError, IntegrityError
 from pate_fed.privacy import (
-    ConfidentGNMax,
     DistributedGNMax,
     Ledger,
     LedgerTerms,
@@ -25,7 +24,7 @@ from pate_fed.privacy import (
     verify,
 )
 from pate_fed.privacy.ledger.report import describe
-from pate_fed.privacy.ledger.terms import capped_epsilons, guaranteed_epsilon
+from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.privacy.mechanisms.events import hospital_noise
 
 
@@ -134,21 +133,39 @@ def test_an_earlier_ledgers_terms_charge_totals_and_say_what_they_said(path: Pat
         Ledger.open(path, terms=now)
 
 
-def test_accountants_of_the_same_caps_stand_beside_each_other() -> None:
-    mechanism = ConfidentGNMax(num_teachers=250, num_classes=10, threshold=200, sigma1=150, sigma2=40)
-    terms = replace(TERMS, mechanisms=(mechanism,), delta=1e-5, most_asked=2000, most_answered=500)
-    found = capped_epsilons(terms)
-    assert list(found) == [
-        "optimal control",
-        "RDP of outcomes",
-        "Gaussian DP of continuous totals",
-        "RDP of noisy totals",
-    ]
-    assert found["optimal control"] == guaranteed_epsilon(terms) <= 2.85
-    assert found["RDP of outcomes"] == pytest.approx(3.032, abs=0.002)
-    assert found["RDP of noisy totals"] == pytest.approx(3.900, abs=0.002)
-    assert found["Gaussian DP of continuous totals"] == pytest.approx(3.605, abs=0.002)
-    earlier = capped_epsilons(replace(terms, charged="totals"))
-    assert min(earlier, key=earlier.__getitem__) != "RDP of noisy totals"  # beside, and no guarantee
-    assert guaranteed_epsilon(replace(terms, charged="totals")) == earlier["RDP of noisy totals"]
-    assert capped_epsilons(replace(terms, most_asked=None)) == {}
+def test_caps_that_keep_the_budget_are_stopped_by_nothing_before(path: Path) -> None:
+    """The filter works at one Rényi order, and has less room than the caps' own bound."""
+    capped = replace(TERMS, most_asked=300, most_answered=150)
+    stated = guaranteed_epsilon(capped)
+    assert stated is not None
+    kept, missed = (replace(capped, epsilon=epsilon) for epsilon in (stated, 0.999 * stated))
+    assert kept.caps_keep_budget and not missed.caps_keep_budget
+    assert guaranteed_epsilon(kept) == stated and guaranteed_epsilon(missed) == missed.epsilon
+    assert not capped.caps_keep_budget and not replace(kept, most_asked=None).caps_keep_budget
+    assert not replace(kept, charged="totals", epsilon=1e6).caps_keep_budget  # as earlier versions stopped
+    everything = PrivacyEvent(
+        mechanism=MECHANISM,
+        asked=300,
+        answered=150,
+        protection=TERMS.protection,
+        noise=TERMS.noise,
+        private=TERMS.private,
+        coordinator=TERMS.coordinator,
+    )
+    rows = {"index": np.arange(300), "answered": np.arange(300) < 150}
+    label = np.where(rows["answered"], 0, -1)
+    with Ledger.create(path, missed) as ledger, pytest.raises(BudgetError):
+        ledger.charge(everything, batch_digest="ab" * 32, label=label, **rows)
+    path = path.with_name("kept.sqlite")
+    with Ledger.create(path, kept) as ledger:
+        ledger.charge(everything, batch_digest="ab" * 32, label=label, **rows)
+        assert ledger.epsilon() <= stated
+        with pytest.raises(IntegrityError, match="terms allow"):
+            ledger.charge(
+                replace(everything, asked=1, answered=0),
+                batch_digest="cd" * 32,
+                index=[300],
+                answered=[False],
+                label=[-1],
+            )
+    assert verify(path).epsilon <= stated

@@ -3,77 +3,115 @@
 from __future__ import annotations
 
 import json
-import math
 
+import numpy as np
 import pytest
 
 from pate_fed.privacy import (
-    BudgetFilter,
-    ConfidentGNMax,
     DistributedGNMax,
-    GNMax,
+    LedgerTerms,
     Plan,
     Protection,
-    epsilon_of,
+    SeededNoise,
     plan,
 )
-from pate_fed.privacy.planning.search import Offer
+from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
+from pate_fed.privacy.mechanisms.events import hospital_noise
+from pate_fed.privacy.planning.hospital_noise import SharesOffer, SharesSearch, default_shares
+from pate_fed.privacy.planning.search import OfferSearch
+from pate_fed.privacy.planning.vote_model import assumed_votes
 
 TERMS = {"num_teachers": 250, "num_classes": 10, "epsilon": 2.0, "delta": 1e-5}
 
 
-def mechanism(offer: Offer, num_teachers: int = 250, num_classes: int = 10) -> ConfidentGNMax | GNMax:
-    size = {"num_teachers": num_teachers, "num_classes": num_classes}
-    if offer.threshold is None or offer.sigma1 is None:
-        return GNMax(**size, sigma=offer.sigma2)
-    return ConfidentGNMax(**size, threshold=offer.threshold, sigma1=offer.sigma1, sigma2=offer.sigma2)
-
-
-def test_noise_at_the_hospitals_is_priced_beside_the_best_offer(usual: Plan) -> None:
-    best, shares = usual.best, usual.hospital_noise
-    assert best and shares
-    assert (shares.hospitals, shares.colluders, shares.honest) == (250, 25, 175)
-    assert shares.asked == best.asked
-    # Whoever is counted on adds up to the noise of the offer, and every asked query is paid in full.
-    assert shares.sigma_party**2 * shares.honest == pytest.approx(shares.sigma2**2)
-    paid = (
-        GNMax(num_teachers=250, num_classes=10, sigma=shares.sigma2).cost_asked(Protection()) * shares.asked
+def ledger_terms(made: SharesOffer, num_teachers: int = 250) -> LedgerTerms:
+    """Of a study with the offer's noise and caps."""
+    distributed = DistributedGNMax(
+        num_teachers=num_teachers,
+        num_classes=10,
+        threshold=made.offer.threshold,
+        sigma_party=made.sigma_party,
+        least_honest=made.honest,
     )
-    assert shares.epsilon == pytest.approx(epsilon_of(paid, 1e-5), rel=1e-6)
-    # All 250 voting, the coordinator still cannot take away 225 shares.
-    seen = GNMax(num_teachers=250, num_classes=10, sigma=math.sqrt(225) * shares.sigma_party)
-    paid = seen.cost_asked(Protection()) * shares.asked
-    # The coordinator sees the noisy totals, everyone else what wins.
-    assert shares.epsilon_coordinator == pytest.approx(epsilon_of(paid.as_totals, 1e-5), rel=1e-6)
-    assert shares.epsilon_coordinator < shares.epsilon_coordinator_most
-    assert shares.epsilon < shares.epsilon_coordinator_most
-    text = "\n".join(usual.lines())
-    assert "--noise-at hospitals" in text and f"affords {shares.affordable} such queries" in text
-    assert "against it where all 250 vote" in text  # fewer may, so it is no promise
+    least = made.honest + made.colluders
+    seen = hospital_noise(sigma_party=made.sigma_party, survivors=least, colluders=made.colluders)
+    return LedgerTerms(
+        study_digest="ab" * 32,
+        delta=1e-5,
+        mechanisms=(distributed,),
+        protection=Protection(),
+        noise="n",
+        private=True,
+        coordinator=seen,
+        most_asked=made.offer.asked,
+        most_answered=made.offer.answered,
+    )
 
 
-def test_what_the_budget_affords_with_shares_fits_it(usual: Plan) -> None:
+@pytest.mark.parametrize("aggregator", ["confident-gnmax", "gnmax"])
+@pytest.mark.parametrize(("teachers", "epsilon"), [(12, 2.0), (30, 6.0)])
+def test_the_budget_is_spent_against_who_sees_the_totals(
+    aggregator: str, teachers: int, epsilon: float
+) -> None:
+    search = OfferSearch(assumed_votes(0.85, 10, teachers), teachers, 9000, Protection(), 1e-5)
+    made = SharesSearch(search, default_shares(teachers)).offer(aggregator, epsilon)
+    assert made is not None
+    terms = ledger_terms(made, teachers)
+    assert made.epsilon_coordinator_most == guaranteed_coordinator_epsilon(terms)
+    assert 0.99 * epsilon < made.epsilon_coordinator_most <= epsilon
+    assert made.offer.epsilon == guaranteed_epsilon(terms)
+    assert made.offer.epsilon < made.epsilon_coordinator_most
+    assert (made.offer.threshold is None) == (aggregator == "gnmax")
+    # Whoever is counted on adds up to the noise of the offer.
+    assert made.sigma_party**2 * made.honest == pytest.approx(made.offer.sigma2**2)
+    assert made.epsilon_coordinator <= made.epsilon_coordinator_most
+
+
+def test_the_text_names_both_adversaries_and_the_command(usual: Plan) -> None:
     shares = usual.hospital_noise
-    assert shares
-    for queries, fits in ((shares.affordable, True), (shares.affordable + 1, False)):
-        mechanism = DistributedGNMax(
-            num_teachers=250,
-            num_classes=10,
-            threshold=None,
-            sigma_party=shares.sigma_party,
-            least_honest=shares.honest,
-        )
-        assert BudgetFilter(2.0, 1e-5).holds(mechanism.cost_asked(Protection()) * queries) is fits
+    assert shares and (shares.hospitals, shares.colluders, shares.honest) == (250, 25, 175)
+    text = "\n".join(usual.lines())
+    assert "against the coordinator, which sees noisy totals" in text and "against all who see labels" in text
+    assert "where all 250 vote" in text  # fewer may, so it is no promise
+    command = usual.hospital_noise_command or ""
+    assert "--secure-sum --noise-at hospitals" in command and f"--labels {shares.offer.answered} " in command
+    assert json.loads(json.dumps(usual.to_dict()))["hospital_noise"]["offer"]["asked"] == shares.offer.asked
 
 
-def test_a_hospital_that_may_leave_is_planned_without_noise_of_its_own() -> None:
-    leaving = Protection(unit="hospital", adjacency="add-or-remove-one", votes_moved=5)
-    made = plan(**TERMS, num_hospitals=50, protection=leaving)
-    assert made.best is not None and made.hospital_noise is None
+def test_labels_come_out_as_predicted_under_the_hospitals_noise(usual: Plan) -> None:
+    made = usual.hospital_noise
+    assert made is not None and made.offer.threshold is not None
+    votes, noise = assumed_votes(0.85, 10, 250), SeededNoise(3)
+    totals = np.round(votes.shares * 250).astype(int)
+    noisy = totals + noise.discrete_gaussian(totals.shape, sigma=made.offer.sigma2)
+    passed = noisy.max(axis=1) >= made.offer.threshold
+    assert passed.mean() == pytest.approx(made.offer.answered_share, abs=0.03)
+    assert (noisy.argmax(axis=1) == votes.right)[passed].mean() == pytest.approx(
+        made.offer.right_share, abs=0.03
+    )
 
 
-def test_shares_too_small_are_raised_and_too_few_hospitals_get_none(usual: Plan) -> None:
-    assert plan(**{**TERMS, "num_teachers": 30}, num_hospitals=3).hospital_noise is None
-    made = plan(**{**TERMS, "epsilon": 50.0}).hospital_noise
-    assert made and made.sigma_party**2 >= 2
-    assert json.loads(json.dumps(usual.to_dict()))["hospital_noise"]["hospitals"] == 250
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_teachers": 30, "num_hospitals": 3}, "from 4 hospitals on, here are 3"),
+        ({"num_teachers": 30, "aggregator": "lnmax"}, "lnmax takes Laplace noise"),
+        (
+            {
+                "num_hospitals": 50,
+                "protection": Protection(unit="hospital", adjacency="add-or-remove-one", votes_moved=5),
+            },
+            "takes its noise along",
+        ),
+    ],
+)
+def test_what_cannot_be_planned_is_said(changes: dict[str, object], words: str) -> None:
+    made = plan(**{**TERMS, **changes})  # type: ignore[arg-type]
+    assert made.hospital_noise is None and made.hospital_noise_command is None
+    assert words in (made.no_hospital_noise or "")
+    assert any("not planned, as" in line and words in line for line in made.lines())
+
+
+def test_shares_are_never_too_small_to_have_a_bound() -> None:
+    made = plan(**{**TERMS, "num_teachers": 30, "epsilon": 400.0}, max_queries=300).hospital_noise
+    assert made and made.sigma_party**2 >= 2 and made.epsilon_coordinator_most <= 400.0

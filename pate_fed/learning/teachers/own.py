@@ -1,0 +1,186 @@
+"""Teachers of the user's own: any network that a factory makes, any object with `fit` and `predict`.
+
+A part is one of
+- `make(input_shape, num_classes) -> torch.nn.Module`, a function or a class: a network from float images
+  (n, channels, height, width), standardised by its records' mean and deviation, to logits (n, num_classes).
+  `train_teacher`'s loop trains it with the study's settings.
+- an object with `fit(x, y)` and `predict(x)`, a class that gives one without arguments, or a factory as
+  above: any classifier of scikit-learn. x is float64 (n, inputs), images flattened row by row and scaled to
+  [0, 1]; y is int64 (n,).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError
+
+if TYPE_CHECKING:
+    from pate_fed.learning.networks.classifiers import Classifier
+
+__all__ = [
+    "Estimator",
+    "FittedTeacher",
+    "fit_own_teacher",
+    "is_network",
+    "make_own",
+    "own_classifier",
+    "try_own",
+]
+
+Inputs = NDArray[Any]
+Labels = NDArray[np.int64]
+
+_TRIED = 24  # made-up records on which a part is tried before any party is asked
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """What learns by itself: scikit-learn's way."""
+
+    def fit(self, x: NDArray[np.float64], y: Labels) -> Any:
+        """Learn from inputs float64 (n, inputs) and their classes int64 (n,)."""
+
+    def predict(self, x: NDArray[np.float64]) -> Any:
+        """The class of each input, (n,)."""
+
+
+def is_network(made: object) -> bool:
+    """Whether a part made a network of torch's, without importing torch."""
+    return hasattr(made, "state_dict") and hasattr(made, "forward")
+
+
+def make_own(part: Any, *, what: str, input_shape: tuple[int, ...], num_classes: int) -> Any:
+    """A fresh network or estimator of a part; `what` names it in errors.
+
+    Raises:
+        InputError: the part is none of these, or fails.
+    """
+    fits = callable(getattr(part, "fit", None)) and callable(getattr(part, "predict", None))
+    try:
+        if isinstance(part, type):
+            made = part() if fits and not is_network(part) else part(input_shape, num_classes)
+        elif fits:
+            made = copy.deepcopy(part)
+        elif callable(part):
+            made = part(input_shape, num_classes)
+        else:
+            raise InputError(
+                f"{what}: is a {type(part).__name__}; a factory or an object with fit and predict is meant"
+            )
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{what}: fails when it is made ({type(error).__name__}: {error})") from error
+    if not is_network(made) and not isinstance(made, Estimator):
+        raise InputError(
+            f"{what}: made a {type(made).__name__}; a torch.nn.Module or an object with fit and predict is "
+            "meant"
+        )
+    return made
+
+
+def own_classifier(network: Any, *, channels: int) -> Classifier:
+    """The network with standardised images in front, as `train_teacher` trains it."""
+    from pate_fed.learning.networks.classifiers import Classifier, Standardisation
+
+    return Classifier(Standardisation(channels), [], network)
+
+
+class FittedTeacher:
+    """An estimator that has learnt, and that votes for one class an input."""
+
+    def __init__(self, estimator: Estimator, *, what: str, num_classes: int) -> None:
+        self._estimator, self._what, self._num_classes = estimator, what, num_classes
+
+    def predict(self, inputs: Inputs) -> Labels:
+        """The class of each input.
+
+        Shapes: images uint8 (n, H, W, C) or rows float64 (n, inputs) to int64 (n,).
+
+        Raises:
+            InputError: the part fails, or gives no class of the study for each input.
+        """
+        try:
+            given = self._estimator.predict(_flat(inputs))
+        except Exception as error:
+            raise InputError(f"{self._what}: predict fails ({type(error).__name__}: {error})") from error
+        return _classes(given, len(inputs), what=self._what, num_classes=self._num_classes)
+
+
+def fit_own_teacher(
+    estimator: Estimator, inputs: Inputs, labels: Labels, *, what: str, num_classes: int, seed: int
+) -> FittedTeacher:
+    """Fit a fresh estimator; one that has a `random_state`, as scikit-learn's have, is seeded.
+
+    Raises:
+        InputError: the part fails.
+    """
+    settings: dict[str, Any] = getattr(estimator, "get_params", dict)()
+    if "random_state" in settings and settings["random_state"] is None:
+        estimator.set_params(random_state=seed)  # type: ignore[attr-defined]
+    try:
+        estimator.fit(_flat(inputs), labels)
+    except Exception as error:
+        raise InputError(f"{what}: fit fails ({type(error).__name__}: {error})") from error
+    return FittedTeacher(estimator, what=what, num_classes=num_classes)
+
+
+def try_own(part: Any, inputs: Inputs, *, what: str, num_classes: int) -> None:
+    """Make, fit and ask a part once on public inputs with made-up classes, so that a fault is one sentence.
+
+    Raises:
+        InputError: the part cannot teach in this study.
+    """
+    tried = np.asarray(inputs[:_TRIED])
+    made = make_own(part, what=what, input_shape=tried.shape[1:], num_classes=num_classes)
+    if not is_network(made):
+        labels = np.arange(len(tried), dtype=np.int64) % num_classes
+        fit_own_teacher(made, tried, labels, what=what, num_classes=num_classes, seed=0).predict(tried)
+        return
+    if tried.ndim != 4:
+        raise InputError(f"{what}: made a network; for a table an object with fit and predict is meant")
+    import torch
+
+    from pate_fed.learning.inputs import to_tensor
+
+    try:
+        with torch.inference_mode():
+            logits = made.eval()(to_tensor(tried, "cpu"))
+    except Exception as error:
+        raise InputError(
+            f"{what}: fails on images {tried.shape[1:]} ({type(error).__name__}: {error})"
+        ) from error
+    if tuple(logits.shape) != (len(tried), num_classes):
+        raise InputError(
+            f"{what}: gives {tuple(logits.shape)} for {len(tried)} images; logits "
+            f"{(len(tried), num_classes)} are meant"
+        )
+
+
+def _flat(inputs: Inputs) -> NDArray[np.float64]:
+    flat = np.asarray(inputs).reshape(len(inputs), -1).astype(np.float64)
+    return flat / 255.0 if inputs.dtype == np.uint8 else flat
+
+
+def _classes(given: Any, count: int, *, what: str, num_classes: int) -> Labels:
+    found = np.asarray(given)
+    if found.shape != (count,) or found.dtype.kind not in "iuf":
+        raise InputError(
+            f"{what}: predict gives {found.dtype} {found.shape} for {count} inputs; one class each, "
+            f"({count},), is meant"
+        )
+    if found.dtype.kind == "f" and not (np.isfinite(found).all() and (found == np.floor(found)).all()):
+        raise InputError(
+            f"{what}: predict gives numbers that are no classes; 0 to {num_classes - 1} are meant"
+        )
+    labels = found.astype(np.int64)
+    if count and not (labels.min() >= 0 and labels.max() < num_classes):
+        raise InputError(
+            f"{what}: votes for classes {labels.min()} to {labels.max()}; 0 to {num_classes - 1} are meant"
+        )
+    return labels

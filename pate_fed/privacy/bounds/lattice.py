@@ -1,0 +1,131 @@
+"""Laws of a query's outcome on the lattice of whole vote totals: which of three wins, a, b or another class.
+
+A and b stand u and v votes above the best of the other classes, whose tie key is κ. On a cell of the lattice
+the chances are quadratic in κ. A divergence that is jointly convex is at most the largest at their Bernstein
+coefficients (`docs/proofs/outcomes.md`, Lemma 2): those at κ = 0 are chances, those at κ = 1 are the next
+cell's, those between are not and bound what lies between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pate_fed.privacy.bounds.noise_law import Ints, NoiseLaw
+from pate_fed.privacy.bounds.orders import Floats
+
+__all__ = ["Lattice", "Region"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """The finite part of the lattice that no bound of Lemma 3 covers, by distances in votes.
+
+    Below -`low` one of the two is out. From `both` on they are above all others. One that is `ahead` of the
+    others and by `gap` before the other one wins.
+    """
+
+    low: int
+    both: int
+    ahead: int
+    gap: int
+
+    @property
+    def widest(self) -> int:
+        """The largest difference u - v, either way, that is looked at."""
+        return max(self.gap, self.ahead + self.low) + 1
+
+    @property
+    def cells(self) -> int:
+        """An upper bound on the number of pairs (u, v)."""
+        return (2 * self.widest + 1) * (self.both + self.low + min(self.ahead, self.gap))
+
+    def span(self, gap: int) -> tuple[int, int]:
+        """The least and the largest u = v + gap."""
+        ahead = max(gap, 0)
+        high = self.both - 1 + ahead
+        if gap >= self.gap:
+            high = min(high, self.ahead - 1)
+        if -gap >= self.gap:
+            high = min(high, self.ahead - 1 + gap)
+        return ahead - self.low, high
+
+
+class Lattice:
+    """Chances that a, b or another class wins, at every whole u and v of a region and its neighbour.
+
+    The neighbour has u - `shift` and v + `shift`.
+    """
+
+    def __init__(self, law: NoiseLaw, region: Region, *, shift: int = 1) -> None:
+        self._region, self._shift = region, shift
+        ends = region.both + region.ahead + region.low
+        self._depth = law.depth()
+        self._most = region.widest + ends + 3 + shift + self._depth
+        self._mass = law.masses(self._most)
+        self._below = np.concatenate(([0.0], np.cumsum(self._mass)))
+        self._pad = region.widest + 2 * shift + 1
+        half = self._below[:-1] + self._mass / 2  # Pr[Z + U < j + U'], U and U' uniform tie keys
+        self._half = np.concatenate((np.zeros(self._pad), half, np.ones(self._pad)))
+
+    def pairs(self, form: Callable[[Floats], Floats]) -> Iterator[tuple[Floats, Floats]]:
+        """The coefficients of (u, v) and of (u - shift, v + shift), a row of the lattice at a time.
+
+        Shapes: (3, cells) both; `form` is applied to each once, and keeps the shape.
+        """
+        step, widest = self._shift, self._region.widest
+        laws: dict[int, tuple[int, Floats, Floats]] = {}
+        for gap in range(-widest - 2 * step, widest + 1):
+            low, high = self._region.span(gap)
+            # The neighbour of gap + 2 shift is here, `shift` lower.
+            next_low, next_high = self._region.span(gap + 2 * step)
+            first, last = min(low, next_low - step), max(high, next_high - step)
+            if first > last:
+                continue
+            start, middle = self._coefficients(np.arange(first, last + 1), gap)
+            laws[gap] = first, form(start), form(middle)
+            before = laws.pop(gap - 2 * step, None)
+            if before is None or low > high or gap < -widest:
+                continue
+            here = slice(low - first, high - first + 1)
+            there = slice(low - step - before[0], high - step - before[0] + 1)
+            for mine, other in zip(laws[gap][1:], before[1:], strict=True):
+                yield mine[:, here], other[:, there]
+
+    def _at(self, j: Ints) -> Floats:
+        return self._mass[j + self._most]  # Pr[Z = j]
+
+    def _under(self, j: Ints) -> Floats:
+        return self._below[j + self._most + 1]  # Pr[Z <= j]
+
+    def _beats(self, gap: int, least: int, most: int) -> Floats:
+        """Σ over j >= j0 of Pr[Z = j] Pr[Z' + U' < j + U + gap], by j0 - `least`, j0 up to `most`."""
+        # U, U' are uniform tie keys. From -gap on the second factor is at least 1/2, so what lies beyond the
+        # noise's depth from there is below 1e-16 of the sum.
+        end = min(max(most, abs(gap)) + self._depth, self._most)
+        part = slice(least + self._most, end + self._most + 1)
+        terms = self._mass[part] * self._half[part.start + self._pad + gap : part.stop + self._pad + gap]
+        found: Floats = np.cumsum(terms[::-1])[::-1]
+        return found
+
+    def _coefficients(self, u: Ints, gap: int) -> tuple[Floats, Floats]:
+        """Bernstein coefficients 0 and 1 of the chances that a, b, another wins: (3, len(u)), u rising."""
+        v = u - gap
+        first = self._beats(gap, 1 - int(u[-1]), 1 - int(u[0]))[u[-1] - u]
+        second = self._beats(-gap, 1 - int(v[-1]), 1 - int(v[0]))[v[-1] - v]
+        mass_u, mass_v, under_u, under_v = (
+            self._at(-u),
+            self._at(-v),
+            self._under(-u - 1),
+            self._under(-v - 1),
+        )
+        both = mass_u * mass_v / 2
+        lost_u, lost_v = mass_u * under_v, mass_v * under_u
+        neither = under_u * under_v
+        start = np.stack((first + lost_u + both, second + lost_v + both, neither))
+        middle = np.stack(
+            (first + lost_u / 2 + both, second + lost_v / 2 + both, neither + (lost_u + lost_v) / 2)
+        )
+        return start, middle

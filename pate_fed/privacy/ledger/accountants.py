@@ -1,0 +1,102 @@
+"""ε of a ledger's caps by each accountant, side by side, each with what it holds for.
+
+All of it follows from the terms' row alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pate_fed.errors import InputError
+from pate_fed.format import epsilon_text
+from pate_fed.privacy.accountant import capped_cost_epsilon
+from pate_fed.privacy.bounds.cost import Cost, epsilon_of
+from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
+from pate_fed.privacy.bounds.profiles import pld_epsilon, totals_pld_epsilon
+from pate_fed.privacy.ledger.terms import LedgerTerms, guaranteed_cost
+
+__all__ = ["CapsEpsilon", "accountants", "second_opinions"]
+
+_CONTINUOUS = "were the noise continuous, which it is not: stands beside and guarantees nothing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapsEpsilon:
+    """ε that one accountant gives for a study's caps, rounded up, and what it holds for, as text."""
+
+    name: str
+    epsilon: float
+    holds_for: str
+
+    def line(self) -> str:
+        """The figure in one line."""
+        return f"{epsilon_text(self.epsilon):>8}  {self.name}: {self.holds_for}"
+
+
+def accountants(terms: LedgerTerms) -> list[CapsEpsilon]:
+    """ε of the caps by each accountant of this package that has one, the least first; empty without caps."""
+    capped, delta = _cost_by_outcome(terms), terms.delta
+    if capped is None:
+        return []
+    totals = capped.as_totals
+    found = [
+        CapsEpsilon(
+            name="RDP of noisy totals",
+            epsilon=epsilon_of(totals, delta),
+            holds_for="the integer noise that runs, also against those who see noisy totals",
+        )
+    ]
+    if terms.by_outcome:
+        found += [
+            CapsEpsilon(
+                name="RDP of outcomes",
+                epsilon=epsilon_of(capped, delta),
+                holds_for="all who see labels; a budget's filter adds up the same curves",
+            ),
+            CapsEpsilon(
+                name="optimal control",
+                epsilon=capped_cost_epsilon(capped, delta),
+                holds_for="all who see labels, any votes, order and stops; it or RDP is what is stated",
+            ),
+        ]
+    if totals == Cost(rho=totals.rho):
+        mu = math.sqrt(2 * float(totals.rho))
+        found.append(
+            CapsEpsilon(
+                name="Gaussian DP of continuous totals",
+                epsilon=gaussian_dp_epsilon(mu, delta),
+                holds_for=_CONTINUOUS,
+            )
+        )
+    return sorted(found, key=lambda each: each.epsilon)
+
+
+def second_opinions(terms: LedgerTerms) -> list[CapsEpsilon]:
+    """ε of the caps by the library dp-accounting, where it is installed and knows the mechanism."""
+    capped = _cost_by_outcome(terms)
+    if capped is None:
+        return []
+    rows: list[tuple[str, Callable[[Cost, float], float], str]] = [
+        (
+            "PLD of the integer noise",
+            pld_epsilon,
+            "all who see labels, within the caps; by dp-accounting, each outcome as its noise",
+        ),
+        ("PLD of continuous totals", totals_pld_epsilon, _CONTINUOUS),
+    ]
+    found = []
+    for name, accountant, holds_for in rows:
+        try:
+            epsilon = accountant(capped, terms.delta)
+        except InputError:  # no such distribution, or no library: the others stand
+            continue
+        found.append(CapsEpsilon(name=name, epsilon=epsilon, holds_for=holds_for))
+    return found
+
+
+def _cost_by_outcome(terms: LedgerTerms) -> Cost | None:
+    """The most that the caps allow, by outcome also where the ledger charges totals; None without caps."""
+    capped = guaranteed_cost(replace(terms, charged="outcome"))
+    return None if capped is None or capped.epsilon or capped.delta else capped

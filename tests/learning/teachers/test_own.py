@@ -1,0 +1,114 @@
+"""Teachers of the user's own: what a part may be, and one sentence for each thing that it may not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.dummy import DummyClassifier
+from sklearn.tree import DecisionTreeClassifier
+from torch import nn
+
+from pate_fed.errors import InputError
+from pate_fed.learning.teachers.own import FittedTeacher, fit_own_teacher, is_network, make_own, try_own
+
+IMAGES = np.random.default_rng(0).integers(0, 255, (30, 8, 8, 1), dtype=np.uint8)
+ROWS = np.random.default_rng(1).normal(size=(30, 5))
+LABELS = np.arange(30, dtype=np.int64) % 3
+WHAT = "teacher 'ours:make'"
+
+
+def network(shape: tuple[int, ...], classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), classes))
+
+
+class Net(nn.Module):
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.layers = network(shape, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)  # type: ignore[no-any-return]
+
+
+class Says:
+    """An estimator that predicts what it was told to."""
+
+    def __init__(self, given: Any = 0) -> None:
+        self.given = given
+
+    def fit(self, x: Any, y: Any) -> None:
+        pass
+
+    def predict(self, x: Any) -> Any:
+        return self.given(len(x)) if callable(self.given) else self.given
+
+
+@pytest.mark.parametrize(
+    ("part", "nets"),
+    [
+        (network, True),
+        (Net, True),
+        (DecisionTreeClassifier, False),
+        (DecisionTreeClassifier(max_depth=2), False),
+        (lambda shape, classes: DecisionTreeClassifier(), False),
+    ],
+)
+def test_what_a_part_may_be(part: Any, nets: bool) -> None:
+    made = make_own(part, what=WHAT, input_shape=(8, 8, 1), num_classes=3)
+    assert is_network(made) is nets and made is not part
+    try_own(part, IMAGES, what=WHAT, num_classes=3)
+
+
+def test_an_estimator_learns_flat_inputs_is_seeded_and_stays_as_it_was_given() -> None:
+    given = DecisionTreeClassifier(max_features=1)
+    taught = [
+        fit_own_teacher(
+            make_own(given, what=WHAT, input_shape=(5,), num_classes=3),
+            ROWS,
+            LABELS,
+            what=WHAT,
+            num_classes=3,
+            seed=seed,
+        )
+        for seed in (1, 1, 2)
+    ]
+    first, again, other = (teacher.predict(ROWS[:, ::-1]) for teacher in taught)
+    assert np.array_equal(first, again) and not np.array_equal(first, other)
+    assert np.array_equal(taught[0].predict(ROWS), LABELS)
+    assert not hasattr(given, "tree_")
+    seen: list[Any] = []
+    FittedTeacher(Says(lambda n: seen.append(n) or np.zeros(n)), what=WHAT, num_classes=3).predict(IMAGES)
+    assert seen == [30]
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (3, "is a int; a factory or an object with fit and predict is meant"),
+        (lambda shape, classes: 3, "made a int; a torch.nn.Module or an object"),
+        (lambda shape: network(shape, 3), "fails when it is made (TypeError"),
+        (lambda shape, classes: network((7, 7), classes), "fails on images (8, 8, 1) (RuntimeError"),
+        (lambda shape, classes: network(shape, 4), "gives (24, 4) for 24 images; logits (24, 3) are meant"),
+        (Says(lambda n: np.zeros((n, 3))), "predict gives float64 (24, 3) for 24 inputs; one class each"),
+        (Says(lambda n: np.full(n, np.nan)), "predict gives numbers that are no classes; 0 to 2 are meant"),
+        (Says(lambda n: np.full(n, 0.5)), "predict gives numbers that are no classes"),
+        (Says(lambda n: np.full(n, 3)), "votes for classes 3 to 3; 0 to 2 are meant"),
+        (Says(lambda n: np.full(n, -1)), "votes for classes -1 to -1"),
+        (Says(lambda n: ["a"] * n), "predict gives <U1 (24,) for 24 inputs"),
+        (Says(lambda n: 1 / 0), "predict fails (ZeroDivisionError"),
+        (DummyClassifier(strategy="constant", constant=7), "fit fails (ValueError"),
+    ],
+)
+def test_a_wrong_part_is_one_sentence_that_names_it(part: Any, said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        try_own(part, IMAGES, what=WHAT, num_classes=3)
+    assert str(refused.value).startswith(f"{WHAT}: ") and said in str(refused.value)
+
+
+def test_a_network_is_for_images() -> None:
+    with pytest.raises(InputError, match="for a table an object with fit and predict is meant"):
+        try_own(network, ROWS, what=WHAT, num_classes=3)
+    try_own(DecisionTreeClassifier, ROWS, what=WHAT, num_classes=3)
