@@ -91,6 +91,7 @@ def _train_forest(site: Site, number: int, part: Ints, encoder: Encoder | None) 
         method=settings.name,
         trees=settings.trees,
         seed=site.study.seed_for("teacher", site.seeding, number),
+        balanced=True,
     )
 
 

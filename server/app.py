@@ -281,6 +281,7 @@ class Coordinator(BaseCoordinator):
             privacy=self._privacy,
             seconds=replace(self._seconds, total=time.perf_counter() - self._started),
             peak_memory_mb=self._peak_mb,
+            cautions=() if self._run is None else self._run.cautions,
         )
 
     def _reason(self) -> str | None:

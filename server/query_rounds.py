@@ -94,11 +94,14 @@ class QueryRounds:
     def choose(self, size: int) -> Ints:
         """The next `size` queries, places in the public pool; each input is asked about once in a study."""
         predictions, strategy = self.current().predictions, self._queries.strategy
-        done, _, _ = self._ledger.released()
+        done, answered, label = self._ledger.released()
         order = self._order
+        order = order[~np.isin(order, done) & ~self._repeated[order]]
         if predictions is not None:
-            order = order[choose_order(strategy, predictions.scores[order])]
-        chosen: Ints = order[~np.isin(order, done) & ~self._repeated[order]][:size]
+            scores = predictions.scores[order]
+            released = np.bincount(label[answered], minlength=scores.shape[1])
+            order = order[choose_order(strategy, scores, released=released)]
+        chosen: Ints = order[:size]
         return chosen
 
     def predictions(self, index: Ints) -> Floats | None:

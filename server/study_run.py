@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flwr.serverapp import Grid
@@ -47,9 +48,14 @@ from server.federation import AdmittedKeys, Channel, Federation, Invitation
 from server.figures import measure
 from server.learning import Learner
 from server.query_rounds import QueryRounds
+from server.refused_classes import refusal_warnings
 from server.release import LabelReleaser, releases_told
 from server.state import CoordinatorState, StudentPredictions, Totals
 from server.testing import measure_student
+
+if TYPE_CHECKING:
+    from pate_fed.learning.students.student import Student
+    from pate_fed.learning.teachers.forests import Forest
 
 __all__ = ["StudyRun", "StudySetup"]
 
@@ -126,6 +132,7 @@ class StudyRun:
         self.rounds.reinforced()  # a damaged file of an earlier round is found before anything is asked
         self.totals = self._kept_totals()
         self.accuracy, self.seconds = Accuracy(), Seconds()
+        self.cautions: tuple[str, ...] = ()
 
     def run(self, grid: Grid) -> None:
         """Go through all phases.
@@ -348,6 +355,7 @@ class StudyRun:
             index, label = self.rounds.labels()
             student = self._learner.learn(index, label)
         student.save(self._setup.student_path)
+        self.cautions = self._cautions(student)
         tested = measure_student(
             self._study,
             self._dataset,
@@ -356,6 +364,15 @@ class StudyRun:
             predict_left_out=lambda parts: self._learner.predict_left_out(index, label, parts),
         )
         self.accuracy = self.accuracy.with_student(tested)
+
+    def _cautions(self, student: Student | Forest) -> tuple[str, ...]:
+        index, answered, label = self._ledger.released()
+        return refusal_warnings(
+            answered=answered,
+            label=label,
+            said=student.predict(self._dataset.public_images[index]),
+            class_names=self._dataset.class_names,
+        )
 
     def _learn_predictions(self, number: int, index: Ints, label: Ints) -> StudentPredictions:
         with self._timed("student"):

@@ -40,17 +40,18 @@ MOST = 100_000  # epochs, trees or records in a batch: more is a slip of the han
 class TeacherSettings:
     """How one teacher is trained; the defaults suit a few hundred records on one CPU core.
 
-    "hog-linear" and "encoder-head" are fitted in closed form and heed none of the other values; the latter
-    needs the study's encoder. The learning rate is the peak of a one-cycle schedule. `epochs` is at most so
-    many: a large part's training ends with the pass that reaches 600 steps. Teachers of tables use `trees`
-    alone.
+    "encoder-head" and "hog-linear" are fitted in closed form and heed none of the other values; the former
+    needs the study's encoder, fitted to the public inputs. Of "small-cnn" and "deep-cnn" the learning rate is
+    the peak of a one-cycle schedule; `epochs` is at most so many: a large part's training ends with the pass
+    that reaches 600 steps. Teachers of tables use `trees` alone. All weigh records so that classes count
+    alike.
 
     Raises:
         InputError: a value is out of range; the message names the key, the value and what is allowed.
     """
 
     name: str = setting(
-        "small-cnn",
+        "encoder-head",
         flags=("--teacher",),
         help="the teachers' model",
         choices=TEACHERS,

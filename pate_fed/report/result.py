@@ -275,7 +275,10 @@ class Seconds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How the run ended. `reason` is a sentence where it did not succeed."""
+    """How the run ended. `reason` is a sentence where it did not succeed.
+
+    `cautions` are sentences on what released figures show; they may be published.
+    """
 
     status: str
     reason: str | None = None
@@ -283,6 +286,7 @@ class Outcome:
     privacy: PrivacyFigures = field(default_factory=PrivacyFigures)
     seconds: Seconds = field(default_factory=Seconds)
     peak_memory_mb: int | None = None
+    cautions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

@@ -281,6 +281,7 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
         *([("warning", fewer)] if (fewer := fewer_labels(result)) else []),
         ("accuracy", f"labels {accuracy.labels_text}"),
         *accuracy_rows(result),
+        *(("warning", text) for text in outcome.cautions),
         *([("", private)] if (accuracy.teacher_mean, accuracy.ensemble) != (None, None) else []),
         ("ε against the public", f"{public} at {unit}"),
         *([("", f"fixed beforehand; {_epsilon(privacy.spent)} was spent")] if fixed else []),

@@ -86,6 +86,7 @@ def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
         found.append(Banner("warn", "Fewer labels than meant", fewer))
     warnings = outcome.accuracy.warnings(study.class_name)
     found += [Banner("warn", "The student's accuracy", text) for text in warnings]
+    found += [Banner("warn", "What was answered", text) for text in outcome.cautions]
     if result.left_out:
         found.append(_left_out_banner(result, publishable=publishable))
     if not publishable and isinstance(study, StudyRecord):

@@ -1,7 +1,7 @@
 """Accuracy on Fashion-MNIST against a data-independent ε, for kinds of teachers and students, in one picture.
 
-250 teachers of 240 images, no threshold, σ2 from the ledger's own accounting of integer noise (Rényi, with
-the improved conversion) at δ 1e-5. How many labels an ε buys was chosen on inputs 7,000 to 8,999 with
+250 teachers of 240 images, no threshold, σ2 from the accounting of integer noise by outcome (Rényi,
+with the improved conversion) at δ 1e-5. How many labels an ε buys was chosen on inputs 7,000 to 8,999 with
 students of the first 7,000; students are tested on the last 1,000. Beside ours stand PATE++'s points (arXiv
 2211.01628) and central DP-SGD (Tramèr and Boneh, "Differentially private learning needs better features",
 ICLR 2021), which needs all data in one place.
@@ -82,7 +82,10 @@ def reproduce_frontier(plan: Reproduction, log: Log) -> list[str]:
         row=FrontierRun,
         tasks=list(_tasks(plan.seeds)),
         make=partial(_train, plan, dataset, totals),
-        inputs=inputs_of(plan, [dataset], {f"totals of {each}": found for each, found in totals.items()}),
+        inputs={
+            **inputs_of(plan, [dataset], {f"totals of {each}": found for each, found in totals.items()}),
+            "charged": "outcome",
+        },
         lines=_lines,
     )
     text = plan.out_dir / "frontier.txt"
@@ -107,7 +110,7 @@ def _train(
     teacher, student, epsilon, seed = task
     totals = of_teachers[teacher]
     labels = min(LABELS[epsilon], len(totals))
-    sigma = affordable_sigma2(asked=labels, answered=labels, epsilon=epsilon, delta=DELTA)
+    sigma = affordable_sigma2(asked=labels, answered=labels, epsilon=epsilon, delta=DELTA, by_outcome=True)
     mechanism = GNMax(**ensemble_size(totals), sigma=sigma)
     given = release_labels(mechanism, totals, seed=seed, labels=labels)
     settings = StudentSettings(name=student, epochs=EPOCHS)

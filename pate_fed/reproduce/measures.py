@@ -62,19 +62,22 @@ def least_noise(
     delta: float,
     above: float = 1.0,
     most: float = 10_000.0,
+    by_outcome: bool = False,
 ) -> float:
     """The least noise in (`above`, `most`], to a tenth of a vote, at which queries cost at most `epsilon`.
 
-    `mechanism` gives the one with that noise; its cost falls as the noise grows.
+    `mechanism` gives the one with that noise; its cost falls as the noise grows. Queries are charged as their
+    noisy totals, as the papers do; `by_outcome` as a study's ledger does (`docs/proofs/outcomes.md`), which
+    takes seconds.
 
     Raises:
         InputError: even `most` votes cost more.
     """
 
-    def cost(tenths: int) -> float:
+    def cost(tenths: int, outcomes: bool = False) -> float:
         made = mechanism(tenths / 10)
         spent = made.cost_asked(RECORD) * asked + made.cost_answered(RECORD) * answered
-        return epsilon_of(spent.as_totals, delta)  # at once, for a search over noise, and as the papers do
+        return epsilon_of(spent if outcomes else spent.as_totals, delta)
 
     low, high = round(10 * above), round(10 * most)
     if cost(high) > epsilon:
@@ -84,11 +87,22 @@ def least_noise(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if cost(middle) <= epsilon else (middle, high)
+    if by_outcome:
+        low = max(round(10 * above), high // 2)  # an outcome reveals 2/π of the totals at the least
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if cost(middle, outcomes=True) <= epsilon else (middle, high)
     return high / 10
 
 
 def affordable_sigma2(
-    *, asked: int, answered: int, epsilon: float, delta: float, sigma1: float | None = None
+    *,
+    asked: int,
+    answered: int,
+    epsilon: float,
+    delta: float,
+    sigma1: float | None = None,
+    by_outcome: bool = False,
 ) -> float:
     """The least σ2 (to 0.1 votes) at which `answered` labels, and `asked` checks where there are any, cost ε.
 
@@ -101,7 +115,9 @@ def affordable_sigma2(
             return GNMax(num_teachers=1, num_classes=2, sigma=sigma2)
         return ConfidentGNMax(num_teachers=1, num_classes=2, threshold=0, sigma1=sigma1, sigma2=sigma2)
 
-    return least_noise(mechanism, asked=asked, answered=answered, epsilon=epsilon, delta=delta)
+    return least_noise(
+        mechanism, asked=asked, answered=answered, epsilon=epsilon, delta=delta, by_outcome=by_outcome
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,7 +108,8 @@ def _ask(plan: Reproduction, dataset: Dataset, totals: Ints, task: tuple[str, in
             scores = expert_scores(pool, index=index, labels=label, num_classes=classes, seed=seed)
         else:
             scores = train(index, label)[0].predict_proba(pool)
-        rest = rest[choose_order(strategy, scores[rest])]
+        counts = np.bincount(label, minlength=dataset.num_classes)
+        rest = rest[choose_order(strategy, scores[rest], released=counts)]
     rest = rest[: labels - len(index)]
     label = np.concatenate([label, mechanism.release(totals[rest], noise).label])
     index = np.concatenate([index, rest])

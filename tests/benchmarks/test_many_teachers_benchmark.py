@@ -30,7 +30,7 @@ def test_one_program_against_one_after_another(device: str) -> None:
         pytest.skip("no CUDA device here")
     count = int(os.environ.get("PATE_FED_BENCH_TEACHERS", "25" if device == "cpu" else "250"))
     torch.set_num_threads(1)
-    rng, settings = np.random.default_rng(0), TeacherSettings()
+    rng, settings = np.random.default_rng(0), TeacherSettings(name="small-cnn")
     images = [rng.integers(0, 256, (PART, 28, 28, 1), dtype=np.uint8) for _ in range(count)]
     labels = [rng.integers(0, 10, PART) for _ in range(count)]
     train_teacher(images[0], labels[0], num_classes=10, settings=settings, seed=0, device=device)  # warm

@@ -38,7 +38,7 @@ def small_study() -> Study:
     return Study(
         parties=Parties(num_clients=4, teachers_per_client=3),
         data=Data(glyph=GlyphSettings(classes=3, private=400, public=60)),
-        teacher=TeacherSettings(epochs=1),
+        teacher=TeacherSettings(name="small-cnn", epochs=1),
         engine=Engine(device="cpu"),
     ).resolve()
 

@@ -45,7 +45,7 @@ PARTIES, CLASSES = 4, 3
 PLAIN = Study(
     parties=Parties(num_clients=PARTIES, teachers_per_client=2),
     data=Data(glyph=GlyphSettings(classes=CLASSES, private=120, public=40)),
-    teacher=TeacherSettings(epochs=1),
+    teacher=TeacherSettings(name="small-cnn", epochs=1),
     engine=Engine(device="cpu"),
 ).resolve()
 MASKED = replace(PLAIN, secrecy=TrustModel(secure_sum=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.html import render_report
 from pate_fed.report.log import RunLog, read_result
 from pate_fed.report.result import Outcome, PrivacyFigures, RunResult
+from pate_fed.report.terminal import print_summary
 
 
 def test_seeded_noise_is_loud(run_result: RunResult) -> None:
@@ -131,3 +133,17 @@ def test_hospitals_own_tables_are_no_images_dealt_out(run_result: RunResult) -> 
     assert "every hospital's own" in words and "a process for each hospital" in words
     assert "at 1 label or 1 query" in words
     assert "iid" not in words and "images are kept" not in words and "hard images" not in words
+
+
+def test_cautions_are_shown_and_kept(run_result: RunResult, tmp_path: Path) -> None:
+    caution = "The threshold refuses class b: of the inputs that the student takes for it 55% were answered."
+    outcome = replace(run_result.outcome, cautions=(caution,))
+    page = Page(render_report(replace(run_result, outcome=outcome), publishable=True))
+    assert caution in page.words  # made of released figures alone, so it may be published
+    assert caution not in Page(render_report(run_result)).words
+    print_summary(replace(run_result, outcome=outcome), stream := io.StringIO())
+    assert "The threshold refuses class b" in stream.getvalue()
+    with RunLog(tmp_path / "log.jsonl") as log:
+        log.write(run_result.study)
+        log.write(outcome)
+    assert read_result(tmp_path).outcome.cautions == (caution,)

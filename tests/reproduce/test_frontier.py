@@ -35,7 +35,8 @@ def test_the_frontier_in_small(small: Reproduction, monkeypatch: pytest.MonkeyPa
     assert reproduce("fashion-mnist-frontier", plan) == lines
 
 
-def test_totals_may_not_change_under_the_rows(small: Reproduction) -> None:
+def test_totals_may_not_change_under_the_rows(small: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontier, "affordable_sigma2", lambda epsilon, **named: 1 / epsilon)
     reproduce("fashion-mnist-frontier", small)
     kept = small.out_dir / "totals-encoder-head.npz"
     np.savez(kept, totals=np.roll(votes.read_totals(kept), 1, axis=1))

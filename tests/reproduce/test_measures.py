@@ -12,14 +12,22 @@ from pate_fed.data import Dataset
 from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import RECORD, ConfidentGNMax, GNMax, LNMax, epsilon_of
-from pate_fed.reproduce import Reproduction, frontier, glyph_scale, measures
+from pate_fed.reproduce import Reproduction, glyph_scale, measures
 
 
 def test_noise_at_a_price_is_what_it_was() -> None:
     """Measured before the three searches became one."""
-    before = {0.5: 242.5, 1.0: 161.9, 2.0: 96.2, 3.0: 76.2, 4.05: 62.8, 5.04: 59.9, 6.0: 54.0}
+    before = {
+        (0.5, 500): 242.5,
+        (1.0, 800): 161.9,
+        (2.0, 1000): 96.2,
+        (3.0, 1300): 76.2,
+        (4.05, 1500): 62.8,
+        (5.04, 2000): 59.9,
+        (6.0, 2200): 54.0,
+    }
     priced = partial(measures.affordable_sigma2, delta=1e-5)
-    assert {e: priced(asked=n, answered=n, epsilon=e) for e, n in frontier.LABELS.items()} == before
+    assert {(e, n): priced(asked=n, answered=n, epsilon=e) for e, n in before} == before
     found = [
         priced(asked=asked, answered=answered, sigma1=sigma1, epsilon=4.05)
         for asked, answered, sigma1 in ((500, 500, None), (1500, 1500, None), (1000, 500, 100.0))
@@ -47,6 +55,17 @@ def test_the_noise_costs_what_it_says_and_no_tenth_less(epsilon: float) -> None:
 
     sigma = measures.affordable_sigma2(asked=800, answered=800, epsilon=epsilon, delta=1e-5)
     assert cost(sigma) <= epsilon < cost(sigma - 0.1)
+
+
+def test_charged_by_outcome_the_same_price_wants_less_noise() -> None:
+    def cost(sigma: float) -> float:
+        mechanism = GNMax(num_teachers=250, num_classes=10, sigma=sigma)
+        return epsilon_of(mechanism.cost_asked(RECORD) * 20, 1e-5)
+
+    priced = partial(measures.affordable_sigma2, asked=20, answered=20, epsilon=4.0, delta=1e-5)
+    sigma = priced(by_outcome=True)
+    assert cost(sigma) <= 4.0 < cost(sigma - 0.1)
+    assert sigma < 0.85 * priced()
 
 
 def test_the_least_noise_is_the_least() -> None:

@@ -32,7 +32,8 @@ __all__ = [
     "reduction",
 ]
 
-CELLS, BINS = (3, 5), 6  # measured on Fashion-MNIST: both sizes together are worth a point over 4 alone
+# On Fashion-MNIST's training images alone: 20 heads of 240 of the first 50,000, tested on the last 3,000.
+CELLS, BINS = (3, 5), 6  # both sizes together are worth a point over 4 alone
 CLIP, FLOOR = 0.3, 0.1  # of a normalised value; the energy below which a block counts as flat
 FLAT = 1e-30  # steepness below which there is no direction; 8-bit pixels differ by far more
 PIXELS = 0.7  # weight of the smoothed pixels

@@ -53,7 +53,7 @@ def estimate_noise_rate(
             images[own],
             labels[own],
             num_classes=num_classes,
-            settings=TeacherSettings(),
+            settings=TeacherSettings(name="small-cnn"),
             seed=seed + number,
             device=device,
         )

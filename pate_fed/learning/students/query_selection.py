@@ -13,19 +13,23 @@ from numpy.typing import NDArray
 
 __all__ = ["STRATEGIES", "choose_order", "expert_scores"]
 
-STRATEGIES: tuple[str, ...] = ("random", "least-confident", "binary-experts")
+STRATEGIES: tuple[str, ...] = ("random", "least-confident", "binary-experts", "class-balanced")
 SURE, DOUBT, DOUBTERS = 0.9, 0.1, 4  # an expert's score; P17, appendix B.2
 TREES = 100  # an expert on tables
 
 
-def choose_order(strategy: str, scores: NDArray[np.float32]) -> NDArray[np.int64]:
+def choose_order(
+    strategy: str, scores: NDArray[np.float32], *, released: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
     """All inputs, those first that are worth most; equal ones in their own order.
 
     "random" keeps their order. "least-confident" takes the least of the largest probabilities first.
     "binary-experts" takes first where the best expert is below 0.9 sure and at least four others (or all
     others, with fewer classes) are above 0.1; then the rest; within both the least sure first.
+    "class-balanced" takes next an input of the class with fewest labels, by what is most probable of it;
+    each that is taken counts as a label of that class. The labels so far are `released`.
 
-    Shapes: float (pool, classes), probabilities or experts' scores, to int64 (pool,).
+    Shapes: float (pool, classes), probabilities or experts' scores, and int64 (classes,) to int64 (pool,).
     """
     ranked = np.sort(scores, axis=1)
     top = ranked[:, -1]
@@ -33,9 +37,22 @@ def choose_order(strategy: str, scores: NDArray[np.float32]) -> NDArray[np.int64
         return np.arange(len(scores), dtype=np.int64)
     if strategy == "least-confident":
         return np.argsort(top, kind="stable").astype(np.int64)
+    if strategy == "class-balanced":
+        own = scores.argmax(axis=1)
+        counts = np.zeros(scores.shape[1], dtype=np.int64) if released is None else released
+        return np.argsort(counts[own] + _places(own), kind="stable").astype(np.int64)
     others = min(DOUBTERS, scores.shape[1] - 1)
     doubtful = (top < SURE) & (ranked[:, -1 - others] > DOUBT)
     return np.lexsort((top, ~doubtful)).astype(np.int64)
+
+
+def _places(classes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many earlier ones have the same class; int64 (n,)."""
+    by_class = np.argsort(classes, kind="stable")
+    starts = np.searchsorted(classes[by_class], classes)
+    places = np.empty(len(classes), dtype=np.int64)
+    places[by_class] = np.arange(len(classes))
+    return places - starts
 
 
 def expert_scores(

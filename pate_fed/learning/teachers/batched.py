@@ -20,6 +20,7 @@ from pate_fed.errors import InputError, PateFedError
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
 from pate_fed.learning.networks.classifiers import Classifier, build_classifier
+from pate_fed.learning.networks.heads import class_weights
 from pate_fed.learning.settings import TeacherSettings
 from pate_fed.learning.teachers.network import ENOUGH_STEPS, Teacher, one_cycle
 
@@ -92,6 +93,7 @@ def _fit(
         weights, lr=rate if capturable else 0.0, weight_decay=settings.weight_decay, capturable=capturable
     )
     own = torch.arange(len(models), device=device)[:, None]
+    rarity = torch.stack([class_weights(each) for each in labels]).to(preprocessed.dtype)
     step, total = 0, torch.zeros((), device=device)
     for epoch in range(1, epochs + 1):
         order = torch.stack([torch.randperm(count, generator=each) for each in generators]).to(device)
@@ -109,7 +111,7 @@ def _fit(
                 label_smoothing=settings.label_smoothing,
                 reduction="none",
             )
-            total = losses.view(len(models), -1).mean(dim=1).sum()
+            total = (rarity.gather(1, pick) * losses.view(len(models), -1)).mean(dim=1).sum()
             optimiser.zero_grad(set_to_none=True)
             torch.autograd.backward([total])
             optimiser.step()

@@ -15,62 +15,95 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pate_fed.errors import InputError
-from pate_fed.learning.inputs import tensor_batches
+from pate_fed.learning.inputs import image_shape, tensor_batches, to_tensor
 from pate_fed.learning.networks.classifiers import Classifier, Shape
 from pate_fed.learning.networks.encoder import BATCH, Encoder, HistogramFeatures, reduction
 from pate_fed.learning.networks.heads import (
     LINEAR_RIDGE,
     TEACHER_RIDGE,
-    fit_kernel_classifier,
+    WeightedSums,
+    class_weights,
+    fit_kernel_head,
     fit_ridge,
-    one_hot,
+    subsample,
 )
 
 __all__ = ["fit_closed_form_teacher", "shared_features", "shifted_copies"]
 
 MOST_CACHED = 2**28  # bytes
+MOST_RECORDS = 20_000  # of a hospital that a teacher learns from; more are worth little to so many centres
+TEACHER_CENTRES = 1000  # of a kernel head, at random among its records
+COPIES, ENOUGH_SAMPLES = 5, 10_000  # each record as it is and moved four ways, while there are so few
 _FEATURES: dict[bytes, list[Tensor]] = {}
 
 
 def fit_closed_form_teacher(
     name: str,
-    pixels: Tensor,
+    images: NDArray[np.uint8],
     labels: NDArray[np.int64],
     *,
-    shape: Shape,
     num_classes: int,
     encoder: Encoder | None,
+    device: str,
 ) -> Classifier:
-    """One hospital's classifier from its own images (n, C, H, W), n ≥ 1.
+    """One hospital's classifier from its own images (n, H, W, C), n ≥ 1; of a great many it takes some.
 
     Raises:
         InputError: "encoder-head" without an encoder, or one of other images.
     """
-    targets = one_hot(labels, num_classes, pixels.device)
+    shape = image_shape(images)
+    chosen = subsample(torch.arange(len(images)), MOST_RECORDS, generator=None).numpy()
+    pixels = to_tensor(images[chosen], device)
+    classes = torch.from_numpy(np.array(labels[chosen], dtype=np.int64)).to(device)
+    samples = pixels, nn.functional.one_hot(classes, num_classes)
+    weights = class_weights(classes)
     if name == "hog-linear":
-        preprocess = HistogramFeatures(shape, None).to(pixels.device)
-        preprocess.fit(pixels)
-        ridge = fit_ridge(preprocess(pixels), targets, strengths=(LINEAR_RIDGE,))
-        output = nn.Linear(len(ridge.weights), num_classes)
-        with torch.no_grad():
-            output.weight.copy_(ridge.weights.T)
-            output.bias.copy_(ridge.bias)
-        return Classifier(preprocess, [], output)
+        return _fit_linear(*samples, weights, shape=shape)
     if encoder is None:
         raise InputError("teacher encoder-head needs the study's public encoder, and none was given")
     if encoder.image_shape != shape:
         raise InputError(f"the encoder is of images {encoder.image_shape}: {shape} is meant")
+    return _fit_kernel(encoder, *samples, weights)
+
+
+def _fit_linear(pixels: Tensor, targets: Tensor, weights: Tensor, *, shape: Shape) -> Classifier:
+    preprocess = HistogramFeatures(shape, None).to(pixels.device)
+    preprocess.fit(pixels)
+    size, num_classes = len(preprocess.mean), targets.shape[1]
+    if len(pixels) <= size:  # a small part: among its records instead of among the features
+        ridge = fit_ridge(preprocess(pixels), targets, strengths=(LINEAR_RIDGE,), weights=weights)
+        found = ridge.weights, ridge.bias
+    else:
+        sums = WeightedSums(size, num_classes, pixels.device)
+        for x, own, each in _batches(pixels, targets, weights):
+            sums.add(preprocess(x), own, each)
+        found = sums.solve(LINEAR_RIDGE)
+    output = nn.Linear(size, num_classes)
+    with torch.no_grad():
+        output.weight.copy_(found[0].T)
+        output.bias.copy_(found[1])
+    return Classifier(preprocess, [], output)
+
+
+def _fit_kernel(encoder: Encoder, pixels: Tensor, targets: Tensor, weights: Tensor) -> Classifier:
+    """With moved copies of the records, as long as there are few samples: they help small parts most."""
     preprocess = encoder.preprocessing().to(pixels.device)
-    copies = shifted_copies(pixels)
-    features = torch.cat([preprocess(each) for each in copies])
-    model, _ = fit_kernel_classifier(
-        preprocess,
-        features,
-        targets.repeat(len(copies), 1),
-        centres=features[: len(pixels)],
-        strengths=(len(copies) * TEACHER_RIDGE,),
+    copies = max(1, min(COPIES, ENOUGH_SAMPLES // len(pixels)))
+    centres = preprocess.in_parts(subsample(pixels, TEACHER_CENTRES, generator=None))
+
+    def samples() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        for x, own, each in _batches(pixels, targets, weights):
+            for moved in shifted_copies(x)[:copies]:
+                yield preprocess(moved), own, each
+
+    head = fit_kernel_head(
+        samples(), centres=centres, num_classes=targets.shape[1], strength=copies * TEACHER_RIDGE
     )
-    return model
+    return Classifier(preprocess, [], head)
+
+
+def _batches(*arrays: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    return zip(*(torch.split(array, BATCH) for array in arrays), strict=True)
 
 
 def shifted_copies(pixels: Tensor) -> list[Tensor]:

@@ -139,8 +139,11 @@ def train_forest(
     method: str = "random-forest",
     trees: int = 100,
     seed: int,
+    balanced: bool = False,
 ) -> Forest:
     """Train on one core; the same seed and data give the same forest.
+
+    `balanced` weighs rows so that all classes that occur count alike, as teachers do.
 
     Shapes: rows float64 (n, features), NaN where missing; labels int64 (n,), n ≥ 1; one class will do.
 
@@ -157,19 +160,34 @@ def train_forest(
     filled = np.where(np.isnan(rows), fill, rows)
     if len(np.unique(labels)) == 1:
         return _constant(int(labels[0]), num_classes, fill)
+    weights: Floats | None = None
+    if balanced:
+        weights = 1 / np.bincount(labels)[labels]
+        weights *= len(labels) / weights.sum()
     if method == "random-forest":
-        return _random_forest(filled, labels, num_classes, trees, seed, fill)
+        model: Any = _forest_model(trees, seed).fit(filled, labels, sample_weight=weights)
+        return _random_forest(model, num_classes, fill)
     if method == "gradient-boosting":
-        return _gradient_boosting(filled, labels, num_classes, trees, seed, fill)
+        model = _boosting_model(trees, seed).fit(filled, labels, sample_weight=weights)
+        prior = np.bincount(labels, weights=weights, minlength=num_classes) / len(labels)
+        return _gradient_boosting(model, prior, fill)
     raise InputError(f"method {method!r}: random-forest or gradient-boosting is meant")
 
 
-def _random_forest(
-    rows: Floats, labels: NDArray[np.int64], classes: int, trees: int, seed: int, fill: Floats
-) -> Forest:
+def _forest_model(trees: int, seed: int) -> Any:
     from sklearn.ensemble import RandomForestClassifier
 
-    model = RandomForestClassifier(n_estimators=trees, random_state=seed, n_jobs=1).fit(rows, labels)
+    return RandomForestClassifier(n_estimators=trees, random_state=seed, n_jobs=1)
+
+
+def _boosting_model(trees: int, seed: int) -> Any:
+    from sklearn.ensemble import GradientBoostingClassifier
+
+    return GradientBoostingClassifier(n_estimators=trees, random_state=seed)
+
+
+def _random_forest(model: Any, classes: int, fill: Floats) -> Forest:
+    trees = len(model.estimators_)
     known = np.asarray(model.classes_, dtype=np.int64)
     values = []
     for estimator in model.estimators_:
@@ -180,12 +198,9 @@ def _random_forest(
     return _stack([estimator.tree_ for estimator in model.estimators_], values, fill, np.zeros(classes))
 
 
-def _gradient_boosting(
-    rows: Floats, labels: NDArray[np.int64], classes: int, trees: int, seed: int, fill: Floats
-) -> Forest:
-    from sklearn.ensemble import GradientBoostingClassifier
-
-    model = GradientBoostingClassifier(n_estimators=trees, random_state=seed).fit(rows, labels)
+def _gradient_boosting(model: Any, prior: Floats, fill: Floats) -> Forest:
+    """`prior` is the classes' share of the rows' weights, (classes,)."""
+    classes = len(prior)
     known = np.asarray(model.classes_, dtype=np.int64)
     grown, values = [], []
     for stage in model.estimators_:
@@ -197,7 +212,7 @@ def _gradient_boosting(
             values.append(value)
     start = np.full(classes, -np.inf)
     start[known] = 0.0
-    prior = np.bincount(labels, minlength=classes)[known] / len(labels)
+    prior = prior[known]
     start[known] = np.array([0.0, np.log(prior[1] / prior[0])]) if len(known) == 2 else np.log(prior)
     return _stack(grown, values, fill, start)
 

@@ -18,7 +18,7 @@ from pate_fed.learning.files import reading_network, write_model
 from pate_fed.learning.inputs import check_images, check_labels, image_shape, tensor_batches, to_tensor
 from pate_fed.learning.networks.classifiers import Classifier, build_classifier
 from pate_fed.learning.networks.encoder import Encoder, HistogramFeatures
-from pate_fed.learning.networks.heads import empty_head_classifier
+from pate_fed.learning.networks.heads import class_weights, empty_head_classifier
 from pate_fed.learning.settings import CLOSED_FORM, TeacherSettings
 from pate_fed.learning.teachers.closed_form import fit_closed_form_teacher, shared_features
 from pate_fed.learning.teachers.own import own_classifier
@@ -139,12 +139,12 @@ def train_teacher(
     device = resolve_device(device)
     shape = image_shape(images)
     with seeded(seed, device):
-        pixels = to_tensor(images, device)
         if settings.name in CLOSED_FORM:
             model = fit_closed_form_teacher(
-                settings.name, pixels, labels, shape=shape, num_classes=num_classes, encoder=encoder
+                settings.name, images, labels, num_classes=num_classes, encoder=encoder, device=device
             )
         else:
+            pixels = to_tensor(images, device)
             if network is None:
                 model = build_classifier(settings.name, shape, num_classes)
             else:
@@ -158,6 +158,7 @@ def train_teacher(
 
 def _fit(model: Classifier, preprocessed: Tensor, labels: Tensor, settings: TeacherSettings) -> None:
     """Adam with decoupled weight decay on a one-cycle schedule; the whole part lies in memory."""
+    weights = class_weights(labels).to(preprocessed.dtype)
     batch = min(settings.batch_size, len(preprocessed))
     batches = len(preprocessed) // batch  # the rest of an epoch is left out: another shuffle takes it in
     epochs = min(settings.epochs, max(1, -(-ENOUGH_STEPS // batches)))
@@ -170,9 +171,13 @@ def _fit(model: Classifier, preprocessed: Tensor, labels: Tensor, settings: Teac
         for number in range(batches):
             optimiser.param_groups[0]["lr"] = settings.learning_rate * one_cycle(step / steps)
             pick = order[number * batch : (number + 1) * batch]
-            loss = F.cross_entropy(
-                model.logits(preprocessed[pick]), labels[pick], label_smoothing=settings.label_smoothing
+            losses = F.cross_entropy(
+                model.logits(preprocessed[pick]),
+                labels[pick],
+                label_smoothing=settings.label_smoothing,
+                reduction="none",
             )
+            loss = (weights[pick] * losses).mean()
             optimiser.zero_grad(set_to_none=True)
             torch.autograd.backward([loss])
             optimiser.step()

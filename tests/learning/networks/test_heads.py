@@ -14,7 +14,15 @@ from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.encoder import (
     fit_encoder,
 )
-from pate_fed.learning.networks.heads import fit_ridge, gaussian_kernel, head_scores
+from pate_fed.learning.networks.heads import (
+    WeightedSums,
+    class_weights,
+    fit_kernel_head,
+    fit_ridge,
+    gaussian_kernel,
+    head_scores,
+    one_hot,
+)
 from pate_fed.learning.teachers.closed_form import shifted_copies
 from pate_fed.learning.teachers.network import train_teacher
 
@@ -78,3 +86,42 @@ def test_many_heads_at_once_vote_as_one_by_one(stripes: MakeStripes) -> None:
             encoder=encoder,
         )
         assert np.mean(teacher.predict(public) == row) > 0.97  # single precision may turn a close call
+
+
+def test_all_classes_count_alike() -> None:
+    weights = class_weights(torch.tensor([0, 0, 0, 2, 0, 2]))
+    assert torch.allclose(weights, torch.tensor([0.75, 0.75, 0.75, 1.5, 0.75, 1.5], dtype=torch.float64))
+    assert torch.equal(class_weights(torch.tensor([1, 1, 1])), torch.ones(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_sums_over_parts_give_the_weighted_ridge(parts: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(30, size, generator=generator, dtype=torch.float64) for size in (6, 2))
+    weights = 0.5 + torch.rand(30, generator=generator, dtype=torch.float64)
+    weights /= weights.mean()
+    sums = WeightedSums(6, 2, "cpu")
+    for rows in torch.arange(30).chunk(parts):
+        sums.add(x[rows], y[rows], weights[rows])
+    slopes, bias = sums.solve(0.3)
+    ridge = fit_ridge(x, y, strengths=(0.3,), weights=weights)
+    assert torch.allclose(slopes, ridge.weights) and torch.allclose(bias, ridge.bias)
+    # The gradient of the weighted squared error and its penalty is 0, also along the free constant.
+    missed = weights[:, None] * (x @ slopes + bias - y)
+    assert torch.allclose(x.T @ missed, -0.3 * slopes) and torch.allclose(
+        missed.sum(dim=0), torch.zeros(2, dtype=torch.float64), atol=1e-9
+    )
+
+
+def test_a_rare_class_is_not_drowned() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(400).remainder(10).eq(0).long()  # a tenth is of the second class
+    features = 0.5 * torch.randn(400, 2, generator=generator) + 0.6 * labels[:, None]
+    asked = 0.5 * torch.randn(200, 2, generator=generator) + 0.6
+
+    def recall(weights: torch.Tensor) -> float:
+        samples = [(features, one_hot(labels.numpy(), 2, "cpu"), weights)]
+        head = fit_kernel_head(samples, centres=features[:60], num_classes=2, strength=1.0)
+        return float(head(asked).argmax(dim=1).double().mean())
+
+    assert recall(torch.ones(400)) < 0.5 < recall(class_weights(labels))

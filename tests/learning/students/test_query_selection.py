@@ -24,6 +24,16 @@ def test_each_strategy_has_its_order() -> None:
     assert choose_order("binary-experts", SCORES).tolist() == [3, 1, 2, 0]
 
 
+def test_the_class_with_fewest_labels_is_asked_about_next() -> None:
+    scores = np.eye(3, dtype=np.float32)[[0, 0, 0, 0, 1, 2, 0, 1]]
+    asked = choose_order("class-balanced", scores, released=np.array([5, 4, 1]))
+    assert asked.tolist() == [5, 4, 0, 7, 1, 2, 3, 6]
+    after = np.bincount(scores[asked[:4]].argmax(axis=1), minlength=3) + np.array([5, 4, 1])
+    assert after.tolist() == [6, 6, 2]  # one input was all there is of the third
+    even = choose_order("class-balanced", scores).tolist()
+    assert even == [0, 4, 5, 1, 7, 2, 3, 6]  # without labels so far, class by class in turn
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("classes", [2, 3, 12])
 def test_every_order_holds_every_input_once_and_equal_ones_in_their_order(

@@ -20,7 +20,7 @@ from pate_fed.learning.teachers.network import _fit
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 
 
-SETTINGS = TeacherSettings(epochs=3, batch_size=16)
+SETTINGS = TeacherSettings(name="small-cnn", epochs=3, batch_size=16)
 
 
 def _parts(
@@ -62,7 +62,7 @@ def test_each_of_many_is_the_teacher_that_it_would_be_alone(stripes: MakeStripes
 def test_many_learn(stripes: MakeStripes) -> None:
     images, labels = _parts(stripes, 4)
     fresh, truth = stripes(100, seed=1)
-    settings = TeacherSettings(epochs=30, batch_size=16)
+    settings = TeacherSettings(name="small-cnn", epochs=30, batch_size=16)
     for teacher in train_many(images, labels, num_classes=4, settings=settings, seeds=range(4)):
         assert np.mean(teacher.predict(fresh) == truth) > 0.6
 

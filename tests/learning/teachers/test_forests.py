@@ -32,6 +32,20 @@ def test_predictions_are_scikit_learns(method: str, classes: int) -> None:
     assert np.mean(forest.predict(rows) == labels) > 0.9
 
 
+@pytest.mark.parametrize("method", ["random-forest", "gradient-boosting"])
+def test_balanced_classes_count_alike(method: str) -> None:
+    rows, labels = _table(2)
+    rare = (labels == 0) | (np.arange(400) % 10 == 0)  # about a tenth is of the second class
+    own, test = (rows[rare], labels[rare]), np.random.default_rng(9).normal(size=(500, 6))
+    forest = train_forest(*own, num_classes=2, method=method, trees=20, seed=4, balanced=True)
+    weights = 1 / np.bincount(own[1])[own[1]]
+    kind = RandomForestClassifier if method == "random-forest" else GradientBoostingClassifier
+    theirs = kind(n_estimators=20, random_state=4).fit(*own, sample_weight=weights / weights.mean())
+    np.testing.assert_array_equal(forest.predict(test), theirs.predict(test))
+    plain = train_forest(*own, num_classes=2, method=method, trees=20, seed=4)
+    assert forest.predict(test).sum() != plain.predict(test).sum()
+
+
 def test_missing_values_are_filled_with_the_training_median() -> None:
     rows, labels = _table(2)
     holes = np.random.default_rng(1).random(rows.shape) < 0.2

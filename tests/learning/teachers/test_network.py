@@ -21,7 +21,7 @@ from pate_fed.learning.teachers.network import Teacher, _fit, train_teacher
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 
 
-QUICK = TeacherSettings(epochs=6)
+QUICK = TeacherSettings(name="small-cnn", epochs=6)
 
 
 @pytest.mark.parametrize(("size", "channels"), [(28, 1), (32, 3), (8, 1), (11, 3)])
@@ -101,7 +101,8 @@ def outcome(noise: str) -> str:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (40, 8, 8, 1), dtype=np.uint8)
     labels = rng.integers(0, 3, 40)
-    teacher = train_teacher(images, labels, num_classes=3, settings=TeacherSettings(epochs=2), seed=3)
+    settings = TeacherSettings(name="small-cnn", epochs=2)
+    teacher = train_teacher(images, labels, num_classes=3, settings=settings, seed=3)
     pool = LabelledPool(images=images, labelled_index=np.arange(20), labels=labels[:20], num_classes=3)
     student = train_student(pool, StudentSettings(epochs=2, batch_size=20), seed=3)
     digests = [hashlib.sha256(model.predict(images).tobytes()).hexdigest() for model in (teacher, student)]
@@ -225,7 +226,7 @@ def test_other_images_than_the_models_are_refused(stripes: MakeStripes) -> None:
 
 def test_a_large_part_gets_fewer_passes() -> None:
     """Time for one teacher is bounded, so that few parties with many records do not take for ever."""
-    settings = TeacherSettings(epochs=50, batch_size=2)
+    settings = TeacherSettings(name="small-cnn", epochs=50, batch_size=2)
     calls: list[int] = []
 
     class Counted(torch.nn.Module):
