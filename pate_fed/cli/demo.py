@@ -278,8 +278,8 @@ def comparison_lines(folder: Path) -> list[str]:
     lines += [
         f"{'together, ε=' + epsilon:<61}{together}",
         "alone: the better of a random forest and logistic regression on a hospital's own records",
-        f"together: ε holds against everyone, the coordinator too, at δ={delta_text(privacy['delta'])} for one "
-        f"{privacy['unit']}",
+        f"together: ε holds against everyone, the coordinator too, at δ={delta_text(privacy['delta'])}, for "
+        f"one {privacy['unit']}",
     ]
     return lines
 

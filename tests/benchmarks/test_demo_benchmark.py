@@ -1,4 +1,4 @@
-"""What the demonstration's hospitals get alone and together; patients and noise are drawn anew by each seed."""
+"""What the demonstration's hospitals get alone and together; each seed draws patients and noise anew."""
 
 from __future__ import annotations
 
