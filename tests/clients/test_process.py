@@ -27,7 +27,7 @@ def _one_patient(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_vote_study(tmp_path_factory.mktemp("own") / "demo").folder
+    return make_vote_study(tmp_path_factory.mktemp("own") / "demo", teachers=20).folder
 
 
 @pytest.mark.parametrize(
