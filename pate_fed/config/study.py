@@ -61,7 +61,7 @@ class Study:
         low=0,
         high=2**63 - 1,
     )
-    reason: str = setting("", help="why auto took the aggregator that stands here", most=1000)
+    reason: str = setting("", compare=False, help="why auto took the aggregator that stands here", most=1000)
     about: About = field(default_factory=About)
     parties: Parties = field(default_factory=Parties)
     data: Data = field(default_factory=Data)

@@ -39,7 +39,8 @@ def test_few_hospitals_sum_under_masks_with_their_own_noise(hospitals: int) -> N
     assert study.student.name == "ridge" and study.privacy.epsilon == 1.0
     assert "--secure-sum --noise-at hospitals" in study.reason
     again = study_from_dict(tomllib.loads(study.to_toml()))
-    assert again == study == again.resolve()
+    assert again == study == again.resolve() and again.reason == study.reason
+    assert replace(study, reason="") == study  # a run that an earlier release began is gone on with
 
 
 def test_a_hundred_hospitals_vote_and_with_little_epsilon_they_sum() -> None:
