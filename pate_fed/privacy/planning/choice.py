@@ -143,7 +143,8 @@ class Choice:
     """What to run, why, and what each way is expected to give.
 
     `together` is the best way of several hospitals, None where none serves; `best` is "alone" where a
-    hospital's own model is about as good. `command` runs class sums, where these are best.
+    hospital's own model is about as good. `command` runs class sums, where these are best and a replaced
+    record is protected.
     """
 
     together: str | None
@@ -200,7 +201,7 @@ def choose(sites: Sites, offer: Offer | None) -> Choice:
         why=why,
         ways=ways,
         epsilon=sites.epsilon,
-        command=command if best == SUMS else None,
+        command=command if best == SUMS and sites.protection == RECORD else None,
     )
 
 
