@@ -36,9 +36,7 @@ def test_the_steps_are_those_of_pytorch(name: str, options: dict[str, Any], fuse
 
 
 @pytest.mark.parametrize(("name", "options"), NAMES)
-def test_no_compiler_is_imported(
-    name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_compiler_is_imported(name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for method in WRAPPED:  # what earlier uses in this process left
         function = inspect.unwrap(getattr(torch.optim.Optimizer, method))
         monkeypatch.delattr(function, "__dynamo_disable", raising=False)
