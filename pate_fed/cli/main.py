@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
+from pate_fed.cli.compare import add_compare_command
 from pate_fed.cli.completion import add_completion_command
 from pate_fed.cli.data import add_data_command
 from pate_fed.cli.demo import add_demo_command
@@ -68,6 +69,7 @@ def make_parser() -> Parser:
         add_demo_command,
         add_ledger_command,
         add_report_command,
+        add_compare_command,
         add_predict_command,
         add_export_command,
         add_label_dp_command,
