@@ -61,19 +61,15 @@ def _compare(arguments: argparse.Namespace) -> int:
 def print_comparison(comparison: Comparison) -> None:
     """The tables and notes on standard output."""
     _print_table(comparison.header, comparison.rows)
-    names = [run.name for run in comparison.runs]
-    if comparison.differing:
+    differing = comparison.differing_table
+    if differing is not None:
         print("\nwhat differs")
-        _print_differing(comparison.differing, names)
+        _print_table(*differing)
     else:
         print("\nall settings are the same")
     if comparison.notes:
         print()
         print_lines((f"note: {note}" for note in comparison.notes), indent=6)
-
-
-def _print_differing(rows: Sequence[tuple[str, tuple[str, ...]]], names: Sequence[str]) -> None:
-    _print_table(("setting", *names), [(key, *values) for key, values in rows])
 
 
 def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

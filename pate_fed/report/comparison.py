@@ -22,7 +22,8 @@ __all__ = ["Comparison", "RunToCompare", "load_run", "name_runs"]
 
 # Of study.toml: names and files of this machine, and what hospitals read, tell nothing of how runs differ.
 _LEFT_ASIDE = re.compile(r"study\.name|about\..*|engine\..*|data\.(pool|private|data_dir|download)")
-_SEPARATE = "-"
+_UNKNOWN = "-"
+_MOST_COLUMNS = 4  # of settings that differ, and of runs, side by side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,8 +171,19 @@ class Comparison:
         else:
             told = [{"Kind": run.kind, **dict(describe_terms(run.result))} for run in self.runs]
         keys = list(dict.fromkeys(chain.from_iterable(told)))
-        values = [(key, tuple(each.get(key, _SEPARATE) for each in told)) for key in keys]
+        values = [(key, tuple(each.get(key, _UNKNOWN) for each in told)) for key in keys]
         return [(key, row) for key, row in values if len(set(row)) > 1]
+
+    @property
+    def differing_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]] | None:
+        """The same as header and rows: a row a run where few settings differ, else one a setting."""
+        found, names = self.differing, [run.name for run in self.runs]
+        if not found:
+            return None
+        if len(found) <= _MOST_COLUMNS < len(names):
+            columns = [values for _, values in found]
+            return ("run", *(key for key, _ in found)), list(zip(names, *columns, strict=True))
+        return ("setting", *names), [(key, *values) for key, values in found]
 
     @cached_property
     def notes(self) -> list[str]:
@@ -264,7 +276,7 @@ def _share(share: float | None, count: int | None) -> str:
 
 def _ends(interval: tuple[float, float] | None, count: int | None) -> str:
     if interval is None:
-        return _SEPARATE
+        return _UNKNOWN
     low, high = (share_text(end, count) for end in interval)
     return f"{low.removesuffix(' %')} to {high}"
 

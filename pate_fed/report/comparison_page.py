@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean, stdev
 
-from pate_fed.format import delta_text, epsilon_text, share_text
+from pate_fed.format import delta_text, epsilon_text, share_text, wilson_interval
 from pate_fed.report.comparison import Comparison, RunToCompare
 from pate_fed.report.curves import compare_curves
 from pate_fed.report.page import render_page
@@ -17,7 +17,6 @@ from pate_fed.report.svg import Chart, nice_ticks
 
 __all__ = ["accuracy_against_epsilon", "render_comparison"]
 
-_MOST_COLUMNS = 4  # of settings that differ, and of runs, side by side
 _MOST_NAMES = 8  # with more points, names stand in the table alone
 _LONGEST = 24
 
@@ -36,21 +35,10 @@ def render_comparison(comparison: Comparison, *, title: str) -> str:
             "notes": comparison.notes,
             "header": comparison.header,
             "rows": comparison.rows,
-            "differing": _differing(comparison),
+            "differing": comparison.differing_table,
             "figures": [figure for figure in figures if figure],
         },
     )
-
-
-def _differing(comparison: Comparison) -> tuple[tuple[str, ...], list[tuple[str, ...]]] | None:
-    """Header and rows: a row for each run where few settings differ, else one for each setting."""
-    found, names = comparison.differing, [run.name for run in comparison.runs]
-    if not found:
-        return None
-    if len(found) <= _MOST_COLUMNS < len(names):
-        columns = [values for _, values in found]
-        return ("run", *(key for key, _ in found)), list(zip(names, *columns, strict=True))
-    return ("setting", *names), [(key, *values) for key, values in found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +55,8 @@ class _Point:
 def accuracy_against_epsilon(runs: Sequence[RunToCompare]) -> Figure | None:
     """The students' accuracy against ε, with 95 % intervals; None where fewer than two runs have both.
 
-    Repeats with other seeds are one point: their mean, with Student's interval of it.
+    Repeats with other seeds are one point, their mean, with the wider of Student's interval over the repeats
+    and Wilson's of the inputs that tested them.
     """
     points = [point for point in map(_point, _groups(runs)) if point]
     if sum(point.repeats for point in points) < 2:
@@ -86,7 +75,7 @@ def accuracy_against_epsilon(runs: Sequence[RunToCompare]) -> Figure | None:
         _draw(chart, point, named=len(points) <= _MOST_NAMES)
     left_out = len(runs) - sum(point.repeats for point in points)
     caption = "ε against the public, whatever the data are. Lines are 95 % intervals: " + (
-        "of the mean of repeats by Student's t; pale dots are the repeats, all tested on the same inputs."
+        "the wider of Student's t over repeats and Wilson's of the test inputs; pale dots are the repeats."
         if any(point.repeats > 1 for point in points)
         else "Wilson's, of the inputs that tested the student."
     )
@@ -109,24 +98,21 @@ def _groups(runs: Sequence[RunToCompare]) -> list[list[RunToCompare]]:
 
 def _point(group: Sequence[RunToCompare]) -> _Point | None:
     known = [
-        (epsilon, accuracy, interval)
-        for epsilon, accuracy, interval in (
-            (
-                run.result.outcome.privacy.student,
-                run.result.outcome.accuracy.student,
-                run.result.outcome.accuracy.student_interval,
-            )
-            for run in group
+        (epsilon, found.student, found.student_n)
+        for epsilon, found in (
+            (run.result.outcome.privacy.student, run.result.outcome.accuracy) for run in group
         )
-        if epsilon is not None and accuracy is not None and interval is not None
+        if epsilon is not None and found.student is not None and found.student_n
     ]
     if not known:
         return None
     shares = tuple(accuracy for _, accuracy, _ in known)
-    mean, (low, high) = fmean(shares), known[0][2]
+    mean = fmean(shares)
+    low, high = wilson_interval(mean, min(count for *_, count in known))
     if len(shares) > 1:
         half = _student_t(len(shares) - 1) * stdev(shares) / math.sqrt(len(shares))
-        low, high = max(0.0, mean - half), min(1.0, mean + half)
+        # The repeats share their test inputs, so that their spread alone says nothing of how few these are.
+        low, high = max(0.0, min(low, mean - half)), min(1.0, max(high, mean + half))
     return _Point(
         name=group[0].group,
         epsilon=max(epsilon for epsilon, _, _ in known),

@@ -108,11 +108,10 @@ def test_a_run_that_was_cut_off_has_no_labels_yet(tmp_path: Path, capsys: pytest
 def test_what_is_missing_is_one_sentence_with_the_way_to_get_it(
     made_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in ("mlflow", "mlflow.tracking", "tensorboard", "torch.utils.tensorboard"):
+    for module in ("tensorboard", "torch.utils.tensorboard"):
         monkeypatch.setitem(sys.modules, module, None)
     (tmp_path / "file").touch()
     for option, folder, told in (
-        ("--mlflow", "new", "pip install mlflow-skinny"),
         ("--tensorboard", "new", "pip install tensorboard"),
         ("--csv", "file", "no folder can be made there"),
     ):
@@ -133,14 +132,3 @@ def test_tensorboard_reads_what_was_written(made_up: Path, tmp_path: Path) -> No
     assert len(held.Scalars("student/test_accuracy")) == 8
     assert [each.step for each in held.Scalars("privacy/epsilon_over_queries")] == [75, 150]
     assert not any("do_not_publish" in tag for tag in held.Tags()["scalars"])
-
-
-def test_mlflow_reads_what_was_written(made_up: Path, tmp_path: Path) -> None:
-    tracking = pytest.importorskip("mlflow.tracking")
-    assert main(["export", str(made_up), "--mlflow", str(tmp_path)]) == 0
-    client = tracking.MlflowClient(tmp_path.as_uri())
-    number = client.get_experiment_by_name("made-up").experiment_id
-    (run,) = client.search_runs([number])
-    assert run.data.metrics["accuracy.student"] == 0.9 and run.data.tags["epsilon"] == "3.5 at δ = 1e-5"
-    assert len(client.get_metric_history(run.info.run_id, "student/test_accuracy")) == 8
-    assert not any("do_not_publish" in name for name in run.data.metrics)
