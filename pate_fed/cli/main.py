@@ -22,6 +22,7 @@ from pate_fed.cli.reproduce import add_reproduce_command
 from pate_fed.cli.run import add_ledger_command, add_report_command
 from pate_fed.cli.study import add_study_command
 from pate_fed.cli.sweep import add_sweep_command
+from pate_fed.cli.watch import add_watch_command
 from pate_fed.errors import PateFedError
 from pate_fed.format import VERSION
 from pate_fed.runtime.isolation import require_one_installation
@@ -70,6 +71,7 @@ def make_parser() -> Parser:
         add_demo_command,
         add_ledger_command,
         add_report_command,
+        add_watch_command,
         add_compare_command,
         add_sweep_command,
         add_predict_command,
