@@ -80,7 +80,7 @@ def snapshot_rows(now: Snapshot) -> list[tuple[str, str]]:
         ("privacy", _privacy(now)),
         *_labels(now),
         *_student(now),
-        *([("outcome", outcome_line(now.result))] if now.over else []),
+        *([("outcome", _outcome(now))] if now.over else []),
     ]
 
 
@@ -206,7 +206,12 @@ def describe_event(event: object, now: Snapshot) -> str | None:
         if event.test_accuracy is None:
             return f"epoch {event.epoch}"
         return f"epoch {event.epoch}: {share_text(event.test_accuracy, now.result.study.test_size)} right"
-    return outcome_line(now.result) if isinstance(event, Outcome) else None
+    return _outcome(now) if isinstance(event, Outcome) else None
+
+
+def _outcome(now: Snapshot) -> str:
+    report = now.path / "report.html"
+    return outcome_line(now.result, report if report.is_file() else None)
 
 
 def _guaranteed(study: _Study) -> str:
