@@ -19,7 +19,7 @@ from pate_fed.errors import InputError, PateFedError
 
 if TYPE_CHECKING:
     from pate_fed.config.study import Study
-    from pate_fed.report.comparison import Comparison
+    from pate_fed.report.comparison import RunToCompare
     from pate_fed.report.result import RunResult
 
 __all__ = ["Combination", "add_sweep_command", "combine"]
@@ -239,28 +239,27 @@ def _compare(combinations: Sequence[Combination], folder: Path) -> None:
     ]
     if not runs:
         return
-    comparison = Comparison(runs=tuple(runs))
+    comparison = Comparison(runs=tuple(runs), more=_total(runs, folder))
     print()
     print_comparison(comparison)
-    print_lines(_total(comparison, folder))
     page = folder / "compare.html"
     write_result(page, render_comparison(comparison, title=folder.resolve().name).encode())
     print(f"wrote {page}")
 
 
-def _total(comparison: Comparison, folder: Path) -> list[str]:
+def _total(runs: Sequence[RunToCompare], folder: Path) -> tuple[str, ...]:
     """What the runs that are not seeded cost together, also those that were cut off and kept aside."""
     from pate_fed.format import delta_text, epsilon_text
 
-    results = [*(run.result for run in comparison.runs), *_set_aside_before(folder)]
+    results = [*(run.result for run in runs), *_set_aside_before(folder)]
     real = [result for result in results if result.study.noise_private]
     if len(real) < 2:
-        return []
+        return ()
     costs = [result.outcome.privacy.student for result in real]
     known = [cost for cost in costs if cost is not None]
     total = epsilon_text(_sum(known)) if len(known) == len(costs) else "unbounded"
     delta = delta_text(_sum([result.study.terms.delta for result in real]))
-    return [f"note: together these {len(real)} runs cost at most ε = {total} at δ = {delta} (the sums)"]
+    return (f"Together these {len(real)} runs cost at most ε = {total} at δ = {delta} (the sums).",)
 
 
 def _set_aside_before(folder: Path) -> Iterator[RunResult]:

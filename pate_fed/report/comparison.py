@@ -119,10 +119,14 @@ def _check_ledger(path: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Runs in the order given. With `analyst` figures from private votes are among them."""
+    """Runs in the order given. With `analyst` figures from private votes are among them.
+
+    `more` are notes of who compares, behind those that the runs give rise to.
+    """
 
     runs: tuple[RunToCompare, ...]
     analyst: bool = False
+    more: tuple[str, ...] = ()
 
     @property
     def header(self) -> tuple[str, ...]:
@@ -188,7 +192,7 @@ class Comparison:
     @cached_property
     def notes(self) -> list[str]:
         """What a reader must know before comparing, a sentence or two each."""
-        return [*self._unlike(), *self._faults()]
+        return [*self._unlike(), *self._faults(), *self.more]
 
     def _unlike(self) -> list[str]:
         terms = [run.result.study.terms for run in self.runs]

@@ -84,7 +84,7 @@ def test_every_combination_and_seed_is_a_run_of_its_own(
     assert "sigma2-4.5-labels-3-seed-1" in folders and len(folders) == 9  # and compare.html
     page = (tmp_path / "runs" / "compare.html").read_text(encoding="utf-8")
     assert "Accuracy against ε" in page and "sigma2-4.5-labels-3" in page
-    assert "protect nobody" in done.out and "together" not in done.out  # nothing is spent
+    assert "protect nobody" in done.out and "Together" not in done.out  # nothing is spent
 
 
 def test_an_interrupted_sweep_goes_on_where_it_was(
@@ -109,7 +109,9 @@ def test_runs_that_are_not_seeded_add_up(study: Path, simulated: Simulated, run:
     run(*command)
     done = run(*command)
     assert "warning: 2 runs are not seeded. Each spends its own ε on the same private records" in done.out
-    assert "together these 3 runs cost at most ε = 11 at δ = 3e-5 (the sums)" in done.out
+    total = "Together these 3 runs cost at most ε = 11 at δ = 3e-5 (the sums)."
+    assert f"note: {total}" in done.out
+    assert total in (tmp_path / "runs" / "compare.html").read_text(encoding="utf-8")
 
 
 def test_a_run_that_fails_stops_no_other(study: Path, simulated: Simulated, run: Run, tmp_path: Path) -> None:
