@@ -9,6 +9,7 @@ from pate_fed.structure import check, setting
 __all__ = [
     "CLOSED_FORM",
     "NETWORKS",
+    "RIDGE",
     "STUDENTS",
     "TABLE_STUDENTS",
     "TABLE_TEACHERS",
@@ -32,6 +33,7 @@ STUDENTS: tuple[str, ...] = (
 )
 TABLE_TEACHERS: tuple[str, ...] = ("random-forest", "gradient-boosting")
 TABLE_STUDENTS: tuple[str, ...] = ("forest",)
+RIDGE = "ridge"  # the student of class sums, in closed form: it learns from no labels
 NETWORKS: tuple[str, ...] = ("encoder", "small-cnn", "deep-cnn", "dense", "nin-cnn", "nin-cnn-wide")
 MOST = 100_000  # epochs, trees or records in a batch: more is a slip of the hand, or an attack on a hospital
 
@@ -97,14 +99,18 @@ class StudentSettings:
     "vat" is one network that small steps in the pixels must not sway (virtual adversarial training).
     "fixmatch" is one network. All labels teach it, or those of small loss where `noise_rate` is given.
     "encoder-head" fits a head on features of the public inputs in closed form; the other values are not used.
-    "forest", for tables, uses `trees` alone.
+    "forest", for tables, uses `trees` alone. "ridge" is fitted to class sums, not to labels.
 
     Raises:
         InputError: a value is out of range; the message names the key, the value and what is allowed.
     """
 
     name: str = setting(
-        "pate++", flags=("--student",), help="how the student learns", choices=STUDENTS, also=TABLE_STUDENTS
+        "pate++",
+        flags=("--student",),
+        help="how the student learns (class-sums: ridge unless given)",
+        choices=STUDENTS,
+        also=(*TABLE_STUDENTS, RIDGE),
     )
     network: str | None = setting(
         None, help="what it is made of (default: encoder for fixmatch, else small-cnn)", choices=NETWORKS

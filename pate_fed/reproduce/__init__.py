@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pate_fed.errors import InputError
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
+from pate_fed.reproduce.class_sums import reproduce_sums_of_images, reproduce_sums_of_tables
 from pate_fed.reproduce.driver import Log, Reproduction
 from pate_fed.reproduce.frontier import reproduce_frontier
 from pate_fed.reproduce.glyph_scale import reproduce_glyph
@@ -34,6 +35,8 @@ _MAKERS: dict[str, tuple[Maker, list[str]]] = {
     "pate-2017-adult": (reproduce_adult, ["--seeds"]),
     "pate-2017-diabetes": (reproduce_diabetes, ["--seeds"]),
     "label-dp-fashion-mnist": (reproduce_label_dp, "--paper --seeds".split()),
+    "class-sums-fashion-mnist": (reproduce_sums_of_images, ["--seeds"]),
+    "class-sums-tables": (reproduce_sums_of_tables, ["--seeds"]),
 }
 REPRODUCTIONS: tuple[str, ...] = tuple(_MAKERS)
 
