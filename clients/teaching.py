@@ -60,7 +60,7 @@ def train_missing(
     train = _train_own if own is not None else _train_forest if _is_table(site) else _train_network
     for number, (path, part) in enumerate(zip(paths, parts, strict=True)):
         if not path.exists():
-            train(site, number, part, encoder).save(path)
+            train(site, number, part, encoder).save(path, durable=not site.simulated)
             taught(number)
 
 
@@ -156,12 +156,12 @@ class _Fitted:
 
     teacher: FittedTeacher
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, *, durable: bool = True) -> None:
         """Keep it in this process, as many as there is room for."""
         while len(_FITTED) >= _MOST_FITTED:
             del _FITTED[next(iter(_FITTED))]
         _FITTED[path] = self.teacher
-        write_private(path, b"fitted\n", durable=False)
+        write_private(path, b"fitted\n", durable=durable)
 
 
 _FITTED: dict[Path, FittedTeacher] = {}
@@ -200,7 +200,7 @@ def _predict_own(site: Site, path: Path, inputs: NDArray[Any]) -> Ints:
             return Teacher.load(path, device=site.device, network=made).predict(inputs)
     number = teacher_paths(site).index(path)
     again = _train_own(site, number, site.teacher_parts()[number], None)
-    again.save(path)
+    again.save(path, durable=False)
     return _FITTED[path].predict(inputs)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pate_fed.config.backend import AUTO, cheaper_backend, cores
 from pate_fed.config.defaults import Federation, with_defaults
 from pate_fed.config.parts import is_part_name, own_names
 from pate_fed.config.sections import (
@@ -162,7 +163,18 @@ class Study:
         aggregation, queries = with_defaults(self._federation(shares), self.aggregation, self.queries)
         aggregation = aggregation.resolve(self.parties.num_teachers, shares)
         queries = queries.resolve(interactive=aggregation.aggregator == INTERACTIVE)
-        return replace(self, name=name, aggregation=aggregation, queries=queries, secrecy=secrecy)
+        return replace(
+            self, name=name, aggregation=aggregation, queries=queries, secrecy=secrecy, engine=self._engine()
+        )
+
+    def _engine(self) -> Engine:
+        """With the backend that takes less time on this machine, where it is left open."""
+        if self.engine.backend != AUTO:
+            return self.engine
+        backend = cheaper_backend(
+            self.teacher.name, num_teachers=self.parties.num_teachers, available=cores()
+        )
+        return replace(self.engine, backend=backend)
 
     @property
     def is_planned(self) -> bool:
