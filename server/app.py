@@ -199,7 +199,7 @@ class Coordinator(BaseCoordinator):
                 spent=ledger.epsilon(),
                 coordinator=ledger.guaranteed_coordinator(),
             )
-            self._labels = sum(event.answered for event in ledger.events())
+            self._labels = ledger.answered
             for account in (self._export_labels, self._log_spending, self._add_data_dependent):
                 try:
                     account(ledger)
