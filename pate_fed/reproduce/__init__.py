@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pate_fed.errors import InputError
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
 from pate_fed.reproduce.class_sums import reproduce_sums_of_images, reproduce_sums_of_tables
+from pate_fed.reproduce.default_student import reproduce_default_student
 from pate_fed.reproduce.driver import Log, Reproduction
 from pate_fed.reproduce.frontier import reproduce_frontier
 from pate_fed.reproduce.glyph_scale import reproduce_glyph
@@ -29,6 +30,7 @@ _MAKERS: dict[str, tuple[Maker, list[str]]] = {
     "fashion-mnist-frontier": (reproduce_frontier, "--seeds --workers".split()),
     "fashion-mnist-threshold": (reproduce_threshold, "--seeds --totals".split()),
     "interactive-gnmax": (reproduce_interactive, "--seeds --totals".split()),
+    "default-student": (reproduce_default_student, "--seeds --workers".split()),
     "scalable-glyph": (reproduce_glyph, []),
     "pate-2017-mnist": (reproduce_mnist_2017, "--paper --seeds --workers".split()),
     "pate-2017-questions": (reproduce_questions, "--seeds --totals".split()),

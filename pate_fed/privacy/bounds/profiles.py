@@ -131,6 +131,8 @@ def _outcome_pmf(outcome: OutcomeCost, cell: float) -> Any:
     divergences are then the chords between the grid's.
     """
     pmf, library = _library()
+    if outcome.of == "sums":  # near to continuous noise that was rounded (bounds.sums)
+        return library.from_gaussian_mechanism(outcome.scale, value_discretization_interval=cell)
     loss, chance = _atoms(outcome)
     if loss.max() > _LONGEST * cell:
         raise InputError(f"noise of {outcome.scale:g} votes: its losses are too large for a table")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.cost import Cost, epsilon_of
 from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
+from pate_fed.privacy.bounds.profiles import pld_epsilon
 from pate_fed.privacy.bounds.sums import sums_cost
 from pate_fed.privacy.mechanisms.events import sum_distance
 
@@ -109,3 +110,9 @@ def test_noise_too_small_for_the_theorem_is_refused() -> None:
         sums_cost(squared=0, sigma=3, entries=1)
     with pytest.raises(InputError, match="entries=0"):
         sums_cost(squared=1, sigma=3, entries=0)
+
+
+def test_a_privacy_loss_distribution_says_the_same() -> None:
+    pytest.importorskip("dp_accounting")
+    one = Cost(outcomes=((sums_cost(squared=50, sigma=30.0, entries=40), 1),))
+    assert pld_epsilon(one, 1e-5) == pytest.approx(epsilon_of(one, 1e-5), rel=2e-3)
