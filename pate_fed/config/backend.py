@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 
-from pate_fed.learning.settings import CLOSED_FORM, TABLE_TEACHERS
+from pate_fed.learning.settings import CLOSED_FORM, STACKED, TABLE_TEACHERS
 
 __all__ = ["AUTO", "INLINE", "RAY", "cheaper_backend", "cores"]
 
 AUTO, RAY, INLINE = "auto", "ray", "inline"
 
-FEW_TEACHERS = 100
-"""Teachers to train below which Ray's start takes as long as its cores save (tests/benchmarks)."""
+# Seconds of one core, measured (tests/benchmarks/test_backend_benchmark.py prints them).
+_TEACHER_S = {**dict.fromkeys(CLOSED_FORM, 0.1), STACKED: 0.15, **dict.fromkeys(TABLE_TEACHERS, 1.5)}
+_HEAVY_S = 10.0  # a deep network takes 40, and of a user's own nobody knows
+_PARTY_S = 0.15  # more where messages go through Ray's processes
+_START_S = 15.0  # of Ray, and of torch in its processes
+_WORTH_S = 30.0  # saved below which everything stays in one process
 
 
 def cores() -> int:
@@ -19,12 +23,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def cheaper_backend(teacher: str, *, num_teachers: int, available: int) -> str:
-    """The engine for so many teachers of a kind on so many cores.
+def cheaper_backend(teacher: str, *, num_clients: int, num_teachers: int, available: int) -> str:
+    """The engine for so many parties and teachers of a kind on so many cores: Ray if it saves half a minute.
 
-    Ray takes some ten seconds of two cores to start, and every message goes through several processes. That
-    pays where teachers train for seconds and several cores share them. What is fitted at once, networks in
-    closed form and forests, is done before; few teachers too.
+    In one process a single core works, on Ray all of them; but Ray takes its time to start, and every message
+    goes through several processes. So Ray is for teachers that train for long, or for a great many parties on
+    many cores.
     """
-    light = teacher in (*CLOSED_FORM, *TABLE_TEACHERS)
-    return INLINE if light or available < 2 or num_teachers < FEW_TEACHERS else RAY
+    work = num_teachers * _TEACHER_S.get(teacher, _HEAVY_S)
+    on_ray = _START_S + (work + num_clients * _PARTY_S) / max(1, min(available, num_clients))
+    return RAY if work - on_ray >= _WORTH_S else INLINE

@@ -172,7 +172,10 @@ class Study:
         if self.engine.backend != AUTO:
             return self.engine
         backend = cheaper_backend(
-            self.teacher.name, num_teachers=self.parties.num_teachers, available=cores()
+            self.teacher.name,
+            num_clients=self.parties.num_clients,
+            num_teachers=self.parties.num_teachers,
+            available=cores(),
         )
         return replace(self.engine, backend=backend)
 
