@@ -145,7 +145,7 @@ def _fit(learners: list[_Learner], settings: TeacherSettings, dropout: float) ->
     for epoch in range(1, schedule.epochs + 1):
         drawn = [torch.randperm(len(each.labels), generator=each.generator) for each in learners]
         order = torch.stack([each[: schedule.batch * schedule.batches] for each in drawn]).to(device)
-        for pick in order.split(schedule.batch, dim=1):  # (t, batch)
+        for pick in torch.split(order, schedule.batch, dim=1):  # (t, batch)
             factor = settings.learning_rate * one_cycle(step / (schedule.epochs * schedule.batches))
             if device.type == "cuda":
                 rate.fill_(factor)
@@ -177,7 +177,7 @@ def _looking_at(preprocessed: list[Tensor]) -> Callable[[Tensor], Tensor]:
         patches = nn.utils.rnn.pad_sequence([_patches(each) for each in preprocessed], batch_first=True)
         return lambda pick: patches[own, pick]
     stack = nn.utils.rnn.pad_sequence(preprocessed, batch_first=True)
-    return lambda pick: _patches(stack[own, pick].flatten(0, 1)).unflatten(0, pick.shape)  # type: ignore[no-untyped-call,no-any-return]
+    return lambda pick: _patches(stack[own, pick].flatten(0, 1)).unflatten(0, pick.shape)  # type: ignore[no-untyped-call]
 
 
 class _Masks:
