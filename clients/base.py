@@ -40,9 +40,10 @@ class BaseHospital(ABC, Generic[T]):
 
     def __init__(self, site: BaseSite, folder: Path) -> None:
         self._site, self._party, self._folder = site, site.party, folder
-        self.journal = Journal(site.state_dir, answered=folder / "answered")
+        durable = not site.simulated
+        self.journal = Journal(site.state_dir, answered=folder / "answered", durable=durable)
         key = None if site.identity is None else site.identity / KEY_FILE
-        self.log = HospitalLog(site.state_dir, key=key, durable=not site.simulated)
+        self.log = HospitalLog(site.state_dir, key=key, durable=durable)
 
     @property
     def simulated(self) -> bool:

@@ -33,11 +33,12 @@ class Journal:
     """Claims in one state directory (mode 0700), readable by the hospital alone.
 
     `answered` is the folder of the claims: questions of different kinds are counted apart. A claim is a file
-    of the places that a question names, called after its content and then after the question itself.
+    of the places that a question names, called after its content and then after the question itself. Not
+    `durable` leaves the disk to the system, for a simulation.
     """
 
-    def __init__(self, state_dir: Path, *, answered: Path | None = None) -> None:
-        self._answered = answered or state_dir / "answered"
+    def __init__(self, state_dir: Path, *, answered: Path | None = None, durable: bool = True) -> None:
+        self._answered, self._durable = answered or state_dir / "answered", durable
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._answered.mkdir(mode=0o700, exist_ok=True)
 
@@ -129,7 +130,8 @@ class Journal:
             return True
         if self.overlaps(question.index):
             return False
-        write_private(self._claim_path(question), question.index.astype("<i8").tobytes())
+        content = question.index.astype("<i8").tobytes()
+        write_private(self._claim_path(question), content, durable=self._durable)
         return True
 
     def _claim_path(self, question: VoteRequest) -> Path:

@@ -35,6 +35,7 @@ __all__ = [
     "Objection",
     "Site",
     "find_site",
+    "neighbours",
     "seed_of",
     "simulated_site",
 ]
@@ -211,10 +212,26 @@ def find_site(node_config: Mapping[str, object]) -> LocalSettings | tuple[Path, 
 def simulated_site(path: Path, number: int) -> Site:
     """A simulated party's site, by the site file of its study."""
     study, state_dir = _read_site_file(path)
+    return _party_of(study, state_dir, number)
+
+
+def neighbours(site: Site, count: int) -> list[list[Site]]:
+    """All simulated parties of this one's study, in groups of `count`, its own group first, then those after.
+
+    They are played by processes of one machine and one user, whose disks lie side by side.
+    """
+    study, folder, parties = site.study, site.state_dir.parent, site.study.parties.num_clients
+    first = site.number - site.number % count
+    starts = [*range(first, parties, count), *range(0, first, count)]
+    groups = [range(start, min(start + count, parties)) for start in starts]
+    return [[_party_of(study, folder, number) for number in group] for group in groups]
+
+
+def _party_of(study: Study, folder: Path, number: int) -> Site:
     width = len(str(study.parties.num_clients - 1))
     files = study.data.private
     party = Path(files[number]).stem if files else f"party-{number:0{width}d}"
-    return Site(party=party, number=number, study=study, state_dir=state_dir / party, simulated=True)
+    return Site(party=party, number=number, study=study, state_dir=folder / party, simulated=True)
 
 
 # A simulated party's process plays many parties in turn: what they share is read once.

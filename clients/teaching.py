@@ -6,7 +6,9 @@ votes: where records have changed since the first teacher was trained, none of t
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.site import Site
+from clients.site import Site, neighbours
 from pate_fed.config.parts import is_part_name, load_part
 from pate_fed.disk import write_private
+from pate_fed.errors import PateFedError
 from pate_fed.learning import TABLE_TEACHERS
+from pate_fed.learning.settings import STACKED
 from pate_fed.learning.teachers.own import FittedTeacher, fit_own_teacher, is_network, make_own
 
 if TYPE_CHECKING:
@@ -32,6 +36,7 @@ __all__ = ["count_votes", "teacher_paths", "train_missing"]
 Ints = NDArray[np.int64]
 
 _PARTS = "parts.sha256"
+_TOGETHER, _TOGETHER_GPU = 8, 256  # simulated parties trained at once: what a core's cache and a GPU like
 
 
 def teacher_paths(site: Site) -> list[Path]:
@@ -51,17 +56,92 @@ def train_missing(
     Raises:
         InputError: the records cannot be learnt from, or the disk cannot be written.
     """
-    paths, parts = teacher_paths(site), site.teacher_parts()
-    if all(path.exists() for path in paths):
-        return
-    if len(parts) > 1 or site.study.parties.records_per_teacher is not None:
-        _keep_apart(site, parts, anew)
+    if site.simulated and site.study.teacher.name == STACKED:
+        for number in _train_neighbours(site, anew):
+            taught(number)
     own = _own_part(site)
     train = _train_own if own is not None else _train_forest if _is_table(site) else _train_network
-    for number, (path, part) in enumerate(zip(paths, parts, strict=True)):
-        if not path.exists():
-            train(site, number, part, encoder).save(path)
-            taught(number)
+    for number, path, part in _missing(site, anew):
+        train(site, number, part, encoder).save(path, durable=not site.simulated)
+        taught(number)
+
+
+def _missing(site: Site, anew: Callable[[int], None]) -> list[tuple[int, Path, Ints]]:
+    """Number, file and records of each teacher that is not there; those of other records are taken away."""
+    paths, parts = teacher_paths(site), site.teacher_parts()
+    if not all(path.exists() for path in paths) and (
+        len(parts) > 1 or site.study.parties.records_per_teacher is not None
+    ):
+        _keep_apart(site, parts, anew)
+    numbered = enumerate(zip(paths, parts, strict=True))
+    return [(number, path, part) for number, (path, part) in numbered if not path.exists()]
+
+
+def _train_neighbours(site: Site, anew: Callable[[int], None]) -> list[int]:
+    """Train the teachers of simulated parties together: those of the asked party's group, each its own part.
+
+    Its own that are new here, by number.
+
+    Whoever of the group is asked first does it, and the others find theirs where they look for them. While
+    another process is at the group, one that nobody is at is trained: it will be asked next.
+    """
+    count = _TOGETHER if site.device == "cpu" else _TOGETHER_GPU
+    own, *others = neighbours(site, count)
+
+    def lacks() -> list[int]:
+        return [number for number, path in enumerate(teacher_paths(site)) if not path.exists()]
+
+    before = lacks()
+    if before and not _train_group(own, site, anew, wait=False):
+        for group in others:
+            if _lacks(group) and _train_group(group, site, anew, wait=False):
+                break
+        _train_group(own, site, anew, wait=True)
+    return sorted({*before} - {*lacks()})
+
+
+def _lacks(group: list[Site]) -> bool:
+    return not all(path.exists() for each in group for path in teacher_paths(each))
+
+
+def _train_group(group: list[Site], asked: Site, anew: Callable[[int], None], *, wait: bool) -> bool:
+    """Train what a group of simulated parties lacks; False where another process is at it."""
+    from pate_fed.learning.teachers.batched import train_many
+
+    for each in group:
+        each.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(group[0].state_dir, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            return False
+        told = [anew if each.party == asked.party else lambda _: None for each in group]
+        wanted = [
+            (each, *missing)
+            for each, tell in zip(group, told, strict=True)
+            for missing in _missing(each, tell)
+        ]
+        if not wanted:
+            return True
+        dataset, study = group[0].dataset, group[0].study
+        with _one_thread():
+            teachers = train_many(
+                [dataset.private_images[part] for *_, part in wanted],
+                [dataset.private_labels[part] for *_, part in wanted],
+                num_classes=dataset.num_classes,
+                settings=study.teacher,
+                seeds=[study.seed_for("teacher", each.seeding, number) for each, number, *_ in wanted],
+                device=group[0].device,
+            )
+        for (_, _, path, _), teacher in zip(wanted, teachers, strict=True):
+            teacher.save(path, durable=False)
+    except PateFedError:
+        # Of one of them; each trains alone, and says so itself where it is its own.
+        return True
+    finally:
+        os.close(handle)
+    return True
 
 
 def _keep_apart(site: Site, parts: list[Ints], anew: Callable[[int], None]) -> None:
@@ -156,12 +236,12 @@ class _Fitted:
 
     teacher: FittedTeacher
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, *, durable: bool = True) -> None:
         """Keep it in this process, as many as there is room for."""
         while len(_FITTED) >= _MOST_FITTED:
             del _FITTED[next(iter(_FITTED))]
         _FITTED[path] = self.teacher
-        write_private(path, b"fitted\n", durable=False)
+        write_private(path, b"fitted\n", durable=durable)
 
 
 _FITTED: dict[Path, FittedTeacher] = {}
@@ -200,7 +280,7 @@ def _predict_own(site: Site, path: Path, inputs: NDArray[Any]) -> Ints:
             return Teacher.load(path, device=site.device, network=made).predict(inputs)
     number = teacher_paths(site).index(path)
     again = _train_own(site, number, site.teacher_parts()[number], None)
-    again.save(path)
+    again.save(path, durable=False)
     return _FITTED[path].predict(inputs)
 
 

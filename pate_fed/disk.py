@@ -103,10 +103,10 @@ def write_arrays(path: Path, **arrays: NDArray[Any]) -> None:
     write_private(path, content.getvalue())
 
 
-def write_result(path: Path, content: bytes, *, public: bool = False) -> None:
+def write_result(path: Path, content: bytes, *, public: bool = False, durable: bool = True) -> None:
     """Write what a user asked for, whole or not at all, also where two processes do so at once.
 
-    Its mode is 0600, or 0644 where it is `public`.
+    Its mode is 0600, or 0644 where it is `public`. Not `durable` leaves the disk to the system.
 
     Raises:
         InputError: the folder or the file cannot be written.
@@ -119,12 +119,14 @@ def write_result(path: Path, content: bytes, *, public: bool = False) -> None:
                 file.flush()
                 if public:
                     os.fchmod(handle, 0o644)
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
             os.replace(name, path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-        sync_folder(path.parent)
+        if durable:
+            sync_folder(path.parent)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from error
 

@@ -36,6 +36,7 @@ from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line, write_metrics
 from pate_fed.report.result import Outcome, PrivacyFigures, RunResult, Seconds, StudyRecord
 from pate_fed.report.terminal import Progress, counted_phase, make_progress, print_summary
+from pate_fed.report.text import engine_text
 from pate_fed.runtime.run_dir import claim_run_dir, read_status
 from server.base import BaseCoordinator, explain_disk_error
 from server.base_run import RunContext, StudySetup
@@ -132,6 +133,7 @@ class Coordinator(BaseCoordinator):
                 reason = [self._study.reason] if self._study.reason else []
                 for line in (*reason, *guarantee_lines(self._ledger_terms)):
                     self._progress.log(line)
+                self._progress.log(f"hospitals run on: {engine_text(self._study.engine.backend)}")
                 begun = time.perf_counter()
                 worked = start(self._server_app())
                 if worked is not None:
@@ -198,7 +200,7 @@ class Coordinator(BaseCoordinator):
                 spent=ledger.epsilon(),
                 coordinator=ledger.guaranteed_coordinator(),
             )
-            self._labels = sum(event.answered for event in ledger.events())
+            self._labels = ledger.answered
             for account in (self._export_labels, self._log_spending, self._add_data_dependent):
                 try:
                     account(ledger)

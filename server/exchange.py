@@ -13,9 +13,9 @@ from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
+from pate_fed.config.backend import RAY, cores
 from pate_fed.config.sections import PROCESSES
 from pate_fed.errors import IntegrityError, QuorumError
-from pate_fed.flower.engine import cores
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import Record, RefusalReply, Reply, parse_reply
 from pate_fed.structure import PARTY_NAME
@@ -109,7 +109,7 @@ def patience_for(backend: str) -> float:
 
 def window_for(backend: str) -> int | None:
     """How many messages may be under way at once on a backend; see `exchange`."""
-    return _WINDOW_PER_CORE * cores() if backend == "ray" else None
+    return _WINDOW_PER_CORE * cores() if backend == RAY else None
 
 
 def exchange(

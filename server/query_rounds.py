@@ -160,9 +160,9 @@ class QueryRounds:
 
     def _progress(self) -> tuple[int, int, float]:
         """Queries and labels so far, and the part of the budget that is spent."""
-        events, budget = self._ledger.events(), self._ledger.terms.budget
-        spent = 0.0 if budget is None else budget.share_spent(events)
-        return sum(event.asked for event in events), sum(event.answered for event in events), spent
+        ledger, budget = self._ledger, self._ledger.terms.budget
+        spent = 0.0 if budget is None else budget.share_spent(charged=ledger.charged)
+        return ledger.asked, ledger.answered, spent
 
     def _begin(self, number: int) -> QueryRound:
         earlier = [entry.provenance for entry in self._ledger.entries()]

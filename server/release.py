@@ -52,7 +52,7 @@ def open_ledger(run_dir: Path, terms: LedgerTerms, *, key: Ed25519PrivateKey | N
             raise IntegrityError(f"{path}: is gone, and {LOG_NAME} tells of {told} queries; put it back")
         return Ledger.create(path, terms, key=key)
     ledger = Ledger.open(path, terms=terms, key=key)
-    asked = sum(event.asked for event in ledger.events())
+    asked = ledger.asked
     if asked < told:
         ledger.close()
         raise IntegrityError(
@@ -95,12 +95,12 @@ class LabelReleaser:
     @property
     def asked(self) -> int:
         """Queries looked at so far."""
-        return sum(event.asked for event in self._ledger.events())
+        return self._ledger.asked
 
     @property
     def answered(self) -> int:
         """Labels released so far."""
-        return sum(event.answered for event in self._ledger.events())
+        return self._ledger.answered
 
     @property
     def labels_left(self) -> int:
@@ -121,7 +121,7 @@ class LabelReleaser:
         if budget is None or queries <= 0 or terms.caps_keep_budget:
             return max(0, queries)
         return budget.affordable(
-            self._mechanism, events=self._ledger.events(), queries=queries, max_answers=self.labels_left
+            self._mechanism, charged=self._ledger.charged, queries=queries, max_answers=self.labels_left
         )
 
     def release(

@@ -121,7 +121,7 @@ class SumRun(BaseRun):
         """
         if not self._ledger.entries():
             return None
-        if not any(event.answered for event in self._ledger.events()):
+        if not self._ledger.answered:
             raise BudgetError(f"hospitals were asked for their sums before, and there was no sum; {_LOST}")
         shared = not isinstance(self._mechanism, ClassSums)
         kept = self._state.totals(self._all.digest if shared else self._noisy_name)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pate_fed.config.backend import INLINE, cores
 from pate_fed.config.parts import hold_part, search_folder
 from pate_fed.config.study import Study, read_study, study_from_dict
 from pate_fed.report.run import Run
@@ -104,12 +105,12 @@ def _with_parts(study: Study, *, teacher: Any) -> Study:
         return study
     name, known = hold_part(teacher, "teacher")
     study = replace(study, teacher=replace(study.teacher, name=name))
-    return study if known else replace(study, engine=replace(study.engine, backend="inline"))
+    return study if known else replace(study, engine=replace(study.engine, backend=INLINE))
 
 
 def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
     """Run the study; the seconds in which parties worked, per process that plays them."""
-    from pate_fed.flower.engine import cores, run_apps
+    from pate_fed.flower.engine import run_apps
 
     nodes, engine = study.parties.num_clients, study.engine
     run_apps(
@@ -121,7 +122,7 @@ def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
         gpus_per_client=engine.gpus_per_client,
         folder=folder,
     )
-    return _seconds_worked(folder) / (1 if engine.backend == "inline" else min(cores(), nodes))
+    return _seconds_worked(folder) / (1 if engine.backend == INLINE else min(cores(), nodes))
 
 
 def _client_app() -> Any:

@@ -9,6 +9,7 @@ import math
 import re
 from dataclasses import dataclass, field, replace
 
+from pate_fed.config.backend import AUTO, INLINE, RAY
 from pate_fed.config.trust import MOST_PARTIES, QUORUM, Shares
 from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema
 from pate_fed.errors import InputError
@@ -38,9 +39,9 @@ EPSILON_ALARM = 10.0
 
 INTERACTIVE = "interactive-gnmax"
 CLASS_SUMS = "class-sums"
-AUTO, VOTES = "auto", "confident-gnmax"
+VOTES = "confident-gnmax"
 AGGREGATORS = (AUTO, VOTES, "gnmax", "lnmax", INTERACTIVE, CLASS_SUMS)
-BACKENDS = ("ray", "inline")
+BACKENDS = (AUTO, RAY, INLINE)
 FROM_FILES = ("table", "images")
 _LABELS = 500
 _LEAST_A_LABEL, _MOST_A_LABEL = 1.5, 4.0  # queries
@@ -419,9 +420,9 @@ class Engine:
     """How the study runs here; no figure of the result depends on it. Times in seconds."""
 
     backend: str = setting(
-        "ray",
+        AUTO,
         flags=("--backend",),
-        help="Flower's engine on Ray, or all in this process",
+        help="Flower's engine on Ray, all in this process, or whichever takes less time",
         choices=BACKENDS,
         also=(PROCESSES,),
     )

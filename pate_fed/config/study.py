@@ -15,6 +15,7 @@ from typing import Any
 
 from pate_fed.config.about import About
 from pate_fed.config.auto import fixed_way
+from pate_fed.config.backend import INLINE, cheaper_backend, cores
 from pate_fed.config.defaults import Federation, with_defaults
 from pate_fed.config.parts import is_part_name, own_names
 from pate_fed.config.sections import (
@@ -162,13 +163,28 @@ class Study:
             privacy = self.privacy
             if privacy.epsilon is None and self.aggregation.sigma2 is None:
                 privacy = replace(privacy, epsilon=SUMS_EPSILON)
-            return replace(
-                self, name=name, parties=parties, teacher=teacher, privacy=privacy, secrecy=secrecy
-            )
+            summing = replace(self, parties=parties, teacher=teacher, privacy=privacy, secrecy=secrecy)
+            return replace(summing, name=name, engine=self._engine())
         aggregation, queries = with_defaults(self._planned_for(shares), self.aggregation, self.queries)
         aggregation = aggregation.resolve(self.parties.num_teachers, shares)
         queries = queries.resolve(interactive=aggregation.aggregator == INTERACTIVE)
-        return replace(self, name=name, aggregation=aggregation, queries=queries, secrecy=secrecy)
+        return replace(
+            self, name=name, aggregation=aggregation, queries=queries, secrecy=secrecy, engine=self._engine()
+        )
+
+    def _engine(self) -> Engine:
+        """With the backend that takes less time on this machine, where it is left open."""
+        if self.engine.backend != AUTO:
+            return self.engine
+        if self.aggregation.sums:  # nothing is trained
+            return replace(self.engine, backend=INLINE)
+        backend = cheaper_backend(
+            self.teacher.name,
+            num_clients=self.parties.num_clients,
+            num_teachers=self.parties.num_teachers,
+            available=cores(),
+        )
+        return replace(self.engine, backend=backend)
 
     @property
     def is_planned(self) -> bool:

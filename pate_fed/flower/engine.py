@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pate_fed.config.backend import INLINE, cores
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.compat import apart_from_signals, isolated_job, own_token, quiet_flower
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-__all__ = ["cores", "gpu_share", "run_apps"]
+__all__ = ["gpu_share", "run_apps"]
 
 _LONGEST_FOLDER = 44  # a socket's path has at most 107 bytes, of which Ray's own part takes 63
 _TEACHER_GPU_BYTES = 1.5e9  # CUDA context, weights and one batch of a party, with room to spare
@@ -49,11 +50,6 @@ def gpu_share(device: str, wanted: float | None, *, actors: int) -> float:
     return 1.0 / min(by_memory, by_cores)
 
 
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def run_apps(
     server_app: ServerApp,
     load_client: Callable[[], ClientApp],
@@ -74,7 +70,7 @@ def run_apps(
     Raises:
         PateFedError: Ray does not start.
     """
-    if backend == "inline":
+    if backend == INLINE:
         from pate_fed.flower.inline import run_inline
 
         run_inline(server_app, load_client(), num_nodes=num_nodes)

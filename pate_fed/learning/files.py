@@ -18,7 +18,7 @@ from pate_fed.errors import InputError, IntegrityError
 __all__ = ["is_whole", "read_model", "reading_network", "write_model"]
 
 
-def write_model(path: Path, kind: str, content: dict[str, Any]) -> None:
+def write_model(path: Path, kind: str, content: dict[str, Any], *, durable: bool = True) -> None:
     """Write the model `content` of `kind` to `path` as `write_result` does.
 
     Raises:
@@ -26,7 +26,7 @@ def write_model(path: Path, kind: str, content: dict[str, Any]) -> None:
     """
     buffer = io.BytesIO()
     torch.save({"kind": kind, "version": 1, **content}, buffer)
-    write_result(path, buffer.getvalue())
+    write_result(path, buffer.getvalue(), durable=durable)
 
 
 def is_whole(data: bytes) -> bool:

@@ -20,6 +20,7 @@ __all__ = [
 ]
 
 CLOSED_FORM: tuple[str, ...] = ("hog-linear", "encoder-head")  # fixed features, a head in closed form
+STACKED = "small-cnn"  # many of them train as one program
 TEACHERS: tuple[str, ...] = ("small-cnn", "deep-cnn", *CLOSED_FORM)
 STUDENTS: tuple[str, ...] = (
     "supervised",

@@ -65,12 +65,14 @@ class BudgetFilter:
         mechanism: Mechanism,
         *,
         events: Iterable[PrivacyEvent] = (),
+        charged: Cost | None = None,
         queries: int,
         max_answers: int | None = None,
     ) -> int:
         """Number of the next `queries` that the mechanism may look at, if all of them are answered.
 
-        `events` are all releases so far, `max_answers` the cap that the mechanism will be given.
+        `events` are all releases so far, `max_answers` the cap that the mechanism will be given. `charged`,
+        in place of events, is what they add up to with `reserved` in it, as a ledger keeps it.
 
         Raises:
             InputError: negative counts, or an event with another protection than the budget's.
@@ -82,7 +84,7 @@ class BudgetFilter:
         if cap == 0:
             return 0
         order = Fraction(self.order)
-        left = self.room - self._spent(events, order)
+        left = self.room - self._spent(events, order, charged)
         asked = self._charge(mechanism.cost_asked(self.protection)).rdp(order)
         both = asked + self._charge(mechanism.cost_answered(self.protection)).rdp(order)
         if asked < 0 or both <= 0:
@@ -96,15 +98,17 @@ class BudgetFilter:
         further = (left - cap * both) // asked if asked else most - cap
         return min(most, cap + further)
 
-    def share_spent(self, events: Iterable[PrivacyEvent]) -> float:
+    def share_spent(self, events: Iterable[PrivacyEvent] = (), *, charged: Cost | None = None) -> float:
         """Part of the budget for labels that is spent, 0 to 1; 1 where it allows nothing.
+
+        `events` or `charged` as for `affordable`.
 
         Raises:
             InputError: an event with another protection than the budget's.
         """
         order = Fraction(self.order)
         room = self.room - self.reserved.rdp(order)
-        spent = self._spent(events, order) - self.reserved.rdp(order)
+        spent = self._spent(events, order, charged) - self.reserved.rdp(order)
         return 1.0 if room <= 0 else min(1.0, float(spent / room))
 
     def holds(self, cost: Cost) -> bool:
@@ -123,8 +127,12 @@ class BudgetFilter:
                 "passed; nothing was released"
             )
 
-    def _spent(self, events: Iterable[PrivacyEvent], order: Fraction) -> Fraction:
+    def _spent(self, events: Iterable[PrivacyEvent], order: Fraction, charged: Cost | None) -> Fraction:
         known = list(events)
+        if charged is not None:
+            if known:
+                raise InputError("events and their sum were both given: one of them is meant")
+            return self._charge(charged).rdp(order)
         if any(event.protection != self.protection for event in known):
             raise InputError("an event protects another unit, adjacency or number of votes than the budget")
         return (self.reserved + self._charge(total_cost(known))).rdp(order)

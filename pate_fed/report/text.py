@@ -18,6 +18,7 @@ __all__ = [
     "KeyFigure",
     "banners",
     "describe_terms",
+    "engine_text",
     "fewer_labels",
     "guarantees",
     "key_figures",
@@ -379,7 +380,7 @@ def describe_terms(result: RunResult) -> list[tuple[str, str]]:
         ("Stop", stop if voted else ""),
         ("Questions", _questions(voted) if voted else ""),
         ("Student", _student(result)),
-        ("Ran on", _ENGINES.get(study.backend, study.backend)),
+        ("Ran on", engine_text(study.backend)),
         ("Seed", "none" if terms.seed is None else f"{terms.seed} (repeatable, not private)"),
     ]
     return [(name, value) for name, value in shown if value]
@@ -421,10 +422,15 @@ def _of_method(study: LabelStudyRecord) -> list[tuple[str, str]]:
 
 
 _ENGINES = {
-    "ray": "Flower's simulation engine",
+    "ray": "Flower's simulation engine on Ray",
     "inline": "one process",
     "grpc": "a process for each hospital, over gRPC",
 }
+
+
+def engine_text(backend: str) -> str:
+    """Where parties run, in words."""
+    return _ENGINES.get(backend, backend)
 
 
 def _student(result: RunResult) -> str:

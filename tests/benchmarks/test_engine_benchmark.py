@@ -23,7 +23,7 @@ import numpy as np
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
-from pate_fed.flower.engine import cores
+from pate_fed.config.backend import cores
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import VoteReply, VoteRequest
 from pate_fed.protocol.votes import check_votes

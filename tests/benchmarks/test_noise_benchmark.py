@@ -20,12 +20,14 @@ from pate_fed.privacy import (
     Ledger,
     LedgerTerms,
     LNMax,
+    PrivacyEvent,
     Protection,
     SeededNoise,
     SystemNoise,
     epsilon_of,
     verify,
 )
+from pate_fed.privacy.bounds.cost import Cost
 
 pytestmark = pytest.mark.benchmark
 
@@ -80,6 +82,66 @@ def test_draws_beside_opendp() -> None:
         reference = 50 * seconds(lambda theirs=theirs: theirs([0] * 20_000))
         rows = [("ours", ours, "mark 1 s"), ("opendp", reference, f"{reference / ours:.0f} times as long")]
         show(f"10^6 draws, σ={sigma:g}", rows)
+
+
+def test_what_is_affordable_after_many_batches() -> None:
+    """From the ledger's running sum, beside the sum over all events anew: before each of so many batches."""
+    budget = BudgetFilter(1e4, 1e-5)
+    for batches in (100, 200, 400):
+        known: list[PrivacyEvent] = []
+        running, spent = Cost(), {"running": 0.0, "anew": 0.0}
+        for _ in range(batches):
+            for way, told in (("running", {"charged": running}), ("anew", {"events": known})):
+                start = time.process_time()
+                found = budget.affordable(MECHANISM, queries=1, **told)  # type: ignore[arg-type]
+                spent[way] += time.process_time() - start
+                assert found == 1
+            known.append(_event(asked=1, answered=1))
+            running = running + known[-1].cost()
+        ratio = spent["anew"] / spent["running"]
+        print(f"{batches} batches: {spent['running']:.3f} s, anew {spent['anew']:.3f} s, {ratio:.0f} times")
+
+
+def test_a_ledger_of_a_million_queries(tmp_path: Path) -> None:
+    terms = LedgerTerms(
+        study_digest="00" * 32,
+        delta=1e-5,
+        epsilon=1e6,
+        mechanisms=(MECHANISM,),
+        protection=Protection(),
+        noise=SeededNoise(0).kind,
+        private=False,
+    )
+    path, queries = tmp_path / "ledger.sqlite", 1000
+    answered = np.arange(queries) % 2 == 0
+    start = time.process_time()
+    with Ledger.create(path, terms) as ledger:
+        for batch in range(1000):
+            ledger.charge(
+                _event(asked=queries, answered=int(answered.sum())),
+                batch_digest=hashlib.sha256(str(batch).encode()).hexdigest(),
+                index=np.arange(queries) + queries * batch,
+                answered=answered,
+                label=np.where(answered, 3, -1),
+            )
+    charged = time.process_time() - start
+    start = time.process_time()
+    report = verify(path)
+    report.to_dict()
+    verified = time.process_time() - start
+    print(f"10^6 queries: {charged:.1f} s charged in 1,000 batches, {verified:.1f} s verified and reported")
+    assert report.asked == 10**6
+
+
+def _event(*, asked: int, answered: int) -> PrivacyEvent:
+    return PrivacyEvent(
+        mechanism=MECHANISM,
+        asked=asked,
+        answered=answered,
+        protection=Protection(),
+        noise=SeededNoise(0).kind,
+        private=False,
+    )
 
 
 def test_ledger_and_filter(tmp_path: Path) -> None:

@@ -84,5 +84,5 @@ def test_an_answer_without_its_claim_was_never_given(tmp_path: Path, monkeypatch
     assert journal.answer_once(_asked(0, 3), votes, asker=KEY) is None
 
 
-def _die(*_: object) -> None:
+def _die(*_: object, **__: object) -> None:
     raise KeyboardInterrupt

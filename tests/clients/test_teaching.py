@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from clients.hospital import Hospital
-from clients.site import Site
+from clients.site import Site, neighbours
 from clients.teaching import count_votes, teacher_paths, train_missing
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, PateFedError
+from pate_fed.learning.teachers.network import Teacher
 from pate_fed.protocol.make_terms import make_terms
 from pate_fed.protocol.messages import RefusalReply, TeachRequest, VoteReply, VoteRequest
 from pate_fed.protocol.refusals import Refusal
@@ -76,7 +82,7 @@ def test_no_teacher_votes_beside_one_of_other_records_where_their_number_changes
         def __init__(self, part: NDArray[np.int64]) -> None:
             self.part = part
 
-        def save(self, path: Path) -> None:
+        def save(self, path: Path, *, durable: bool) -> None:
             path.write_bytes(self.part.tobytes())
 
     def train(site: Site, number: int, part: NDArray[np.int64], encoder: object) -> _Part:
@@ -92,6 +98,7 @@ def test_no_teacher_votes_beside_one_of_other_records_where_their_number_changes
         assert len(np.unique(learnt)) == len(learnt)  # nobody's record sways two votes
 
     monkeypatch.setattr("clients.teaching._train_network", train)
+    monkeypatch.setattr("clients.teaching._train_neighbours", lambda *_: [])
     three = np.array_split(mine[:90], 3)
     crashed = True
     with pytest.raises(InputError):
@@ -102,6 +109,67 @@ def test_no_teacher_votes_beside_one_of_other_records_where_their_number_changes
     teacher_paths(site)[0].unlink()
     start(np.array_split(mine[20:90], 2))  # fewer
     start(three)
+
+
+def test_whoever_of_a_group_is_asked_first_trains_its_neighbours_each_on_its_own_part(
+    taught: Hospital, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it leaves with them is what each would have trained, and votes alike."""
+    for neighbour in neighbours(site, 8)[0]:
+        asked = _request(_terms(neighbour), list(range(60))).index
+        together = count_votes(neighbour, neighbour.dataset.public_images[asked])
+        own = replace(neighbour, state_dir=site.state_dir / neighbour.party)
+        own.state_dir.mkdir()
+        with monkeypatch.context() as patch:
+            patch.setattr("clients.teaching._train_neighbours", lambda *_: [])
+            train_missing(own, encoder=None, taught=lambda _: None, anew=lambda _: None)
+        assert (together == count_votes(own, own.dataset.public_images[asked])).all()
+        for path, alone in zip(teacher_paths(neighbour), teacher_paths(own), strict=True):
+            pair = [Teacher.load(each)._model.state_dict() for each in (path, alone)]
+            assert all(torch.allclose(pair[0][name], pair[1][name], atol=1e-5) for name in pair[0])
+
+
+def test_a_real_hospital_trains_nobody_elses_teachers(site: Site) -> None:
+    real = replace(site, simulated=False)
+    real.state_dir.mkdir()
+    train_missing(real, encoder=None, taught=lambda _: None, anew=lambda _: None)
+    assert all(path.exists() for path in teacher_paths(real))
+    assert [path.name for path in site.state_dir.parent.iterdir()] == ["party-1"]
+
+
+def test_while_another_process_trains_a_group_the_next_is_trained(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it waits for its own group: here until the test gives the group back."""
+    monkeypatch.setattr("clients.teaching._TOGETHER", 2)
+    own, other = neighbours(site, 2)
+    own[0].state_dir.mkdir()
+    handle = os.open(own[0].state_dir, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    train = threading.Thread(
+        target=train_missing, args=(site,), kwargs={"encoder": None, "taught": print, "anew": print}
+    )
+    train.start()
+    end = time.monotonic() + 60
+    while not teacher_paths(other[1])[-1].exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not teacher_paths(site)[0].exists()
+    os.close(handle)
+    train.join(60)
+    assert all(path.exists() for each in (*own, *other) for path in teacher_paths(each))
+
+
+def test_a_part_that_cannot_be_learnt_is_its_own_partys_fault_alone(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise PateFedError("the loss is not finite")
+
+    monkeypatch.setattr("pate_fed.learning.teachers.batched._fit", fails)
+    told: list[int] = []
+    train_missing(site, encoder=None, taught=told.append, anew=told.append)
+    assert told == [0, 1, 2]
+    assert all(path.exists() for path in teacher_paths(site))
 
 
 def test_what_is_trained_is_not_trained_again_and_votes_once_a_teacher(taught: Hospital, site: Site) -> None:

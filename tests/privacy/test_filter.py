@@ -210,3 +210,34 @@ def test_filter_agrees_with_dp_accounting_on_gaussian_events() -> None:
     assert accountant.get_epsilon(1e-6) <= 3.0 + 1e-9
     accountant.compose(one, 1)
     assert accountant.get_epsilon(1e-6) > 3.0
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(epsilons, deltas, protections, st.booleans(), st.data())
+def test_a_running_sum_is_what_all_events_add_up_to(
+    epsilon: float, delta: float, protection: Protection, by_outcome: bool, data: st.DataObject
+) -> None:
+    """Kept from release to release, it decides exactly as the sum over all events does, at every step."""
+    release = SanitiseSettings.at_order(1e7).cost() if data.draw(st.booleans()) else Cost()
+    budget = BudgetFilter(epsilon, delta, protection, release, by_outcome)
+    known: list[PrivacyEvent] = []
+    running = release
+    for _ in range(data.draw(st.integers(1, 12))):
+        mechanism = data.draw(mechanisms)
+        assume(has_a_bound(mechanism, protection))
+        asked = data.draw(st.integers(0, 300))
+        made = event(mechanism, asked, data.draw(st.integers(0, asked)), protection=protection)
+        known.append(made)
+        running = running + (made.cost() if by_outcome else made.cost().as_totals)
+        queries, cap = data.draw(st.integers(0, 2000)), data.draw(st.none() | st.integers(0, 500))
+        wanted: dict[str, Any] = {"queries": queries, "max_answers": cap}
+        assert budget.affordable(mechanism, charged=running, **wanted) == budget.affordable(
+            mechanism, events=known, **wanted
+        )
+        assert budget.share_spent(charged=running) == budget.share_spent(known)
+
+
+def test_events_and_their_sum_are_not_added() -> None:
+    budget, made = BudgetFilter(2.0, 1e-5), event(MNIST, 5, 2)
+    with pytest.raises(InputError, match="both given"):
+        budget.affordable(MNIST, events=[made], charged=made.cost(), queries=3)

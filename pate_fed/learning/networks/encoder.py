@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,9 +62,25 @@ def oriented_histograms(x: Tensor, cell: int) -> Tensor:
 
     Finite gradients everywhere, 0 where an image is black or flat, so that a generator learns through it.
     """
+    return _several_histograms(x, (cell,))[0]
+
+
+def _several_histograms(x: Tensor, cells: Sequence[int]) -> list[Tensor]:
+    """The same for each size of a cell; gradients of images that these pad alike are taken once."""
     grey = _root(x.mean(dim=1, keepdim=True).clamp(min=0))
-    more = [-int(side) % cell for side in grey.shape[2:]]  # cells at the edge are whole ones
-    grey = F.pad(grey, (more[1] // 2, more[1] - more[1] // 2, more[0] // 2, more[0] - more[0] // 2))
+    shares: dict[tuple[int, ...], list[Tensor]] = {}
+    found = []
+    for cell in cells:
+        more = [-int(side) % cell for side in grey.shape[2:]]  # cells at the edge are whole ones
+        edges = (more[1] // 2, more[1] - more[1] // 2, more[0] // 2, more[0] - more[0] // 2)
+        if edges not in shares:
+            shares[edges] = _orientation_shares(F.pad(grey, edges))
+        found.append(_block_histograms(shares[edges], cell))
+    return found
+
+
+def _orientation_shares(grey: Tensor) -> list[Tensor]:
+    """Steepness of each pixel of grey images (n, 1, H, W), as it counts for each orientation, alike."""
     padded = F.pad(grey, (1, 1, 1, 1), mode="replicate")  # (n, 1, H + 2, W + 2)
     across = padded[:, :, 1:-1, 2:] - padded[:, :, 1:-1, :-2]  # (n, 1, H, W)
     down = padded[:, :, 2:, 1:-1] - padded[:, :, :-2, 1:-1]
@@ -72,12 +89,17 @@ def oriented_histograms(x: Tensor, cell: int) -> Tensor:
     size = _root(torch.where(flat, 0.0, steepness))
     angle = torch.atan2(torch.where(flat, 0.0, down), torch.where(flat, 1.0, across))
     turn = torch.remainder(angle, torch.pi) * (BINS / torch.pi)  # 0 to BINS, a circle
-    cells = []
+    shares = []
     for orientation in range(BINS):  # each pixel counts for the two nearest
         away = (turn - orientation).abs()
         near = (1 - torch.minimum(away, BINS - away)).clamp(min=0)
-        cells.append(F.avg_pool2d(size * near, cell) * cell**2)
-    histogram = torch.cat(cells, dim=1)  # (n, BINS, ⌈H/cell⌉, ⌈W/cell⌉)
+        shares.append(size * near)
+    return shares
+
+
+def _block_histograms(shares: list[Tensor], cell: int) -> Tensor:
+    """Sums over cells, normalised over blocks of 2×2 of them: (n, 24·(H/cell - 1)·(W/cell - 1))."""
+    histogram = torch.cat([F.avg_pool2d(each, cell) * cell**2 for each in shares], dim=1)
     energy = F.avg_pool2d(histogram.square().sum(dim=1, keepdim=True), 2, stride=1) * 4
     rows, columns = int(energy.shape[2]), int(energy.shape[3])
     norm = (energy + FLOOR).sqrt()
@@ -96,6 +118,8 @@ def _root(x: Tensor) -> Tensor:
 
 def smoothed_pixels(x: Tensor) -> Tensor:
     """Images (n, C, H, W) to blurred ones of half the size, (n, C·⌊H/2⌋·⌊W/2⌋)."""
+    # Channels first in memory: on a CPU pooling channels last is several times as slow where there are few.
+    x = x.clone(memory_format=torch.contiguous_format)
     return F.avg_pool2d(F.avg_pool2d(x, 3, stride=1, padding=1), 2).flatten(1)
 
 
@@ -149,7 +173,7 @@ class HistogramFeatures(Preprocessing):
         """(n, C, H, W) in [0, 1] to (n, p): what `fit` centres and turns."""
         if self._reduction > 1:
             x = F.avg_pool2d(x, self._reduction)
-        found = [oriented_histograms(x, cell) for cell in CELLS]
+        found = _several_histograms(x, CELLS)
         return torch.cat(found if self.basis is None else [*found, smoothed_pixels(x)], dim=1)
 
 

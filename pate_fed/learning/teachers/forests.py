@@ -86,15 +86,17 @@ class Forest:
             goes_left = rows[place, np.where(inner, feature, 0)] <= self.threshold[at]
             at = np.where(inner, np.where(goes_left, self.left[at], self.right[at]), at)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, *, durable: bool = True) -> None:
         """Write the forest to `path` (.npz), whole or not at all, readable by the owner only.
+
+        Not `durable` leaves the disk to the system.
 
         Raises:
             InputError: the folder cannot be written to.
         """
         content = io.BytesIO()
         np.savez(content, **{name: getattr(self, name) for name in _FIELDS})
-        write_result(path, content.getvalue())
+        write_result(path, content.getvalue(), durable=durable)
 
     @classmethod
     def load(cls, path: Path) -> Forest:

@@ -67,8 +67,10 @@ class Teacher:
             found += [each.argmax(dim=1).cpu().numpy() for each in logits]
         return np.concatenate(found)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, *, durable: bool = True) -> None:
         """Write settings and weights to `path`, whole or not at all, readable by the owner only.
+
+        Not `durable` leaves the disk to the system.
 
         Raises:
             InputError: the folder cannot be written to.
@@ -79,7 +81,7 @@ class Teacher:
             "num_classes": self.num_classes,
             "weights": {name: value.cpu() for name, value in self._model.state_dict().items()},
         }
-        write_model(path, "teacher", content)
+        write_model(path, "teacher", content, durable=durable)
 
     @classmethod
     def load(cls, path: Path, device: str = "cpu", *, network: Any = None) -> Teacher:

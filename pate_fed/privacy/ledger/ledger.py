@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import VERSION
+from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.ledger.chain import Chain, Outputs
 from pate_fed.privacy.ledger.file import WriterLock, connect, create_file, disconnect, insert_row
 from pate_fed.privacy.ledger.report import LedgerReport, verify
@@ -223,13 +224,31 @@ class Ledger:
             return tuple(self._chain.entries)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """All charged events, oldest first; what `BudgetFilter.affordable` wants."""
+        """All charged events, oldest first."""
         return tuple(entry.event for entry in self.entries())
 
     def released(self) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
         """Everything that was released, in order: index, answered and label, each of shape (asked,)."""
         with self._guard:
             return self._chain.released()
+
+    @property
+    def asked(self) -> int:
+        """Queries put to the teachers so far."""
+        return self._chain.asked
+
+    @property
+    def answered(self) -> int:
+        """Queries that were answered so far."""
+        return self._chain.answered
+
+    @property
+    def charged(self) -> Cost:
+        """What all releases add up to, with what the terms reserve: exact, kept from row to row.
+
+        What `BudgetFilter.affordable` wants in place of all events.
+        """
+        return self._chain.cost
 
     def epsilon(self) -> float:
         """ε spent so far against the student and the public at the terms' δ, rounded up.

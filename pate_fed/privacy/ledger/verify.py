@@ -53,9 +53,12 @@ def read_chain(
     """
     try:
         connection.execute("BEGIN")
-        rows, outputs, last = _load(connection)
-        connection.execute("COMMIT")
-        return _check(rows, outputs, last, public_key=public_key, head=head)
+        try:
+            rows, last = _load(connection)
+            return _check(connection, rows, last, public_key=public_key, head=head)
+        finally:
+            if connection.in_transaction:
+                connection.execute("COMMIT")
     except (sqlite3.Error, UnicodeError) as error:
         # UnicodeError: SQLite's own message may quote the damaged bytes.
         raise IntegrityError(f"{path}: the ledger is damaged ({error})") from error
@@ -63,9 +66,7 @@ def read_chain(
         raise IntegrityError(f"{path}: {error}") from error
 
 
-def _load(
-    connection: sqlite3.Connection,
-) -> tuple[list[Row], dict[int, list[tuple[Any, ...]]], tuple[Any, ...]]:
+def _load(connection: sqlite3.Connection) -> tuple[list[Row], tuple[Any, ...]]:
     state = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if state != "ok":
         raise IntegrityError(f"the ledger is damaged ({state})")
@@ -74,19 +75,15 @@ def _load(
         raise IntegrityError("the tables or the triggers that make them append-only were changed")
     found = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM entries ORDER BY seq")
     rows = [dict(zip(COLUMNS, values, strict=True)) for values in found]
-    outputs: dict[int, list[tuple[Any, ...]]] = {}
-    query = "SELECT seq, position, query, answered, label FROM released ORDER BY seq, position"
-    for seq, *values in connection.execute(query):
-        outputs.setdefault(seq, []).append(tuple(values))
     heads = connection.execute("SELECT id, seq, hash FROM head").fetchall()
     if len(heads) != 1:
         raise IntegrityError("the head's record is missing")
-    return rows, outputs, heads[0][1:]
+    return rows, heads[0][1:]
 
 
 def _check(
+    connection: sqlite3.Connection,
     rows: list[Row],
-    outputs: dict[int, list[tuple[Any, ...]]],
     last: tuple[Any, ...],
     *,
     public_key: str | None,
@@ -100,14 +97,17 @@ def _check(
         raise IntegrityError(f"row 0 was not signed by the key {public_key}")
     if signer is not None:
         _check_signatures(rows, signer)
-    if not set(outputs) <= set(range(1, len(rows))):
+    foreign = "SELECT 1 FROM released WHERE typeof(seq) != 'integer' OR seq NOT BETWEEN 1 AND ? LIMIT 1"
+    if connection.execute(foreign, (len(rows) - 1,)).fetchone() is not None:
         raise IntegrityError("labels were released that belong to no row")
     first = rows[0]
     chain = Chain(
         terms=terms, public_key=signer, created=first["time"], version=first["version"], head=first["hash"]
     )
+    # One row's labels at a time: a ledger of millions takes no more memory than what it releases.
+    of_row = "SELECT position, query, answered, label FROM released WHERE seq = ? ORDER BY position"
     for row in rows[1:]:
-        _replay(chain, row, outputs.get(row["seq"], []))
+        _replay(chain, row, connection.execute(of_row, (row["seq"],)).fetchall())
     return chain
 
 

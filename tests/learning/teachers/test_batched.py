@@ -15,7 +15,7 @@ from pate_fed.learning.device import seeded
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.classifiers import Classifier, Dropout, build_classifier
 from pate_fed.learning.teachers.batched import train_many
-from pate_fed.learning.teachers.network import _fit
+from pate_fed.learning.teachers.network import _fit, train_teacher
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
 
@@ -35,12 +35,11 @@ def _plain(images: NDArray[np.uint8], labels: NDArray[np.int64], seed: int) -> C
     shape = (images.shape[1], images.shape[2], images.shape[3])
     with seeded(seed, "cpu"):
         model = build_classifier("small-cnn", shape, 4)
-    for module in model.modules():
-        if isinstance(module, Dropout):
-            module.dropped = 0
-    pixels = to_tensor(images, "cpu")
-    model.preprocess.fit(pixels)
-    with seeded(seed, "cpu"):
+        for module in model.modules():
+            if isinstance(module, Dropout):
+                module.dropped = 0
+        pixels = to_tensor(images, "cpu")
+        model.preprocess.fit(pixels)
         _fit(model, model.preprocess(pixels), torch.from_numpy(labels), SETTINGS)
     return model
 
@@ -59,6 +58,33 @@ def test_each_of_many_is_the_teacher_that_it_would_be_alone(stripes: MakeStripes
     assert not torch.allclose(first, together[1]._model.state_dict()["output.weight"], atol=1e-2)
 
 
+def test_with_dropout_and_parts_of_several_sizes_each_is_what_train_teacher_gives(
+    stripes: MakeStripes,
+) -> None:
+    """Also of a part smaller than a batch, and in whatever company."""
+    images, labels = _parts(stripes, 5)
+    sizes = (40, 33, 39, 7, 16)
+    images = [part[:size] for part, size in zip(images, sizes, strict=True)]
+    labels = [own[:size] for own, size in zip(labels, sizes, strict=True)]
+    together = train_many(images, labels, num_classes=4, settings=SETTINGS, seeds=range(5))
+    for seed, teacher in enumerate(together):
+        alone = train_teacher(images[seed], labels[seed], num_classes=4, settings=SETTINGS, seed=seed)
+        for name, expected in alone._model.state_dict().items():
+            assert torch.allclose(teacher._model.state_dict()[name], expected, atol=2e-5), (seed, name)
+
+
+def test_of_many_records_patches_are_taken_at_each_step(
+    stripes: MakeStripes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, labels = _parts(stripes, 2)
+    given = {"num_classes": 4, "settings": SETTINGS, "seeds": range(2)}
+    kept = train_many(images, labels, **given)
+    monkeypatch.setattr("pate_fed.learning.teachers.batched._MOST_PATCHES", 0)
+    for first, second in zip(kept, train_many(images, labels, **given), strict=True):
+        for name, expected in first._model.state_dict().items():
+            assert torch.allclose(second._model.state_dict()[name], expected, atol=1e-6), name
+
+
 def test_many_learn(stripes: MakeStripes) -> None:
     images, labels = _parts(stripes, 4)
     fresh, truth = stripes(100, seed=1)
@@ -67,10 +93,18 @@ def test_many_learn(stripes: MakeStripes) -> None:
         assert np.mean(teacher.predict(fresh) == truth) > 0.6
 
 
-def test_parts_of_several_sizes_and_other_kinds_are_refused(stripes: MakeStripes) -> None:
+def test_images_of_several_sizes_and_other_kinds_are_refused(stripes: MakeStripes) -> None:
     images, labels = _parts(stripes, 2)
     with pytest.raises(InputError, match="one size"):
-        train_many([images[0], images[1][:9]], labels, num_classes=4, settings=SETTINGS, seeds=(0, 1))
+        train_many([images[0], images[1][:, :9]], labels, num_classes=4, settings=SETTINGS, seeds=(0, 1))
+    with pytest.raises(InputError, match="0 records"):
+        train_many(
+            [images[0], images[1][:0]],
+            [labels[0], labels[1][:0]],
+            num_classes=4,
+            settings=SETTINGS,
+            seeds=(0, 1),
+        )
     with pytest.raises(InputError, match="small-cnn"):
         settings = TeacherSettings(name="deep-cnn")
         train_many(images, labels, num_classes=4, settings=settings, seeds=(0, 1))

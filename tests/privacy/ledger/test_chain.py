@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,23 +14,30 @@ from pate_fed.privacy import (
     total_cost,
     verify,
 )
-from pate_fed.privacy.ledger.chain import Chain
+from pate_fed.privacy.ledger.chain import Chain, Outputs
 from pate_fed.privacy.ledger.file import read_only
 from pate_fed.privacy.ledger.verify import _load, _replay
 
 
 def test_replay_refuses_a_batch_charged_twice(plain: Path) -> None:
     connection = read_only(plain)
-    rows, outputs, _ = _load(connection)
+    rows, _ = _load(connection)
     connection.close()
     rows[4]["batch_digest"] = rows[2]["batch_digest"]
     whole = verify(plain).chain
+    outputs = [
+        zip(range(6), *(column.tolist() for column in _columns(part)), strict=True) for part in whole.outputs
+    ]
     chain = Chain(
         terms=whole.terms, public_key=None, created=whole.created, version=whole.version, head=rows[0]["hash"]
     )
     with pytest.raises(IntegrityError, match="row 4: the batch"):
         for row in rows[1:]:
-            _replay(chain, row, outputs[row["seq"]])
+            _replay(chain, row, list(outputs[row["seq"] - 1]))
+
+
+def _columns(part: Outputs) -> tuple[Any, ...]:
+    return part.index, part.answered.astype(np.int64), part.label
 
 
 def test_order_of_charges_does_not_change_epsilon(made: tuple[Path, Path, str]) -> None:

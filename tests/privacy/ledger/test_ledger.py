@@ -22,6 +22,7 @@ from pate_fed.privacy import (
     Ledger,
     Protection,
     Release,
+    SanitiseSettings,
     epsilon_of,
     total_cost,
     verify,
@@ -118,6 +119,41 @@ def test_the_budget_is_kept_to_the_last_query(path: Path, charge: Any, release: 
             charge(ledger, batch, release(0, queries=30))
         assert (ledger.epsilon(), len(ledger.entries())) == (spent, batch)
     assert verify(path).epsilon == spent
+
+
+@pytest.mark.parametrize("charged", ["outcome", "totals"])
+def test_its_running_sums_are_those_of_all_events(
+    path: Path, charge: Any, release: Any, charged: str
+) -> None:
+    """At every step, and after it was opened again; batches of random sizes."""
+    terms = replace(TERMS, epsilon=200.0, charged=charged, sanitise=SanitiseSettings.at_order(1e6))
+    sizes = np.random.default_rng(5).integers(1, 40, size=12)
+
+    def check(ledger: Ledger) -> None:
+        events, budget = ledger.events(), terms.budget
+        assert budget is not None
+        assert ledger.charged == terms.reserved + terms.charge(total_cost(events))
+        assert (ledger.asked, ledger.answered) == (
+            sum(event.asked for event in events),
+            sum(event.answered for event in events),
+        )
+        room = [budget.affordable(MECHANISM, queries=10**6, **known) for known in _told(ledger)]
+        assert room[0] == room[1] > 0
+        assert budget.share_spent(charged=ledger.charged) == budget.share_spent(events)
+
+    with Ledger.create(path, terms) as ledger:
+        for batch, queries in enumerate(sizes[:8]):
+            check(ledger)
+            charge(ledger, batch, release(batch, queries=queries))
+    with Ledger.open(path, terms=terms) as ledger:
+        for batch, queries in enumerate(sizes[8:], 8):
+            check(ledger)
+            charge(ledger, batch, release(batch, queries=queries))
+        check(ledger)
+
+
+def _told(ledger: Ledger) -> tuple[dict[str, Any], dict[str, Any]]:
+    return {"charged": ledger.charged}, {"events": ledger.events()}
 
 
 def test_a_spend_of_any_size_on_an_exhausted_budget_is_refused(path: Path, release: Any) -> None:

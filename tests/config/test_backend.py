@@ -1,0 +1,59 @@
+"""The engine where the study leaves it open: the cheaper one, written into the resolved study."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pate_fed.config import study as studies
+from pate_fed.config.backend import cheaper_backend, cores
+from pate_fed.config.sections import Engine, Parties
+from pate_fed.config.study import Study
+from pate_fed.learning import TeacherSettings
+
+
+@pytest.mark.parametrize(
+    ("teacher", "clients", "available", "meant"),
+    [
+        ("encoder-head", 250, 2, "inline"),
+        ("encoder-head", 1000, 2, "inline"),
+        ("encoder-head", 10_000, 64, "ray"),
+        ("small-cnn", 250, 2, "inline"),
+        ("small-cnn", 10_000, 16, "ray"),
+        ("random-forest", 50, 2, "inline"),
+        ("deep-cnn", 250, 2, "ray"),
+        ("deep-cnn", 250, 1, "inline"),
+        ("deep-cnn", 4, 2, "inline"),
+        ("mine.py:Net", 100, 2, "ray"),  # nobody knows how long it takes
+    ],
+)
+def test_ray_where_it_saves_time(teacher: str, clients: int, available: int, meant: str) -> None:
+    size = {"num_clients": clients, "num_teachers": clients}
+    assert cheaper_backend(teacher, **size, available=available) == meant
+
+
+def test_more_cores_never_speak_against_ray() -> None:
+    found = [
+        cheaper_backend("small-cnn", num_clients=2000, num_teachers=2000, available=cores)
+        for cores in (1, 2, 4, 8, 64)
+    ]
+    assert found == sorted(found) and found[0] != found[-1]
+
+
+def test_a_resolved_study_names_the_engine_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cores() >= 1
+    monkeypatch.setattr(studies, "cores", lambda: 4)
+    study = Study(parties=Parties(num_clients=250))
+    assert study.engine.backend == "auto"
+    assert study.resolve().engine.backend == "inline"
+    heavy = replace(study, teacher=TeacherSettings(name="deep-cnn"))
+    assert heavy.resolve().engine.backend == "ray"
+    assert heavy.resolve().resolve() == heavy.resolve()
+    assert 'backend = "ray"' in heavy.resolve().to_toml()
+
+
+@pytest.mark.parametrize("backend", ["ray", "inline", "grpc"])
+def test_what_a_user_chose_stays(backend: str) -> None:
+    study = Study(engine=Engine(backend=backend), teacher=TeacherSettings(name="small-cnn"))
+    assert study.resolve().engine.backend == backend
