@@ -25,6 +25,7 @@ from pate_fed.config.sections import PROCESSES
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset, repeated_inputs
 from pate_fed.errors import InputError, IntegrityError, QuorumError
+from pate_fed.learning import TABLE_STUDENTS
 from pate_fed.protocol.cost import make_interactive
 from pate_fed.protocol.make_terms import encoder_file
 from pate_fed.protocol.messages import (
@@ -81,7 +82,7 @@ class StudySetup:
     @property
     def student_path(self) -> Path:
         """The student's file."""
-        return self.run_dir / ("student.npz" if self.study.data.table else "student.pt")
+        return self.run_dir / ("student.npz" if self.study.student.name in TABLE_STUDENTS else "student.pt")
 
 
 class StudyRun:
@@ -389,7 +390,7 @@ class StudyRun:
 
 
 def _asking_order(study: Study, pool: int) -> Ints | None:
-    """A file of one's own may be sorted by anything, so it is asked about at random; fixed with the study."""
-    if not study.data.from_files:
+    """Data of one's own may be sorted by anything, so they are asked about at random, fixed by the study."""
+    if not (study.data.from_files or study.data.own):
         return None
     return np.random.default_rng(study.seed_for("queries")).permutation(pool)

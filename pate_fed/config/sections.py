@@ -13,7 +13,7 @@ from pate_fed.config.trust import MOST_PARTIES, QUORUM, Shares
 from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema
 from pate_fed.errors import InputError
 from pate_fed.learning import STRATEGIES
-from pate_fed.structure import check, entries, refusal, setting
+from pate_fed.structure import PART_NAME, check, entries, refusal, setting
 
 __all__ = [
     "EPSILON_ALARM",
@@ -98,7 +98,9 @@ class Parties:
         high=MOST_INPUTS,
     )
     partition: str = setting(
-        "iid", flags=("--partition",), help="how private records are dealt out: iid or dirichlet:ALPHA"
+        "iid",
+        flags=("--partition",),
+        help="how private records are dealt out: iid, dirichlet:ALPHA, or module:attribute of your own",
     )
     quorum: float = setting(
         QUORUM, flags=("--quorum",), help="least share of parties that must answer", above=0, high=1
@@ -107,8 +109,12 @@ class Parties:
     def __post_init__(self) -> None:
         check(self)
         scheme, _, alpha = self.partition.partition(":")
-        if self.partition != "iid" and not (scheme == "dirichlet" and _is_positive(alpha)):
-            allowed = "iid, or dirichlet:ALPHA with ALPHA a number above 0 (dirichlet:0.5), is meant"
+        own = scheme != "dirichlet" and PART_NAME.fullmatch(self.partition) is not None
+        if not (self.partition == "iid" or own or (scheme == "dirichlet" and _is_positive(alpha))):
+            allowed = (
+                "iid, dirichlet:ALPHA with ALPHA a number above 0 (dirichlet:0.5), or module:attribute of "
+                "your own is meant"
+            )
             raise refusal(self, "partition", allowed)
         if self.num_teachers > MOST_TEACHERS:
             most = MOST_TEACHERS // self.num_clients
@@ -141,15 +147,16 @@ def _is_positive(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Where the inputs come from: a known data set, or files of hospitals' own ("table" or "images").
+    """Where the inputs come from: a known data set, files of hospitals' own ("table" or "images"), or code.
 
+    Code is module:attribute, a data set of the user's own (`pate_fed.data.own`).
     For files `pool` is the public inputs' file, of which `num_queries` may be asked about; `table` a table's
     schema, `classes` the images' classes, `window` the values of DICOM images that are shown black and white.
     `private` are the parties' files, for a simulation alone.
     """
 
     dataset: str = setting(
-        "glyph", flags=("--dataset",), help="what is learnt", choices=DATASETS, also=FROM_FILES
+        "glyph", flags=("--dataset",), help="what is learnt", choices=DATASETS, also=FROM_FILES, part=True
     )
     data_dir: str | None = setting(
         None, flags=("--data-dir",), help="folder of the data files (else PATE_FED_DATA)"
@@ -194,6 +201,11 @@ class Data:
     def from_files(self) -> bool:
         """Whether the study names files of its own rather than a known data set."""
         return self.dataset in FROM_FILES
+
+    @property
+    def own(self) -> bool:
+        """Whether the data set is code of the user's own."""
+        return PART_NAME.fullmatch(self.dataset) is not None
 
     def kind(self) -> InputSpec:
         """What the inputs in the study's own files are."""

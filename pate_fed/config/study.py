@@ -79,12 +79,14 @@ class Study:
             )
 
     def _check_models(self) -> None:
-        """Tables want forests, images want networks."""
+        """Tables want forests, images want networks; of the user's own data only the data can tell."""
         table = self.data.dataset == "table"
         for key, name, choices in (
             ("teacher.name", self.teacher.name, TABLE_TEACHERS if table else TEACHERS),
             ("student.name", self.student.name, TABLE_STUDENTS if table else STUDENTS),
         ):
+            if self.data.own:
+                continue
             if name not in choices and not is_part_name(name):
                 what = "tables" if table else "images"
                 raise refusal(self, key, f"for {what} one of {', '.join(choices)} is meant")
@@ -126,7 +128,7 @@ class Study:
         if secrecy.at_hospitals:
             shares = secrecy.shares(clients, self.least_clients)
             secrecy = replace(secrecy, colluders=shares.colluders)
-        name = self.name or f"{self.data.dataset}-{clients}"
+        name = self.name or f"{self.data.dataset.partition(':')[0]}-{clients}"
         aggregation, queries = with_defaults(self._federation(shares), self.aggregation, self.queries)
         aggregation = aggregation.resolve(self.parties.num_teachers, shares)
         queries = queries.resolve(interactive=aggregation.aggregator == INTERACTIVE)
