@@ -133,6 +133,8 @@ app.train("teacher")(
 )
 app.query("votes")(_handler(_voter, VoteRequest.from_record, lambda hospital, asked: hospital.vote(asked)))
 app.query("sum")(_handler(_voter, SumRequest.from_record, lambda hospital, asked: hospital.sum_step(asked)))
+# Class sums: agree as to a study with votes, then one step of their one sum.
+app.query("sums")(_handler(_voter, SumRequest.from_record, lambda hospital, asked: hospital.sum_step(asked)))
 # Private labels: agree, and send them after randomised response or enrol; one step of the sum of counts.
 app.query("labels")(
     _handler(_labeller, LabelRequest.from_record, lambda hospital, asked: hospital.answer(asked))
@@ -140,5 +142,5 @@ app.query("labels")(
 app.query("counts")(
     _handler(_labeller, SumRequest.from_record, lambda hospital, asked: hospital.sum_step(asked))
 )
-# Either kind of study is over.
+# Any kind of study is over.
 app.query("end")(_handler(_voter, EndRequest.from_record, lambda hospital, asked: hospital.end(asked)))

@@ -1,5 +1,6 @@
 """One hospital: agrees to terms, trains its teachers, votes once on a batch, refuses the rest.
 
+Where the terms ask for sums of features by class instead, nothing is trained: they leave once, under masks.
 The votes on the last batch are kept until the study has come to its end. A coordinator that was started again
 gets them as they are, to the very same question and under the key that asked it first.
 """
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.class_sums import asks_all_features, check_sums, count_sums, keep_features
 from clients.masked import SummingHospital, forget_replies, is_sound
 from clients.site import Objection, Site
 from clients.state_dir import LABELS_FOLDER
@@ -78,14 +80,28 @@ class Hospital(SummingHospital[Terms]):
             return self.refuse(Refusal.PART)
         try:
             encoder = _read_encoder(terms, request.encoder)
+            if terms.sums is not None:
+                keep_features(self._site, terms, request.features)
         except IntegrityError as error:
             self.log.fault(error)
-            return self.refuse(Refusal.ENCODER)
+            return self.refuse(Refusal.ENCODER if terms.sums is None else Refusal.FEATURES)
         reason = self._over_account(terms)
         if reason is not None:
             return self.refuse(reason)
         self._agree(terms)  # before training, so that teachers on disk always belong to terms on disk
+        if terms.sums is not None:
+            return self._answered(lambda: self._ready_to_sum(terms, request.enrol))
         return self._answered(lambda: self._taught(terms, encoder, request.enrol))
+
+    def _ready_to_sum(self, terms: Terms, enrol: bytes) -> TeachReply:
+        """Nothing is trained: the public feature map is on the disk, and the records fit it."""
+        check_sums(self._site, terms)
+        return TeachReply(
+            party=self._party,
+            terms_digest=terms.digest,
+            num_teachers=0,
+            enrolment=self._enrol(terms, enrol),
+        )
 
     def _taught(self, terms: Terms, encoder: Encoder | None, enrol: bytes) -> TeachReply:
         train_missing(
@@ -145,10 +161,23 @@ class Hospital(SummingHospital[Terms]):
         return authority.encode() + b"/" + request.coordinator
 
     def _step_refusal(self, terms: Terms | None, question: VoteRequest) -> Refusal | None:
+        if terms is not None and terms.sums is not None:
+            return self._sums_refusal(terms, question)
         return self._refusal(terms, question) if len(question.index) else None
+
+    def _sums_refusal(self, terms: Terms, question: VoteRequest) -> Refusal | None:
+        """Why nothing is summed for this question, or None. It names no features in the last two steps."""
+        if question.terms_digest != terms.digest:
+            return Refusal.TERMS
+        if len(question.index) and not asks_all_features(terms, question):
+            return Refusal.MALFORMED
+        # The policy may be another one than when the hospital agreed, if it was started again.
+        return self._objects(self._site.objection(terms)) or self._over_account(terms)
 
     def _refusal(self, terms: Terms | None, request: VoteRequest) -> Refusal | None:
         """Why nothing is voted on this question, or None."""
+        if terms is not None and terms.sums is not None:
+            return Refusal.PLAIN  # nobody votes in this study
         if terms is None or not all(path.exists() for path in teacher_paths(self._site)):
             return Refusal.NOT_TAUGHT
         if request.terms_digest != terms.digest:
@@ -212,6 +241,10 @@ class Hospital(SummingHospital[Terms]):
         return self._site.noise(batch)
 
     def _count(self, terms: Terms, index: NDArray[np.int64]) -> NDArray[np.int64]:
+        if terms.sums is not None:
+            sums = count_sums(self._site, terms)
+            self.log.note("summed", features=len(sums), bytes=sums.nbytes)
+            return sums
         votes = count_votes(self._site, self._site.dataset.public_images[index])
         self.log.note("voted", queries=len(votes), bytes=votes.nbytes)
         return votes

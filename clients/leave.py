@@ -42,7 +42,7 @@ _TURN = "answering.lock"
 _WAIT_S = 60.0
 _POLL_S = 0.1
 # What a hospital answers with. Its claims, its terms and its log stay.
-_ERASED = ("teacher-*", "parts.sha256", "pool.npy", "answer.npz", "secure_sum", "tmp/*")
+_ERASED = ("teacher-*", "parts.sha256", "features.bin", "pool.npy", "answer.npz", "secure_sum", "tmp/*")
 _ERASED_LABELS = ("response.npy", "clusters.npy", "answer.npz", "secure_sum")
 
 

@@ -98,10 +98,13 @@ class LocalSite(Site):
         """Seeds this hospital's training in a study with a seed; from its name, as a simulation's is."""
         return seed_of(self.party)
 
+    def own_records(self) -> NDArray[np.int64]:
+        """Indices of this hospital's records: all that it has."""
+        return np.arange(len(self.dataset.private_labels), dtype=np.int64)
+
     def teacher_parts(self) -> list[NDArray[np.int64]]:
         """Indices of this hospital's records, one disjoint part a teacher, no patient in two."""
-        dataset = self.dataset
-        everyone = np.arange(len(dataset.private_labels), dtype=np.int64)
+        dataset, everyone = self.dataset, self.own_records()
         patients = everyone if dataset.patients is None else dataset.patients
         return split_by_patient(
             everyone,

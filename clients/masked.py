@@ -20,6 +20,7 @@ from pate_fed.privacy.mechanisms.events import hospital_noise
 from pate_fed.protocol.cost import noise_share
 from pate_fed.protocol.messages import RefusalReply, SumReply, SumRequest, VoteRequest
 from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.sum_cost import sum_mechanism, sum_protection
 from pate_fed.protocol.terms import Terms
 from pate_fed.secure_sum import (
     HospitalSum,
@@ -56,6 +57,9 @@ def is_sound(terms: Terms) -> bool:
     if not terms.adds_noise:
         return True
     try:
+        if terms.sums is not None:  # its noise is no share of a vote's: its cost follows from it
+            sum_mechanism(terms).cost_asked(sum_protection(terms))
+            return True
         least = noise_share(terms.aggregation, terms.secrecy, terms.least_clients)
         hospital_noise(sigma_party=terms.sigma_party or 0.0, survivors=terms.least_clients)
     except InputError:
@@ -73,7 +77,7 @@ def forget_replies(site: BaseSite, folder: Path) -> None:
 
 
 class SummingHospital(BaseHospital[T]):
-    """A hospital whose votes or counts leave it under masks, where the terms say so."""
+    """A hospital whose votes, counts or sums leave it under masks, where the terms say so."""
 
     @abstractmethod
     def _step_refusal(self, terms: T | None, question: VoteRequest) -> Refusal | None:
@@ -153,7 +157,7 @@ class SummingHospital(BaseHospital[T]):
             if self.journal.claimed(question.content_digest):
                 raise RefusedError(SumRefusal.BATCH_REPEATED)
             bits = SumRange.noisy().bits
-            if isinstance(terms, Terms) and not terms.adds_noise:
+            if isinstance(terms, Terms) and not terms.adds_noise and terms.sums is None:
                 bits = SumRange.votes(terms.num_teachers).bits
             if (step.length, step.bits) != (len(question.index) * terms.num_classes, bits):
                 raise RefusedError(SumRefusal.MALFORMED)

@@ -1,8 +1,9 @@
 """A hospital's policy.toml: which studies it takes part in, how much it answers, what it may cost.
 
-The default protects: votes leave masked only, a study has caps, a batch counts three hospitals, and its noise
-is not seeded. Whoever agrees to more says so in a line of the file. Every refusal has a reason from the fixed
-list; the sentence with the figures stays in the hospital's own log.
+The default protects: votes leave masked only, class sums masked and with this hospital's own noise, a study
+has caps, a batch counts three hospitals, and its noise is not seeded. Whoever agrees to more says so in a
+line of the file. Every refusal has a reason from the fixed list; the sentence with the figures stays in the
+hospital's own log.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ __all__ = ["POLICY_FILE", "Policy", "find_policy"]
 POLICY_FILE = "policy.toml"  # beside a hospital's keys it holds without being named
 
 Agreement = Terms | LabelTerms
+
+# Which class sums leave: none, those with this hospital's noise in them, or also those without.
+NO_SUMS, NOISY_SUMS, EXACT_SUMS = "no", "noisy", "exact"
 
 _LIMIT = "a finite number of at least 0"
 _REPLACED = (
@@ -54,6 +58,10 @@ class Policy:
     whole pool, `least_hospitals` below 3 a batch of fewer, and `seeded_noise` a rehearsal that protects
     nobody.
 
+    `class_sums` says which sums of features by class leave, under masks all of them: "noisy", with this
+    hospital's own noise, so that nobody ever reads an exact sum; "exact", also sums of all hospitals that the
+    coordinator reads before it adds noise (how many of all records have a class and a feature); or "no".
+
     In a secure summation `least_hospitals` is also the smallest roster and sum. `every_signature` wants
     all hospitals of a sum to sign who is in it. `trusted` are fingerprints by name, compared over the
     telephone; where there are any, the roster may hold nobody else.
@@ -74,6 +82,7 @@ class Policy:
     epsilon_coordinator_total: float | None = setting(None, low=0, allowed=_LIMIT)
     delta: float = setting(1e-3, low=0, allowed=_LIMIT)
     seeded_noise: bool = False
+    class_sums: str = setting(NOISY_SUMS, choices=(NO_SUMS, NOISY_SUMS, EXACT_SUMS))
     every_signature: bool = False
     trusted: Mapping[str, str] = setting(
         factory=dict, read=_fingerprints, allowed="a table of hospitals' names and fingerprints"
@@ -99,7 +108,9 @@ class Policy:
     @classmethod
     def of_simulated(cls) -> Policy:
         """The policy of a simulated party that is rehearsed: it has no records at risk."""
-        return cls(seeded_noise=True, plain_votes=True, uncapped=True, least_hospitals=1)
+        return cls(
+            seeded_noise=True, plain_votes=True, uncapped=True, least_hospitals=1, class_sums=EXACT_SUMS
+        )
 
     def objection(self, terms: Agreement) -> tuple[Refusal, str] | None:
         """Why this hospital does not take part in a study, with a sentence for its own log; or None."""
@@ -137,8 +148,9 @@ class Policy:
         names = terms.classes or ("without names",)
         foreign = sorted(set(names) - set(self.classes)) if self.classes else []
         few = terms.least_clients < self.least_hospitals
+        sums = isinstance(terms, Terms) and terms.sums is not None
         part = terms.teacher_part if isinstance(terms, Terms) else None
-        votes = isinstance(terms, Terms)  # what leaves about labels is noisy before it leaves
+        votes = isinstance(terms, Terms) and not sums  # what leaves about labels is noisy before it leaves
         return [
             (
                 Refusal.POLICY_STUDY,
@@ -168,6 +180,16 @@ class Policy:
                 f"the line plain_votes = true in {POLICY_FILE} would allow it",
             ),
             (
+                Refusal.POLICY_SUMS,
+                not sums or (terms.secure_sum and self.class_sums != NO_SUMS),
+                f'the line class_sums = "{NOISY_SUMS}" in {POLICY_FILE} would allow them under masks',
+            ),
+            (
+                Refusal.POLICY_EXACT_SUMS,
+                not sums or terms.adds_noise or self.class_sums == EXACT_SUMS,
+                f'the line class_sums = "{EXACT_SUMS}" in {POLICY_FILE} would allow it',
+            ),
+            (
                 Refusal.POLICY_SEED,
                 terms.seed is None or self.seeded_noise,
                 f"the line seeded_noise = true in {POLICY_FILE} would allow it",
@@ -180,7 +202,7 @@ class Policy:
             ),
             (
                 Refusal.POLICY_QUERIES,
-                self.most_queries is None or terms.max_queries <= self.most_queries,
+                sums or self.most_queries is None or terms.max_queries <= self.most_queries,
                 f"up to {terms.max_queries} queries would be asked, {self.most_queries} are allowed",
             ),
         ]

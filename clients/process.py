@@ -25,7 +25,7 @@ from pate_fed.disk import try_lock
 from pate_fed.errors import InputError, PolicyError
 from pate_fed.format import printable
 from pate_fed.protocol.label_terms import LabelTerms
-from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES
+from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, SUMS, TEACH, VOTES
 from pate_fed.protocol.refusals import Refusal
 from pate_fed.protocol.sizes import largest_messages
 from pate_fed.protocol.terms import Terms
@@ -226,7 +226,7 @@ def _refusal(done: Exchange) -> Refusal | None:
 
 
 def _sum_step(done: Exchange) -> SumMessage | None:
-    step = done.reply.get("step") if done.message_type in (SUM, COUNTS) else None
+    step = done.reply.get("step") if done.message_type in (SUM, SUMS, COUNTS) else None
     return read_reply(step) if isinstance(step, bytes) else None
 
 
@@ -242,12 +242,16 @@ def _described(done: Exchange) -> str | None:
         return "asked for the public pool"
     if refused is not None:
         return refused.sentence
+    if done.message_type == TEACH and not done.reply.get("num_teachers"):
+        return f"agreed to the terms, ready to sum ({done.seconds:.1f} s)"
     if done.message_type == TEACH:
         return f"agreed to the terms, teachers ready ({done.seconds:.1f} s)"
     if done.message_type == LABELS:
         noisy = len(np.asarray(done.reply["label"]))
         what = f"{noisy} labels after randomised response sent" if noisy else "ready to count"
         return f"agreed to the terms, {what} ({sent})"
+    if done.message_type == SUMS and masked:
+        return f"class sums given, under masks ({sent})"
     if done.message_type == COUNTS and masked:
         return f"noisy counts sent under masks ({sent})"
     if done.message_type == VOTES or masked:

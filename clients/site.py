@@ -162,9 +162,13 @@ class Site(BaseSite):
         """SHA-256 hex of the public pool as it lies here, whatever a cache says of it."""
         return _pool_digest(self.study)
 
+    def own_records(self) -> NDArray[np.int64]:
+        """Indices of this party's records."""
+        return _partition(self.study)[self.number]
+
     def teacher_parts(self) -> list[NDArray[np.int64]]:
         """Indices of this party's records, one disjoint part a teacher."""
-        mine, dataset = _partition(self.study)[self.number], self.dataset
+        mine, dataset = self.own_records(), self.dataset
         teachers, seed = self.num_teachers, self.study.seed_for("split", self.seeding)
         if dataset.patients is not None:
             return split_by_patient(mine, dataset.patients[mine], num_teachers=teachers, seed=seed)
@@ -181,7 +185,7 @@ class Site(BaseSite):
         return teachers if ready is None else min(teachers, ready)
 
     def _count_patients(self) -> int:
-        mine, patients = _partition(self.study)[self.number], self.dataset.patients
+        mine, patients = self.own_records(), self.dataset.patients
         return len(mine) if patients is None else len(np.unique(patients[mine]))
 
 

@@ -39,11 +39,13 @@ from pate_fed.report.result import Outcome, PrivacyFigures, RunResult, Seconds, 
 from pate_fed.report.terminal import Progress, counted_phase, make_progress, print_summary
 from pate_fed.runtime.run_dir import claim_run_dir, read_status
 from server.base import BaseCoordinator, explain_disk_error
+from server.base_run import RunContext, StudySetup
 from server.exchange import Stopped
 from server.figures import analysts_epsilon, publishable_epsilon, spending_curve
 from server.release import LEDGER_NAME, LabelReleaser, open_ledger, releases_told
 from server.state import CoordinatorState
-from server.study_run import StudyRun, StudySetup
+from server.study_run import StudyRun
+from server.sum_run import SumRun
 
 __all__ = ["Coordinator", "clear_finished"]
 
@@ -101,7 +103,7 @@ class Coordinator(BaseCoordinator):
         )
         if not resume:  # what was begun is on the ledger
             require_meaningful(self._terms, self._ledger_terms)
-        self._run: StudyRun | None = None
+        self._run: StudyRun | SumRun | None = None
         self._privacy = self._before_the_ledger()
         self._labels = 0
         self._main_seconds = 0.0
@@ -193,15 +195,7 @@ class Coordinator(BaseCoordinator):
         begun = time.perf_counter()
         with open_ledger(self._run_dir, self._ledger_terms, key=self._key) as ledger:
             try:
-                self._run = StudyRun(
-                    self._setup,
-                    LabelReleaser(self._terms, make_mechanism(self._terms), noise=self._noise, ledger=ledger),
-                    self._state,
-                    keys=self._keys,
-                    log=self._log,
-                    progress=self._progress,
-                    stop=self._stop,
-                )
+                self._run = self._make_run(ledger)
                 self._run.run(grid)
             except Exception as error:
                 self._fail(error)
@@ -219,6 +213,21 @@ class Coordinator(BaseCoordinator):
                     self._fail(error)
         self._main_seconds = time.perf_counter() - begun
 
+    def _make_run(self, ledger: Ledger) -> StudyRun | SumRun:
+        """The road of this kind of study."""
+        context = RunContext(
+            state=self._state,
+            keys=self._keys,
+            log=self._log,
+            progress=self._progress,
+            stop=self._stop,
+        )
+        if self._terms.sums is not None:
+            return SumRun(self._setup, ledger, context, noise=self._noise)
+        mechanism = make_mechanism(self._terms)
+        releaser = LabelReleaser(self._terms, mechanism, noise=self._noise, ledger=ledger)
+        return StudyRun(self._setup, releaser, context)
+
     def _fail(self, error: BaseException) -> None:
         super()._fail(explain_disk_error(error, self._run_dir))
 
@@ -234,8 +243,8 @@ class Coordinator(BaseCoordinator):
 
     def _add_data_dependent(self, ledger: Ledger) -> None:
         """The analyst's figure, and the sanitised one of a study that came to its end."""
-        if self._run is None:
-            return
+        if not isinstance(self._run, StudyRun):
+            return  # nothing was begun, or nothing is voted on
         mechanism, totals = make_interactive(self._terms) or make_mechanism(self._terms), self._run.totals
         analysts = analysts_epsilon(mechanism, ledger, totals, self._run.rounds)
         self._privacy = replace(self._privacy, data_dependent_do_not_publish=analysts)
@@ -246,6 +255,8 @@ class Coordinator(BaseCoordinator):
             )
 
     def _log_spending(self, ledger: Ledger) -> None:
+        if isinstance(self._run, SumRun):
+            return  # one release has no course
         self._log.write(spending_curve(ledger))
 
     def _export_labels(self, ledger: Ledger) -> None:
@@ -254,7 +265,7 @@ class Coordinator(BaseCoordinator):
         columns: dict[str, NDArray[Any]] = {"index": index, "answered": answered, "label": label}
         if self._terms.aggregation.aggregator == INTERACTIVE:
             none = np.full(len(index), -1, dtype=np.int64)
-            columns["reinforced"] = none if self._run is None else self._run.rounds.reinforced()
+            columns["reinforced"] = self._run.rounds.reinforced() if isinstance(self._run, StudyRun) else none
         write_arrays(self._run_dir / "labels.npz", **columns)
 
     def _record(self) -> StudyRecord:
@@ -269,7 +280,7 @@ class Coordinator(BaseCoordinator):
             inputs="rows" if self._dataset.public_images.ndim == 2 else "images",
             test_size=self._terms.pool_size - self._dataset.num_queries,
             guaranteed=guaranteed_epsilon(fixed),
-            protects=fixed.protection.text(),
+            protects=fixed.protects,
             noise=self._noise.kind,
             noise_private=self._noise.private,
             coordinator=view.kind,

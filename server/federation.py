@@ -1,7 +1,7 @@
 """The hospitals of one study over one Grid: who takes part, what is asked of them, and what comes back.
 
-Studies with votes and studies of private labels both go through here. Whoever answers wrongly or late is left
-out by name; below the quorum nothing is released.
+Studies with votes, with class sums and with private labels all go through here. Whoever answers wrongly or
+late is left out by name; below the quorum nothing is released.
 """
 
 from __future__ import annotations
@@ -217,8 +217,9 @@ class Federation:
         if reply.terms_digest != terms.digest:
             raise IntegrityError("agreed to other terms")
         if isinstance(terms, Terms) and isinstance(reply, TeachReply):
-            if reply.num_teachers != terms.teachers_per_client:
-                raise IntegrityError(f"has {reply.num_teachers} teachers, not {terms.teachers_per_client}")
+            teachers = 0 if terms.sums is not None else terms.teachers_per_client
+            if reply.num_teachers != teachers:
+                raise IntegrityError(f"has {reply.num_teachers} teachers, not {teachers}")
 
     def revoked(self) -> list[str]:
         """Participants that are revoked by now."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.sections import CLASS_SUMS
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.learning import TABLE_STUDENTS
@@ -188,11 +189,11 @@ class Learner:
         return student
 
     def _least_noise(self) -> float:
-        """The share of labels that the noise alone turns; 0 for Laplace noise, of which it is not known."""
+        """The share of labels that the noise alone turns; 0 where that is not known."""
         from pate_fed.learning.students.noise_rate import least_noise_rate
 
         study = self._study
-        if study.aggregation.aggregator == "lnmax" or study.aggregation.sigma2 is None:
+        if study.aggregation.aggregator in ("lnmax", CLASS_SUMS) or study.aggregation.sigma2 is None:
             return 0.0
         return least_noise_rate(
             sigma2=study.aggregation.sigma2,

@@ -67,7 +67,7 @@ class MaskedRounds:
         self._terms, self._state, self._message_type = terms, state, message_type
         # The fewest and the most votes that a party has in each row, where no noise hides it.
         self._votes_each: tuple[int, int] | None = None
-        if not isinstance(terms, LabelTerms) and not terms.adds_noise:
+        if isinstance(terms, Terms) and terms.sums is None and not terms.adds_noise:
             self._votes_each = (terms.least_teachers, terms.teachers_per_client)
         identity, self._roster = state.identity(), state.roster
         if self._roster:

@@ -24,7 +24,7 @@ _MOST_TRIED = 5  # teachers
 
 
 def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
-    """The hospital's own model, one of its teachers, and the labels of the federation, each with its n.
+    """The hospital's own model and, where it votes, one of its teachers and the federation's labels.
 
     `parts` are the teachers' own records, int64 indices.
     """
@@ -43,6 +43,9 @@ def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
     yield "              The majority's share is right for whoever always says the most frequent class."
     if wilson_interval(alone[0] / alone[1], alone[1])[0] <= majority:
         yield "              Your records alone may teach no more than that guess."
+    if terms.sums is not None:
+        yield "  together    not known beforehand; `pate-fed plan` tells what sums make of so many records"
+        return
     single = alone
     if len(parts) > 1:
         single = _tested(rows, wanted, [(part, np.setdiff1d(everyone, part)) for part in parts[:_MOST_TRIED]])

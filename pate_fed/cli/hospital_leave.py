@@ -53,6 +53,7 @@ class _Statement:
     messages: tuple[Mapping[str, Any], ...]
     epsilon_at_most: _Most
     cannot_be_taken_back: tuple[str, ...]
+    class_sums: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +166,10 @@ def _answered(agreed: Agreement | None, given: Given) -> bool:
 def _statement(hospital: str, agreed: Agreement | None, given: Given) -> _Statement:
     from pate_fed.protocol.cost import worst_epsilon
     from pate_fed.protocol.label_terms import LabelTerms
+    from pate_fed.protocol.terms import Terms
 
     answered = _answered(agreed, given)
+    sums = isinstance(agreed, Terms) and agreed.sums is not None
     public = coordinator = None
     if agreed is not None and agreed.seed is None:
         both = (agreed.spent, agreed.spent) if isinstance(agreed, LabelTerms) else worst_epsilon(agreed)
@@ -177,7 +180,8 @@ def _statement(hospital: str, agreed: Agreement | None, given: Given) -> _Statem
         left=datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%d %H:%M:%S"),
         study=None if agreed is None else agreed.study,
         terms_digest=None if agreed is None else agreed.digest,
-        queries_answered=given.queries,
+        queries_answered=0 if sums else given.queries,
+        class_sums=sums and answered,
         messages=given.messages,
         epsilon_at_most=_Most(delta=delta, public=public, coordinator=coordinator),
         cannot_be_taken_back=_KEPT if answered else (),
@@ -187,8 +191,10 @@ def _statement(hospital: str, agreed: Agreement | None, given: Given) -> _Statem
 def _lines(statement: _Statement) -> Iterator[str]:
     study = statement.study or "before it agreed to a study"
     yield f"{statement.hospital} left {study} on {statement.left}"
-    queries, messages = statement.queries_answered, len(statement.messages)
-    yield f"given: answers to {queries} queries, in {messages} messages in all"
+    given = f"answers to {statement.queries_answered} queries"
+    if statement.class_sums:
+        given = "its class sums, once"
+    yield f"given: {given}, in {len(statement.messages)} messages in all"
     if not statement.cannot_be_taken_back:
         yield "nothing about its records has left this house"
         return

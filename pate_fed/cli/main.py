@@ -11,6 +11,7 @@ from pate_fed.cli.completion import add_completion_command
 from pate_fed.cli.data import add_data_command
 from pate_fed.cli.demo import add_demo_command
 from pate_fed.cli.doctor.command import add_doctor_command
+from pate_fed.cli.export import add_export_command
 from pate_fed.cli.hospital import add_hospital_command
 from pate_fed.cli.label_dp import add_label_dp_command
 from pate_fed.cli.parser import Parser, as_typed
@@ -68,6 +69,7 @@ def make_parser() -> Parser:
         add_ledger_command,
         add_report_command,
         add_predict_command,
+        add_export_command,
         add_label_dp_command,
         add_audit_command,
         add_reproduce_command,

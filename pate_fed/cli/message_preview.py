@@ -37,15 +37,19 @@ def plain_lines(terms: Terms, party: str, question: VoteRequest, votes: Ints) ->
 
 
 def masked_lines(terms: Terms, party: str, question: VoteRequest, votes: Ints) -> Iterator[str]:
-    """The same where votes leave under masks, made with hospitals that do not exist."""
-    counts = votes
+    """The same where votes, or sums int64 (features, classes), leave under masks.
+
+    Made with hospitals that do not exist.
+    """
+    counts, summed = votes, terms.sums is not None
+    what = "sums by class, of the first features" if summed else "teachers' votes, on the first questions"
     if terms.adds_noise:
         draw = SystemNoise().discrete_gaussian
         counts = add_noise_share(votes, draw, sigma_party=terms.sigma_party or 0.0)
     masked, total = mask_once(terms, party, question, counts)
     yield from _dump(SumReply(party=party, step=masked.to_bytes()).to_record(), _packed(masked))
     yield ""
-    yield "  Your teachers' votes, on the first questions. These stay here:"
+    yield f"  Your {what}. These stay here:"
     yield from _matrix(terms, votes)
     if terms.adds_noise:
         yield "  with this hospital's share of the noise they are"
@@ -71,11 +75,12 @@ def mask_once(terms: Terms, party: str, question: VoteRequest, counts: Ints) -> 
     roster = coordinator.close_roster()
     for each in parties.values():
         coordinator.note_pinned(each.pin(roster))
+    noisy = terms.adds_noise or terms.sums is not None
     batch = coordinator.open_batch(
         batch=question.batch,
         batch_digest=question.digest,
         length=counts.size,
-        sum_range=SumRange.noisy() if terms.adds_noise else SumRange.votes(terms.num_teachers),
+        sum_range=SumRange.noisy() if noisy else SumRange.votes(terms.num_teachers),
     )
     masked: MaskedVector | None = None
     for requests in batch.rounds():

@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -58,13 +59,14 @@ class _Predictor:
     """A loaded student: how it reads a file, its class probabilities (n, classes), its classes' names.
 
     `truth` are the true classes in a file of so many images or rows, for a student of so many classes: int64
-    (n,), -1 where it tells none.
+    (n,), -1 where it tells none. `unit` is what one of its inputs is called.
     """
 
     read: Callable[[Path], NDArray[Any]]
     predict_proba: Callable[[NDArray[Any], Path], NDArray[np.float32]]
     truth: Callable[[Path, int, int], NDArray[np.int64]]
     class_names: tuple[str, ...] = ()
+    unit: str = "image"
 
 
 def predict_files(
@@ -89,7 +91,7 @@ def predict_files(
             f"--device {device} would have no effect: {student.name} runs on the CPU; leave it out"
         )
     model = _load(student, device)
-    unit = "row" if student.suffix == ".npz" else "image"
+    unit = model.unit
     evaluation, beside = Evaluation(model.class_names), dict[Path, tuple[str, Any]]()
     for path in files if unit == "row" else _with_pictures(files):
         inputs, classes = model.read(path), list[int]()
@@ -137,7 +139,7 @@ def _load(path: Path, device: str) -> _Predictor:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     try:
         if path.suffix == ".npz":
-            return _load_forest(path)
+            return _load_sums(path) if _holds_sums(path) else _load_forest(path)
         return _load_torchscript(path, content) if path.suffix == ".ts" else _load_checkpoint(path, device)
     except IntegrityError as error:
         from pate_fed.learning.files import is_whole  # late: a table's student needs no torch
@@ -150,14 +152,45 @@ def _load(path: Path, device: str) -> _Predictor:
         ) from error
 
 
+def _holds_sums(path: Path) -> bool:
+    """Whether a file is a student of class sums, which may be of images too."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "feature_map.npy" in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def _load_sums(path: Path) -> _Predictor:
+    from pate_fed.learning.students.class_sums import SumsStudent
+
+    student = SumsStudent.load(path)
+    if student.image_shape is None:
+        features = sum(student.feature_map.settings.columns)
+        return _of_table(path, student.predict_proba, num_features=features, num_classes=student.num_classes)
+    return _of_images(student.predict_proba, student.image_shape[2], student.class_names)
+
+
 def _load_forest(path: Path) -> _Predictor:
+    from pate_fed.learning.teachers.forests import Forest
+
+    forest = Forest.load(path)
+    sizes = {"num_features": len(forest.fill), "num_classes": forest.num_classes}
+    return _of_table(path, forest.predict_proba, **sizes)
+
+
+def _of_table(
+    path: Path,
+    predict_proba: Callable[[NDArray[Any]], NDArray[np.float32]],
+    *,
+    num_features: int,
+    num_classes: int,
+) -> _Predictor:
     """A table's student; what the columns mean is in the study.toml that its run left beside it."""
     from pate_fed.config.study import load_study
     from pate_fed.data import InputSpec, Schema, read_pool
-    from pate_fed.learning.teachers.forests import Forest
     from pate_fed.structure import from_plain
 
-    forest = Forest.load(path)
     beside = path.with_name("study.toml")
     table = load_study(beside).get("data", {}).get("table") if beside.is_file() else None
     if table is None:
@@ -165,31 +198,37 @@ def _load_forest(path: Path) -> _Predictor:
             f"{beside}: no study of a table; keep it beside {path.name}: it says what the columns mean"
         )
     schema = from_plain(Schema, table, where=f"[data.table] of {beside}")
-    if (schema.num_features, len(schema.classes)) != (len(forest.fill), forest.num_classes):
+    if (schema.num_features, len(schema.classes)) != (num_features, num_classes):
         raise InputError(f"{beside}: its [data.table] is not that of {path.name}")
     spec = InputSpec(classes=schema.classes, schema=schema)
     rows = lru_cache(maxsize=1)(lambda file: read_pool(file, spec))
     return _Predictor(
         lambda file: rows(file).inputs,
-        lambda inputs, _: forest.predict_proba(inputs),
+        lambda inputs, _: predict_proba(inputs),
         lambda file, *_: rows(file).labels,
         schema.classes,
+        "row",
     )
 
 
 def _load_checkpoint(path: Path, device: str) -> _Predictor:
-    from pate_fed.data.pictures import read_image_file
     from pate_fed.learning.students.student import Student
 
     student = Student.load(path, device=device)
+    return _of_images(student.predict_proba, student.image_shape[2], student.class_names)
+
+
+def _of_images(
+    predict: Callable[[NDArray[Any]], NDArray[np.float32]], channels: int, names: tuple[str, ...]
+) -> _Predictor:
+    from pate_fed.data.pictures import read_image_file
 
     def predict_proba(images: NDArray[np.uint8], source: Path) -> NDArray[np.float32]:
         try:
-            return student.predict_proba(images)
+            return predict(images)
         except InputError as error:
             raise InputError(f"{source}: {error}") from error
 
-    channels, names = student.image_shape[2], student.class_names
     return _Predictor(
         lambda file: read_image_file(file, channels),
         predict_proba,

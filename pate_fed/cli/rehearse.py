@@ -60,7 +60,10 @@ def rehearse(arguments: argparse.Namespace) -> int:
     print(printable(f"rehearsal of the study {terms.study} for {name}: nothing is sent, nothing is kept"))
     _show(("policy", _policy_text(arguments, terms, name)))
     with _private_folder() as folder:
-        _rehearse_in(folder, arguments, terms, name)
+        if terms.sums is not None:
+            _rehearse_sums(arguments, terms, name)
+        else:
+            _rehearse_in(folder, arguments, terms, name)
     _show(("end", "the teachers and all answers of this rehearsal are erased"))
     return 0
 
@@ -97,6 +100,41 @@ def _rehearse_in(folder: Path, arguments: argparse.Namespace, terms: Terms, name
     leaving = masked_lines if terms.secure_sum else plain_lines
     print_lines(["", "WHAT WOULD LEAVE", *leaving(terms, name, question, votes)], indent=2)
     print_lines(["", "WHAT YOU WOULD GAIN", *gain_lines(terms, rows, site.teacher_parts())], indent=14)
+    print()
+
+
+def _rehearse_sums(arguments: argparse.Namespace, terms: Terms, name: str) -> None:
+    """The same for class sums, which nothing is trained for."""
+    from pate_fed.learning.features.build import build_feature_map
+
+    own_terminal, sums = sys.stdout.isatty(), terms.sums
+    assert sums is not None
+    rows = check_records(Path(arguments.data), kind_of(terms), parties=study_of(terms).parties)
+    _show(("records", f"{len(rows.labels)} can be read" if own_terminal else "can be read"))
+    inputs, of = rows.inputs, "your own records, for want of a copy of the pool (--pool FILE)"
+    if arguments.pool is not None:
+        inputs, of = open_pool(Path(arguments.pool), terms)[: terms.max_queries], "the pool"
+    features = build_feature_map(sums.settings, inputs)
+    if arguments.pool is not None and features.digest != sums.features:
+        raise InputError(
+            f"{arguments.pool}: the feature map that follows from it is not the one in the terms; do not "
+            "take part before the coordinator has explained it"
+        )
+    _show(("features", f"{features.dimension:,}, made of {of}"))
+    if not own_terminal:
+        _show(("withheld", _WITHHELD))
+        return
+    found = features.contributions(
+        rows.inputs,
+        rows.labels,
+        num_classes=terms.num_classes,
+        groups=rows.patients,
+        most_units=sums.most_units,
+    )
+    every = np.arange(len(found), dtype=np.int64)
+    question = VoteRequest(terms_digest=terms.digest, batch=0, purpose=RELEASE, index=every)
+    print_lines(["", "WHAT WOULD LEAVE", *masked_lines(terms, name, question, found)], indent=2)
+    print_lines(["", "WHAT YOU WOULD GAIN", *gain_lines(terms, rows, [])], indent=14)
     print()
 
 

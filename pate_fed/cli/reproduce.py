@@ -17,12 +17,15 @@ _REPRODUCTIONS = {
     "fashion-mnist-frontier": "many hours; the first student's in the first",
     "fashion-mnist-threshold": "some minutes",
     "interactive-gnmax": "20 minutes the first student, an hour the second",
+    "default-student": "a quarter of an hour",
     "scalable-glyph": "a quarter to half an hour",
     "pate-2017-mnist": "hours the GAN, some minutes the other students",
     "pate-2017-questions": "an hour or more",
     "pate-2017-adult": "minutes",
     "pate-2017-diabetes": "minutes",
     "label-dp-fashion-mnist": "an hour with --seeds 1, three with 5",
+    "class-sums-fashion-mnist": "some minutes",
+    "class-sums-tables": "a minute or two",
 }
 
 
@@ -67,7 +70,7 @@ def add_reproduce_command(commands: argparse._SubParsersAction[Parser]) -> None:
         again,
         "--workers N",
         "students trained side by side, of pate++-fashion-mnist, pate++-mnist-votes, fashion-mnist-frontier, "
-        "pate-2017-mnist (default one a core, at most 8; on a GPU 1)",
+        "default-student, pate-2017-mnist (default one a core, at most 8; on a GPU 1)",
     )
     again.set_defaults(run=_reproduce)
 

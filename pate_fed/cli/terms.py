@@ -31,6 +31,11 @@ def cost_text(terms_json: str) -> str:
     public, coordinator = (
         "no bound" if epsilon is None else f"ε={epsilon_text(epsilon)}" for epsilon in worst_epsilon(terms)
     )
+    if terms.sums is not None:
+        return (
+            f"{terms.study!r}: sums of {terms.sums.dimension} features by class, once; at δ={delta} {public} "
+            f"against the public, {coordinator} against the coordinator, for one {terms.privacy.unit}"
+        )
     return (
         f"{terms.study!r}: up to {terms.max_queries} queries, {terms.labels} labels; at δ={delta} "
         f"{public} against the public, {coordinator} against the coordinator, for one {terms.privacy.unit}"

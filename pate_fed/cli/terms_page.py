@@ -18,9 +18,11 @@ from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text, pri
 from pate_fed.identity import Admission
 from pate_fed.identity.certificates import spoken
 from pate_fed.privacy.protection import LABEL
-from pate_fed.protocol.cost import protection_of, worst_epsilon
+from pate_fed.protocol.cost import make_ledger_terms, protection_of, worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.protocol.sum_terms import SumTerms
 from pate_fed.protocol.terms import Terms
+from pate_fed.structure import to_plain
 
 __all__ = ["TermsPage", "make_page"]
 
@@ -82,7 +84,7 @@ def make_page(
         ]
     signed = "Signed by the authority." if admission is not None else "Not signed: a file of terms alone."
     asks.append(("terms", f"{signed} Their SHA-256:\n{terms.digest}"))
-    told = _of_votes(terms) if isinstance(terms, Terms) else _of_labels(terms)
+    told = _told(terms)
     pool = preview or (
         "No copy is here. The coordinator sends one, which is held against this SHA-256; --pool FILE shows a "
         "copy of yours."
@@ -126,9 +128,10 @@ def _reads(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
         size = "×".join(map(str, terms.image_shape))
         return (("images", f"Images of {size} and the class of each."), ("classes", classes))
     table = terms.table
+    learnt = "which teachers learn to tell" if terms.sums is None else "by which features are summed"
     found = [
         ("columns", f"{counted(len(table.columns), 'column')}, and no other: {_listed(_columns(table))}"),
-        ("label", f"The column {table.label}, which teachers learn to tell."),
+        ("label", f"The column {table.label}, {learnt}."),
         ("classes", classes),
     ]
     if table.patient is not None:
@@ -151,7 +154,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _teachers(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
-    if isinstance(terms, LabelTerms):
+    if isinstance(terms, LabelTerms) or terms.sums is not None:
         return (("none", "Nothing is trained at your hospital."),)
     count, teacher = terms.teachers_per_client, terms.teacher
     size = f", of {counted(teacher.trees, 'tree')} each" if terms.table is not None else ""
@@ -172,6 +175,15 @@ def _teachers(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
 
 
 Told = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
+
+
+def _told(terms: Terms | LabelTerms) -> Told:
+    """What leaves a hospital, and who sees it."""
+    if isinstance(terms, LabelTerms):
+        return _of_labels(terms)
+    return _of_votes(terms) if terms.sums is None else _of_sums(terms, terms.sums)
+
+
 _ALSO = (
     "The hospital's name, its public keys, that it agrees, and a code where it refuses. No record, no "
     "model, no file name, no text of an error."
@@ -197,6 +209,31 @@ def _of_votes(terms: Terms) -> Told:
         sees = f"Sees noisy sums over {many}. Neither exact sums nor your hospital's own votes."
     leaves = (("votes", row), ("how", how), ("also", _ALSO))
     return leaves, (("coordinator", sees), ("hospitals", "See nothing of your votes."), ("public", _PUBLIC))
+
+
+def _of_sums(terms: Terms, sums: SumTerms) -> Told:
+    """What leaves a hospital in a study of class sums, and who sees it."""
+    kind = "public features of a row" if terms.table is not None else "public features of an image"
+    one = "patient's" if terms.table is not None and terms.table.patient is not None else "record's"
+    what = (
+        f"Once, one table of {sums.dimension:,} rows and {terms.num_classes} columns of whole numbers: for "
+        f"each feature and class the sum over your records. The features are {kind}. Your own program makes "
+        f"them, by a public file with this SHA-256:\n{sums.features}\n"
+        f"One {one} part in the sum is cut to a fixed length."
+    )
+    many = f"at least {terms.least_clients} hospitals"
+    if terms.adds_noise:
+        how = "Your machine adds noise first. The table then leaves under masks: each is random numbers."
+        sees = f"Sees noisy sums over {many}. Neither exact sums nor your hospital's own."
+    else:
+        how = "The table leaves under masks: each is random numbers. The coordinator adds the noise."
+        sees = (
+            f"Sees the exact sums over {many}: how many of all records have a class and a feature, also "
+            "where that is a single one. Never your hospital's own sums."
+        )
+    leaves = (("sums", what), ("how", how), ("also", _ALSO))
+    public = "Whoever gets the labels or the student sees what was made of the noisy sums."
+    return leaves, (("coordinator", sees), ("hospitals", "See nothing of your sums."), ("public", public))
 
 
 def _sum_of_row(terms: Terms) -> str:
@@ -225,7 +262,7 @@ def _epsilons(terms: Terms | LabelTerms) -> tuple[float | None, float | None]:
 
 def _cost(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
     public, coordinator = _epsilons(terms)
-    protects = (LABEL if isinstance(terms, LabelTerms) else protection_of(terms)).text()
+    protects = _protects(terms)
     found = [
         ("protected", f"{protects[0].upper()}{protects[1:]}."),
         ("public", _bound(public, terms.delta, "no bound")),
@@ -236,6 +273,15 @@ def _cost(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
     if terms.seed is not None:
         found.append(("seeded", "NOT PRIVATE: the noise is seeded. Who knows the seed takes it away again."))
     return tuple(found)
+
+
+def _protects(terms: Terms | LabelTerms) -> str:
+    """The unit and the adjacency as part of a sentence."""
+    if isinstance(terms, LabelTerms):
+        return LABEL.text()
+    if terms.sums is None:
+        return protection_of(terms).text()
+    return make_ledger_terms(terms, noise="as agreed", private=terms.seed is None).protects
 
 
 def _bound(epsilon: float | None, delta: float, otherwise: str) -> str:
@@ -261,6 +307,13 @@ def _caps(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
     if isinstance(terms, LabelTerms):
         once = "Your hospital answers about its labels once. Under other terms it does not answer again."
         return (("answers", once), ("hospitals", counts))
+    if terms.sums is not None:
+        once = "Your hospital gives its sums once. In this study it does not give them again."
+        return (
+            ("answers", once),
+            ("labels", f"Made of the sums for {terms.labels} inputs of the pool's {terms.pool_size}."),
+            ("hospitals", counts),
+        )
     labels = min(terms.labels, terms.max_queries)
     found = [
         ("questions", f"At most {terms.max_queries} of the pool's {terms.pool_size}. Each is answered once."),
@@ -279,7 +332,7 @@ def _values(
     """The same as plain values; ε is rounded up."""
     public, coordinator = _epsilons(terms)
     teachers = None
-    if isinstance(terms, Terms):
+    if isinstance(terms, Terms) and terms.sums is None:
         teachers = {**asdict(terms.teacher), "count": terms.teachers_per_client}
     table = terms.table if isinstance(terms, Terms) else None
     return {
@@ -296,13 +349,14 @@ def _values(
         "classes": list(terms.classes),
         "pool": {"size": terms.pool_size, "sha256": terms.pool_digest},
         "teachers": teachers,
+        "sums": None if not isinstance(terms, Terms) or terms.sums is None else to_plain(terms.sums),
         "leaves": dict(told[0]),
         "sees": dict(told[1]),
         "epsilon": {
             "public": epsilon_json(public),
             "coordinator": epsilon_json(coordinator),
             "delta": terms.delta,
-            "protects": (protection_of(terms) if isinstance(terms, Terms) else LABEL).text(),
+            "protects": _protects(terms),
             "seeded": terms.seed is not None,
         },
         "limits": {

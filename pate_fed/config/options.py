@@ -89,8 +89,18 @@ def _refuse_idle(arguments: argparse.Namespace, study: Study) -> None:
     """An option that was typed and would be ignored; a resolved study.toml may name it all the same."""
     aggregator, student = study.aggregation.aggregator, study.student.name
     plain = f"--aggregator {aggregator} answers every query and has no threshold"
+    sums = study.aggregation.sums
+    none = f"with --aggregator {aggregator} nothing is voted on: sums are released once, for the whole pool"
     noisy = "with --noise-at hospitals the noise is in the totals already"
     for flag, dest, idle, why in (
+        ("--threshold", "aggregation__threshold", sums, none),
+        ("--sigma1", "aggregation__sigma1", sums, none),
+        ("--labels", "queries__labels", sums, none),
+        ("--max-queries", "queries__max_queries", sums, none),
+        ("--query-strategy", "queries__strategy", sums, none),
+        ("--rounds", "queries__rounds", sums, none),
+        ("--teacher", "teacher__name", sums, none),
+        ("--teachers-per-client", "parties__teachers_per_client", sums, none),
         ("--threshold", "aggregation__threshold", aggregator in _PLAIN, plain),
         ("--sigma1", "aggregation__sigma1", aggregator in _PLAIN, plain),
         ("--sigma1", "aggregation__sigma1", study.secrecy.at_hospitals, noisy),

@@ -16,6 +16,7 @@ from pate_fed.learning import STRATEGIES
 from pate_fed.structure import PART_NAME, check, entries, refusal, setting
 
 __all__ = [
+    "CLASS_SUMS",
     "EPSILON_ALARM",
     "INTERACTIVE",
     "MOST_CLASSES",
@@ -35,7 +36,8 @@ EPSILON_ALARM = 10.0
 """Guaranteed ε above which a study promises almost nothing: a chance may change by a factor of 22,000."""
 
 INTERACTIVE = "interactive-gnmax"
-AGGREGATORS = ("confident-gnmax", "gnmax", "lnmax", INTERACTIVE)
+CLASS_SUMS = "class-sums"
+AGGREGATORS = ("confident-gnmax", "gnmax", "lnmax", INTERACTIVE, CLASS_SUMS)
 BACKENDS = ("ray", "inline")
 FROM_FILES = ("table", "images")
 _LABELS = 500
@@ -215,10 +217,17 @@ class Data:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation:
-    """The mechanism; σ and T in votes. None: see `pate_fed.config.defaults`."""
+    """The mechanism; σ and T in votes. None: see `pate_fed.config.defaults`.
+
+    With "class-sums" nothing is voted on: hospitals sum features of their records by class, once, and
+    `sigma2` is the noise of these sums in records.
+    """
 
     aggregator: str = setting(
-        "confident-gnmax", flags=("--aggregator",), help="the noisy vote", choices=AGGREGATORS
+        "confident-gnmax",
+        flags=("--aggregator",),
+        help="the noisy vote, or the noisy sums of features by class that few hospitals give once",
+        choices=AGGREGATORS,
     )
     threshold: float | None = setting(
         None,
@@ -239,7 +248,8 @@ class Aggregation:
     sigma2: float | None = setting(
         None,
         flags=("--sigma2",),
-        help="noise of the vote, votes; lnmax: its scale (default 0.16 per teacher, or planned)",
+        help="noise of the vote, votes; lnmax: its scale; class-sums: in records (default 0.16 per teacher, "
+        "or planned)",
         unit="votes",
         low=1e-6,
         high=1e9,
@@ -247,6 +257,11 @@ class Aggregation:
 
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def sums(self) -> bool:
+        """Whether features are summed by class, once, and nothing is voted on."""
+        return self.aggregator == CLASS_SUMS
 
     @property
     def has_threshold(self) -> bool:
@@ -287,6 +302,8 @@ class Aggregation:
         Raises:
             InputError: noise of the vote that cannot be added in so many hospitals' `shares`.
         """
+        if self.sums:
+            return self  # its one σ follows from the budget
         n, sigma2 = num_teachers, self.sigma2
         usual = round(0.16 * n, 6)
         if shares is not None:

@@ -16,6 +16,7 @@ from typing import Any
 from pate_fed.config.defaults import Federation, with_defaults
 from pate_fed.config.parts import is_part_name, own_names
 from pate_fed.config.sections import (
+    CLASS_SUMS,
     INTERACTIVE,
     About,
     Aggregation,
@@ -25,10 +26,12 @@ from pate_fed.config.sections import (
     Privacy,
     Queries,
 )
+from pate_fed.config.sums import SUMS_EPSILON, Sums
 from pate_fed.config.trust import Shares, TrustModel
 from pate_fed.disk import read_toml
 from pate_fed.errors import InputError
 from pate_fed.learning import (
+    RIDGE,
     STUDENTS,
     TABLE_STUDENTS,
     TABLE_TEACHERS,
@@ -62,6 +65,7 @@ class Study:
     teacher: TeacherSettings = field(default_factory=TeacherSettings)
     aggregation: Aggregation = field(default_factory=Aggregation)
     queries: Queries = field(default_factory=Queries)
+    sums: Sums = field(default_factory=Sums)
     privacy: Privacy = field(default_factory=Privacy)
     secrecy: TrustModel = field(default_factory=TrustModel)
     student: StudentSettings = field(default_factory=StudentSettings)
@@ -72,10 +76,26 @@ class Study:
         if not self.name.isprintable():
             raise refusal(self, "name", "at most 100 printable characters are meant")
         self._check_models()
+        if self.aggregation.sums:
+            self._check_sums()
         if self.privacy.sanitise and self.seed is not None:
             raise InputError(
                 "--sanitise with --seed: seeded noise protects nobody, so nothing of it may be published; "
                 "drop one of the two"
+            )
+
+    def _check_sums(self) -> None:
+        """Sums leave hospitals under masks only, and are all that a study releases."""
+        if not self.secrecy.secure_sum:
+            raise InputError(
+                f"--aggregator {CLASS_SUMS} without --secure-sum: a hospital's own sums tell how many of its "
+                "records have each class and feature; under masks only the sum over all hospitals can be "
+                "read; give --secure-sum (secrecy.secure_sum = true) too"
+            )
+        if self.privacy.sanitise:
+            raise InputError(
+                f"--sanitise with --aggregator {CLASS_SUMS}: nothing is voted on, so there is no "
+                "data-dependent ε; the data-independent one may be published as it is"
             )
 
     def _check_models(self) -> None:
@@ -87,6 +107,8 @@ class Study:
         ):
             if self.data.own:
                 continue
+            if key == "student.name" and self.aggregation.sums:
+                choices = (RIDGE, *choices)
             if name not in choices and not is_part_name(name):
                 what = "tables" if table else "images"
                 raise refusal(self, key, f"for {what} one of {', '.join(choices)} is meant")
@@ -129,6 +151,16 @@ class Study:
             shares = secrecy.shares(clients, self.least_clients)
             secrecy = replace(secrecy, colluders=shares.colluders)
         name = self.name or f"{self.data.dataset.partition(':')[0]}-{clients}"
+        if self.aggregation.sums:
+            # The noise follows from the budget once the feature map is there, and nothing is trained.
+            parties = replace(self.parties, teachers_per_client=1, records_per_teacher=None)
+            teacher = TeacherSettings(name=TABLE_TEACHERS[0]) if self.data.table else TeacherSettings()
+            privacy = self.privacy
+            if privacy.epsilon is None and self.aggregation.sigma2 is None:
+                privacy = replace(privacy, epsilon=SUMS_EPSILON)
+            return replace(
+                self, name=name, parties=parties, teacher=teacher, privacy=privacy, secrecy=secrecy
+            )
         aggregation, queries = with_defaults(self._federation(shares), self.aggregation, self.queries)
         aggregation = aggregation.resolve(self.parties.num_teachers, shares)
         queries = queries.resolve(interactive=aggregation.aggregator == INTERACTIVE)
@@ -137,6 +169,8 @@ class Study:
     @property
     def is_planned(self) -> bool:
         """Whether noise and counts are the planner's, which knows of no pool; asks no more than there is."""
+        if self.aggregation.sums:
+            return False
         secrecy = self.secrecy
         shares = (
             secrecy.shares(self.parties.num_clients, self.least_clients) if secrecy.at_hospitals else None
@@ -241,7 +275,11 @@ def study_from_dict(values: Mapping[str, Any], *, where: str = "study.toml") -> 
 
 
 def _implied(values: dict[str, Any]) -> dict[str, Any]:
-    """The same with what a table implies: its data set's name, and a teacher and a student of tables."""
+    """The same with what class sums imply, a ridge student; and a table, models of tables and its name."""
+    given, aggregation = values.get("student", {}), values.get("aggregation")
+    if isinstance(aggregation, Mapping) and aggregation.get("aggregator") == CLASS_SUMS:
+        if isinstance(given, Mapping):
+            values["student"] = {"name": RIDGE, **given}
     data = values.get("data")
     if not isinstance(data, Mapping) or data.get("dataset", "table" if "table" in data else "") != "table":
         return values

@@ -24,6 +24,7 @@ _ORDER = (
     "teacher",
     "aggregation",
     "queries",
+    "sums",
     "privacy",
     "secrecy",
     "student",

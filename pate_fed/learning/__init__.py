@@ -6,6 +6,7 @@ Settings are here, light to import; networks, teachers and students are in the r
 from __future__ import annotations
 
 from pate_fed.learning.settings import (
+    RIDGE,
     STUDENTS,
     TABLE_STUDENTS,
     TABLE_TEACHERS,
@@ -17,6 +18,7 @@ from pate_fed.learning.settings import (
 from pate_fed.learning.students.query_selection import STRATEGIES, choose_order, expert_scores
 
 __all__ = [
+    "RIDGE",
     "STRATEGIES",
     "STUDENTS",
     "TABLE_STUDENTS",

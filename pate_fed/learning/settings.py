@@ -9,6 +9,7 @@ from pate_fed.structure import check, setting
 __all__ = [
     "CLOSED_FORM",
     "NETWORKS",
+    "RIDGE",
     "STUDENTS",
     "TABLE_STUDENTS",
     "TABLE_TEACHERS",
@@ -32,6 +33,7 @@ STUDENTS: tuple[str, ...] = (
 )
 TABLE_TEACHERS: tuple[str, ...] = ("random-forest", "gradient-boosting")
 TABLE_STUDENTS: tuple[str, ...] = ("forest",)
+RIDGE = "ridge"  # the student of class sums, in closed form: it learns from no labels
 NETWORKS: tuple[str, ...] = ("encoder", "small-cnn", "deep-cnn", "dense", "nin-cnn", "nin-cnn-wide")
 MOST = 100_000  # epochs, trees or records in a batch: more is a slip of the hand, or an attack on a hospital
 
@@ -78,18 +80,19 @@ class StudentSettings:
     """How the student is trained (PATE++, section III and IV; defaults suit 9,000 inputs on two CPU cores).
 
     `noise_rate` is β, the share of released labels that are assumed wrong; None estimates it from the labels.
-    `ramp_epochs` is the 15 in R(e) = 1 - β·min(e/15, 1). `learning_rate` holds for the first half of the
-    run, then falls linearly to a tenth. Predictions use weights averaged with `ema_decay` a step (0: the last
-    ones).
+    `ramp_epochs` is the 15 in R(e) = 1 - β·min(e/15, 1); None is half of a stage, but at most 15.
+    `learning_rate` holds for the first half of the run, then falls linearly to a tenth. Predictions use
+    weights averaged with `ema_decay` a step (0: the last ones).
     `network` is "encoder", a hidden layer on the study's public encoder; "small-cnn" or "deep-cnn" as
     teachers have them; or of the improved GAN: "dense" is its one for MNIST, "nin-cnn" and "nin-cnn-wide"
-    those for SVHN and CIFAR-10, with a generator of deconvolutions. None is "encoder" for "fixmatch" and
-    "small-cnn" for others.
+    those for SVHN and CIFAR-10, with a generator of deconvolutions. None is "small-cnn" for "supervised" and
+    "vat", and "encoder" for others: with deformed copies of the images, and a generator of features.
     A batch has at least two images, which the generator's norms need, and never more than there are.
     `dropout` is the share of features that a discriminator drops, `input_noise` the deviation of the noise
     on its input; None takes the network's own.
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
-    None takes τ = β. It trains twice, `epochs` each time; None is 10 epochs in all.
+    None takes τ = β. It trains twice, `epochs` each time; None is 10 epochs in all, and 20 for GANs on the
+    encoder.
     With `patience` a share `held_out` of the labels does not teach. A stage ends after so many epochs in
     which no more of them were met than in the best one before; the last one not worse than it by a standard
     error answers. Where the share is fewer than 10 labels, all labels teach, for all epochs; "encoder-head"
@@ -97,22 +100,28 @@ class StudentSettings:
     "vat" is one network that small steps in the pixels must not sway (virtual adversarial training).
     "fixmatch" is one network. All labels teach it, or those of small loss where `noise_rate` is given.
     "encoder-head" fits a head on features of the public inputs in closed form; the other values are not used.
-    "forest", for tables, uses `trees` alone.
+    "forest", for tables, uses `trees` alone. "ridge" is fitted to class sums, not to labels.
 
     Raises:
         InputError: a value is out of range; the message names the key, the value and what is allowed.
     """
 
     name: str = setting(
-        "pate++", flags=("--student",), help="how the student learns", choices=STUDENTS, also=TABLE_STUDENTS
+        "co-teaching",
+        flags=("--student",),
+        help="how the student learns (class-sums: ridge unless given)",
+        choices=STUDENTS,
+        also=(*TABLE_STUDENTS, RIDGE),
     )
     network: str | None = setting(
-        None, help="what it is made of (default: encoder for fixmatch, else small-cnn)", choices=NETWORKS
+        None,
+        help="what it is made of (default: small-cnn for supervised and vat, else encoder)",
+        choices=NETWORKS,
     )
     epochs: int | None = setting(
         None,
         flags=("--student-epochs",),
-        help="passes over the public data, in each stage (default: 10 in all)",
+        help="passes over the public data, in each stage (default: 10 in all; 20 for GANs on the encoder)",
         low=1,
         high=MOST,
     )
@@ -123,7 +132,12 @@ class StudentSettings:
     noise_rate: float | None = setting(
         None, help="β, share of labels taken for wrong (default: estimated from the labels)", low=0, below=1
     )
-    ramp_epochs: int = setting(15, help="epochs until that share of the labels is left out", low=1, high=MOST)
+    ramp_epochs: int | None = setting(
+        None,
+        help="epochs until that share of the labels is left out (default: half of a stage, at most 15)",
+        low=1,
+        high=MOST,
+    )
     ema_decay: float = setting(
         0.998, help="of the averaged weights that answer; 0: the last ones answer", low=0, below=1
     )
@@ -147,7 +161,8 @@ class StudentSettings:
     held_out: float = setting(0.1, help="share of labels that judges that gain", above=0, below=1)
 
     DEFAULT_NOISE_RATE = 0.2
-    DEFAULT_EPOCHS = 10
+    DEFAULT_EPOCHS, ENCODER_EPOCHS = 10, 20
+    DEFAULT_RAMP = 15  # PATE++'s
 
     def __post_init__(self) -> None:
         check(self)
@@ -155,7 +170,7 @@ class StudentSettings:
     @property
     def built_on(self) -> str:
         """The network that it is made of."""
-        return self.network or ("encoder" if self.name == "fixmatch" else "small-cnn")
+        return self.network or ("small-cnn" if self.name in ("supervised", "vat") else "encoder")
 
     @property
     def beta(self) -> float:
@@ -190,7 +205,15 @@ class StudentSettings:
     @property
     def stage_epochs(self) -> int:
         """Epochs of each stage."""
-        return self.DEFAULT_EPOCHS // self.stages if self.epochs is None else self.epochs
+        if self.epochs is not None:
+            return self.epochs
+        on_features = self.generates and self.built_on == "encoder"
+        return (self.ENCODER_EPOCHS if on_features else self.DEFAULT_EPOCHS) // self.stages
+
+    @property
+    def ramp(self) -> int:
+        """Epochs until the share of labels that are assumed wrong is left out."""
+        return self.ramp_epochs or min(-(-self.stage_epochs // 2), self.DEFAULT_RAMP)
 
     @property
     def total_epochs(self) -> int:

@@ -27,6 +27,7 @@ from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaran
 from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM, hospital_noise
 from pate_fed.privacy.mechanisms.sanitise import check_sanitisable
+from pate_fed.protocol.sum_cost import sum_ledger_terms, sum_protection, sum_view
 from pate_fed.protocol.terms import Terms
 
 __all__ = [
@@ -77,6 +78,8 @@ def check_reach(terms: Terms) -> None:
     Raises:
         InputError: a threshold that no vote reaches or every vote does, or more labels than queries.
     """
+    if terms.sums is not None:
+        return
     if terms.labels > terms.max_queries:
         raise InputError(
             f"--labels {terms.labels} with --max-queries {terms.max_queries}: a query gives at most one "
@@ -125,7 +128,13 @@ def make_interactive(terms: Terms) -> InteractiveGNMax | None:
 
 
 def protection_of(terms: Terms) -> Protection:
-    """What is protected, and how many votes it moves."""
+    """What is protected, and how many votes it moves.
+
+    Raises:
+        InputError: sums of features that are not bounded for this unit.
+    """
+    if terms.sums is not None:
+        return sum_protection(terms)
     privacy = terms.privacy
     moved = privacy.votes_moved(terms.teachers_per_client)
     return Protection(unit=privacy.unit, adjacency=privacy.adjacency, votes_moved=moved)
@@ -143,6 +152,8 @@ def noise_share(aggregation: Aggregation, secrecy: TrustModel, least_clients: in
 
 def coordinator_view(terms: Terms, voters: int) -> CoordinatorView:
     """What the coordinator sees of a batch in which so many parties voted."""
+    if terms.sums is not None:
+        return sum_view(terms)
     if not terms.secure_sum:
         return PLAIN
     if terms.sigma_party is None:
@@ -156,6 +167,8 @@ def make_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms
     Raises:
         InputError: the budget does not even fit one query, or the terms allow no sanitised ε.
     """
+    if terms.sums is not None:
+        return sum_ledger_terms(terms, noise=noise, private=private)
     check_reach(terms)
     mechanism, protection, privacy = make_mechanism(terms), protection_of(terms), terms.privacy
     later = make_interactive(terms)

@@ -18,7 +18,7 @@ def guarantee_lines(fixed: LedgerTerms) -> list[str]:
     public, coordinator = guaranteed_epsilon(fixed), guaranteed_coordinator_epsilon(fixed)
     told = "unbounded" if coordinator is None else f"ε={epsilon_text(coordinator)}"
     found = [
-        f"guaranteed: ε={epsilon_text(public)} at δ={delta_text(fixed.delta)} for {fixed.protection.text()}, "
+        f"guaranteed: ε={epsilon_text(public)} at δ={delta_text(fixed.delta)} for {fixed.protects}, "
         "against all who see the labels or the student",
         f"against the coordinator: {told}; it sees {fixed.coordinator.text()}",
     ]
@@ -47,6 +47,8 @@ def require_meaningful(terms: Terms, fixed: LedgerTerms) -> None:
 
 def _instead(terms: Terms) -> str:
     """What a federation of this size could do."""
+    if terms.sums is not None:
+        return "Give a smaller --epsilon, from which the noise follows, or leave --sigma2 out"
     teachers, privacy = terms.num_teachers, terms.privacy
     offer = affordable_offer(
         Federation(

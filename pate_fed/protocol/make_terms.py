@@ -2,48 +2,56 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
 from pate_fed.config.data import deal_records
 from pate_fed.config.parts import PartIdentity, is_part_name, load_part, part_identity
-from pate_fed.config.sections import PROCESSES
+from pate_fed.config.sections import CLASS_SUMS, PROCESSES
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
-from pate_fed.learning import STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
+from pate_fed.learning import RIDGE, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
 from pate_fed.learning.device import resolve_device
 from pate_fed.learning.networks.encoder import Encoder, encoder_for
 from pate_fed.learning.teachers.own import try_own
+from pate_fed.privacy.mechanisms.class_sums import SumShape
 from pate_fed.protocol.cost import noise_share
+from pate_fed.protocol.sum_cost import protection_by, sum_noise
+from pate_fed.protocol.sum_terms import SumTerms
 from pate_fed.protocol.terms import Terms
 
-__all__ = ["check_against_data", "encoder_file", "make_terms", "public_encoder"]
+if TYPE_CHECKING:
+    from pate_fed.learning.features.feature_map import FeatureMap
+
+__all__ = [
+    "check_against_data",
+    "encoder_file",
+    "features_file",
+    "make_terms",
+    "public_encoder",
+    "public_features",
+]
 
 
 def make_terms(study: Study, dataset: Dataset) -> Terms:
     """The terms of a study over this pool."""
     study = study.resolve()
     encoder = public_encoder(study, dataset)
-    secrecy, clients, least = study.secrecy, study.parties.num_clients, study.least_clients
-    a_label = study.aggregation.queries_a_label(
-        study.parties.num_teachers, noise_at_hospitals=secrecy.at_hospitals
-    )
-    most = study.queries.cap(dataset.num_queries, a_label=a_label)
+    asked = _sums_of(study, dataset) if study.aggregation.sums else _votes_of(study, dataset)
     return Terms(
+        **asked,
         study=study.name,
         num_classes=dataset.num_classes,
         image_shape=tuple(int(length) for length in dataset.public_images.shape[1:]),
         pool_size=len(dataset.public_images),
         pool_digest=dataset.pool_digest,
-        num_clients=clients,
-        teachers_per_client=study.parties.teachers_per_client,
-        records_per_teacher=study.parties.records_per_teacher,
-        least_clients=least,
+        num_clients=study.parties.num_clients,
+        least_clients=study.least_clients,
         aggregation=study.aggregation,
-        labels=min(study.queries.labels or most, most),
-        max_queries=most,
         privacy=study.privacy,
         teacher=study.teacher,
-        secrecy=secrecy,
-        sigma_party=noise_share(study.aggregation, secrecy, least) if secrecy.at_hospitals else None,
+        secrecy=study.secrecy,
         seed=study.seed,
         classes=dataset.class_names,
         table=study.data.table,
@@ -52,6 +60,69 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         teacher_part=_teacher_part(study),
         about=study.about,
     )
+
+
+def _votes_of(study: Study, dataset: Dataset) -> dict[str, Any]:
+    """The terms that a study with votes has of its own."""
+    secrecy, least = study.secrecy, study.least_clients
+    a_label = study.aggregation.queries_a_label(
+        study.parties.num_teachers, noise_at_hospitals=secrecy.at_hospitals
+    )
+    most = study.queries.cap(dataset.num_queries, a_label=a_label)
+    return {
+        "teachers_per_client": study.parties.teachers_per_client,
+        "records_per_teacher": study.parties.records_per_teacher,
+        "labels": min(study.queries.labels or most, most),
+        "max_queries": most,
+        "sigma_party": noise_share(study.aggregation, secrecy, least) if secrecy.at_hospitals else None,
+    }
+
+
+def _sums_of(study: Study, dataset: Dataset) -> dict[str, Any]:
+    """The terms that a study of class sums has of its own: a public feature map, and noise on its sums."""
+    features, privacy, secrecy = public_features(study, dataset), study.privacy, study.secrecy
+    most = study.sums.most_records if privacy.unit == "hospital" else None
+    shares = secrecy.shares(study.parties.num_clients, study.least_clients) if secrecy.at_hospitals else None
+    sigma = sum_noise(
+        SumShape(
+            num_classes=dataset.num_classes,
+            dimension=features.dimension,
+            squared_norm=features.squared_norm,
+        ),
+        protection_by(privacy, most),
+        privacy=privacy,
+        sigma2=study.aggregation.sigma2,
+        shares=shares,
+    )
+    sums = SumTerms(
+        settings=features.settings,
+        features=features.digest,
+        dimension=features.dimension,
+        squared_norm=features.squared_norm,
+        sigma=sigma if shares is None else None,
+        most_units=most,
+    )
+    return {
+        "teachers_per_client": 1,
+        "labels": dataset.num_queries,
+        "max_queries": dataset.num_queries,
+        "sigma_party": None if shares is None else sigma,
+        "sums": sums,
+    }
+
+
+@lru_cache(maxsize=1)
+def public_features(study: Study, dataset: Dataset) -> FeatureMap:
+    """The feature map of a study of class sums, from its schema and the public inputs that get labels."""
+    from pate_fed.learning.features.build import build_feature_map
+
+    settings = study.sums.of_inputs(study.data.table)
+    return build_feature_map(settings, dataset.public_images[: dataset.num_queries])
+
+
+def features_file(study: Study, dataset: Dataset) -> bytes:
+    """The feature map as it is sent to hospitals; nothing where none is asked for."""
+    return public_features(study, dataset).to_bytes() if study.aggregation.sums else b""
 
 
 def _teacher_part(study: Study) -> PartIdentity | None:
@@ -64,6 +135,8 @@ def public_encoder(study: Study, dataset: Dataset) -> Encoder | None:
 
     The student of such teachers starts from it too.
     """
+    if study.aggregation.sums:
+        return None
     pool = dataset.public_images[: dataset.num_queries]
     return encoder_for(study.teacher, pool)
 
@@ -101,20 +174,22 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
 
 def _check_models(study: Study, dataset: Dataset) -> None:
     """What a study itself tells of its inputs but where they are the user's own data."""
-    rows, what = dataset.public_images.ndim == 2, f"dataset {study.data.dataset!r}"
+    rows, sums = dataset.public_images.ndim == 2, study.aggregation.sums
+    what = f"dataset {study.data.dataset!r}"
+    students = (RIDGE,) * sums + (TABLE_STUDENTS if rows else STUDENTS)
+    teachers = TABLE_TEACHERS if rows else TEACHERS
     for kind, name, choices in (
-        ("teacher", study.teacher.name, TABLE_TEACHERS if rows else TEACHERS),
-        ("student", study.student.name, TABLE_STUDENTS if rows else STUDENTS),
+        *(() if sums else (("teacher", study.teacher.name, teachers),)),  # sums need none
+        ("student", study.student.name, students),
     ):
         if name not in choices and not is_part_name(name):
             raise InputError(
                 f"{what}: gives {'rows' if rows else 'images'}, so --{kind} {name} cannot learn from it: one "
                 f"of {', '.join(choices)} is meant, or one of your own"
             )
-    if rows and study.data.own and study.engine.backend == PROCESSES:
-        raise InputError(
-            f'{what}: gives rows; hospitals apart need dataset = "table", whose schema says what they are'
-        )
+    if rows and study.data.own and (sums or study.engine.backend == PROCESSES):
+        whose = f"--aggregator {CLASS_SUMS} needs" if sums else "hospitals apart need"
+        raise InputError(f'{what}: gives rows; {whose} dataset = "table", whose schema says what they are')
 
 
 def _check_private(study: Study, dataset: Dataset) -> None:

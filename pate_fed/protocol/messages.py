@@ -3,9 +3,9 @@
 Every message lowers to a flat record of numbers, text and integer arrays (`to_record`) and is rebuilt from
 one with every field checked (`from_record`): a malformed message is refused before anything acts on it. A
 hospital's reviewer finds here all that can leave the house: a name, a digest, a count of teachers, a vote
-matrix or, instead of it, the key material and the masked vector of `pate_fed.secure_sum.messages`; where
-features are public and labels private, labels after randomised response; and codes of
-`pate_fed.protocol.refusals`.
+matrix or, instead of it, the key material and the masked vector of `pate_fed.secure_sum.messages`, in which
+there are votes, counts of labels, or sums of features by class; where features are public and labels private,
+labels after randomised response; and codes of `pate_fed.protocol.refusals`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ __all__ = [
     "LABELS",
     "RELEASE",
     "SUM",
+    "SUMS",
     "TEACH",
     "VOTES",
     "EndReply",
@@ -54,6 +55,7 @@ M = TypeVar("M", bound="_Message")
 TEACH = "train.teacher"
 VOTES = "query.votes"
 SUM = "query.sum"
+SUMS = "query.sums"
 LABELS = "query.labels"
 COUNTS = "query.counts"
 END = "query.end"
@@ -102,7 +104,8 @@ class TeachRequest(_Message):
 
     `enrol` is a packed `secure_sum.messages.EnrolRequest` where votes will be masked, else empty. `pool` is
     the public inputs as a .npy file, for a hospital that has no copy of them, else empty. `encoder` is the
-    public encoder's safetensors file where the terms name one, else empty.
+    public encoder's safetensors file where the terms name one, else empty; so is `features`, the public
+    feature map's, where sums of features are asked for.
     """
 
     kind: ClassVar[str] = "teach"
@@ -110,12 +113,14 @@ class TeachRequest(_Message):
     enrol: bytes = b""
     pool: bytes = b""
     encoder: bytes = b""
+    features: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeachReply(_Message):
     """Hospital to coordinator: agreed and trained. No figure about data or training.
 
+    `num_teachers` is 0 where sums of features are asked for, which nothing is trained for.
     `enrolment` is a packed `secure_sum.messages.Enrolment` where votes will be masked, else empty.
     """
 
@@ -173,9 +178,9 @@ class SumRequest(_Message):
     """Coordinator to hospital: one step of a batch's secure summation.
 
     `step` is a packed request of `secure_sum.messages`, `roster` the packed roster where this hospital has
-    not shown yet that it has pinned it, else empty. `index` names the batch's public inputs in the two steps
-    that need them (opening and masking) and is empty in the others; `batch` and `purpose` are those of a
-    `VoteRequest`, whose digest the step must carry.
+    not shown yet that it has pinned it, else empty. `index` names the batch's public inputs, or all features
+    whose sums are asked for, in the two steps that need them (opening and masking) and is empty in the
+    others; `batch` and `purpose` are those of a `VoteRequest`, whose digest the step must carry.
     """
 
     kind: ClassVar[str] = "sum"

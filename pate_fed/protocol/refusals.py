@@ -19,6 +19,7 @@ class Refusal(Enum):
     REPEATED = "a query of this batch was answered before"
     ANSWERED = "this hospital was asked about its labels before, under other terms"
     CAPS = "the batch asks more than the terms allow in all"
+    FEATURES = "the feature map that came is not the one in the terms, or none came"
     NOT_TAUGHT = "no teacher is trained yet"
     POLICY = "refused by the hospital's policy"
     POLICY_STUDY = "refused by the hospital's policy: not a study that it takes part in"
@@ -29,6 +30,11 @@ class Refusal(Enum):
     )
     POLICY_SECURE_SUM = (
         "refused by the hospital's policy: votes would be seen without masks; --secure-sum masks them"
+    )
+    POLICY_SUMS = "refused by the hospital's policy: class sums do not leave it"
+    POLICY_EXACT_SUMS = (
+        "refused by the hospital's policy: class sums would be read without noise; --noise-at hospitals adds "
+        "it before they leave"
     )
     POLICY_TEACHER = "refused by the hospital's policy: the teacher's code is not on its list of teachers"
     POLICY_SEED = "refused by the hospital's policy: seeded noise protects nobody"

@@ -13,7 +13,7 @@ __all__ = ["MessageSizes", "largest_messages"]
 _NUMBER = 8  # int64 on the wire; masked entries take less, and so do most pools
 _PER_HOSPITAL = 2048  # a name, keys, signatures, sealed shares
 _RECEIPT = 400  # digests of a query's messages: five, where it is a batch of its own
-_ENCODER = 64 * 2**20  # far more than a safetensors file of `pate_fed.learning.networks.encoder` has
+_ENCODER = 64 * 2**20  # far more than the file of an encoder has, or of a feature map
 _MARGIN = 2**20  # headers, digests, and what Flower wraps around a message
 _MOST = 2**31 - 1  # gRPC's own limit
 
@@ -30,7 +30,8 @@ def largest_messages(terms: Terms | LabelTerms) -> MessageSizes:
     """What the largest message of a study under these terms can take.
 
     To a hospital that is the public pool (8 bytes a number, its file's type not being in the terms) with the
-    encoder, to the coordinator a batch of all the queries that the terms allow: a vote matrix of int64.
+    encoder or the feature map, to the coordinator a batch of all the queries that the terms allow, a vote
+    matrix of int64, or all sums.
     """
     shared = _MARGIN + _PER_HOSPITAL * terms.num_clients
     to_hospital = shared + len(terms.to_json())
@@ -42,6 +43,7 @@ def largest_messages(terms: Terms | LabelTerms) -> MessageSizes:
         queries = min(terms.pool_size, terms.max_queries or terms.pool_size)
         to_hospital += _NUMBER * (terms.pool_size * math.prod(terms.image_shape) + queries)
         to_hospital += _RECEIPT * queries
-        to_hospital += _ENCODER if terms.encoder is not None else 0
-        to_coordinator = shared + _NUMBER * queries * terms.num_classes
+        to_hospital += _ENCODER if terms.encoder is not None or terms.sums is not None else 0
+        rows = queries if terms.sums is None else terms.sums.dimension
+        to_coordinator = shared + _NUMBER * rows * terms.num_classes
     return MessageSizes(to_hospital=min(to_hospital, _MOST), to_coordinator=min(to_coordinator, _MOST))

@@ -23,12 +23,14 @@ from pate_fed.config.trust import MOST_PARTIES, TrustModel
 from pate_fed.data import Schema
 from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.agreed import Agreed
+from pate_fed.protocol.sum_terms import SumTerms
 from pate_fed.structure import check, refusal, same_as, setting
 
 __all__ = ["Terms"]
 
 _SHA256: dict[str, Any] = {"pattern": re.compile(r"[0-9a-f]{64}"), "allowed": "a SHA-256 in hexadecimal"}
 _MOST_LENGTH = 10_000_000  # numbers that an input has
+_MOST_SUMS = 10**8  # in one message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,10 @@ class Terms(Agreed):
     where they need none; `table` is what a table's columns mean, `window` what is black and white in DICOM
     images. `teacher_part` is the code of a teacher that is none of ours. `about` says who asks and what for,
     to people.
+
+    With `sums` nothing is trained or voted on: sums of features by class are asked for once, under masks.
+    `sigma_party` is then in the feature map's steps, `labels` and `max_queries` are the public inputs for
+    which labels are made of these sums.
 
     Raises:
         InputError: a value of the wrong type or out of range, or values that do not go together.
@@ -69,10 +75,12 @@ class Terms(Agreed):
     encoder: str | None = setting(None, **_SHA256)
     teacher_part: PartIdentity | None = None
     about: About = field(default_factory=About)
+    sums: SumTerms | None = None
 
     def __post_init__(self) -> None:
         check(self)
-        self.aggregation.fixed()
+        if self.sums is None and not self.aggregation.sums:
+            self.aggregation.fixed()
         own = self.teacher.name if is_part_name(self.teacher.name) else None
         part = None if self.teacher_part is None else self.teacher_part.name
         shape, features = self.image_shape, self.table.num_features if self.table is not None else None
@@ -91,15 +99,49 @@ class Terms(Agreed):
         ):
             if not fits:
                 raise refusal(self, name, f"{wanted} is meant")
+        self._check_sums()
+
+    def _check_sums(self) -> None:
+        sums, hospital = self.sums, self.privacy.unit == "hospital"
+        if self.aggregation.sums != (sums is not None):
+            raise refusal(self, "sums", "a feature map, if sums of features are asked for,")
+        if sums is None:
+            return
+        for name, fits, wanted in (
+            ("secrecy.secure_sum", self.secure_sum, "true: sums leave hospitals under masks only"),
+            ("sums.sigma", (sums.sigma is None) == self.adds_noise, "noise, if the coordinator adds it,"),
+            (
+                "sums.dimension",
+                sums.dimension * self.num_classes <= _MOST_SUMS,
+                f"at most {_MOST_SUMS:,} sums",
+            ),
+            (
+                "sums.most_units",
+                (sums.most_units is not None) == hospital,
+                "a number, for the unit hospital,",
+            ),
+            ("teachers_per_client", self.teachers_per_client == 1, "1, as nothing is trained,"),
+            ("records_per_teacher", self.records_per_teacher is None, "none, as nothing is trained,"),
+            ("max_queries", self.labels == self.max_queries <= self.pool_size, "the inputs that get a label"),
+        ):
+            if not fits:
+                raise refusal(self, name, f"{wanted} is meant")
 
     @property
     def num_teachers(self) -> int:
-        """Teachers in the whole federation, or the most that there can be: no query has more votes."""
+        """Teachers in the whole federation, or the most that there can be: no query has more votes.
+
+        None, 0, where sums of features are asked for.
+        """
+        if self.sums is not None:
+            return 0
         return self.num_clients * self.teachers_per_client
 
     @property
     def least_teachers(self) -> int:
         """The fewest teachers that a hospital has."""
+        if self.sums is not None:
+            return 0
         return self.teachers_per_client if self.records_per_teacher is None else 1
 
     @property

@@ -51,7 +51,7 @@ class _Record:
     of the pool are never asked about and test the student. `guaranteed` is the ε that budget and caps fix
     before the first query. `noise` is the source in words, `noise_private` whether it protects anyone.
     `coordinator` is "plain", "secure-sum" or "hospital-noise" where teachers vote, else what is seen of the
-    labels; `coordinator_sees` says it in words; so does `protects` for unit and adjacency.
+    labels or the class sums; `coordinator_sees` says it in words; so does `protects` for unit and adjacency.
     """
 
     dataset: str

@@ -10,6 +10,7 @@ from pate_fed.format import FEW_TRIALS, delta_text, epsilon_text, share_text
 from pate_fed.protocol.terms import Terms
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.result import LabelStudyRecord, Outcome, RunResult, StudyRecord
+from pate_fed.report.sums_text import by_coordinator, method_of_sums, seen_of_sums, ways_of_sums
 
 __all__ = [
     "Banner",
@@ -89,7 +90,7 @@ def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
     found += [Banner("warn", "What was answered", text) for text in outcome.cautions]
     if result.left_out:
         found.append(_left_out_banner(result, publishable=publishable))
-    if not publishable and isinstance(study, StudyRecord):
+    if not publishable and isinstance(study, StudyRecord) and study.terms.sums is None:
         found.append(Banner("note", "For the analyst", _ANALYST))
     return found
 
@@ -111,6 +112,8 @@ def _why_large(result: RunResult) -> str:
     if isinstance(study, LabelStudyRecord):
         return why + "A smaller --epsilon brings it down; pate-fed label-dp --advise says which method suits."
     terms = study.terms
+    if terms.sums is not None:
+        return why + "A smaller --epsilon brings it down."
     noise = f"noise of σ₂ = {terms.aggregation.fixed()[2]:,.4g} votes"
     if terms.num_teachers < 100:
         why += (
@@ -272,15 +275,18 @@ _AT_HOME = "Records, teachers and their weights, gradients, scores"
 def _public(study: StudyRecord, outcome: Outcome) -> Guarantee:
     privacy = outcome.privacy
     bound, kind = _bound(study, outcome.privacy.student)
+    sees, hidden = "Which queries were answered, and their noisy labels", f"All votes and totals. {_AT_HOME}"
     by = f"noise on every vote: {study.noise}; fixed before the first query by {_fixed_by(study)}"
+    if study.terms.sums is not None:
+        sees, hidden, by = seen_of_sums(study.noise)
     if not study.noise_private and privacy.student is not None:
         by = f"{study.noise}; with private noise it would be ε = {epsilon_text(privacy.student)}"
     elif privacy.student is None:
         by = privacy.unbounded_because
     return Guarantee(
         "Anyone who gets the student or its labels",
-        "Which queries were answered, and their noisy labels",
-        "All votes and totals. " + _AT_HOME,
+        sees,
+        hidden,
         bound,
         by,
         kind,
@@ -317,7 +323,7 @@ def _coordinator(study: StudyRecord, outcome: Outcome) -> Guarantee:
             f"noise and masks added at home; the masks hold {_masks_hold(study)}; up to "
             f"{_plural(study.terms.colluders, 'hospital')} may tell it their own noise",
         ),
-    }.get(study.coordinator, (_AT_HOME, "see the ledger"))
+    }.get(study.coordinator, by_coordinator(study.terms, masks=_masks_hold(study)))
     bound, kind = _bound(study, outcome.privacy.coordinator, none="Unbounded: no promise")
     sees = study.coordinator_sees[:1].upper() + study.coordinator_sees[1:]
     return Guarantee("The coordinator", sees, hidden, bound, by, kind)
@@ -336,7 +342,8 @@ def _masks_hold(study: StudyRecord) -> str:
 def _other_hospitals(study: StudyRecord, outcome: Outcome) -> Guarantee:
     bound, kind = _bound(study, outcome.privacy.student)
     by = "the same noise, as long as they do not share in what the coordinator sees"
-    if study.coordinator == "hospital-noise":
+    what = "votes" if study.terms.sums is None else "sums"
+    if study.coordinator in ("hospital-noise", "noisy-sums"):
         if not study.terms.colluders:
             bound, kind = "No bound is stated", "none"
         by = (
@@ -345,8 +352,8 @@ def _other_hospitals(study: StudyRecord, outcome: Outcome) -> Guarantee:
         )
     return Guarantee(
         "The other hospitals",
-        "The same as the public, and their own votes",
-        "Another hospital's votes. " + _AT_HOME,
+        f"The same as the public, and their own {what}",
+        f"Another hospital's {what}. {_AT_HOME}",
         bound,
         by,
         kind,
@@ -356,15 +363,17 @@ def _other_hospitals(study: StudyRecord, outcome: Outcome) -> Guarantee:
 def describe_terms(result: RunResult) -> list[tuple[str, str]]:
     """The study's terms as names and values, in reading order; what does not apply is left out."""
     study = result.study
-    voted = study if isinstance(study, StudyRecord) else None
+    summed = study.terms if isinstance(study, StudyRecord) and study.terms.sums is not None else None
+    voted = study if isinstance(study, StudyRecord) and summed is None else None
     terms, budget = study.terms, study.terms.privacy.epsilon
     stop = f"at {_plural(terms.labels, 'label')} or {_plural(terms.max_queries, 'query')}"
     shown = [
         ("Data set", f"{study.dataset}, {terms.num_classes} classes"),
         ("Public pool", f"{terms.pool_size:,} {study.inputs}, SHA-256 {terms.pool_digest[:12]}…"),
-        *(_of_method(study) if isinstance(study, LabelStudyRecord) else _of_votes(study)),
+        *_method(study),
         ("Noise from", study.noise),
         ("Votes reach the coordinator", _ways(voted) if voted else ""),
+        ("Sums reach the coordinator", "" if summed is None else ways_of_sums(summed)),
         ("Protected", study.protects),
         ("Budget", "none was set; ε is reported" if budget is None else f"ε = {budget:,.6g}"),
         ("Stop", stop if voted else ""),
@@ -380,6 +389,12 @@ def _teachers_each(terms: Terms) -> str:
     if terms.records_per_teacher is None:
         return f"{terms.teachers_per_client:,}"
     return f"1 to {terms.teachers_per_client:,}, one for {_plural(terms.records_per_teacher, 'record')}"
+
+
+def _method(study: StudyRecord | LabelStudyRecord) -> list[tuple[str, str]]:
+    if isinstance(study, LabelStudyRecord):
+        return _of_method(study)
+    return _of_votes(study) if study.terms.sums is None else method_of_sums(study.terms)
 
 
 def _of_votes(study: StudyRecord) -> list[tuple[str, str]]:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from pate_fed.errors import InputError
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
+from pate_fed.reproduce.class_sums import reproduce_sums_of_images, reproduce_sums_of_tables
+from pate_fed.reproduce.default_student import reproduce_default_student
 from pate_fed.reproduce.driver import Log, Reproduction
 from pate_fed.reproduce.frontier import reproduce_frontier
 from pate_fed.reproduce.glyph_scale import reproduce_glyph
@@ -28,12 +30,15 @@ _MAKERS: dict[str, tuple[Maker, list[str]]] = {
     "fashion-mnist-frontier": (reproduce_frontier, "--seeds --workers".split()),
     "fashion-mnist-threshold": (reproduce_threshold, "--seeds --totals".split()),
     "interactive-gnmax": (reproduce_interactive, "--seeds --totals".split()),
+    "default-student": (reproduce_default_student, "--seeds --workers".split()),
     "scalable-glyph": (reproduce_glyph, []),
     "pate-2017-mnist": (reproduce_mnist_2017, "--paper --seeds --workers".split()),
     "pate-2017-questions": (reproduce_questions, "--seeds --totals".split()),
     "pate-2017-adult": (reproduce_adult, ["--seeds"]),
     "pate-2017-diabetes": (reproduce_diabetes, ["--seeds"]),
     "label-dp-fashion-mnist": (reproduce_label_dp, "--paper --seeds".split()),
+    "class-sums-fashion-mnist": (reproduce_sums_of_images, ["--seeds"]),
+    "class-sums-tables": (reproduce_sums_of_tables, ["--seeds"]),
 }
 REPRODUCTIONS: tuple[str, ...] = tuple(_MAKERS)
 

@@ -38,7 +38,8 @@ EPOCHS = 10  # of each stage of a student
 LABELS = {0.5: 500, 1.0: 800, 2.0: 1000, 3.0: 1300, 4.05: 1500, 5.04: 2000, 6.0: 2200}
 TEACHERS = ("small-cnn", "hog-linear", "encoder-head")
 SLOW_EPSILONS = (4.05, 2.0, 5.04, 1.0, 0.5, 3.0, 6.0)  # in this order, for students that take a minute each
-SLOW_STUDENTS = ("supervised", "gan", "co-teaching", "pate+", "pate++", "vat", "fixmatch")
+ON_PIXELS = ("supervised", "gan", "co-teaching", "pate+", "pate++", "vat")
+SLOW_STUDENTS = (*ON_PIXELS, "fixmatch")
 STYLES: dict[str, dict[str, Any]] = {
     "encoder-head": {"marker": "o", "color": "#1b6f8a", "linewidth": 2},
     "supervised": {"marker": "s", "color": "#9e9e9e"},
@@ -113,7 +114,8 @@ def _train(
     sigma = affordable_sigma2(asked=labels, answered=labels, epsilon=epsilon, delta=DELTA, by_outcome=True)
     mechanism = GNMax(**ensemble_size(totals), sigma=sigma)
     given = release_labels(mechanism, totals, seed=seed, labels=labels)
-    settings = StudentSettings(name=student, epochs=EPOCHS)
+    network = "small-cnn" if student in ON_PIXELS else None
+    settings = StudentSettings(name=student, network=network, epochs=EPOCHS)
     _, figures = train_and_test(plan, dataset, given.index, given.label, settings, seed=seed)
     return FrontierRun(*task, labels=labels, sigma2=sigma, **figures)
 

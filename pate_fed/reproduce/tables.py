@@ -180,6 +180,7 @@ def _train(
 def _settings(plan: Reproduction, student: str, beta: float | None, tau: float | None) -> StudentSettings:
     """A study's student without dropout and averaged weights, or on the encoder with its own dropout."""
     chosen: dict[str, Any] = {"learning_rate": 6e-3, "epochs": 20, "dropout": 0.0, "input_noise": 0.15}
+    chosen |= {"network": "small-cnn", "ramp_epochs": 15}
     if student.endswith(ON_ENCODER):
         chosen |= {"network": "encoder", "dropout": None, "input_noise": None}
     elif plan.paper:

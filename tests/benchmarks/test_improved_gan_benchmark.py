@@ -25,7 +25,7 @@ from pate_fed.learning.students.train import train_student
 EPOCHS = int(os.environ.get("PATE_FED_BENCH_EPOCHS", "40"))
 SEED = int(os.environ.get("PATE_FED_BENCH_SEED", "0"))
 SETTINGS = {
-    "small-cnn": StudentSettings(name="gan", epochs=20, test_every=5),
+    "small-cnn": StudentSettings(name="gan", network="small-cnn", epochs=20, test_every=5),
     "dense": StudentSettings(name="gan", network="dense", epochs=EPOCHS, batch_size=50, test_every=10),
 }
 

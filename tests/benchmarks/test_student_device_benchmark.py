@@ -58,7 +58,10 @@ class Captured(GANTrainer):
         super()._set_learning_rate(epoch)
         self._graph = None
 
-    def _learn_batch(self, x: Tensor, y: Tensor, u: Tensor, rate: float) -> tuple[Tensor, Tensor, Tensor]:
+    def _learn_batch(
+        self, x: Tensor, y: Tensor, u: Tensor, rate: float, opinions: list[Tensor] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        assert opinions is None  # of discriminators on pixels
         self._steps += 1
         if self._steps <= WARM:
             stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]

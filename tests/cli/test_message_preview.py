@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import make_terms
+from builders import make_sum_terms, make_terms
 
 from pate_fed.cli.message_preview import hexdump, mask_once, masked_lines, plain_lines
 from pate_fed.flower.records import wire_parts
@@ -66,3 +66,14 @@ def test_a_dump_says_where_and_how_much_more() -> None:
     assert lines[0].startswith("  000010  00 ff 30 31") and lines[0].endswith("..0123456789abcd")
     assert lines[-1] == f"  … and {18 * 20 - 16 - 96} bytes more" and len(lines) == 7
     assert list(hexdump(b"ab")) == [f"  000000  {'61 62':<47}  ab"]
+
+
+@pytest.mark.parametrize("at_hospitals", [True, False])
+def test_class_sums_are_shown_as_what_they_are(at_hospitals: bool) -> None:
+    terms = make_sum_terms(at_hospitals=at_hospitals, num_clients=5, least_clients=4)
+    sums = np.arange(60, dtype=np.int64).reshape(20, 3) * 10_000
+    question = VoteRequest(terms_digest=terms.digest, batch=0, purpose=RELEASE, index=np.arange(20))
+    text = "\n".join(masked_lines(terms, "north", question, sums))
+    assert "Your sums by class, of the first features. These stay here:" in text
+    assert "the same as above" in text and "vote" not in text
+    assert ("this hospital's share of the noise" in text) is at_hospitals

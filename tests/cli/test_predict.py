@@ -18,6 +18,9 @@ from pate_fed.cli.main import main
 from pate_fed.config.sections import Queries
 from pate_fed.data import pool_digest
 from pate_fed.learning import StudentSettings
+from pate_fed.learning.features.build import build_feature_map
+from pate_fed.learning.features.settings import FeatureSettings
+from pate_fed.learning.students.class_sums import SumsStudent
 from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.train import train_student
@@ -225,6 +228,32 @@ def test_a_tables_student_answers_about_rows(tmp_path: Path, capsys: pytest.Capt
     assert "not that of student.npz" in capsys.readouterr().err
 
 
+def test_the_student_of_class_sums_answers_about_rows_and_about_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = FeatureSettings(name="bins", columns=(1,), cuts=((0.0, 1.0),))
+    rows = build_feature_map(settings, np.zeros((2, 1)))
+    weights = np.array([[0, 0], [5, 0], [0, 5], [0, 0]], dtype=np.float64)
+    SumsStudent(rows, weights, sharpness=4.0).save(tmp_path / "student.npz")
+    (tmp_path / "new.csv").write_text("dose\n0.1\n0.9\n", encoding="utf-8")
+    table = '[data]\ndataset = "table"\n[data.table]\nlabel = "y"\nclasses = ["well", "ill"]\n'
+    (tmp_path / "study.toml").write_text(table + 'columns = {dose = "number"}\n', encoding="utf-8")
+    assert main(["predict", str(tmp_path / "student.npz"), str(tmp_path / "new.csv")]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert "new.csv[0]: class well, probability" in first and "new.csv[1]: class ill" in second
+    pool = np.random.default_rng(0).integers(0, 255, (30, 28, 28, 1)).astype(np.uint8)
+    images = build_feature_map(FeatureSettings(dimension=4), pool)
+    student = SumsStudent(images, np.ones((images.dimension, 2)))
+    student.class_names = ("dark", "bright")
+    student.save(tmp_path / "of-images.npz")
+    np.save(tmp_path / "three.npy", pool[:3])
+    assert main(["predict", str(tmp_path / "of-images.npz"), str(tmp_path / "three.npy")]) == 0
+    assert capsys.readouterr().out.count("class dark, probability 0.500") == 3
+    np.save(tmp_path / "large.npy", np.zeros((3, 30, 30, 1), dtype=np.uint8))
+    assert main(["predict", str(tmp_path / "of-images.npz"), str(tmp_path / "large.npy")]) == 2
+    assert "large.npy" in capsys.readouterr().err
+
+
 def _told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """The evaluation behind the answers, as JSON; empty where there is none."""
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -296,3 +325,30 @@ def test_what_taught_the_student_does_not_count(
     assert ("left out of it: 2" in capsys.readouterr().out) == same
     (tmp_path / "log.jsonl").write_text('{"event": "study"}\n', encoding="utf-8")
     assert main(["predict", str(student), str(tmp_path / "pool.npz")]) == 0  # it answers all the same
+
+
+def test_a_class_sums_student_answers_about_rows_and_about_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = np.linspace(0, 1, 40)[:, None]
+    rng = np.random.default_rng(0)
+    for settings, pool in (
+        (FeatureSettings(columns=(1,)), rows),
+        (FeatureSettings(dimension=9), rng.integers(0, 256, (40, 10, 10, 1), dtype=np.uint8)),
+    ):
+        feature_map = build_feature_map(settings, pool)
+        student = SumsStudent(feature_map, rng.normal(0, 1, (feature_map.dimension, 2)))
+        student.save(tmp_path / "student.npz")
+        if settings.columns:
+            table = '[data]\ndataset = "table"\n[data.table]\nlabel = "outcome"\nclasses = ["well", "ill"]\n'
+            (tmp_path / "study.toml").write_text(table + 'columns = {dose = "number"}\n', encoding="utf-8")
+            asked = tmp_path / "new.csv"
+            asked.write_text("dose,outcome\n0.1,\n0.9,ill\n", encoding="utf-8")
+            inputs, unit = np.array([[0.1], [0.9]]), "row"
+        else:
+            asked, inputs, unit = tmp_path / "images.npy", pool[:2], "image"
+            np.save(asked, inputs)
+        assert main(["predict", str(tmp_path / "student.npz"), str(asked), "--format", "json"]) == 0
+        found = [json.loads(line) for line in capsys.readouterr().out.splitlines()][:2]
+        assert [each[unit] for each in found] == [0, 1]
+        assert [each["class"] for each in found] == student.predict(inputs).tolist()

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +19,10 @@ from clients.local import LocalSite, local_site
 from clients.site_files import LocalSettings
 from clients.teaching import count_votes, train_missing
 from pate_fed.cli import rehearse
+from pate_fed.cli.terms import make_terms_of
+from pate_fed.config.sections import Aggregation
+from pate_fed.config.study import read_study
+from pate_fed.config.trust import TrustModel
 from pate_fed.identity import Admission
 from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.signals import Interrupted
@@ -138,3 +143,33 @@ def test_private_labels_are_not_rehearsed(demo: Path, run: Any) -> None:
     Path("labels.json").write_text(json.dumps(json.loads(make_label_terms().to_json())))
     code, _, err = run("hospital", "rehearse", "labels.json", "--data", "north.csv")
     assert code == 2 and "hospital terms" in err
+
+
+def test_class_sums_are_shown_as_they_would_leave(
+    demo: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = read_study(demo / "study.toml")
+    changed = replace(
+        study,
+        aggregation=Aggregation(aggregator="class-sums"),
+        secrecy=TrustModel(secure_sum=True, noise_at="hospitals"),
+    )
+    (demo / "sums.toml").write_text(changed.to_toml(), encoding="utf-8")
+    (demo / "terms.json").write_text(make_terms_of(demo / "sums.toml"), encoding="utf-8")
+    command = ("hospital", "rehearse", "terms.json", "--data", "north.csv")
+    code, out, err = run(*command, "--pool", "pool.csv")
+    assert code == 0, err
+    assert "run this without a pipe" in out and "95" not in out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    code, out, err = run(*command, "--pool", "pool.csv")
+    assert code == 0, err
+    assert "the default allows the study" in out
+    assert "Your sums by class, of the first features. These stay here:" in out
+    assert "the same as above" in out and "alone " in out
+    first = next(line.split() for line in out.splitlines() if line.split()[:1] == ["0"])
+    assert sum(map(int, first[1:])) == 95 * 128  # a constant: one for each patient
+    (demo / "pool.csv").write_text(
+        (demo / "pool.csv").read_text(encoding="utf-8").replace("1", "2"), encoding="utf-8"
+    )
+    code, _, err = run(*command, "--pool", "pool.csv")
+    assert code == 2 and "pool" in err

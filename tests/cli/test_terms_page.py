@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import make_label_terms, make_terms, vary
+from builders import make_label_terms, make_sum_terms, make_terms, vary
 
 from pate_fed.cli.terms_page import make_page
 from pate_fed.config.sections import About
@@ -137,3 +137,35 @@ def test_long_lists_are_cut_on_the_page_alone() -> None:
     schema = Schema(label="ill", classes=("no", "yes"), columns=columns)
     terms = make_terms(image_shape=(500,), num_classes=2, table=schema, teacher=forest)
     assert "and 440 more" in _text(terms) and "town 60" not in _text(terms)
+
+
+@pytest.mark.parametrize("at_hospitals", [True, False])
+def test_class_sums_are_told_without_a_word_of_votes(at_hospitals: bool) -> None:
+    terms = make_sum_terms(at_hospitals=at_hospitals)
+    text, values = _text(terms), make_page(terms).values
+    for words in (
+        "Nothing is trained at your hospital.",
+        "Once, one table of 20 rows and 3 columns of whole numbers",
+        "cd" * 32,
+        "One record's part in the sum is cut to a fixed length.",
+        "Your hospital gives its sums once.",
+        "Made of the sums for 1500 inputs of the pool's 2000.",
+        "One record replaced (its features in the sums by class",
+    ):
+        assert words in text
+    assert "vote" not in text
+    exact = "how many of all records have a class and a feature, also where that is a single one"
+    assert (exact in text) is not at_hospitals
+    assert ("Your machine adds noise first." in text) is at_hospitals
+    assert ("No bound: what it sees has no noise." in text) is not at_hospitals
+    assert values["sums"]["dimension"] == 20 and values["teachers"] is None
+    assert "vote" not in values["epsilon"]["protects"]
+    json.dumps(values)
+
+
+def test_a_patients_rows_count_as_one_in_class_sums() -> None:
+    schema = Schema(label="y", classes=("a", "b", "c"), columns=(("x", ()),), patient="id")
+    terms = replace(make_sum_terms(), table=schema, image_shape=(1,), classes=schema.classes)
+    text = _text(terms)
+    assert "One patient's part in the sum is cut to a fixed length." in text
+    assert "The column y, by which features are summed." in text

@@ -19,7 +19,7 @@ from clients.site_files import LOCAL_SITE, SITE_VARIABLE, LocalSettings
 from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.digest import record_digest
-from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, TEACH, VOTES, RefusalReply, parse_reply
+from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, SUMS, TEACH, VOTES, RefusalReply, parse_reply
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def _send(message_type: str) -> object:
     return parse_reply(from_flower(reply.content))
 
 
-@pytest.mark.parametrize("message_type", [TEACH, VOTES, SUM, LABELS, COUNTS, END])
+@pytest.mark.parametrize("message_type", [TEACH, VOTES, SUM, SUMS, LABELS, COUNTS, END])
 def test_junk_of_every_kind_is_refused_as_malformed(message_type: str, real: Path) -> None:
     reply = _send(message_type)
     assert reply == RefusalReply(party="north", code="MALFORMED")

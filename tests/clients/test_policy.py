@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import make_label_terms, make_lung_terms, vary
+from builders import make_label_terms, make_lung_terms, make_sum_terms, vary
 
 from clients.policy import Policy, find_policy
 from pate_fed.config.parts import PartIdentity
@@ -47,6 +47,38 @@ def test_a_policy_that_fits_objects_to_nothing() -> None:
     assert _reason(replace(policy, studies=(TERMS.digest,))) is None
     assert _reason(Policy(), vary(TERMS, secure_sum=True)) is None
     assert _reason(Policy(plain_votes=True, teachers=("theirs:make",)), vary(TERMS, **OWN_TEACHER)) is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "at_hospitals", "reason"),
+    [
+        (Policy(), True, None),
+        (Policy(), False, Refusal.POLICY_EXACT_SUMS),
+        (Policy(class_sums="exact"), True, None),
+        (Policy(class_sums="exact"), False, None),
+        (Policy(class_sums="no"), True, Refusal.POLICY_SUMS),
+        (Policy(class_sums="no"), False, Refusal.POLICY_SUMS),
+        (Policy(most_queries=1, most_queries_a_day=1), True, None),
+        (Policy(epsilon_public=2.0, epsilon_coordinator=2.0), True, None),
+        (Policy(epsilon_public=0.5), True, Refusal.POLICY_PUBLIC),
+        (Policy(epsilon_coordinator=0.5), True, Refusal.POLICY_COORDINATOR),
+        (Policy(class_sums="exact", epsilon_coordinator=9.0), False, Refusal.POLICY_COORDINATOR),
+        (Policy.of_simulated(), False, None),
+    ],
+)
+def test_class_sums_leave_with_noise_in_them_unless_the_policy_says_otherwise(
+    policy: Policy, at_hospitals: bool, reason: Refusal | None
+) -> None:
+    assert _reason(policy, make_sum_terms(at_hospitals=at_hospitals)) is reason
+    found = policy.objection(make_sum_terms(at_hospitals=at_hospitals))
+    if reason is Refusal.POLICY_EXACT_SUMS:
+        assert found is not None and 'class_sums = "exact"' in found[1]
+
+
+def test_whoever_never_gives_sums_votes_all_the_same() -> None:
+    assert _reason(Policy(class_sums="no"), vary(TERMS, secure_sum=True)) is None
+    with pytest.raises(InputError, match="no, noisy, exact"):
+        Policy(class_sums="yes")
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 from builders import PLAIN_POLICY
+from watched import WATCHED, kill
 
 from pate_fed.privacy import verify
 
@@ -26,41 +26,6 @@ SEED = 2026
 NAMES = {"plain": ("north", "east", "west"), "masked": ("north", "east", "west", "south")}
 BATCHES, BATCH = 3, 10
 pytestmark = pytest.mark.slow
-
-# The coordinator as it is, but it says in a file where it is, stays there for a moment, and at one for long.
-WATCHED = """
-import os, random, sys, time
-from collections import Counter
-said, (held, nth) = open(sys.argv.pop(), "a", buffering=1), sys.argv.pop().split("|")
-stream, been = random.Random(os.getpid()), Counter()
-def tell(moment):
-    been[moment] += 1
-    said.write(f"{os.getpid()} {moment}\\n")
-    time.sleep(600 if (moment, been[moment]) == (held, int(nth)) else stream.uniform(0, 0.05))
-def watch(owner, name, phase):
-    whole = getattr(owner, name)
-    def call(*arguments, **named):
-        tell("before " + phase)
-        result = whole(*arguments, **named)
-        tell("after " + phase)
-        return result
-    setattr(owner, name, call)
-from pate_fed.server import main
-import server.app
-from pate_fed.privacy import Ledger
-from server.federation import Federation
-from server.learning import Learner
-from server.state import CoordinatorState
-for owner, name, phase in (
-    (Federation, "admit", "teaching"), (CoordinatorState, "begin_batch", "asking"),
-    (CoordinatorState, "keep_votes", "voting"), (CoordinatorState, "keep_sum_reply", "summing"),
-    (CoordinatorState, "keep_totals", "totals"), (Ledger, "charge", "the row"),
-    (CoordinatorState, "note_all_asked", "the last"), (Learner, "learn", "learning"),
-    (server.app.Coordinator, "notify_hospitals", "telling"),
-    (server.app.Coordinator, "conclude", "concluding"),
-): watch(owner, name, phase)
-sys.exit(main(sys.argv[1:]))
-"""
 
 
 def _moments(kind: str) -> list[str]:
@@ -121,7 +86,7 @@ class Study:
         found = [line.partition(" ") for line in lines]
         return [moment for pid, _, moment in found if pid == str(process)]
 
-    def run_and_kill(self, moment: str, nth: int, *, hold: bool) -> bool:
+    def run_andkill(self, moment: str, nth: int, *, hold: bool) -> bool:
         """Start the coordinator, and kill it when it has been there so often; False where it ended before.
 
         Without `hold` it dies somewhere in the next tenths of a second.
@@ -137,12 +102,12 @@ class Study:
         time.sleep(self.stream.uniform(0, 0.1 if hold else 0.3))
         if party.process.poll() is not None:
             return False
-        _kill(party, alone=self.stream.random() < 0.3)
+        kill(party, alone=self.stream.random() < 0.3)
         self.died[self.moments(pid)[-1]] += 1
         print(f"{self.kind}: killed {self.moments(pid)[-1]} (aimed at {moment})", flush=True)
         for name in () if "telling" in moment else NAMES[self.kind]:
             if self.stream.random() < 0.05 and self.hospitals[name].process.poll() is None:
-                _kill(self.hospitals[name], alone=False)
+                kill(self.hospitals[name], alone=False)
                 self.hospitals[name] = self.hospital(name)
         return True
 
@@ -166,18 +131,6 @@ class Study:
             log = [json.loads(line) for line in (state / "log.jsonl").read_text("utf-8").splitlines()]
             assert [entry for entry in log if entry["event"] in ("refused", "fault")] == []
             assert not (state / "answer.npz").exists()
-
-
-def _kill(party: Any, *, alone: bool) -> None:
-    """As a power cut; or the process alone, whose children notice."""
-    process = psutil.Process(party.process.pid)
-    children = process.children(recursive=True)
-    process.kill()
-    for child in children:
-        if not alone and child.is_running():
-            child.kill()
-    party.process.wait()
-    psutil.wait_procs(children, timeout=20)
 
 
 @contextmanager
@@ -228,7 +181,7 @@ def _one_study(kind: str, make: Any, stream: random.Random, most: int) -> Counte
     study = Study(kind, make(), stream)
     study.begin()
     for moment, nth, hold in _plan(kind, stream)[:most]:
-        if not study.run_and_kill(moment, nth, hold=hold):
+        if not study.run_andkill(moment, nth, hold=hold):
             break
     else:
         last = study.coordinator()

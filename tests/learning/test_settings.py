@@ -9,7 +9,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.learning import StudentSettings, TeacherSettings
+from pate_fed.learning import STUDENTS, StudentSettings, TeacherSettings
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,16 @@ def test_settings_are_frozen_and_beta_has_a_default() -> None:
 
 
 def test_what_a_student_is_built_on() -> None:
-    assert StudentSettings().built_on == "small-cnn"
-    assert StudentSettings(name="fixmatch").built_on == "encoder"
+    on_pixels = {name for name in STUDENTS if StudentSettings(name=name).built_on == "small-cnn"}
+    assert on_pixels == {"supervised", "vat"}
+    assert StudentSettings().built_on == "encoder" and StudentSettings().co_teaching
     assert StudentSettings(name="fixmatch", network="small-cnn").built_on == "small-cnn"
+
+
+@pytest.mark.parametrize(("epochs", "ramp"), [(1, 1), (5, 3), (10, 5), (30, 15), (400, 15)])
+def test_the_ramp_ends_within_a_stage(epochs: int, ramp: int) -> None:
+    assert StudentSettings(epochs=epochs).ramp == ramp
+    assert StudentSettings(epochs=epochs, ramp_epochs=7).ramp == 7
 
 
 def test_the_room_imports_without_torch() -> None:

@@ -1,7 +1,7 @@
 """Garbage in both directions amid whole studies: it costs whoever sent it, or nobody, and the study ends.
 
 One hospital gets mutated copies of every request before the good one; another one's replies are mutated on
-their way to the coordinator. Both kinds of study, in the open and under masks.
+their way to the coordinator. All kinds of study, in the open and under masks.
 """
 
 from __future__ import annotations
@@ -111,8 +111,9 @@ def _run(kind: str, folder: Path, each: int, monkeypatch: pytest.MonkeyPatch) ->
         keep(journal, error)
 
     monkeypatch.setattr(HospitalLog, "fault", fault)
-    if kind in ("plain", "masked"):
-        options = ["--secure-sum"] if kind == "masked" else []
+    if kind in ("plain", "masked", "sums"):
+        options = [] if kind == "plain" else ["--secure-sum"]
+        options += ["--aggregator", "class-sums", "--student", "ridge"] if kind == "sums" else []
         config = ["--config", str(folder / "study.toml"), "--run-dir", str(run_dir)]
         code = simulation([*config, "--backend", "inline", "--quiet", *options])
     else:
@@ -147,7 +148,7 @@ def _run(kind: str, folder: Path, each: int, monkeypatch: pytest.MonkeyPatch) ->
     return fuzz
 
 
-@pytest.mark.parametrize("kind", ["plain", "masked", "labels", "counts"])
+@pytest.mark.parametrize("kind", ["plain", "masked", "sums", "labels", "counts"])
 def test_garbage_costs_its_sender_alone(kind: str, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fuzz = _run(kind, study, 20 if kind == "labels" else 10, monkeypatch)
     assert fuzz.sent >= 10
@@ -156,8 +157,13 @@ def test_garbage_costs_its_sender_alone(kind: str, study: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["plain", "masked", "labels", "counts"])
+@pytest.mark.parametrize("kind", ["plain", "masked", "sums", "labels", "counts"])
 def test_much_garbage_costs_its_sender_alone(kind: str, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fuzz = _run(kind, study, {"plain": 350, "masked": 300, "labels": 3000, "counts": 1500}[kind], monkeypatch)
+    fuzz = _run(
+        kind,
+        study,
+        {"plain": 350, "masked": 300, "sums": 520, "labels": 3000, "counts": 1500}[kind],
+        monkeypatch,
+    )
     assert fuzz.sent >= 2500
     assert not fuzz.errors, fuzz.errors[0]

@@ -64,7 +64,7 @@ def _learner(
 
 
 def test_a_coordinator_that_died_while_learning_goes_on_where_it_was(tmp_path: Path) -> None:
-    settings = StudentSettings(epochs=3, noise_rate=0.2)  # of each of pate++'s two stages
+    settings = StudentSettings(name="pate++", epochs=3, noise_rate=0.2)  # of each of pate++'s two stages
     index = np.arange(60)
     whole, first, second = Log(), Log(), Log()
     learner, truth = _learner(tmp_path / "whole", settings, whole, threading.Event())
@@ -95,7 +95,9 @@ def test_a_simulation_keeps_no_checkpoint(tmp_path: Path) -> None:
 def test_the_noise_rate_is_at_least_what_the_noise_turns(tmp_path: Path) -> None:
     """Twelve labels tell nothing, so β would be 0.2; two teachers under much noise turn more."""
     log = Log()
-    learner, truth = _learner(tmp_path / "run", StudentSettings(epochs=1), log, threading.Event())
+    learner, truth = _learner(
+        tmp_path / "run", StudentSettings(name="pate++", epochs=1), log, threading.Event()
+    )
     loud = replace(learner._study.aggregation, sigma2=1000.0)
     learner._study = replace(learner._study, aggregation=loud)
     learner.learn(np.arange(12), truth[:12])

@@ -100,7 +100,7 @@ def _watched(folder: Path) -> Iterator[Seen]:
         return reply
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pate_fed.simulation.simulated_disks", kept)
+        patch.setattr("pate_fed.cli.simulate.simulated_disks", kept)
         patch.setattr(InlineGrid, "_deliver", watch)
         yield seen
 

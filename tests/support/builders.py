@@ -9,7 +9,9 @@ from pate_fed.config.sections import Aggregation, Privacy
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import Schema
 from pate_fed.learning import TeacherSettings
+from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.protocol.label_terms import LabelTerms
+from pate_fed.protocol.sum_terms import SumTerms
 from pate_fed.protocol.terms import Terms
 
 T = TypeVar("T")
@@ -71,6 +73,28 @@ def make_table_terms() -> Terms:
     """Terms of a study of tables."""
     schema = Schema(label="y", classes=("a", "b", "c"), columns=(("x", ()), ("z", ("only",))))
     return vary(make_terms(image_shape=(2,)), table=schema)
+
+
+def make_sum_terms(*, at_hospitals: bool = True, **changes: Any) -> Terms:
+    """Terms of ten hospitals that give sums of 20 features by class once, at about ε 1."""
+    sums = SumTerms(
+        settings=FeatureSettings(dimension=19),
+        features="cd" * 32,
+        dimension=20,
+        squared_norm=1024**2,
+        sigma=None if at_hospitals else 6000.0,
+        most_units=None,
+    )
+    noise_at, sigma_party = ("hospitals", 2400.0) if at_hospitals else ("coordinator", None)
+    colluders = 1 if at_hospitals else None
+    terms = replace(
+        make_terms(labels=1500),
+        aggregation=Aggregation(aggregator="class-sums"),
+        secrecy=TrustModel(secure_sum=True, noise_at=noise_at, colluders=colluders),
+        sigma_party=sigma_party,
+        sums=sums,
+    )
+    return vary(terms, **changes)
 
 
 def make_label_terms() -> LabelTerms:

@@ -74,8 +74,9 @@ class CoordinatorSide:
 
         self._study = study = study_to_run(Path(self._given.config), num_hospitals=self._given.num_hospitals)
         parties = study.parties
+        teachers = f"{parties.teachers_per_client} teachers each, "
         text = (
-            f"{study.name!r}: {parties.num_clients} hospitals, {parties.teachers_per_client} teachers each, "
+            f"{study.name!r}: {parties.num_clients} hospitals, {'' if study.aggregation.sums else teachers}"
             f"{study.aggregation.aggregator}, student {study.student.name}"
         )
         seeded = "study.seed repeats the noise, so it protects nobody: take it out of study.toml"

@@ -140,10 +140,6 @@ class HistogramFeatures(Preprocessing):
         """(n, C, H, W) in [0, 1] to (n, features), of mean squared length 1 on what was fitted."""
         return self.turn(self.measure(x))
 
-    def in_parts(self, x: Tensor) -> Tensor:
-        """The same of any number of images, 1,000 at once."""
-        return torch.cat([self(part) for part in torch.split(x, BATCH)])
-
     def turn(self, measured: Tensor) -> Tensor:
         """What `measure` gave, (n, p), to (n, features)."""
         centred = measured - self.mean

@@ -1,4 +1,4 @@
-"""A student for use without this package: one TorchScript file that takes images as they are.
+"""A student for use without this package: one TorchScript or ONNX file that takes images as they are.
 
 The file says itself what it takes and tells: its attributes are `image_shape`, [height, width, channels], and
 `class_names`, in the order of the probabilities; empty where the classes have no names.
@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import warnings
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from pate_fed.disk import write_result
+from pate_fed.errors import InputError
 from pate_fed.learning.networks.classifiers import Classifier, Shape
 from pate_fed.learning.students.calibration import sharpened
 
-__all__ = ["write_torchscript"]
+__all__ = ["ONNX_OPSET", "write_onnx", "write_torchscript"]
+
+ONNX_OPSET = 17  # of 2022: what is deployed in hospitals is seldom new
 
 
 class _FromPixels(nn.Module):
@@ -86,6 +90,48 @@ def write_torchscript(
         buffer = io.BytesIO()
         torch.jit.save(checked, buffer)
     write_result(path, _without_paths(buffer.getvalue()))
+
+
+def write_onnx(
+    networks: Sequence[Classifier],
+    image_shape: Shape,
+    path: Path,
+    *,
+    sharpness: float = 1.0,
+    class_names: Sequence[str] = (),
+    about: Mapping[str, str] | None = None,
+) -> None:
+    """Write the same as ONNX, which any runtime reads: input `images`, output `probabilities`.
+
+    Its metadata are `image_shape` and `class_names` as JSON, and what else is said in `about`.
+
+    Raises:
+        InputError: the package onnx is not installed, or the folder cannot be written to.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise InputError("ONNX files need the package onnx: pip install 'pate-fed[onnx]'") from error
+    model = _FromPixels(networks, sharpness).eval().requires_grad_(False)
+    example = torch.zeros((2, *image_shape), dtype=torch.uint8)
+    content, any_number = io.BytesIO(), {0: "n"}
+    with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
+        # torch's newer exporter needs two more packages for the same graph.
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            model,
+            (example,),
+            content,  # type: ignore[arg-type]  # the older exporter writes to memory, too
+            dynamo=False,
+            input_names=["images"],
+            output_names=["probabilities"],
+            dynamic_axes={"images": any_number, "probabilities": any_number},
+            opset_version=ONNX_OPSET,
+        )
+    graph = onnx.load_from_string(content.getvalue())
+    told = {"image_shape": json.dumps(list(image_shape)), "class_names": json.dumps(list(class_names))}
+    onnx.helper.set_model_props(graph, {**told, **(about or {})})
+    write_result(path, graph.SerializeToString())
 
 
 def _without_paths(archive: bytes) -> bytes:

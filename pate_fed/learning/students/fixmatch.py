@@ -131,7 +131,7 @@ class FixMatch(Trainer):
         progress = (epoch - 1) / self.settings.stage_epochs
         self._optimiser.param_groups[0]["lr"] = self.settings.learning_rate * math.cos(1.37 * progress)
         self.network.train()
-        rate = keep_rate(epoch, noise_rate=self.settings.beta, ramp_epochs=self.settings.ramp_epochs)
+        rate = keep_rate(epoch, noise_rate=self.settings.beta, ramp_epochs=self.settings.ramp)
         size, device = self.settings.batch_size, self.device
         most = max(len(sets.labelled), len(sets.unlabelled))
         labelled = batches(len(sets.labelled), most, size, device)

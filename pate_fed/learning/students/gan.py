@@ -3,6 +3,10 @@
 PATE++ (arXiv 2211.01628): Algorithm 1 is the step, section III-B the small-loss exchange between two
 discriminators, section III-C and Algorithm 3 the search for wrong labels. "supervised" and "vat" are the same
 loop without a generator.
+
+On the public encoder a discriminator's inputs are features of images a little deformed, and its peer also
+tells it the classes of the unlabelled ones, by averaged weights and from the images as they are (Tarvainen
+and Valpola, "Mean teachers", NIPS 2017, with two students in place of one).
 """
 
 from __future__ import annotations
@@ -10,17 +14,20 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pate_fed.learning.networks.classifiers import (
     Classifier,
+    Preprocessing,
     Shape,
     build_discriminator,
     build_encoder_discriminator,
 )
 from pate_fed.learning.networks.encoder import Encoder
-from pate_fed.learning.networks.generators import build_generator
+from pate_fed.learning.networks.generators import FeatureGenerator, Generator, build_generator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
+from pate_fed.learning.students.closed_form import deformed_copies
 from pate_fed.learning.students.data import TrainingSets, batches
 from pate_fed.learning.students.losses import (
     feature_matching_loss,
@@ -42,6 +49,9 @@ __all__ = [
 ]
 
 BETA1 = 0.5  # of Adam, as in the improved-GAN recipe
+# On the encoder: weights of the two losses of unlabelled inputs, the power to which a peer's opinion is
+# taken, and the share of a stage until it has its whole weight.
+ADVERSARIAL, OPINION, SHARPER, WARM_UP = 0.3, 3.0, 2.0, 0.3
 
 
 class GANTrainer(Trainer):
@@ -60,16 +70,23 @@ class GANTrainer(Trainer):
             _discriminator(settings, shape, num_classes, encoder).to(device)
             for _ in range(2 if settings.co_teaching else 1)
         ]
-        self.preprocess = networks[0].preprocess
+        self.num_classes, self.preprocess = num_classes, networks[0].preprocess
         if encoder is None:
             self.preprocess.fit(pixels)
         for network in networks:
             network.preprocess.load_state_dict(self.preprocess.state_dict())
         # Nothing in the preprocessing is trained, so all public inputs go through it once.
-        self.inputs = self.preprocess(pixels)
+        self.inputs = self.preprocess(pixels) if encoder is None else self.preprocess.in_parts(pixels)
         for network in networks:
             network.initialise_from_data(self.inputs)
-        generator = build_generator(settings.built_on, shape).to(device) if settings.generates else None
+        self.copies: Tensor | None = None  # of the inputs, (copies, n, d), they themselves first
+        generator: Generator | None = None
+        if settings.generates and encoder is None:
+            generator = build_generator(settings.built_on, shape).to(device)
+        elif settings.generates:
+            features = FeatureGenerator(shape, self.inputs.shape[1]).to(device)
+            features.fit(self.inputs, pixels)
+            generator, self.copies = features, _deformed(self.preprocess, self.inputs, pixels)
         super().__init__(settings, networks, generator)
         # VAT's steps in the pixels are preprocessed again and again.
         self.pixels = pixels if settings.name == "vat" else None
@@ -83,20 +100,24 @@ class GANTrainer(Trainer):
         """One pass over the labelled and the unlabelled set, the smaller one duplicated (Algorithm 1)."""
         for module in (*self.networks, *([self.generator] if self.generator else [])):
             module.train()
-        rate = keep_rate(epoch, noise_rate=self.settings.beta, ramp_epochs=self.settings.ramp_epochs)
+        rate = keep_rate(epoch, noise_rate=self.settings.beta, ramp_epochs=self.settings.ramp)
+        trust = min((epoch - 1) / (WARM_UP * self.settings.stage_epochs), 1.0)
         self._set_learning_rate(epoch)
         size = len(sets.labelled)
         if self._unlabelled:
             size = max(size, len(sets.unlabelled))
         labelled = batches(len(sets.labelled), size, self.settings.batch_size, self.inputs.device)
         unlabelled = batches(len(sets.unlabelled), size, self.settings.batch_size, self.inputs.device)
+        unlearnt = torch.ones(self.num_classes, dtype=torch.bool, device=self.inputs.device)
+        unlearnt = unlearnt.index_fill(0, sets.labels, False)
         suspicions = torch.zeros(len(sets.labelled), device=self.inputs.device)
         sums = torch.zeros(6, dtype=torch.float64, device=self.inputs.device)
         for pick, pick_unlabelled in zip(labelled, unlabelled, strict=True):
-            x, y = self.inputs[sets.labelled[pick]], sets.labels[pick]
-            shown = self.inputs if self.pixels is None else self.pixels
-            u = shown[sets.unlabelled[pick_unlabelled]]
-            figures, disagree, suspected = self._learn_batch(x, y, u, rate)
+            others = sets.unlabelled[pick_unlabelled]
+            x, y = self._shown(sets.labelled[pick]), sets.labels[pick]
+            u = self._shown(others) if self.pixels is None else self.pixels[others]
+            opinions = None if self.copies is None else self._opinions(others, unlearnt, trust)
+            figures, disagree, suspected = self._learn_batch(x, y, u, rate, opinions)
             suspicions.index_add_(0, pick, suspected.to(suspicions.dtype))
             told = torch.stack([disagree.sum(), (disagree & sets.wrong[pick]).sum()]).double()
             sums += torch.cat([figures, told])
@@ -106,13 +127,34 @@ class GANTrainer(Trainer):
         # The only time in an epoch that the host waits for the device.
         return self._record(epoch, sums.tolist(), batches=len(labelled), truth_known=sets.truth_known)
 
-    def _learn_batch(self, x: Tensor, y: Tensor, u: Tensor, rate: float) -> tuple[Tensor, Tensor, Tensor]:
+    def _shown(self, index: Tensor) -> Tensor:
+        """The inputs at `index`, int64 (n,), or a copy of each at random."""
+        if self.copies is None:
+            return self.inputs[index]
+        which = torch.randint(len(self.copies), (len(index),), device=index.device)
+        return self.copies[which, index].float()
+
+    def _opinions(self, index: Tensor, unlearnt: Tensor, trust: float) -> list[Tensor]:
+        """For each discriminator the classes of inputs (n,) by its peer's averaged weights, each (n, K).
+
+        Powers of probabilities, times the loss's weight; none for `unlearnt` classes, bool (K,). One alone
+        has no peer but its own average.
+        """
+        with torch.no_grad():
+            logits = [average.logits(self.inputs[index]) for average in reversed(self.averages)]
+        sharp = [SHARPER * each.masked_fill(unlearnt, -torch.inf) for each in logits]
+        return [OPINION * trust * each.softmax(dim=1) for each in sharp]
+
+    def _learn_batch(
+        self, x: Tensor, y: Tensor, u: Tensor, rate: float, opinions: list[Tensor] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """One step of the discriminators, then one of the generator; `u` is pixels for VAT.
 
-        Returns three losses and the kept share, float64 (4,); then bool (batch,) each: the labelled samples
-        on which the discriminators disagree, and those suspected of a wrong label.
+        `opinions` on `u`, (batch, K) each, go with discriminators on the encoder. Returns three losses and
+        the kept share, float64 (4,); then bool (batch,) each: the labelled samples on which the
+        discriminators disagree, and those suspected of a wrong label.
         """
-        fake = self.preprocess(self.generator.draw(len(u))) if self.generator is not None else None
+        fake = self.generator.draw_inputs(len(u), self.preprocess) if self.generator is not None else None
         parts = [x] if fake is None else [x, u, fake.detach()]
         together, sizes = torch.cat(parts), [len(part) for part in parts]
         logits = [torch.split(network.logits(together), sizes) for network in self.networks]
@@ -124,6 +166,11 @@ class GANTrainer(Trainer):
         chosen = exchange(losses, candidates, rate=rate)
         supervised = [masked_mean(loss, keep) for loss, keep in zip(losses, chosen, strict=True)]
         unsupervised = [] if fake is None else [unsupervised_loss(each[1], each[2]) for each in logits]
+        if opinions is not None:
+            unsupervised = [
+                ADVERSARIAL * loss + F.cross_entropy(each[1], opinion)
+                for loss, each, opinion in zip(unsupervised, logits, opinions, strict=True)
+            ]
         if self.pixels is not None:
             unsupervised = [virtual_adversarial_loss(network, u) for network in self.networks]
         self.optimiser.zero_grad(set_to_none=True)
@@ -174,6 +221,12 @@ class GANTrainer(Trainer):
             disagreements=round(disagreements) if pair else None,
             disputed_wrong_share=wrong / disagreements if truth_known and disagreements else None,
         )
+
+
+def _deformed(preprocess: Preprocessing, inputs: Tensor, pixels: Tensor) -> Tensor:
+    """Features `inputs` (n, d) of images and of each image's deformed copies, in half precision."""
+    found = [preprocess.in_parts(copy).half() for copy in deformed_copies(pixels)]
+    return torch.stack([inputs.half(), *found])
 
 
 def _discriminator(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,15 +23,16 @@ from pate_fed.learning.networks.classifiers import (
     build_encoder_network,
 )
 from pate_fed.learning.networks.encoder import HistogramFeatures
-from pate_fed.learning.networks.generators import Generator, build_generator
+from pate_fed.learning.networks.generators import FeatureGenerator, Generator, build_generator
 from pate_fed.learning.networks.heads import empty_head_classifier
 from pate_fed.learning.settings import CLOSED_FORM, EpochRecord, StudentSettings
 from pate_fed.learning.students.calibration import sharpened, sharpness_for
-from pate_fed.learning.students.export import write_torchscript
+from pate_fed.learning.students.export import write_onnx, write_torchscript
 
 __all__ = ["Student"]
 
 PREDICT_BATCH = 200
+UNNAMED = "small-cnn"  # what networks on pixels are whose file names none
 
 
 class Student:
@@ -165,6 +166,21 @@ class Student:
             class_names=self.class_names,
         )
 
+    def export_onnx(self, path: Path, *, about: Mapping[str, str] | None = None) -> None:
+        """Write the student as ONNX, with what is said `about` it as metadata.
+
+        Raises:
+            InputError: the package onnx is not installed, or the folder cannot be written to.
+        """
+        write_onnx(
+            self._networks,
+            self.image_shape,
+            path,
+            sharpness=self.sharpness,
+            class_names=self.class_names,
+            about=about,
+        )
+
     @classmethod
     def load(cls, path: Path, device: str = "cpu") -> Student:
         """Read what `save` wrote; no code in the file is run.
@@ -175,7 +191,9 @@ class Student:
         """
         with reading_network(path, "student") as (content, shape, classes):
             settings, weights = StudentSettings(**content["settings"]), content["weights"]
-            generator = build_generator(settings.built_on, shape) if "generator" in weights else None
+            generator = (
+                _empty_generator(settings, shape, weights["generator"]) if "generator" in weights else None
+            )
             networks = [
                 _empty_network(settings, shape, classes, weights[name])
                 for name in weights
@@ -209,6 +227,14 @@ def _empty_network(
         return empty_head_classifier(settings.name, shape, classes, weights)
     basis = weights.get("preprocess.basis")
     if basis is None:
-        return build_discriminator(settings.built_on, shape, classes)
+        return build_discriminator(settings.network or UNNAMED, shape, classes)
     build = build_encoder_network if settings.name == "fixmatch" else build_encoder_discriminator
     return build(HistogramFeatures(shape, basis.shape[1]), basis.shape[1], classes)
+
+
+def _empty_generator(settings: StudentSettings, shape: Shape, weights: dict[str, Tensor]) -> Generator:
+    """The generator that `weights` are of, to be filled from them."""
+    decoder = weights.get("decoder")
+    if decoder is None:
+        return build_generator(settings.network or UNNAMED, shape)
+    return FeatureGenerator(shape, len(decoder))

@@ -4,7 +4,8 @@ PATE++ (arXiv 2211.01628), Algorithm 1: "supervised" is one network on the relea
 original PATE (one discriminator), "co-teaching" has two discriminators that choose each other's samples,
 "pate+" lets them choose only where they disagree, "pate++" (Algorithm 3) does so, takes the label off the
 samples that look wrong, and starts again from scratch. "vat" is one network and no generator: unlabelled
-images hold it still against small steps in the pixels.
+images hold it still against small steps in the pixels. On the public encoder, as by default, the two
+discriminators also tell each other the classes of unlabelled images.
 Post-processing of released labels and public inputs only, so nothing here costs privacy.
 """
 
@@ -86,7 +87,7 @@ def train_student(
         if on_epoch is not None:
             on_epoch(student.history[0])
         return student
-    settings = _with_noise_rate(settings, pool, seed, device, least_noise)
+    settings = _with_noise_rate(settings, pool, device, encoder, least_noise)
     on_encoder = (encoder or fit_encoder(pool.images)) if settings.built_on == "encoder" else None
     saved = Checkpoint.at(checkpoint, pool, settings, seed, encoder=on_encoder)
     with seeded(seed, device):
@@ -99,16 +100,20 @@ def train_student(
 
 
 def _with_noise_rate(
-    settings: StudentSettings, pool: LabelledPool, seed: int, device: str, least: float
+    settings: StudentSettings, pool: LabelledPool, device: str, encoder: Encoder | None, least: float
 ) -> StudentSettings:
     """The same with an open β set: estimated, or 0 for "fixmatch"."""
     if settings.noise_rate is not None or not (settings.co_teaching or settings.name == "fixmatch"):
         return settings
     if settings.name == "fixmatch":
         return replace(settings, noise_rate=0.0)
-    labelled, classes = pool.images[pool.labelled_index], pool.num_classes
     estimate = estimate_noise_rate(
-        labelled, pool.labels, num_classes=classes, seed=seed, device=device, least=least
+        pool.images[pool.labelled_index],
+        pool.labels,
+        num_classes=pool.num_classes,
+        encoder=encoder or fit_encoder(pool.images),
+        device=device,
+        least=least,
     )
     return replace(settings, noise_rate=estimate)
 

@@ -16,6 +16,7 @@ import numpy as np
 from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.conversion import overhead
 from pate_fed.privacy.bounds.discrete import moved_count_epsilon
+from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
 from pate_fed.privacy.bounds.hockey_stick import argmax_epsilon, bit_delta, bit_epsilon
 from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE
 from pate_fed.privacy.bounds.orders import Floats
@@ -26,6 +27,8 @@ __all__ = ["NOTHING", "SEARCHED_ORDERS", "Cost", "OutcomeCost", "about_share", "
 
 # α - 1 of the orders that are searched. Any order gives a valid ε; the best lies near 1 + sqrt(ln(1/δ)/ρ).
 SEARCHED_ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 801)
+
+_WHOLE = ("counts", "sums")  # whose totals are released themselves
 
 # What an outcome reveals of its noisy totals, about: 2/π and the third outcome's share, and how both grow
 # with the order. It only chooses an order to ask at; `bounds.outcomes` has the figure that is charged.
@@ -39,11 +42,12 @@ class OutcomeCost:
     """RDP of one released outcome, known by its noise alone and evaluated at an order when it is needed.
 
     `of` is "argmax" (the winning class where votes move from class to class), "one-total" (the winning class
-    where votes vanish), "check" (the bit of a threshold) or "counts" (noisy counts of which one label moves:
-    the totals themselves, whose exact ε is known where nothing else is released). `kind` and `scale` are the
-    noise's, `votes` those that a unit sways. `totals` is what the noisy totals cost, ρ of Gaussian and ε of
-    Laplace noise, and an upper bound. `distance` bounds ln of the ratio of the law of one total's noise to
-    the stated one.
+    where votes vanish), "check" (the bit of a threshold), "counts" (noisy counts of which one label moves) or
+    "sums" (noisy sums that a unit moves by a length of 1): the totals themselves, whose exact ε is known
+    where nothing else is released. `kind` and `scale` are the noise's, `votes` those that a unit sways.
+    `totals` is what the noisy totals cost, ρ of Gaussian and ε of Laplace noise, and an upper bound.
+    `distance` bounds ln of the ratio of the law of one total's noise to the stated one, of sums that of all
+    of them together.
     """
 
     of: str
@@ -71,7 +75,7 @@ class OutcomeCost:
         if Fraction(at) < order:  # divergences grow with the order
             at = math.nextafter(at, math.inf)
         totals = self.as_totals(1).rdp(order)
-        if self.of == "counts":
+        if self.of in _WHOLE:
             return totals
         if self.of == "check":
             found = bit_rdp(self.scale, at, shift=self.votes, kind=self.kind)
@@ -90,10 +94,13 @@ class OutcomeCost:
 
     def alone(self, delta: float) -> float:
         """ε at δ where it is the only release, rounded up; ∞ where RDP has to do."""
+        near = math.nextafter(float(self.distance), math.inf) if self.distance else 0.0
+        if self.of == "sums":  # continuous noise that was rounded, on both sides within e^(±τ): bounds.sums
+            least = delta * math.exp(-near) * (1 - 2**-50)
+            return (2 * near + gaussian_dp_epsilon(1 / self.scale * (1 + 2**-50), least)) * (1 + 2**-50)
         if self.votes > 1 and self.of != "check":
             return math.inf  # they may move from and to several classes
         # Two totals, on both sides: chances within e^(±2τ) of the stated noise's own.
-        near = math.nextafter(float(self.distance), math.inf) if self.distance else 0.0
         delta *= math.exp(-2 * near)
         if self.of == "counts":
             return 4 * near + moved_count_epsilon(self.scale, delta)
@@ -110,7 +117,7 @@ class OutcomeCost:
         totals = float(self.totals)
         if self.kind == LAPLACE:
             return np.minimum(totals, totals * totals * orders / 2 * _SHARE[LAPLACE])
-        share = 1.0 if self.of == "counts" else about_share(self.scale, orders * self.votes)
+        share = 1.0 if self.of in _WHOLE else about_share(self.scale, orders * self.votes)
         found: Floats = totals * orders * share
         return found
 

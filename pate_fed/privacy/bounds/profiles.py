@@ -104,6 +104,8 @@ def _atoms(outcome: OutcomeCost) -> tuple[Floats, Floats]:
     check, k = outcome.of == "check", outcome.votes
     if max(outcome.scale, k) > _WIDEST:
         raise InputError(f"noise of {outcome.scale:g} votes: the table of its losses would be too long")
+    if outcome.of == "sums":
+        raise InputError("sums of features: noise on many entries is no table of one; its exact ε is stated")
     if k > 1 and not check:
         raise InputError("several votes of one unit may move from and to several classes: RDP bounds these")
     law, reach = NoiseLaw(outcome.kind, outcome.scale), math.ceil(_REACH[outcome.kind] * outcome.scale)
@@ -129,6 +131,8 @@ def _outcome_pmf(outcome: OutcomeCost, cell: float) -> Any:
     divergences are then the chords between the grid's.
     """
     pmf, library = _library()
+    if outcome.of == "sums":  # near to continuous noise that was rounded (bounds.sums)
+        return library.from_gaussian_mechanism(outcome.scale, value_discretization_interval=cell)
     loss, chance = _atoms(outcome)
     if loss.max() > _LONGEST * cell:
         raise InputError(f"noise of {outcome.scale:g} votes: its losses are too large for a table")

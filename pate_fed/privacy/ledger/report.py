@@ -25,12 +25,14 @@ from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
 from pate_fed.privacy.ledger.file import read_only
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import (
+    LedgerTerms,
     guarantee_text,
     guaranteed_coordinator_epsilon,
     guaranteed_epsilon,
 )
 from pate_fed.privacy.ledger.verify import SLACK, read_chain
-from pate_fed.privacy.mechanisms.events import CoordinatorView, Mechanism, PrivacyEvent
+from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS, SharedClassSums
+from pate_fed.privacy.mechanisms.events import Mechanism, PrivacyEvent, hospital_noise
 from pate_fed.structure import setting
 
 __all__ = ["LedgerReport", "describe", "verify", "verify_run"]
@@ -299,7 +301,7 @@ def describe(path: Path) -> list[str]:
 
 def _bounds(report: LedgerReport) -> list[str]:
     terms = report.chain.terms
-    protected = f"for {terms.protection.text()}"
+    protected = f"for {terms.protects}"
     guaranteed, spent = guaranteed_epsilon(terms), f"spent so far ε={epsilon_text(report.epsilon)}"
     against = f"no bound beforehand, {spent}, {protected}"
     if guaranteed is not None:
@@ -318,15 +320,18 @@ def _bounds(report: LedgerReport) -> list[str]:
             f"privacy {protected}, while at most {colluders} it their noise: it "
             f"sees {view.text()}; spent so far ε={epsilon_text(seen)}"
         )
+    what = "sums" if terms.sums else "votes"
     lines = [
         f"Against the student and anyone who gets it or its labels: {against}",
-        f"Against another hospital, whatever it knows of its own votes: {_other(terms.coordinator)}",
+        f"Against another hospital, whatever it knows of its own {what}: {_other(terms)}",
         f"Against the coordinator: {coordinator}",
         "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up; each query "
         f"is charged as {_CHARGED[terms.charged]}",
     ]
     if terms.protection.unit == "label":
         lines[-1] = "Every ε follows from the mechanism's parameters, whatever the labels are, rounded up"
+    elif terms.sums:
+        lines[-1] = "Every ε is the exact one of the release's noise, whatever the records are, rounded up"
     if terms.sanitise is not None:
         lines.append(
             "A data-dependent ε may be released too, once (smooth sensitivity, order "
@@ -345,7 +350,13 @@ def _by_accountant(found: Sequence[CapsEpsilon]) -> list[str]:
     return ["ε of the caps alone, by each accountant, and what it holds for:", *lines] if lines else []
 
 
-def _other(view: CoordinatorView) -> str:
+def _other(terms: LedgerTerms) -> str:
+    view = terms.coordinator
+    [first, *_] = terms.mechanisms
+    if isinstance(first, SharedClassSums):
+        view = hospital_noise(
+            sigma_party=first.sigma_party, survivors=first.survivors, colluders=first.colluders
+        )
     if view.variance is None:
         return "as against the student"
     if view.colluders:
@@ -356,6 +367,7 @@ def _other(view: CoordinatorView) -> str:
 
 def _mechanism(mechanism: Mechanism) -> str:
     unit = "votes" if mechanism.num_teachers else "labels"
+    unit = "steps of the features" if mechanism.name in CLASS_SUM_MECHANISMS else unit
     parameters = {name: value for name, value in mechanism.parameters().items() if value is not None}
     values = ", ".join(f"{name}={value:g}" for name, value in parameters.items())
     return f"{mechanism.name} with {values}; noise and threshold in {unit}"

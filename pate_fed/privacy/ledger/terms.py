@@ -23,6 +23,7 @@ from pate_fed.privacy.bounds.cost import NOTHING, Cost, epsilon_of
 from pate_fed.privacy.checks import check_count, check_delta
 from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.label_dp import LabelRelease, LabelResponse
+from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS
 from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, Mechanism, PrivacyEvent
 from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
 from pate_fed.privacy.mechanisms.sanitise import SanitiseSettings
@@ -135,6 +136,22 @@ class LedgerTerms:
         return cost if self.by_outcome else cost.as_totals
 
     @property
+    def protects(self) -> str:
+        """The unit and the adjacency as part of a sentence, and what of a release one unit moves."""
+        if not self.sums:
+            return self.protection.text()
+        protection = self.protection
+        verb = "replaced" if protection.adjacency == "replace-one" else "added or removed"
+        of = "" if protection.unit == "record" else f", cut to {protection.votes_moved:,} records' length"
+        patients = ", all records of one patient together" if protection.unit == "record" else ""
+        return f"one {protection.unit} {verb} (its features in the sums by class{of or patients})"
+
+    @property
+    def sums(self) -> bool:
+        """Whether features summed by class are what is released."""
+        return any(mechanism.name in CLASS_SUM_MECHANISMS for mechanism in self.mechanisms)
+
+    @property
     def each_once(self) -> bool:
         """Whether every release responds label by label, so that no record may be in two of them."""
         return all(isinstance(mechanism, LabelResponse) for mechanism in self.mechanisms)
@@ -175,7 +192,7 @@ class LedgerTerms:
             raise IntegrityError("the coordinator saw other than what the ledger's terms say")
         counts = isinstance(event.mechanism, LabelRelease) and not self.each_once
         if counts and event.asked != self.most_asked:
-            raise IntegrityError("counts of labels are released once, about all records")
+            raise IntegrityError("counts and sums are released once, about all public inputs")
 
     def refuse_beyond_caps(self, *, asked: int, answered: int) -> None:
         """Refuse totals of queries and labels beyond the caps.
@@ -284,6 +301,8 @@ def guarantee_text(terms: LedgerTerms) -> str:
     """What fixes the guarantee, as text: the budget, the caps, or both."""
     if terms.each_once:
         return "the mechanism, by which each record's label is answered about once"
+    if terms.sums:
+        return "the mechanism, by which sums over all hospitals are released once"
     caps = f"at most {terms.most_asked} queries and {terms.most_answered} labels"
     known = terms.most_asked is not None and terms.most_answered is not None
     if terms.epsilon is None:

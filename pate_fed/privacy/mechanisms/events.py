@@ -13,9 +13,11 @@ from pate_fed.privacy.checks import check_count, is_number
 from pate_fed.privacy.protection import Protection
 
 __all__ = [
+    "EXACT_SUMS",
     "IN_ONE_PLACE",
     "NOISY_COUNTS",
     "NOISY_LABELS",
+    "NOISY_SUMS",
     "PLAIN",
     "SECURE_SUM",
     "CoordinatorView",
@@ -76,6 +78,7 @@ class CoordinatorView:
     every hospital adds discrete Gaussian noise of `sigma_party` votes, at least `survivors` hospitals are in
     the sum and at most `colluders` of them tell the coordinator their noise). Where labels are what is
     private: "labels" (they lie with it), "noisy-labels" and "noisy-counts" (what is released, and no more).
+    Of class sums: "exact-sums" and "noisy-sums" (what is released, and no more).
 
     Raises:
         InputError: an unknown kind, or parameters that do not go with it.
@@ -141,7 +144,7 @@ class CoordinatorView:
     @property
     def sees_release(self) -> bool:
         """Whether it sees what is released and no more, so that one ε holds against it and the public."""
-        return self.kind in ("noisy-labels", "noisy-counts")
+        return self.kind in ("noisy-labels", "noisy-counts", "noisy-sums")
 
     def text(self) -> str:
         """What the coordinator sees and what hides the rest, as the end of "the coordinator sees"."""
@@ -155,12 +158,15 @@ _SEEN = {
     "labels": "the labels themselves, which are in one place: its own",
     "noisy-labels": "labels after each hospital's own noise",
     "noisy-counts": "noisy counts of all hospitals together; masks hide each one's own",
+    "exact-sums": "the exact class sums of all hospitals together; masks hide each one's own",
+    "noisy-sums": "noisy class sums of all hospitals together; masks hide each one's own",
 }
 
 PLAIN = CoordinatorView()
 SECURE_SUM = CoordinatorView(kind="secure-sum")
 IN_ONE_PLACE = CoordinatorView(kind="labels")
 NOISY_LABELS, NOISY_COUNTS = CoordinatorView(kind="noisy-labels"), CoordinatorView(kind="noisy-counts")
+EXACT_SUMS, NOISY_SUMS = CoordinatorView(kind="exact-sums"), CoordinatorView(kind="noisy-sums")
 
 
 def hospital_noise(*, sigma_party: float, survivors: int, colluders: int = 0) -> CoordinatorView:

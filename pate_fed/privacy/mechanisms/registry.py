@@ -7,6 +7,7 @@ from typing import Any
 
 from pate_fed.errors import InputError
 from pate_fed.privacy.label_dp import LABEL_MECHANISMS
+from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS
 from pate_fed.privacy.mechanisms.distributed import DistributedGNMax
 from pate_fed.privacy.mechanisms.events import Mechanism
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, Voting
@@ -24,7 +25,8 @@ def mechanism_from_parameters(name: str, parameters: dict[str, Any]) -> Mechanis
     Raises:
         InputError: an unknown name, or parameters that are not the mechanism's.
     """
-    kind: type[Any] | None = MECHANISMS.get(name) or LABEL_MECHANISMS.get(name)
+    labels = LABEL_MECHANISMS | CLASS_SUM_MECHANISMS
+    kind: type[Any] | None = MECHANISMS.get(name) or labels.get(name)
     if kind is None:
         raise InputError(f"mechanism={name!r}: must be one of {', '.join(MECHANISMS)}")
     names = {entry.name for entry in fields(kind)}

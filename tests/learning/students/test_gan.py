@@ -9,14 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.networks.classifiers import OrientedGradients
 from pate_fed.learning.networks.encoder import fit_encoder
+from pate_fed.learning.students import gan
 from pate_fed.learning.students.data import LabelledPool, TrainingSets
 from pate_fed.learning.students.gan import (
     GANTrainer,
@@ -136,7 +137,9 @@ def test_the_removed_count_is_the_papers(share: float, count: int) -> None:
 
 
 def _trainer(images: NDArray[np.uint8], name: str = "co-teaching") -> GANTrainer:
-    return GANTrainer(replace(QUICK, name=name), (16, 16, 1), 4, to_tensor(images, "cpu"))
+    return GANTrainer(
+        replace(QUICK, name=name, network="small-cnn"), (16, 16, 1), 4, to_tensor(images, "cpu")
+    )
 
 
 def _copies(module: torch.nn.Module) -> list[torch.Tensor]:
@@ -190,8 +193,7 @@ def test_preprocessing_is_shared_and_never_trained(
     stripes: MakeStripes, noisy_student: Callable[[str], Student]
 ) -> None:
     one, two = (network.preprocess.state_dict() for network in noisy_student("pate++")._networks)
-    fresh = OrientedGradients(1)
-    fresh.fit(to_tensor(stripes(400)[0], "cpu"))
+    fresh = fit_encoder(stripes(400)[0]).preprocessing()
     for key, value in fresh.state_dict().items():
         assert torch.equal(one[key], value) and torch.equal(two[key], value)
 
@@ -222,7 +224,45 @@ def test_each_loss_moves_its_own_weights(stripes: MakeStripes, name: str) -> Non
     assert all((w.grad is not None) == w.requires_grad for w in network.parameters())
 
 
-def test_the_generator_learns_through_the_encoder_that_stays_as_it_is(
+def _on_encoder(images: NDArray[np.uint8], name: str = "co-teaching") -> GANTrainer:
+    settings = replace(QUICK, name=name, network="encoder")
+    return GANTrainer(settings, (16, 16, 1), 4, to_tensor(images, "cpu"), encoder=fit_encoder(images))
+
+
+@pytest.mark.parametrize("name", ["co-teaching", "gan"])
+def test_a_peer_tells_what_it_sees_in_the_image_as_it_is(stripes: MakeStripes, name: str) -> None:
+    trainer = _on_encoder(stripes(60)[0], name)
+    index = torch.arange(30, 60)
+    unlearnt = torch.tensor([False, False, True, False])
+    told = trainer._opinions(index, unlearnt, 0.5)
+    for opinion, peer in zip(told, reversed(trainer.averages), strict=True):
+        shares = peer.logits(trainer.inputs[index]).softmax(dim=1) ** gan.SHARPER * ~unlearnt
+        expected = gan.OPINION * 0.5 * shares / shares.sum(dim=1, keepdim=True)
+        assert torch.allclose(opinion, expected, atol=1e-5)
+    assert not any(opinion.requires_grad for opinion in told)
+    assert (len(told) == 1) == (name == "gan")
+
+
+def test_opinions_draw_a_discriminator_to_its_peer(stripes: MakeStripes) -> None:
+    images, labels = stripes(60)
+    trainer, y = _on_encoder(images), torch.from_numpy(labels[:30])
+    told = [F.one_hot(torch.full((30,), n), 4).float() * 3 for n in (0, 1)]  # against labels and each other
+    for _ in range(30):
+        trainer._learn_batch(trainer.inputs[:30], y, trainer.inputs[30:], 0.8, told)
+    for number, network in enumerate(trainer.networks):
+        network.eval()
+        assert (network.logits(trainer.inputs[30:]).argmax(dim=1) == number).float().mean() > 0.8
+
+
+def test_inputs_are_shown_as_they_are_or_deformed(stripes: MakeStripes) -> None:
+    trainer = _on_encoder(stripes(60)[0])
+    assert trainer.copies is not None and trainer.copies.shape == (11, *trainer.inputs.shape)
+    torch.manual_seed(0)
+    same = (trainer._shown(torch.arange(60).repeat(20)) - trainer.inputs.repeat(20, 1)).abs().amax(1) < 1e-3
+    assert 0.02 < float(same.float().mean()) < 0.2  # one in eleven
+
+
+def test_the_generator_of_features_learns_and_the_encoder_stays_as_it_is(
     stripes: MakeStripes, pool_of: MakePool
 ) -> None:
     images, labels = stripes(60)
@@ -247,7 +287,7 @@ def test_the_generator_learns_through_the_encoder_that_stays_as_it_is(
 
 def test_pate_plus_learns_from_disagreement_only(stripes: MakeStripes) -> None:
     images, labels = stripes(60)
-    settings = replace(QUICK, name="pate+")
+    settings = replace(QUICK, name="pate+", network="small-cnn")
     trainer = GANTrainer(settings, (16, 16, 1), 4, to_tensor(images, "cpu"))
     for network in trainer.networks:
         network.eval()  # without noise, so that the two passes here are the same

@@ -73,6 +73,21 @@ def test_a_file_of_an_earlier_version_is_read(
     assert np.array_equal(Student.load(path).predict_proba(images), student.predict_proba(images))
 
 
+def test_a_file_of_when_networks_were_small_cnns_by_default_is_read(
+    stripes: MakeStripes, train_on: TrainOn, tmp_path: Path
+) -> None:
+    images, labels = stripes(60)
+    settings = StudentSettings(name="pate++", network="small-cnn", epochs=1, batch_size=20)
+    student, path = train_on(images, labels[:20], settings), tmp_path / "student.pt"
+    student.save(path)
+    content = torch.load(path, weights_only=True)
+    content["settings"] |= {"network": None, "ramp_epochs": 15}
+    torch.save(content, path)
+    again, made = Student.load(path), student.generate(4)
+    assert np.array_equal(again.predict_proba(images), student.predict_proba(images))
+    assert made is not None and np.array_equal(again.generate(4), made)  # type: ignore[arg-type]
+
+
 def test_an_unwritable_folder_is_named(noisy_student: Trained, tmp_path: Path) -> None:
     student = noisy_student("pate++")
     for write in (student.save, student.export):

@@ -74,7 +74,7 @@ def test_labels_of_one_class_give_a_student_of_that_class(
 ) -> None:
     images, _ = stripes(120)
     labels = np.full(60, 2, dtype=np.int64)
-    student = train_on(images, labels, replace(QUICK, name=name, epochs=4, ema_decay=0.9))
+    student = train_on(images, labels, replace(QUICK, name=name, epochs=8, ema_decay=0.9))
     assert np.all(student.predict(images) == 2)
 
 
@@ -214,7 +214,8 @@ def test_two_that_always_agree_learn_without_labels(
         return network
 
     monkeypatch.setattr(steps, "build_discriminator", stubborn)
-    student = train_on(images, labels[:40], QUICK)
+    settings = replace(QUICK, name="pate+", network="small-cnn")
+    student = train_on(images, labels[:40], settings)
     assert all(record.kept_share == 0.0 and record.disagreements == 0 for record in student.history)
     assert all(record.loss_supervised == 0.0 for record in student.history)
     assert np.isfinite(student.predict_proba(images)).all()
@@ -235,7 +236,7 @@ def test_pate_plus_plus_removes_wrong_labels_rather_than_right_ones(
         return true(sets, removed)
 
     monkeypatch.setattr(TrainingSets, "without", spy)
-    settings = replace(QUICK, name="pate++", epochs=6, noise_rate=0.3)
+    settings = replace(QUICK, name="pate++", network="small-cnn", epochs=6, noise_rate=0.3)
     student = train_on(images, labels, settings, true_labels=truth[:200])
     (removed,) = taken
     assert 0 < removed.sum() <= 60

@@ -1,0 +1,181 @@
+"""Feature maps to non-negative whole numbers of bounded length, and what a hospital adds up of them.
+
+INTERFACE for a federation:
+    FeatureSettings                        frozen, plain (pate_fed.structure), part of a study's terms
+    build_feature_map(settings, public)    the coordinator's, from the public pool alone
+    FeatureMap.to_bytes(), feature_map_from_bytes(data, digest=)    to hospitals
+    .dimension .squared_norm .digest .largest_entry(records)
+    .contributions(inputs, labels, num_classes=, groups=, most_units=) -> int64 (dimension, num_classes)
+
+A record's features are rounded down to the lattice before anything is summed, and clipped in whole numbers,
+so a contribution's squared length is at most `squared_norm` whatever the inputs hold.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.errors import InputError
+from pate_fed.learning.features.settings import FeatureSettings
+
+__all__ = ["Embedding", "FeatureMap", "clip_rows", "clipped"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_CHUNK = 1000  # records whose features are in memory at once
+
+
+class Embedding(ABC):
+    """Inputs as public numbers whose distances mean something; its mean squared distance in the pool is 2."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Numbers that an input becomes."""
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """Height, width and channels of the images that it takes; None for rows of a table."""
+        return None
+
+    @abstractmethod
+    def encode(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Inputs to float32 (n, width)."""
+
+    @abstractmethod
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """All that it was made of, as arrays for a file."""
+
+
+class FeatureMap(ABC):
+    """A public map of inputs to non-negative whole numbers, at most √`squared_norm` steps long."""
+
+    settings: FeatureSettings
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """Features of one input."""
+
+    @property
+    @abstractmethod
+    def squared_norm(self) -> int:
+        """The most that a record's features, squared and added up, can be, in steps."""
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """Height, width and channels of the images that it takes; None for rows of a table."""
+        return None
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """SHA-256 hex over the settings and all that was taken from the public pool."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """A safetensors file: plain arrays, no code is in it and none is run on reading."""
+
+    @abstractmethod
+    def steps(self, inputs: NDArray[Any]) -> Ints:
+        """Non-negative whole numbers near the map, before they are clipped; int64 (n, dimension)."""
+
+    def features(self, inputs: NDArray[Any]) -> Ints:
+        """The features of inputs in steps of the lattice, int64 (n, dimension).
+
+        Raises:
+            InputError: inputs that do not fit the map.
+        """
+        return clip_rows(self.steps(inputs), self.squared_norm)
+
+    def scaled(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """The same in units of the greatest length, float32 (n, dimension)."""
+        found = np.empty((len(inputs), self.dimension), dtype=np.float32)
+        for start in range(0, len(inputs), _CHUNK):
+            part = self.features(inputs[start : start + _CHUNK])
+            found[start : start + _CHUNK] = part / math.sqrt(self.squared_norm)
+        return found
+
+    def largest_entry(self, records: int) -> int:
+        """Bound on an entry of a sum over so many records, or patients, in steps."""
+        return records * math.isqrt(self.squared_norm)
+
+    def contributions(
+        self,
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        *,
+        num_classes: int,
+        groups: NDArray[np.int64] | None = None,
+        most_units: int | None = None,
+    ) -> Ints:
+        """A hospital's clipped sum Σ φ(x) onehot(y)ᵀ, int64 (dimension, num_classes).
+
+        Records with the same number in `groups` int64 (n,) are one patient's: their own sum is clipped to the
+        length of one record's. With `most_units` the whole sum is clipped to so many such lengths, which is
+        what protects a hospital.
+
+        Raises:
+            InputError: inputs, labels or groups that do not fit together.
+        """
+        _check_labels(labels, len(inputs), num_classes)
+        if groups is not None and groups.shape != labels.shape:
+            raise InputError(f"groups {groups.shape} for labels {labels.shape}: one for each record is meant")
+        total = np.zeros((self.dimension, num_classes), dtype=np.int64)
+        many = np.zeros(len(labels), dtype=np.bool_)
+        if groups is not None:
+            _, place, count = np.unique(groups, return_inverse=True, return_counts=True)
+            many = count[place] > 1
+        alone = np.flatnonzero(~many)
+        for start in range(0, len(alone), _CHUNK):
+            rows = alone[start : start + _CHUNK]
+            _add(total, self.features(inputs[rows]), labels[rows])
+        if groups is not None:
+            for patient in np.unique(groups[many]):
+                rows = np.flatnonzero(groups == patient)
+                own = np.zeros_like(total)
+                _add(own, self.features(inputs[rows]), labels[rows])
+                total += clipped(own, self.squared_norm)
+        return total if most_units is None else clipped(total, self.squared_norm * most_units**2)
+
+
+def _check_labels(labels: NDArray[np.int64], count: int, num_classes: int) -> None:
+    if labels.shape != (count,) or labels.dtype.kind not in "iu":
+        raise InputError(f"labels are {labels.dtype} {labels.shape}: whole numbers ({count},) are meant")
+    if count and not (labels.min() >= 0 and labels.max() < num_classes):
+        raise InputError(f"a label is none of the classes 0 to {num_classes - 1}")
+
+
+def _add(total: Ints, features: Ints, labels: NDArray[np.int64]) -> None:
+    for label in np.unique(labels):
+        total[:, label] += features[labels == label].sum(axis=0)
+
+
+def clip_rows(rows: Ints, squared_norm: int) -> Ints:
+    """Rows of whole numbers, each with a sum of squares of at most `squared_norm`; int64 (n, d).
+
+    Negative numbers become 0. A row that is too long is scaled down in whole numbers, every entry rounded
+    towards 0, so that no rounding can make it longer.
+    """
+    most = math.isqrt(squared_norm)
+    found = np.clip(rows, 0, most)
+    squares = (found * found).sum(axis=1)
+    for row in np.flatnonzero(squares > squared_norm):
+        found[row] = found[row] * most // (math.isqrt(int(squares[row]) - 1) + 1)
+    return found
+
+
+def clipped(total: Ints, squared_norm: int) -> Ints:
+    """Whole numbers of any shape with a sum of squares of at most `squared_norm`, scaled down if need be."""
+    exact = total.astype(object) if int(np.abs(total).max(initial=0)) > 2**24 else total
+    squares = int((exact * exact).sum())
+    if squares <= squared_norm:
+        return total
+    shrunk = exact * math.isqrt(squared_norm) // (math.isqrt(squares - 1) + 1)
+    return np.asarray(shrunk, dtype=np.int64)

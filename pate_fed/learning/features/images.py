@@ -1,0 +1,138 @@
+"""Images as public numbers: on the pool's encoder, or as histograms of oriented gradients."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pate_fed.errors import IntegrityError
+from pate_fed.learning.features.feature_map import Embedding, FeatureMap
+from pate_fed.learning.features.kernel import rounded_down
+from pate_fed.learning.features.settings import FeatureSettings
+from pate_fed.learning.inputs import check_images, image_shape, to_tensor
+from pate_fed.learning.networks.classifiers import Shape
+from pate_fed.learning.networks.encoder import Encoder, HistogramFeatures, fit_encoder
+from pate_fed.structure import to_plain
+
+__all__ = ["HogFeatures", "ImageEmbedding", "fit_image_embedding"]
+
+Ints = NDArray[np.int64]
+
+
+class ImageEmbedding(Embedding):
+    """The public encoder, which was fitted to the pool without a label."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder, self._preprocess = encoder, encoder.preprocessing()
+
+    @property
+    def width(self) -> int:
+        """The encoder's dimensions."""
+        return int(self.encoder.basis.shape[1])
+
+    @property
+    def image_shape(self) -> Shape:
+        """The encoder's."""
+        return self.encoder.image_shape
+
+    def encode(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Images uint8 (n, H, W, C) to float32 (n, width).
+
+        Raises:
+            InputError: the images do not fit.
+        """
+        check_images(inputs, self.encoder.image_shape)
+        with torch.inference_mode():
+            return np.asarray(self._preprocess.in_parts(to_tensor(inputs, "cpu")).numpy())
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """The encoder's file, as an array of bytes."""
+        return {"encoder": np.frombuffer(self.encoder.to_bytes(), dtype=np.uint8)}
+
+    @classmethod
+    def from_array(cls, data: NDArray[np.uint8]) -> ImageEmbedding:
+        """Read what `to_arrays` gave.
+
+        Raises:
+            IntegrityError: damaged, or no encoder.
+        """
+        return cls(Encoder.from_bytes(data.tobytes()))
+
+
+def fit_image_embedding(pool: NDArray[np.uint8]) -> ImageEmbedding:
+    """The encoder of the public images `pool` uint8 (n, H, W, C), n ≥ 1.
+
+    Raises:
+        InputError: the images are none.
+    """
+    return ImageEmbedding(fit_encoder(pool))
+
+
+class HogFeatures(FeatureMap):
+    """Histograms of oriented gradients, which are never negative, scaled to length 1. It takes no pool."""
+
+    def __init__(self, settings: FeatureSettings, shape: Shape) -> None:
+        self.settings, self._shape = settings, shape
+        self._measure = HistogramFeatures(shape, None)
+
+    @property
+    def dimension(self) -> int:
+        """Features of one image."""
+        return 1 + len(self._measure.mean)
+
+    @property
+    def image_shape(self) -> Shape:
+        """As of the pool."""
+        return self._shape
+
+    @property
+    def squared_norm(self) -> int:
+        """The lattice's steps in a length of 1, squared."""
+        return self.settings.lattice**2
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 hex over the settings and the images' shape."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """Settings and shape as JSON."""
+        content = {"settings": to_plain(self.settings), "shape": list(self._shape)}
+        return json.dumps(content, sort_keys=True).encode()
+
+    def steps(self, inputs: NDArray[Any]) -> Ints:
+        """Images uint8 (n, H, W, C) to int64 (n, dimension)."""
+        check_images(inputs, self._shape)
+        with torch.inference_mode():
+            found = self._measure.measure(to_tensor(inputs, "cpu")).numpy()
+        return rounded_down(found, self.settings.lattice)
+
+
+def fit_hog(settings: FeatureSettings, pool: NDArray[np.uint8]) -> HogFeatures:
+    """The map of images of the pool's shape.
+
+    Raises:
+        InputError: the images are none.
+    """
+    check_images(pool)
+    return HogFeatures(settings, image_shape(pool))
+
+
+def hog_from_plain(settings: FeatureSettings, shape: Any) -> HogFeatures:
+    """Read the parts of what `HogFeatures.to_bytes` gave.
+
+    Raises:
+        IntegrityError: no shape of images.
+    """
+    try:
+        height, width, channels = (int(side) for side in shape)
+    except (TypeError, ValueError) as error:
+        raise IntegrityError("the message: not a feature map that pate_fed wrote, or damaged") from error
+    if not 8 <= min(height, width) <= max(height, width) <= 4096 or channels not in (1, 3):
+        raise IntegrityError(f"the message: features of images {(height, width, channels)}")
+    return HogFeatures(settings, (height, width, channels))

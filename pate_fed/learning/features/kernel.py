@@ -1,0 +1,123 @@
+"""Features of a Gaussian kernel, never negative: at anchors of the public pool, or at random.
+
+With anchors c_j and their kernel matrix K, (K + jitter)^(-1/2) k(x, c) are Nyström features, whose inner
+products are the kernel. The symmetric root leaves each near its own anchor, so that few are negative; these
+become 0, and what is left is scaled to length 1 and rounded down to the lattice. A power beyond 1/2 takes
+length from what all inputs have in common, which tells no classes apart but would take most of the length
+that the noise is measured against.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.learning.features.feature_map import Embedding, FeatureMap
+from pate_fed.learning.features.settings import RANDOM, FeatureSettings
+from pate_fed.structure import to_plain
+
+__all__ = ["AnchorFeatures", "RandomFeatures", "gaussian_kernel", "rounded_down"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+JITTER = 1e-2  # of a kernel's unit diagonal
+CONSTANT = 8  # a part of the length: 1/64 of its square is the same for all inputs
+
+
+def gaussian_kernel(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """exp(-|a_i - b_j|²): (n, d) and (m, d) to (n, m)."""
+    squares = (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1)
+    squares -= 2 * (a @ b.T)
+    np.maximum(squares, 0, out=squares)
+    np.negative(squares, out=squares)
+    found: NDArray[Any] = np.exp(squares, out=squares)
+    return found
+
+
+def rounded_down(found: NDArray[Any], lattice: int) -> Ints:
+    """A constant and non-negative numbers (n, d) scaled to the rest of the length; whole steps (n, 1 + d)."""
+    constant = lattice // CONSTANT
+    rest = np.sqrt(lattice**2 - constant**2)
+    length = np.sqrt((found * found).sum(axis=1, keepdims=True))
+    steps = np.empty((len(found), 1 + found.shape[1]), dtype=np.int64)
+    steps[:, 0] = constant
+    steps[:, 1:] = found * (rest / np.maximum(length, 1e-30))  # a whole number is what is rounded towards 0
+    return steps
+
+
+class _OnEmbedding(FeatureMap):
+    """A map of embedded inputs with an array of its own, float16 (features, width)."""
+
+    def __init__(self, settings: FeatureSettings, embedding: Embedding, points: NDArray[np.float16]) -> None:
+        self.settings, self.embedding, self.points = settings, embedding, points
+
+    @property
+    def dimension(self) -> int:
+        """Features of one input."""
+        return 1 + len(self.points)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """The embedding's."""
+        return self.embedding.image_shape
+
+    @property
+    def squared_norm(self) -> int:
+        """The lattice's steps in a length of 1, squared."""
+        return self.settings.lattice**2
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 hex over settings, embedding and points."""
+        state = hashlib.sha256(json.dumps(to_plain(self.settings), sort_keys=True).encode())
+        for name, array in sorted(self._arrays().items()):
+            little = array.dtype.newbyteorder("<")
+            state.update(f"{name} {array.shape} {little}".encode())
+            state.update(np.ascontiguousarray(array, dtype=little).tobytes())
+        return state.hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """A safetensors file: settings, embedding and points."""
+        from safetensors.numpy import save
+
+        text = json.dumps(to_plain(self.settings)).encode()
+        arrays = self._arrays() | {"settings": np.frombuffer(text, dtype=np.uint8)}
+        return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return self.embedding.to_arrays() | {"points": self.points}
+
+
+class AnchorFeatures(_OnEmbedding):
+    """The kernel at anchors of the public pool, turned by a power of their kernel matrix."""
+
+    def __init__(self, settings: FeatureSettings, embedding: Embedding, points: NDArray[np.float16]) -> None:
+        super().__init__(settings, embedding, points)
+        exact = points.astype(np.float64)
+        values, vectors = np.linalg.eigh(gaussian_kernel(exact, exact) + JITTER * np.eye(len(exact)))
+        root = (vectors * np.maximum(values, JITTER) ** -settings.power) @ vectors.T
+        self._anchors, self._root = points.astype(np.float32), root.astype(np.float32)
+
+    def steps(self, inputs: NDArray[Any]) -> Ints:
+        """Inputs that the embedding takes, to int64 (n, dimension)."""
+        found = gaussian_kernel(self.embedding.encode(inputs), self._anchors) @ self._root
+        return rounded_down(np.maximum(found, 0), self.settings.lattice)
+
+
+class RandomFeatures(_OnEmbedding):
+    """Positive random features exp(√2⟨w, z⟩ - |z|²), w ~ N(0, 1) (Choromanski et al. 2021, Lemma 1).
+
+    Their inner products are exp(-|a - b|²) in the mean; here each input's are scaled to length 1.
+    """
+
+    def steps(self, inputs: NDArray[Any]) -> Ints:
+        """Inputs that the embedding takes, to int64 (n, dimension)."""
+        assert self.settings.name == RANDOM
+        exponent = np.sqrt(2) * self.embedding.encode(inputs) @ self.points.astype(np.float32).T
+        found = np.exp(exponent - exponent.max(axis=1, keepdims=True))  # the scale is taken out below
+        return rounded_down(found, self.settings.lattice)

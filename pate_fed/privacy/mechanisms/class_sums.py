@@ -1,0 +1,241 @@
+"""Noisy class sums: one release of Σ over records of φ(x)·onehot(y)ᵀ, integers with discrete Gaussian noise.
+
+A unit (a record, or all records of a patient, clipped together) adds one integer vector of non-negative
+entries, of squared length at most `squared_norm` in steps of the lattice. Neighbouring sums differ by at most
+that where a unit is added or removed; where one is replaced, by twice that, as two such vectors v, w have
+|v - w|² = |v|² + |w|² - 2⟨v, w⟩ and ⟨v, w⟩ >= 0. Proofs: docs/proofs/class-sums.md.
+
+INTERFACE for a federation:
+    ClassSums(num_classes=, dimension=, squared_norm=, sigma=)             noise at one place, σ in steps
+    SharedClassSums(..., sigma_party=, survivors=, colluders=)             noise in shares at the hospitals
+    squared_sensitivity(squared_norm, protection) -> int                   in steps
+    least_sigma(epsilon, delta, shape, protection) -> float                the least σ, else least_share(...)
+Both are charged once, with `asked` = `answered` = the number of labels that are made of the sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pate_fed.errors import InputError
+from pate_fed.format import delta_text
+from pate_fed.privacy.bounds.cost import Cost, epsilon_of
+from pate_fed.privacy.bounds.sums import LEAST_SIGMA, sums_cost
+from pate_fed.privacy.checks import SCALE_LIMITS, check_count, check_delta, check_epsilon
+from pate_fed.privacy.label_dp import LabelRelease
+from pate_fed.privacy.mechanisms.events import hospital_noise, sum_distance
+from pate_fed.privacy.protection import RECORD, Protection
+
+__all__ = [
+    "CLASS_SUM_MECHANISMS",
+    "ClassSums",
+    "SharedClassSums",
+    "SumShape",
+    "least_share",
+    "least_sigma",
+    "squared_sensitivity",
+]
+
+MOST_ENTRIES = 10**8
+MOST_SQUARED_NORM = 2**52
+_CLOSE = 1 + 1e-6  # of σ: how near to the least one a search comes
+
+
+def squared_sensitivity(squared_norm: int, protection: Protection) -> int:
+    """Squared L2 sensitivity of the sums, in steps of the lattice.
+
+    `votes_moved` is how many such contributions a unit may make: to so many a hospital's sum is clipped.
+    """
+    one = squared_norm * protection.votes_moved**2
+    return one if protection.adjacency == "add-or-remove-one" else 2 * one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumShape:
+    """What hospitals add up: a matrix (`dimension`, `num_classes`), and a contribution's `squared_norm`.
+
+    Raises:
+        InputError: a value out of range.
+    """
+
+    num_classes: int
+    dimension: int
+    squared_norm: int
+
+    def __post_init__(self) -> None:
+        _check_shape(self.num_classes, self.dimension, self.squared_norm)
+
+
+def _check_shape(num_classes: int, dimension: int, squared_norm: int) -> None:
+    check_count("num_classes", num_classes, least=2)
+    check_count("dimension", dimension, least=1)
+    if num_classes * dimension > MOST_ENTRIES:
+        raise InputError(f"dimension={dimension}: must be at most {MOST_ENTRIES // num_classes:,}")
+    if check_count("squared_norm", squared_norm, least=1) > MOST_SQUARED_NORM:
+        raise InputError(f"squared_norm={squared_norm}: must be at most 2^52")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassSums(LabelRelease):
+    """Discrete Gaussian noise of `sigma` steps of the lattice on every entry, added in one place.
+
+    One release of all hospitals' sum: one Gaussian mechanism, charged by its exact δ (`bounds.sums`).
+
+    Raises:
+        InputError: a parameter out of range; σ below 2 steps.
+    """
+
+    name: ClassVar[str] = "class-sums"
+    dimension: int
+    squared_norm: int
+    sigma: float
+
+    def __post_init__(self) -> None:
+        _check_shape(self.num_classes, self.dimension, self.squared_norm)
+        self.cost_asked(RECORD)
+
+    def cost_asked(self, protection: Protection) -> Cost:
+        """The whole release, once; it is the same for any number of records."""
+        sums = sums_cost(
+            squared=squared_sensitivity(self.squared_norm, protection),
+            sigma=self.sigma,
+            entries=self.dimension * self.num_classes,
+        )
+        return Cost(outcomes=((sums, 1),))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedClassSums(LabelRelease):
+    """The same with noise of `sigma_party` steps added by each hospital, before it masks.
+
+    At least `survivors` hospitals are in the sum, and at most `colluders` of them tell their noise. Further
+    shares are independent of the records: post-processing.
+
+    Raises:
+        InputError: a parameter out of range, or a hospital's own noise below √2 steps.
+    """
+
+    name: ClassVar[str] = "class-sums-shares"
+    dimension: int
+    squared_norm: int
+    sigma_party: float
+    survivors: int
+    colluders: int
+
+    def __post_init__(self) -> None:
+        _check_shape(self.num_classes, self.dimension, self.squared_norm)
+        hospital_noise(sigma_party=self.sigma_party, survivors=self.survivors, colluders=self.colluders)
+        self.cost_asked(RECORD)
+
+    @property
+    def sigma(self) -> float:
+        """σ of the noise that nobody knows, in steps."""
+        return self.sigma_party * math.sqrt(self.survivors - self.colluders)
+
+    def cost_asked(self, protection: Protection) -> Cost:
+        """The whole release, once, by the noise that nobody knows.
+
+        Raises:
+            InputError: a whole hospital that joins or leaves, whose noise would come and go with its sum.
+        """
+        if protection.votes_vanish:
+            raise InputError(
+                "a hospital that is added or removed takes its noise along: with noise at the hospitals "
+                "there is no bound for adjacency add-or-remove-one of a hospital; replace-one has one"
+            )
+        honest = self.survivors - self.colluders
+        sums = sums_cost(
+            squared=squared_sensitivity(self.squared_norm, protection),
+            sigma=self.sigma * (1 - 2**-50),  # rounded down
+            entries=self.dimension * self.num_classes,
+            distance=sum_distance(self.sigma_party, honest),
+        )
+        return Cost(outcomes=((sums, 1),))
+
+
+CLASS_SUM_MECHANISMS: dict[str, type[LabelRelease]] = {
+    kind.name: kind for kind in (ClassSums, SharedClassSums)
+}
+
+
+def least_sigma(epsilon: float, delta: float, shape: SumShape, protection: Protection = RECORD) -> float:
+    """The least σ in steps that keeps ε at δ, to a millionth, for noise that is added in one place.
+
+    Raises:
+        InputError: ε or δ out of range, or so small that σ would pass 10^9 steps.
+    """
+
+    def charged(sigma: float) -> LabelRelease:
+        return ClassSums(
+            num_classes=shape.num_classes,
+            dimension=shape.dimension,
+            squared_norm=shape.squared_norm,
+            sigma=sigma,
+        )
+
+    return _least(charged, LEAST_SIGMA, check_epsilon(epsilon), check_delta(delta), protection)
+
+
+def least_share(
+    epsilon: float,
+    delta: float,
+    shape: SumShape,
+    protection: Protection = RECORD,
+    *,
+    survivors: int,
+    colluders: int = 0,
+) -> float:
+    """The least noise of one hospital in steps, to a millionth, that keeps ε at δ.
+
+    Of at least `survivors` hospitals in the sum `colluders` may tell their noise.
+
+    Raises:
+        InputError: ε, δ or the hospitals out of range, or so much noise that it would pass 10^9 steps.
+    """
+    check_count("survivors", survivors, least=1)
+    if check_count("colluders", colluders) >= survivors:
+        raise InputError(f"colluders={colluders}: must be fewer than the {survivors} hospitals in the sum")
+
+    def charged(share: float) -> LabelRelease:
+        return SharedClassSums(
+            num_classes=shape.num_classes,
+            dimension=shape.dimension,
+            squared_norm=shape.squared_norm,
+            sigma_party=share,
+            survivors=survivors,
+            colluders=colluders,
+        )
+
+    # From 2 steps on, where even one honest hospital has noise enough for the theorem.
+    return _least(charged, LEAST_SIGMA, check_epsilon(epsilon), check_delta(delta), protection)
+
+
+def _least(
+    charged: Callable[[float], LabelRelease],
+    low: float,
+    epsilon: float,
+    delta: float,
+    protection: Protection,
+) -> float:
+    """The least noise from `low` on whose cost is within ε at δ; a cost falls as its noise grows."""
+
+    def suffices(sigma: float) -> bool:
+        return epsilon_of(charged(sigma).cost_asked(protection), delta) <= epsilon
+
+    if suffices(low):
+        return low
+    high = low
+    while not suffices(high):
+        if high > SCALE_LIMITS[1] / 2:
+            raise InputError(
+                f"epsilon={epsilon:g}, delta={delta_text(delta)}: noise of more than {SCALE_LIMITS[1]:g} "
+                "steps would be needed; larger ones, or a coarser lattice, are meant"
+            )
+        low, high = high, 2 * high
+    while high / low > _CLOSE:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return high

@@ -1,0 +1,329 @@
+"""Noisy class sums of four hospitals: accuracy against ε on Fashion-MNIST, on Adult and on breast cancer.
+
+Each hospital adds up its clipped contributions; noise that keeps ε is added to the sum of all; the student is
+fitted in closed form to that and the public pool. One record is replaced; ε is exact, and all of it.
+
+Fashion-MNIST: the 60,000 at four hospitals, the first 9,000 test images as the pool, tested on the last
+1,000. The map was chosen by the rows "choice": sums of the first 50,000, tested on the last 10,000 of the
+private part. Adult: adult.data at four hospitals, the first half of adult.test as the pool, tested on the
+other half. Breast cancer (Wolberg, Street and Mangasarian, 1995; shipped with scikit-learn): 420 records at
+four hospitals and 149 as the pool, which are the test too: no label of theirs is used. What is fixed about
+tables was chosen on scikit-learn's digits and on parts of Adult of 420 records.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.data import Dataset, pool_digest
+from pate_fed.errors import InputError
+from pate_fed.format import delta_text
+from pate_fed.label_dp.class_sums import fit_sums_student, noisy_sums
+from pate_fed.learning.features.build import build_feature_map
+from pate_fed.learning.features.feature_map import FeatureMap
+from pate_fed.learning.features.settings import BINS, HOG, KERNEL, RANDOM, FeatureSettings
+from pate_fed.privacy import SeededNoise
+from pate_fed.privacy.mechanisms.class_sums import ClassSums, SumShape, least_sigma
+from pate_fed.reproduce.columns import ACCURACY, Column, cells_of, text_table
+from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
+from pate_fed.reproduce.votes import inputs_of
+
+__all__ = ["SumsRun", "reproduce_sums_of_images", "reproduce_sums_of_tables"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+HOSPITALS = 4
+EPSILONS = (0.3, 1.0, 3.0)
+POOL, CHOICE = 9000, 50_000
+IMAGE_MAPS = (KERNEL, HOG, RANDOM)
+BREAST_PRIVATE = 420
+DELTAS = {"fashion-mnist": 1e-5, "choice": 1e-5, "adult": 1e-5, "breast cancer": 1e-4}
+ALONE, CENTRAL, ADASSP = "one hospital alone", "central, no privacy", "AdaSSP"
+_NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
+_NAMES = (
+    "age workclass fnlwgt education education-num marital-status occupation relationship race sex "
+    "capital-gain capital-loss hours-per-week native-country"
+).split()
+
+
+@dataclass(frozen=True, slots=True)
+class SumsRun:
+    """One student; `epsilon` is 0 where there is no privacy."""
+
+    data: str
+    method: str
+    epsilon: float
+    seed: int
+    _: KW_ONLY
+    accuracy: float
+    balanced: float
+    sigma: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """Private records with the hospital of each, the public pool, and what is tested."""
+
+    inputs: NDArray[Any]
+    labels: Ints
+    owners: Ints
+    pool: NDArray[Any]
+    test: tuple[NDArray[Any], Ints]
+    columns: tuple[int, ...] = ()
+
+
+def reproduce_sums_of_images(plan: Reproduction, log: Log) -> list[str]:
+    """Fashion-MNIST; and the maps beside each other on a part of the private records."""
+    dataset = plan.load("fashion-mnist")
+    tasks = [("choice", name, epsilon, 0) for name in IMAGE_MAPS for epsilon in EPSILONS]
+    tasks += [("fashion-mnist", KERNEL, e, seed) for e in EPSILONS for seed in range(plan.seeds)]
+    return _reproduce("class-sums-fashion-mnist", plan, log, tasks, [dataset], _Images(dataset))
+
+
+def reproduce_sums_of_tables(plan: Reproduction, log: Log) -> list[str]:
+    """Adult and breast cancer; beside them bins, AdaSSP, one hospital alone and all records in one place."""
+    adult, breast = _adult(plan), _breast_cancer()
+    tasks: list[tuple[str, str, float, int]] = []
+    for data in (breast.name, adult.name):
+        for seed in range(plan.seeds):
+            tasks += [(data, method, 0.0, seed) for method in (CENTRAL, ALONE)]
+            tasks += [(data, method, e, seed) for e in EPSILONS for method in (KERNEL, BINS, ADASSP)]
+    return _reproduce("class-sums-tables", plan, log, tasks, [adult, breast], _Tables(adult, breast))
+
+
+def _reproduce(
+    name: str, plan: Reproduction, log: Log, tasks: list[Any], datasets: list[Dataset], made: Any
+) -> list[str]:
+    table = Table(
+        path=plan.out_dir / f"{name}-runs.csv",
+        row=SumsRun,
+        tasks=tasks,
+        make=made,
+        inputs=inputs_of(plan, datasets, {}),
+        lines=partial(_lines, name),
+    )
+    return run_tables(plan, [table], text=plan.out_dir / f"{name}.txt", log=log)
+
+
+class _Images:
+    """The rows of Fashion-MNIST; exact sums are kept, as only the noise differs between seeds."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._data = dataset
+        self._kept: dict[tuple[str, str], tuple[Parts, FeatureMap, Ints]] = {}
+
+    def __call__(self, task: tuple[str, str, float, int]) -> SumsRun:
+        data, name, *_ = task
+        if (data, name) not in self._kept:
+            parts = self._parts(data)
+            self._kept = {(data, name): (parts, *_exact(parts, FeatureSettings(name=name)))}
+        return _measured(task, *self._kept[data, name])
+
+    def _parts(self, data: str) -> Parts:
+        whole = self._data
+        count = CHOICE if data == "choice" else len(whole.private_labels)
+        test = (
+            (whole.private_images[CHOICE:], whole.private_labels[CHOICE:])
+            if data == "choice"
+            else (whole.public_images[POOL:], whole.public_labels[POOL:])
+        )
+        owners = np.random.default_rng(0).integers(0, HOSPITALS, count)
+        inputs, labels = whole.private_images[:count], whole.private_labels[:count]
+        return Parts(inputs, labels, owners, whole.public_images[:POOL], test)
+
+
+class _Tables:
+    """The rows of tables: who has which record, and of breast cancer what is public, is dealt by the seed."""
+
+    def __init__(self, adult: Dataset, breast: Dataset) -> None:
+        self._adult, self._breast = adult, breast
+
+    def __call__(self, task: tuple[str, str, float, int]) -> SumsRun:
+        data, method, _, seed = task
+        parts = self._parts(data, np.random.default_rng(seed))
+        if method in (CENTRAL, ALONE):
+            return _without_privacy(task, parts)
+        if method == ADASSP:
+            return _adassp(task, parts)
+        return _measured(task, parts, *_exact(parts, FeatureSettings(name=method, columns=parts.columns)))
+
+    def _parts(self, data: str, rng: np.random.Generator) -> Parts:
+        if data == self._adult.name:
+            whole, half = self._adult, len(self._adult.public_labels) // 2
+            owners = rng.integers(0, HOSPITALS, len(whole.private_labels))
+            test = whole.public_images[half:], whole.public_labels[half:]
+            columns = tuple(map(int, whole.details.split()))
+            pool = whole.public_images[:half]
+            return Parts(whole.private_images, whole.private_labels, owners, pool, test, columns)
+        rows, labels = self._breast.private_images, self._breast.private_labels
+        order = rng.permutation(len(labels))
+        private, public = order[:BREAST_PRIVATE], order[BREAST_PRIVATE:]
+        owners = np.arange(BREAST_PRIVATE) % HOSPITALS
+        test = rows[public], labels[public]
+        return Parts(rows[private], labels[private], owners, rows[public], test, (1,) * rows.shape[1])
+
+
+def _exact(parts: Parts, settings: FeatureSettings) -> tuple[FeatureMap, Ints]:
+    """The public map, and the sum over hospitals of what each adds up; int64 (dimension, classes)."""
+    feature_map = build_feature_map(settings, parts.pool)
+    classes = int(parts.labels.max()) + 1
+    each = (
+        feature_map.contributions(
+            parts.inputs[parts.owners == own], parts.labels[parts.owners == own], num_classes=classes
+        )
+        for own in range(HOSPITALS)
+    )
+    return feature_map, sum(each, np.zeros((feature_map.dimension, classes), dtype=np.int64))
+
+
+def _measured(
+    task: tuple[str, str, float, int], parts: Parts, feature_map: FeatureMap, total: Ints
+) -> SumsRun:
+    import time
+
+    data, _, epsilon, seed = task
+    started = time.perf_counter()
+    size = {"num_classes": total.shape[1], "dimension": total.shape[0]}
+    shape = SumShape(**size, squared_norm=feature_map.squared_norm)
+    sigma = least_sigma(epsilon, DELTAS[data], shape)
+    mechanism = ClassSums(**size, squared_norm=feature_map.squared_norm, sigma=sigma)
+    noisy = noisy_sums(mechanism, total, SeededNoise(seed))
+    student = fit_sums_student(noisy, feature_map, parts.pool, sigma=sigma)
+    spent = time.perf_counter() - started
+    unit = float(np.sqrt(feature_map.squared_norm))
+    return _row(task, student.predict(parts.test[0]), parts, sigma=sigma / unit, seconds=spent)
+
+
+def _row(task: Any, found: Ints, parts: Parts, *, sigma: float = 0.0, seconds: float = 0.0) -> SumsRun:
+    truth = parts.test[1]
+    right = found == truth
+    recalls = [float(right[truth == label].mean()) for label in np.unique(truth)]
+    return SumsRun(
+        *task,
+        accuracy=float(right.mean()),
+        balanced=float(np.mean(recalls)),
+        sigma=sigma,
+        seconds=seconds,
+    )
+
+
+def _without_privacy(task: tuple[str, str, float, int], parts: Parts) -> SumsRun:
+    """Logistic regression on standardised columns: of all records, or the mean of each hospital's own."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    if task[1] == CENTRAL:
+        chosen = [np.ones(len(parts.labels), dtype=np.bool_)]
+    else:
+        chosen = [parts.owners == own for own in range(HOSPITALS)]
+    rows = []
+    for own in chosen:
+        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+        model.fit(parts.inputs[own], parts.labels[own])
+        rows.append(_row(task, np.asarray(model.predict(parts.test[0])), parts))
+    accuracy, balanced = (
+        float(np.mean(each)) for each in zip(*((r.accuracy, r.balanced) for r in rows), strict=True)
+    )
+    return SumsRun(*task, accuracy=accuracy, balanced=balanced, sigma=0.0, seconds=0.0)
+
+
+def _adassp(task: tuple[str, str, float, int], parts: Parts) -> SumsRun:
+    """Wang 2018 (arXiv 1803.02596), with the Gram matrix's own noise at half of the squared budget.
+
+    φφᵀ has length 1 too, and ⟨φφᵀ, φ'φ'ᵀ⟩ = ⟨φ, φ'⟩² >= 0, so its sensitivity is the sums' own.
+    """
+    data, _, epsilon, seed = task
+    feature_map, total = _exact(parts, FeatureSettings(columns=parts.columns))
+    unit, width = float(np.sqrt(feature_map.squared_norm)), feature_map.dimension
+    shape = SumShape(num_classes=2, dimension=width, squared_norm=feature_map.squared_norm)
+    sigma = np.sqrt(2) * least_sigma(epsilon, DELTAS[data], shape) / unit  # half of μ² for each of two
+    rng = np.random.default_rng(seed)
+    features = feature_map.scaled(parts.inputs).astype(np.float64)
+    noise = np.triu(rng.normal(0, sigma, (width, width)))
+    gram = features.T @ features + noise + np.triu(noise, 1).T
+    sums = total / unit + rng.normal(0, sigma, total.shape)
+    ridge = sigma * np.sqrt(width * np.log(2 * width**2 / 0.05))
+    values, vectors = np.linalg.eigh(gram)
+    weights = vectors @ ((vectors.T @ sums) / (np.maximum(values, 0) + ridge)[:, None])
+    found = (feature_map.scaled(parts.test[0]) @ weights).argmax(axis=1)
+    return _row(task, np.asarray(found), parts, sigma=sigma)
+
+
+def _lines(name: str, rows: list[SumsRun]) -> Iterator[str]:
+    columns = (
+        Column("data", lambda cell: cell.task[0]),
+        Column("method", lambda cell: cell.task[1]),
+        Column("ε", lambda cell: cell.task[2] or None, "g"),
+        *ACCURACY,
+        Column("balanced, %", lambda cell: cell.percent("balanced")[0], ".1f"),
+        Column("σ", lambda cell: cell.mean("sigma") or None, ".2f"),
+        Column("fit, s", lambda cell: cell.mean("seconds") or None, ".1f"),
+    )
+    order = [(row.data, row.method, row.epsilon) for row in rows]
+    yield f"{name}: noisy class sums of {HOSPITALS} hospitals, one record replaced"
+    yield from text_table(columns, cells_of(rows, order))
+    deltas = {row.data: DELTAS[row.data] for row in rows}
+    yield "δ: " + ", ".join(f"{data} {delta_text(delta)}" for data, delta in deltas.items())
+    yield "σ: in lengths of a record's contribution; balanced: the mean of the classes' recalls"
+    yield "not private: seeded noise, on a public data set"
+
+
+def _breast_cancer() -> Dataset:
+    from sklearn.datasets import load_breast_cancer
+
+    rows, labels = load_breast_cancer(return_X_y=True)
+    return _dataset("breast cancer", rows, labels.astype(np.int64), len(labels), "")
+
+
+def _adult(plan: Reproduction) -> Dataset:
+    """Numbers as they are, a category as one number for each of its values, all 0 where it is missing."""
+    if plan.data_dir is None:
+        raise InputError("--data-dir: give the folder that holds adult/")
+    folder = Path(plan.data_dir) / "adult"
+    try:
+        texts = [(folder / name).read_text(encoding="utf-8") for name in ("adult.data", "adult.test")]
+    except OSError as error:
+        raise InputError(f"{error.filename}: cannot be read ({error.strerror})") from error
+    parts = [
+        [row for row in csv.reader(io.StringIO(text), skipinitialspace=True) if len(row) == 15]
+        for text in texts
+    ]
+    rows = [row for part in parts for row in part]
+    labels = np.array([row[14].startswith(">") for row in rows], dtype=np.int64)
+    columns = []
+    for place, name in enumerate(_NAMES):
+        cells = np.array([row[place] for row in rows])
+        if name in _NUMBERS:
+            columns.append(cells.astype(np.float64)[:, None])
+        elif name != "education":  # its number says the same
+            values = sorted(set(cells.tolist()) - {"?"})
+            columns.append((cells[:, None] == np.array(values)).astype(np.float64))
+    widths = " ".join(str(column.shape[1]) for column in columns)
+    return _dataset("adult", np.concatenate(columns, axis=1), labels, len(parts[0]), widths)
+
+
+def _dataset(name: str, rows: Floats, labels: Ints, train: int, details: str) -> Dataset:
+    return Dataset(
+        name=name,
+        num_classes=2,
+        class_names=(),
+        private_images=rows[:train],
+        private_labels=labels[:train],
+        public_images=rows[train:],
+        public_labels=labels[train:],
+        num_queries=len(labels) - train,
+        pool_digest=pool_digest(rows[train:]),
+        details=details,
+    )

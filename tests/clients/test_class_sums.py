@@ -1,0 +1,289 @@
+"""Class sums at a hospital: what it agrees to, what is summed, and what is refused before anything leaves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pate_fed.flower import prepare_environment
+
+prepare_environment()
+
+from clients.account import Account
+from clients.class_sums import FEATURES_FILE, count_sums
+from clients.hospital import Hospital
+from clients.leave import erase
+from clients.local import local_site
+from clients.site import Site
+from clients.site_files import LocalSettings
+from clients.study_cost import COORDINATOR, PUBLIC, StudyCost, total_epsilon
+from pate_fed.config.data import load_study_data
+from pate_fed.config.study import Study, study_from_dict
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.learning.features.settings import FeatureSettings
+from pate_fed.protocol.make_terms import features_file, make_terms
+from pate_fed.protocol.messages import (
+    RefusalReply,
+    SumRequest,
+    TeachReply,
+    TeachRequest,
+    VoteRequest,
+)
+from pate_fed.protocol.refusals import Refusal
+from pate_fed.protocol.terms import Terms
+from pate_fed.secure_sum import CoordinatorSum, Identity, RefusedError
+from pate_fed.secure_sum.messages import Enrolment
+
+POOL = "age,sex,y\n" + "".join(f"{20 + n},{'mf'[n % 2]},no\n" for n in range(40))
+OWN = "age,sex,y,who\n20,m,no,a\n20,m,no,a\n59,f,yes,b\n59,?,yes,c\n"
+LATTICE = 1024
+
+
+def _study(folder: Path, **more: Any) -> Study:
+    (folder / "pool.csv").write_text(POOL, encoding="utf-8")
+    (folder / "own.csv").write_text(OWN, encoding="utf-8")
+    values: dict[str, Any] = {
+        "parties": {"num_clients": 4},
+        "data": {
+            "pool": str(folder / "pool.csv"),
+            "num_queries": 30,
+            "table": {
+                "label": "y",
+                "patient": "who",
+                "classes": ["no", "yes"],
+                "columns": {"age": "number", "sex": ["m", "f"]},
+            },
+        },
+        "aggregation": {"aggregator": "class-sums"},
+        "sums": {"features": "bins", "cuts": {"age": [20.0, 59.0]}},
+        "secrecy": {"secure_sum": True, "noise_at": "hospitals"},
+        **more,
+    }
+    return study_from_dict(values).resolve()
+
+
+class Asked:
+    """A real hospital of four with four records of three patients, and the requests that it gets."""
+
+    def __init__(self, folder: Path, **more: Any) -> None:
+        study = _study(folder, **more)
+        dataset = load_study_data(study)
+        self.terms, self.features = make_terms(study, dataset), features_file(study, dataset)
+        self.coordinator = CoordinatorSum(Identity.generate(), study=self.terms.digest)
+        self.settings = LocalSettings(
+            hospital="north",
+            data=str(folder / "own.csv"),
+            state_dir=folder / "state",
+            pool=folder / "pool.csv",
+        )
+        self.settings.state_dir.mkdir(mode=0o700)
+
+    @property
+    def hospital(self) -> Hospital:
+        """As another process finds it."""
+        return Hospital(local_site(self.settings))
+
+    @property
+    def site(self) -> Site:
+        """Its site in the study."""
+        return local_site(self.settings).under(self.terms)
+
+    def teach(self, terms: Terms | None = None, features: bytes | None = None) -> TeachReply | RefusalReply:
+        """Ask it to agree."""
+        request = TeachRequest(
+            terms=(terms or self.terms).to_json(),
+            features=self.features if features is None else features,
+            enrol=self.coordinator.enrol_request().to_bytes(),
+        )
+        return self.hospital.teach(request)
+
+    def step(self, index: list[int], **changes: Any) -> Any:
+        """Ask it one step of its sum; of which nothing but the question is real."""
+        values = {"terms_digest": self.terms.digest, "batch": 0, "purpose": "release", **changes}
+        return self.hospital.sum_step(
+            SumRequest(index=np.array(index, dtype=np.int64), roster=b"", step=b"", **values)
+        )
+
+    def log(self) -> list[Any]:
+        """Its own log."""
+        lines = (self.settings.state_dir / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Asked:
+    return Asked(tmp_path)
+
+
+def _code(reply: object) -> Refusal:
+    assert isinstance(reply, RefusalReply), reply
+    return reply.refusal
+
+
+def test_it_agrees_trains_nothing_and_enrols(asked: Asked) -> None:
+    reply = asked.teach()
+    assert isinstance(reply, TeachReply) and reply.num_teachers == 0
+    assert Enrolment.from_bytes(reply.enrolment).party == "north"
+    state = asked.settings.state_dir
+    assert (state / FEATURES_FILE).read_bytes() == asked.features
+    assert not [*state.glob("teacher-*")]
+
+
+def test_its_sums_are_of_clipped_features_with_a_patients_rows_as_one(asked: Asked) -> None:
+    asked.teach()
+    sums = count_sums(asked.site, asked.terms)
+    # A constant; age 20, 59, missing; sex m, f, missing. By class no, yes.
+    want = np.zeros((7, 2), dtype=np.int64)
+    want[[0, 1, 4], 0] = LATTICE  # a's two equal rows, cut to the length of one
+    want[[0, 2], 1] = 2 * LATTICE
+    want[[5, 6], 1] = LATTICE
+    assert np.abs(sums - want).max() <= 1  # rounded towards 0
+    assert (sums <= want).all()
+
+
+def test_its_noise_is_in_what_is_masked_and_another_one_every_time(asked: Asked) -> None:
+    asked.teach()
+    index = np.arange(7, dtype=np.int64)
+    question = VoteRequest(terms_digest=asked.terms.digest, batch=0, purpose="release", index=index)
+    vectors = [asked.hospital._vector(asked.terms, question) for _ in range(2)]
+    exact, sigma = count_sums(asked.site, asked.terms), asked.terms.sigma_party or 0.0
+    assert all(0.4 * sigma < (vector - exact).std() < 2 * sigma for vector in vectors)
+    assert (vectors[0] != vectors[1]).any()
+    assert asked.hospital.journal.claim(question)
+    with pytest.raises(RefusedError, match="was opened before"):
+        asked.hospital._vector(asked.terms, replace(question, batch=1))
+
+
+@pytest.mark.parametrize("what", ["none", "damaged", "of another pool", "with other bounds"])
+def test_a_feature_map_that_is_not_the_one_in_the_terms_is_refused(what: str, asked: Asked) -> None:
+    terms, sums = asked.terms, asked.terms.sums
+    assert sums is not None
+    features = asked.features
+    if what == "none":
+        features = b""
+    elif what == "damaged":
+        features = features[:-9]
+    elif what == "of another pool":
+        features = features.replace(b"59.0", b"58.0")
+    else:  # the noise would be made for records of less weight than they have
+        terms = replace(terms, sums=replace(sums, squared_norm=sums.squared_norm // 2))
+    assert _code(asked.teach(terms, features)) is Refusal.FEATURES
+    assert not (asked.settings.state_dir / FEATURES_FILE).exists()
+    assert not (asked.settings.state_dir / "terms.json").exists()
+
+
+def test_a_lattice_of_which_the_terms_say_another_is_refused(asked: Asked) -> None:
+    sums = asked.terms.sums
+    assert sums is not None
+    other = replace(sums, settings=FeatureSettings(name="bins", columns=(1, 2), lattice=16))
+    assert _code(asked.teach(replace(asked.terms, sums=other))) is Refusal.FEATURES
+
+
+def test_it_gives_nothing_in_the_open(asked: Asked) -> None:
+    asked.teach()
+    question = VoteRequest(
+        terms_digest=asked.terms.digest, batch=0, purpose="release", index=np.arange(7, dtype=np.int64)
+    )
+    assert _code(asked.hospital.vote(question)) is Refusal.PLAIN
+    assert not [event for event in asked.log() if event["event"] == "summed"]
+
+
+@pytest.mark.parametrize(
+    ("index", "changes", "reason"),
+    [
+        ([0, 1, 2], {}, Refusal.MALFORMED),
+        ([6, 5, 4, 3, 2, 1, 0], {}, Refusal.MALFORMED),
+        ([*range(7), 6], {}, Refusal.MALFORMED),
+        ([*range(7)], {"purpose": "evaluation"}, Refusal.MALFORMED),
+        ([*range(7)], {"terms_digest": "0" * 64}, Refusal.TERMS),
+    ],
+)
+def test_it_gives_all_its_sums_at_once_or_none(
+    index: list[int], changes: dict[str, Any], reason: Refusal, asked: Asked
+) -> None:
+    asked.teach()
+    assert _code(asked.step(index, **changes)) is reason
+
+
+def test_a_policy_that_has_become_stricter_holds_in_the_middle_of_a_sum(asked: Asked, tmp_path: Path) -> None:
+    asked.teach()
+    policy = tmp_path / "policy.toml"
+    policy.write_text('class_sums = "no"\n', encoding="utf-8")
+    asked.settings = replace(asked.settings, policy=policy)
+    assert _code(asked.step([])) is Refusal.POLICY_SUMS
+    assert _code(asked.teach()) is Refusal.POLICY_SUMS
+
+
+def test_sums_that_the_coordinator_would_read_exactly_need_a_line_in_the_policy(tmp_path: Path) -> None:
+    asked = Asked(tmp_path, secrecy={"secure_sum": True})
+    assert _code(asked.teach()) is Refusal.POLICY_EXACT_SUMS
+    policy = tmp_path / "policy.toml"
+    policy.write_text('class_sums = "exact"\n', encoding="utf-8")
+    asked.settings = replace(asked.settings, policy=policy)
+    assert isinstance(asked.teach(), TeachReply)
+
+
+def test_other_terms_than_the_first_are_refused(asked: Asked) -> None:
+    asked.teach()
+    assert _code(asked.teach(replace(asked.terms, study="again"))) is Refusal.TERMS
+
+
+def test_records_that_do_not_fit_are_told_to_its_own_people_alone(asked: Asked, tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text(OWN.replace("59,f,yes", "59,f,perhaps"), encoding="utf-8")
+    assert _code(asked.teach()) is Refusal.DATA
+
+
+def test_more_records_than_32_bits_have_room_for_are_refused(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clients.class_sums._LARGEST", 2**10)
+    assert _code(asked.teach()) is Refusal.DATA
+    assert any("room for" in event.get("sentence", "") for event in asked.log())
+
+
+def test_it_is_on_the_hospitals_account_at_what_the_one_release_costs(asked: Asked) -> None:
+    asked.teach()
+    [booked] = Account("north").bookings()
+    assert booked.study == asked.terms.study and booked.asked
+    made = StudyCost.of(asked.terms)
+    target = "record, replace-one"
+    assert made.stated == target
+    for against in (PUBLIC, COORDINATOR):
+        spent = total_epsilon([made], target, against, delta=1e-5)
+        assert spent is not None and 0.99 < spent <= 1.1
+    # A record that comes or goes moves less; a hospital's whole sum is bounded by nothing.
+    less = total_epsilon([made], "record, add-or-remove-one", PUBLIC, delta=1e-5)
+    assert less is not None and less < 0.8
+    assert total_epsilon([made], "hospital, replace-one", PUBLIC, delta=1e-5) is None
+    twice = total_epsilon([made, made], target, PUBLIC, delta=1e-5)
+    assert twice is not None and 1.3 < twice < 2
+
+
+def test_who_leaves_erases_the_feature_map(asked: Asked) -> None:
+    asked.teach()
+    assert FEATURES_FILE in erase(asked.settings.state_dir)
+    assert not (asked.settings.state_dir / FEATURES_FILE).exists()
+
+
+def test_without_its_feature_map_it_sums_nothing(asked: Asked) -> None:
+    asked.teach()
+    (asked.settings.state_dir / FEATURES_FILE).unlink()
+    with pytest.raises(IntegrityError, match="is gone"):
+        count_sums(asked.site, asked.terms)
+
+
+def test_noise_that_no_bound_is_known_for_is_refused(asked: Asked) -> None:
+    weak = replace(asked.terms, sigma_party=0.5)
+    with pytest.raises(InputError):
+        StudyCost.of(weak)
+    assert _code(asked.teach(weak)) in (Refusal.TERMS, Refusal.DATA)

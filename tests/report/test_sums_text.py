@@ -1,0 +1,88 @@
+"""Class sums in the report: who sees what, and no word of votes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders import make_sum_terms
+
+from pate_fed.config.sections import Queries
+from pate_fed.protocol.cost import make_ledger_terms
+from pate_fed.report.html import write_report
+from pate_fed.report.log import RunLog, read_result
+from pate_fed.report.result import Outcome, PrivacyFigures, ReleasedBatch, RunResult, StudyRecord
+from pate_fed.report.text import banners, describe_terms, guarantees
+
+
+def _result(*, at_hospitals: bool, epsilon: float = 1.0) -> RunResult:
+    terms = make_sum_terms(at_hospitals=at_hospitals)
+    fixed = make_ledger_terms(terms, noise="n", private=True)
+    return RunResult(
+        study=StudyRecord(
+            terms=terms,
+            dataset="glyph",
+            queries=Queries(),
+            student="ridge",
+            protects=fixed.protects,
+            noise="the operating system's CSPRNG",
+            noise_private=True,
+            coordinator=fixed.coordinator.kind,
+            coordinator_sees=fixed.coordinator.text(),
+        ),
+        outcome=Outcome(
+            status="success",
+            privacy=PrivacyFigures(student=epsilon, coordinator=epsilon if at_hospitals else None),
+        ),
+        releases=(ReleasedBatch(batch=0, asked=1500, answered=1500, epsilon=epsilon),),
+    )
+
+
+@pytest.mark.parametrize("at_hospitals", [True, False])
+def test_nothing_speaks_of_votes(at_hospitals: bool, tmp_path: Path) -> None:
+    result = _result(at_hospitals=at_hospitals)
+    rows = guarantees(result)
+    told = " ".join(f"{row.sees} {row.hidden} {row.by}" for row in rows)
+    told += " ".join(f"{name} {value}" for name, value in describe_terms(result))
+    assert "vote" not in told.lower(), told
+    with RunLog(tmp_path / "log.jsonl") as log:
+        log.write(result.study)
+        log.write(result.releases[0])
+        log.write(result.outcome)
+    read = read_result(tmp_path)
+    assert read.study == result.study
+    write_report(read, tmp_path / "report.html")
+    assert "class-sums" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert not [banner for banner in banners(result, publishable=False) if banner.title == "For the analyst"]
+
+
+def test_each_row_says_who_sees_what() -> None:
+    public, coordinator, hospitals = guarantees(_result(at_hospitals=True))
+    assert "Noisy sums of features by class" in public.sees and public.kind == "finite"
+    assert "Noisy class sums" in coordinator.sees and "up to 1 hospital may tell it" in coordinator.by
+    assert coordinator.bound == public.bound == hospitals.bound
+    assert hospitals.hidden.startswith("Another hospital's sums.")
+    _, coordinator, _ = guarantees(_result(at_hospitals=False))
+    assert "The exact class sums" in coordinator.sees and coordinator.kind == "none"
+
+
+def test_terms_say_the_noise_in_records() -> None:
+    at_hospitals = dict(describe_terms(_result(at_hospitals=True)))
+    assert at_hospitals["Noise σ"].startswith("6.201 records on every sum")
+    assert (
+        "σ = 2.344 records of every hospital; counted on are 7 hospitals"
+        in (at_hospitals["Sums reach the coordinator"])
+    )
+    here = dict(describe_terms(_result(at_hospitals=False)))
+    assert here["Noise σ"].startswith("5.859 records")
+    assert here["Sums reach the coordinator"] == "masked: only the sum over hospitals can be read"
+    assert here["Features"].startswith("20, kernel of images")
+
+
+def test_a_large_epsilon_is_explained_without_teachers() -> None:
+    [first, *_] = [
+        each
+        for each in banners(_result(at_hospitals=True, epsilon=30.0), publishable=False)
+        if "ε" in each.title
+    ]
+    assert "smaller --epsilon" in first.text and "teacher" not in first.text

@@ -1,0 +1,83 @@
+"""Class sums against ε, at a small scale."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pate_fed.data import Dataset
+from pate_fed.errors import InputError
+from pate_fed.reproduce import Reproduction, class_sums, reproduce
+
+
+def test_images_go_on_where_they_were_stopped(
+    small: Reproduction, loaded: dict[str, Dataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"POOL": 200, "CHOICE": 200, "EPSILONS": (1e3,), "IMAGE_MAPS": ("kernel",)}.items():
+        monkeypatch.setattr(class_sums, name, value)
+    said: list[str] = []
+    lines = reproduce("class-sums-fashion-mnist", small, on_progress=said.append)
+    assert [line.split()[0] for line in lines[2:4]] == ["choice", "fashion-mnist"]
+    assert float(lines[3].split()[3]) > 60  # ten easy classes, next to no noise
+    assert len(said) == 2
+    assert reproduce("class-sums-fashion-mnist", small, on_progress=said.append) == lines and len(said) == 2
+
+
+def _percents(lines: list[str]) -> dict[tuple[str, ...], float]:
+    """Accuracy by data set, method and ε, as the table shows it."""
+    cells = [re.split(r"\s{2,}", line) for line in lines[2:-3]]
+    return {(data, method, epsilon): float(ours) for data, method, epsilon, ours, *_ in cells}
+
+
+def test_tables_stand_beside_what_is_had_without_privacy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(0, 1, (900, 3))
+    small = class_sums._dataset("adult", rows, (rows[:, 0] > 0.4).astype(np.int64), 600, "1 1 1")
+    monkeypatch.setattr(class_sums, "_adult", lambda plan: small)
+    monkeypatch.setattr(class_sums, "EPSILONS", (1.0,))
+    plan = Reproduction(data_dir=None, out_dir=tmp_path / "out", seeds=2)
+    found = _percents(reproduce("class-sums-tables", plan))
+    assert set(found) == {
+        (data, method, epsilon)
+        for data in ("breast cancer", "adult")
+        for method, epsilon in (
+            ("central, no privacy", "-"),
+            ("one hospital alone", "-"),
+            ("kernel", "1"),
+            ("bins", "1"),
+            ("AdaSSP", "1"),
+        )
+    }
+    assert found["breast cancer", "kernel", "1"] > 88 and found["adult", "kernel", "1"] > 85
+    assert found["adult", "kernel", "1"] < found["adult", "central, no privacy", "-"]
+
+
+@pytest.mark.slow
+def test_four_hospitals_of_adult_are_within_two_points_of_central_learning(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(class_sums, "EPSILONS", (1.0,))
+    plan = Reproduction(data_dir=shared / "data", out_dir=tmp_path / "out", seeds=1)
+    found = _percents(reproduce("class-sums-tables", plan))
+    assert found["adult", "kernel", "1"] > found["adult", "central, no privacy", "-"] - 2
+
+
+@pytest.mark.slow
+def test_adult_has_a_number_for_each_value_and_none_where_it_is_missing(shared: Path) -> None:
+    found = class_sums._adult(Reproduction(data_dir=shared / "data", out_dir=shared))
+    widths = [int(width) for width in found.details.split()]
+    assert sum(widths) == found.private_images.shape[1] and len(widths) == 13
+    workclass = found.private_images[:, 1 : 1 + widths[1]]
+    assert set(np.unique(workclass.sum(axis=1))) == {0.0, 1.0}
+    assert (found.private_images.shape[0], found.public_images.shape[0]) == (32_561, 16_281)
+
+
+def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:
+    for folder in (None, tmp_path):
+        with pytest.raises(InputError, match="adult"):
+            reproduce("class-sums-tables", Reproduction(data_dir=folder, out_dir=tmp_path / "out"))
