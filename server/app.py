@@ -122,6 +122,11 @@ class Coordinator(BaseCoordinator):
         return records_digest(self._study, self._dataset) if own else None
 
     @property
+    def student(self) -> Any:
+        """The trained student; None where the study did not come to one."""
+        return None if self._run is None else self._run.student
+
+    @property
     def needs_hospitals(self) -> bool:
         """Whether hospitals will be asked anything: not where all that is asked is on the ledger."""
         return not self._state.all_asked

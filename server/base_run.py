@@ -106,6 +106,7 @@ class BaseRun(ABC):
             state=context.state,
         )
         self.accuracy, self.seconds = Accuracy(), Seconds()
+        self.student: Any = None  # once it is trained
         self.cautions: tuple[str, ...] = ()  # sentences on what released figures show
 
     @abstractmethod

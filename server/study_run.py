@@ -30,6 +30,7 @@ from server.release import LabelReleaser
 from server.state import StudentPredictions, Totals
 
 if TYPE_CHECKING:
+    from pate_fed.learning.students.own import FittedStudent
     from pate_fed.learning.students.student import Student
     from pate_fed.learning.teachers.forests import Forest
 
@@ -202,10 +203,11 @@ class StudyRun(BaseRun):
             index, label = self.rounds.labels()
             student = self._learner.learn(index, label)
         student.save(self._setup.student_path)
+        self.student = student
         self.cautions = self._cautions(student)
         self._measure_student(student.predict, asked=asked, index=index, label=label)
 
-    def _cautions(self, student: Student | Forest) -> tuple[str, ...]:
+    def _cautions(self, student: Student | Forest | FittedStudent) -> tuple[str, ...]:
         index, answered, label = self._ledger.released()
         return refusal_warnings(
             answered=answered,

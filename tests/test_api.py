@@ -156,6 +156,27 @@ def test_a_teacher_of_one_s_own_by_object_and_by_name(
     assert not (tmp_path / "none").exists()
 
 
+def test_a_student_of_one_s_own(tmp_path: Path) -> None:
+    from sklearn.neighbors import KNeighborsClassifier
+
+    run = simulate(FEW, student=KNeighborsClassifier(1), run_dir=tmp_path / "estimator", quiet=True)
+    images = np.zeros((2, *run.result.study.terms.image_shape), dtype=np.uint8)
+    assert run.student.predict_proba(images).shape == (2, 3)
+    assert run.result.study.student.startswith("in_memory:student_")
+    again = Run.load(run.path)
+    with pytest.raises(InputError, match=r"predictions\.npz: all that is kept of in_memory:student_"):
+        _ = again.student
+    with np.load(run.path / "predictions.npz", allow_pickle=False) as held:
+        assert held["probabilities"].shape == (60, 3)
+    study = {**FEW, "student": {"epochs": 1}}
+    run = simulate(study, student=blank, run_dir=tmp_path / "network", quiet=True)
+    assert run.student.predict(images).shape == (2,) and not (run.path / "student.ts").exists()
+    with pytest.raises(InputError, match=f"weights of {__name__}:blank, code of the user's own"):
+        _ = Run.load(run.path).student
+    with pytest.raises(InputError, match=r"student 'in_memory:student_\d+': is a int"):
+        simulate(FEW, student=3, quiet=True)
+
+
 def halves(labels: Any, num_parties: int, seed: int) -> list[Any]:
     return np.array_split(np.random.default_rng(seed).permutation(len(labels)), num_parties)
 

@@ -37,6 +37,8 @@ def test_an_example_runs(
     def small(study: Mapping[str, Any] | None = None, **parts: Any) -> Run:
         given = {key: value for key, value in (study or {}).items() if key != "parties"}
         usual = {key: table for key, table in SMALL.items() if "dataset" not in parts or key not in MODELS}
+        if "student" in parts:
+            usual.pop("student", None)
         merged = {key: {**usual.get(key, {}), **given.get(key, {})} for key in {**usual, **given}}
         runs.append(simulate(merged, run_dir=tmp_path / f"run-{len(runs)}", quiet=True, **parts))
         return runs[-1]

@@ -31,6 +31,7 @@ def simulate(
     study: Study | Mapping[str, Any] | str | Path | None = None,
     *,
     teacher: Any = None,
+    student: Any = None,
     dataset: Any = None,
     partitioner: Any = None,
     run_dir: str | Path | None = None,
@@ -45,16 +46,17 @@ def simulate(
     after another, whichever threads they are started in.
 
     Parts of your own take the place of those that the study names: a `teacher`
-    (`pate_fed.learning.teachers.own`), a `dataset` (`pate_fed.data.own`: arrays, or a function that loads
-    them), a `partitioner(labels, num_parties, seed)` that gives one index array a party. With one that no
-    module has under its own name all parties run in this process.
+    (`pate_fed.learning.teachers.own`), a `student` (`pate_fed.learning.students.own`), a `dataset`
+    (`pate_fed.data.own`: arrays, or a function that loads them), a `partitioner(labels, num_parties, seed)`
+    that gives one index array a party. With one that no module has under its own name all parties run in this
+    process.
 
     Raises:
         InputError: settings that are wrong or do not go together; nothing was asked.
         PateFedError: what ended the study before its time. What was spent until then is in `run_dir`.
     """
     progress = make_progress(quiet) if on_progress is None else tell_progress(on_progress)
-    parts = {"dataset": dataset, "partitioner": partitioner, "teacher": teacher}
+    parts = {"dataset": dataset, "partitioner": partitioner, "teacher": teacher, "student": student}
     with _ONE_AT_A_TIME:
         try:
             resolved = _with_parts(study, parts).resolve()
@@ -70,7 +72,10 @@ def simulate(
         raise Interrupted
     if coordinator.error is not None:
         raise coordinator.error
-    return Run.load(folder)
+    run = Run.load(folder)
+    if resolved.student.own:  # no file of it is safe to read
+        vars(run)["student"] = coordinator.student
+    return run
 
 
 def run_simulation(

@@ -22,7 +22,7 @@ from typing import Any
 
 from pate_fed.data import DATASETS, Dataset
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning import TABLE_TEACHERS, TEACHERS
+from pate_fed.learning import RIDGE, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
 from pate_fed.structure import PART_NAME, check, nearest, setting
 
 __all__ = [
@@ -55,6 +55,7 @@ _MOST_NAME = 200
 _NAMED = (  # where a study names parts: section, key, kind, and what is built in
     ("data", "dataset", "dataset", (*DATASETS, "table", "images")),
     ("parties", "partition", "partitioner", ("iid",)),
+    ("student", "name", "student", (*STUDENTS, *TABLE_STUDENTS, RIDGE)),
     ("teacher", "name", "teacher", TEACHERS + TABLE_TEACHERS),
 )
 _OWN = ("pate_fed", "clients", "server")  # have names of their own in every list of choices

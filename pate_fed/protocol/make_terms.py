@@ -151,9 +151,9 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
     """What only the data can tell about a study.
 
     Raises:
-        InputError: a teacher of one's own that cannot teach, more teachers than private records, a party with
-            fewer records than teachers, more queries than the pool holds, networks for rows, forests for
-            images, or a device that is not there.
+        InputError: a teacher or student of one's own that cannot learn, more teachers than private records, a
+            party with fewer records than teachers, more queries than the pool holds, networks for rows,
+            forests for images, or a device that is not there.
     """
     _check_models(study, dataset)
     # Where hospitals keep their own files, the coordinator has none of their records.
@@ -165,6 +165,11 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
         what = f"teacher {study.teacher.name!r}"
         part = load_part(study.teacher.name, "teacher")
         try_own(part, dataset.public_images, what=what, num_classes=dataset.num_classes)
+    if study.student.own:
+        from pate_fed.learning.students.own import try_own_student
+
+        what, part = f"student {study.student.name!r}", load_part(study.student.name, "student")
+        try_own_student(part, dataset.public_images, what=what, num_classes=dataset.num_classes)
     most = study.queries.max_queries
     if most is not None and most > dataset.num_queries and not study.is_planned:
         raise InputError(
