@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
-from pate_fed.config.data import load_study_data
+from pate_fed.config.data import load_study_data, records_digest
+from pate_fed.config.parts import is_part_name
 from pate_fed.config.sections import INTERACTIVE
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
@@ -113,6 +114,18 @@ class Coordinator(BaseCoordinator):
     def error(self) -> BaseException | None:
         """What ended the study before its time."""
         return self._error
+
+    @property
+    def records(self) -> str | None:
+        """Digest of who has which records, where code of the user's own says so."""
+        data, parties = self._study.data, self._study.parties
+        own = data.own or is_part_name(parties.partition)
+        return records_digest(self._study, self._dataset) if own else None
+
+    @property
+    def student(self) -> Any:
+        """The trained student; None where the study did not come to one."""
+        return None if self._run is None else self._run.student
 
     @property
     def needs_hospitals(self) -> bool:
@@ -270,9 +283,9 @@ class Coordinator(BaseCoordinator):
             dataset=study.data.dataset,
             queries=study.queries,
             student=study.student.name,
-            partition=None if study.data.from_files else study.parties.partition,
+            partition=study.parties.partition if self._dataset.owners is None else None,
             backend=study.engine.backend,
-            inputs="rows" if study.data.table else "images",
+            inputs="rows" if self._dataset.public_images.ndim == 2 else "images",
             test_size=self._terms.pool_size - self._dataset.num_queries,
             guaranteed=guaranteed_epsilon(fixed),
             protects=fixed.protects,

@@ -116,6 +116,7 @@ def _refuse_idle(arguments: argparse.Namespace, study: Study) -> None:
 def _help(entry: Entry) -> str:
     choices, default = entry.setting.choices, entry.default
     text = entry.setting.help + (f": {', '.join(choices)}" if choices else "")
+    text += ", or module:attribute of your own" if entry.setting.part else ""
     if default is not None and not isinstance(default, bool):
         text += f" (default {default})"
     return text.replace("%", "%%")

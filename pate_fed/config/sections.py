@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from pate_fed.config.backend import AUTO, INLINE, RAY
 from pate_fed.config.trust import MOST_PARTIES, QUORUM, Shares
-from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema
+from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema, is_scheme
 from pate_fed.errors import InputError
 from pate_fed.learning import STRATEGIES
-from pate_fed.structure import check, refusal, setting
+from pate_fed.structure import PART_NAME, check, refusal, setting
 
 __all__ = [
     "AUTO",
@@ -44,6 +44,7 @@ AGGREGATORS = (AUTO, VOTES, "gnmax", "lnmax", INTERACTIVE, CLASS_SUMS)
 BACKENDS = (AUTO, RAY, INLINE)
 FROM_FILES = ("table", "images")
 _LABELS = 500
+_OWN_PARTITION = re.compile(rf"(?!dirichlet:){PART_NAME.pattern}")
 _LEAST_A_LABEL, _MOST_A_LABEL = 1.5, 4.0  # queries
 PROCESSES = "grpc"  # separate processes: set by python -m pate_fed.server, not by a user
 
@@ -83,7 +84,11 @@ class Parties:
         high=MOST_INPUTS,
     )
     partition: str = setting(
-        "iid", flags=("--partition",), help="how private records are dealt out: iid or dirichlet:ALPHA"
+        "iid",
+        flags=("--partition",),
+        help="how private records are dealt out: iid, dirichlet:ALPHA, or module:attribute of your own",
+        holds=lambda value: is_scheme(value) or bool(_OWN_PARTITION.fullmatch(value)),
+        allowed="iid, dirichlet:ALPHA with ALPHA a number above 0 (dirichlet:0.5), or module:attribute",
     )
     quorum: float = setting(
         QUORUM, flags=("--quorum",), help="least share of parties that must answer", above=0, high=1
@@ -91,10 +96,6 @@ class Parties:
 
     def __post_init__(self) -> None:
         check(self)
-        scheme, _, alpha = self.partition.partition(":")
-        if self.partition != "iid" and not (scheme == "dirichlet" and _is_positive(alpha)):
-            allowed = "iid, or dirichlet:ALPHA with ALPHA a number above 0 (dirichlet:0.5), is meant"
-            raise refusal(self, "partition", allowed)
         if self.num_teachers > MOST_TEACHERS:
             most = MOST_TEACHERS // self.num_clients
             raise refusal(
@@ -117,24 +118,18 @@ class Parties:
         return max(1, min(self.teachers_per_client, patients // self.records_per_teacher))
 
 
-def _is_positive(text: str) -> bool:
-    try:
-        return 0 < float(text) < math.inf
-    except ValueError:
-        return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Where the inputs come from: a known data set, or files of hospitals' own ("table" or "images").
+    """Where the inputs come from: a known data set, files of hospitals' own ("table" or "images"), or code.
 
+    Code is module:attribute, a data set of the user's own (`pate_fed.data.own`).
     For files `pool` is the public inputs' file, of which `num_queries` may be asked about; `table` a table's
     schema, `classes` the images' classes, `window` the values of DICOM images that are shown black and white.
     `private` are the parties' files, for a simulation alone.
     """
 
     dataset: str = setting(
-        "glyph", flags=("--dataset",), help="what is learnt", choices=DATASETS, also=FROM_FILES
+        "glyph", flags=("--dataset",), help="what is learnt", choices=DATASETS, also=FROM_FILES, part=True
     )
     data_dir: str | None = setting(
         None, flags=("--data-dir",), help="folder of the data files (else PATE_FED_DATA)"
@@ -179,6 +174,11 @@ class Data:
     def from_files(self) -> bool:
         """Whether the study names files of its own rather than a known data set."""
         return self.dataset in FROM_FILES
+
+    @property
+    def own(self) -> bool:
+        """Whether the data set is code of the user's own."""
+        return PART_NAME.fullmatch(self.dataset) is not None
 
     def kind(self) -> InputSpec:
         """What the inputs in the study's own files are."""

@@ -103,12 +103,14 @@ class Study:
             )
 
     def _check_models(self) -> None:
-        """Tables want forests, images want networks."""
+        """Tables want forests, images want networks; of the user's own data only the data can tell."""
         table = self.data.dataset == "table"
         for key, name, choices in (
             ("teacher.name", self.teacher.name, TABLE_TEACHERS if table else TEACHERS),
             ("student.name", self.student.name, TABLE_STUDENTS if table else STUDENTS),
         ):
+            if self.data.own:
+                continue
             if key == "student.name" and (self.aggregation.sums or self.aggregation.aggregator == AUTO):
                 choices = (RIDGE, *choices)
             if name not in choices and not is_part_name(name):
@@ -155,7 +157,7 @@ class Study:
         if secrecy.at_hospitals:
             shares = secrecy.shares(clients, self.least_clients)
             secrecy = replace(secrecy, colluders=shares.colluders)
-        name = self.name or f"{self.data.dataset}-{clients}"
+        name = self.name or f"{self.data.dataset.partition(':')[0]}-{clients}"
         if self.aggregation.sums:
             # The noise follows from the budget once the feature map is there, and nothing is trained.
             parties = replace(self.parties, teachers_per_client=1, records_per_teacher=None)

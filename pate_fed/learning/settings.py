@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pate_fed.structure import check, setting
+from pate_fed.structure import PART_NAME, check, refusal, setting
 
 __all__ = [
     "CLOSED_FORM",
@@ -101,6 +101,7 @@ class StudentSettings:
     "vat" is one network that small steps in the pixels must not sway (virtual adversarial training).
     "fixmatch" is one network. All labels teach it, or those of small loss where `noise_rate` is given.
     "encoder-head" fits a head on features of the public inputs in closed form; the other values are not used.
+    module:attribute is code of the user's own: a network learns as "supervised" does, others by themselves.
     "forest", for tables, uses `trees` alone. "ridge" is fitted to class sums, not to labels.
 
     Raises:
@@ -113,6 +114,7 @@ class StudentSettings:
         help="how the student learns (class-sums: ridge unless given)",
         choices=STUDENTS,
         also=(*TABLE_STUDENTS, RIDGE),
+        part=True,
     )
     network: str | None = setting(
         None,
@@ -167,11 +169,19 @@ class StudentSettings:
 
     def __post_init__(self) -> None:
         check(self)
+        if self.own and self.network is not None:
+            raise refusal(self, "network", "none beside a student of your own")
+
+    @property
+    def own(self) -> bool:
+        """Whether it is code of the user's own."""
+        return PART_NAME.fullmatch(self.name) is not None
 
     @property
     def built_on(self) -> str:
         """The network that it is made of."""
-        return self.network or ("small-cnn" if self.name in ("supervised", "vat") else "encoder")
+        plain = self.own or self.name in ("supervised", "vat")
+        return self.network or ("small-cnn" if plain else "encoder")
 
     @property
     def beta(self) -> float:

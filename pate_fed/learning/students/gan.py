@@ -11,7 +11,9 @@ and Valpola, "Mean teachers", NIPS 2017, with two students in place of one).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +25,7 @@ from pate_fed.learning.networks.classifiers import (
     Shape,
     build_discriminator,
     build_encoder_discriminator,
+    own_network,
 )
 from pate_fed.learning.networks.encoder import Encoder
 from pate_fed.learning.networks.generators import FeatureGenerator, Generator, build_generator
@@ -57,7 +60,7 @@ RARE = 0.25  # of the mean number of labels a class
 
 
 class GANTrainer(Trainer):
-    """One or two discriminators, on the `encoder` where there is one, and a generator."""
+    """One or two discriminators, on the `encoder` if there is one, and a generator; or what `make` makes."""
 
     def __init__(
         self,
@@ -66,10 +69,12 @@ class GANTrainer(Trainer):
         num_classes: int,
         pixels: Tensor,
         encoder: Encoder | None = None,
+        *,
+        make: Callable[[], Any] | None = None,
     ) -> None:
         device = pixels.device
         networks = [
-            _discriminator(settings, shape, num_classes, encoder).to(device)
+            _discriminator(settings, shape, num_classes, encoder, make).to(device)
             for _ in range(2 if settings.co_teaching else 1)
         ]
         self.num_classes, self.preprocess = num_classes, networks[0].preprocess
@@ -234,8 +239,14 @@ def _deformed(preprocess: Preprocessing, inputs: Tensor, pixels: Tensor) -> Tens
 
 
 def _discriminator(
-    settings: StudentSettings, shape: Shape, num_classes: int, encoder: Encoder | None
+    settings: StudentSettings,
+    shape: Shape,
+    num_classes: int,
+    encoder: Encoder | None,
+    make: Callable[[], Any] | None,
 ) -> Classifier:
+    if make is not None:
+        return own_network(make(), channels=shape[2])
     noise = {"dropout": settings.dropout, "input_noise": settings.input_noise}
     if encoder is None:
         return build_discriminator(settings.built_on, shape, num_classes, **noise)

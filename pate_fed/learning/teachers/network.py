@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -123,9 +124,9 @@ def train_teacher(
     seed: int,
     device: str = "cpu",
     encoder: Encoder | None = None,
-    network: Any = None,
+    make: Callable[[], Any] | None = None,
 ) -> Teacher:
-    """Train one teacher, on the study's public `encoder` where its kind needs one; `network` is one's own.
+    """Train one teacher, on the study's public `encoder` where its kind needs one; `make` makes one's own.
 
     The same seed, data, device and number of threads give the same teacher.
 
@@ -148,10 +149,10 @@ def train_teacher(
             )
         else:
             pixels = to_tensor(images, device)
-            if network is None:
+            if make is None:
                 model = build_classifier(settings.name, shape, num_classes)
-            else:
-                model = own_classifier(network, channels=shape[2])
+            else:  # here, where its first weights follow from the seed
+                model = own_classifier(make(), channels=shape[2])
             model = model.to(device).to(memory_format=torch.channels_last)
             model.preprocess.fit(pixels)
             classes = torch.from_numpy(np.array(labels, dtype=np.int64)).to(device)
