@@ -18,6 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
 from pate_fed.config.data import load_study_data
+from pate_fed.config.libraries import require_study_libraries
 from pate_fed.config.sections import INTERACTIVE
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
@@ -88,6 +89,7 @@ class Coordinator(BaseCoordinator):
         self._started, self._resume, self._key = started, resume, key
         self._study, self._run_dir, self._quiet = study, run_dir, quiet
         self._progress = progress or make_progress(quiet)
+        require_study_libraries(study)
         self._dataset = self._load()
         check_against_data(study, self._dataset)
         self._terms = make_terms(study, self._dataset)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, naming_extras
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.privacy.ledger.report import LedgerReport, verify
 from pate_fed.report.log import read_result
@@ -155,13 +155,14 @@ class Run:
         Inputs are uint8 images (n, H, W, C), or a table's rows as float64 (n, inputs).
 
         Raises:
-            InputError: the run has none.
+            InputError: the run has none, or it needs torch, which is not installed.
             IntegrityError: its file is damaged.
         """
         if (table := self.path / "student.npz").is_file():
             from pate_fed.learning.teachers.forests import Forest
 
             return Forest.load(table)
-        from pate_fed.learning.students.student import Student
+        with naming_extras("this student"):
+            from pate_fed.learning.students.student import Student
 
         return Student.load(self.path / "student.pt")
