@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,8 @@ def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(plan, "--epsilon X", "ε against all who see labels", required=True)
     add_option(plan, "--delta X", "δ of that ε", default=1e-5)
     add_option(plan, "--teachers N", "teachers in all hospitals", default=250)
-    add_option(plan, "--hospitals N", "hospitals that hold them, for advice")
+    hospitals = "hospitals that hold them, for advice"
+    add_option(plan, "--num-clients N", hospitals, aliases=("--hospitals",), dest="hospitals")
     add_option(plan, "--classes N", "classes to vote for", default=10)
     agreement = "share of teachers that vote right, or a .npy or .npz of a PAST study's totals"
     add_option(plan, "--agreement SHARE|FILE", agreement, default="0.85")
@@ -57,6 +59,7 @@ def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
     shrink = "share of the charged noise that is drawn; below 1 the audit must fail"
     add_option(audit, "--shrink X", shrink, default=1.0)
     add_option(audit, "--seed N", "seeded noise: quicker, and repeatable")
+    add_format_option(audit)
     audit.set_defaults(run=_audit)
 
 
@@ -115,5 +118,8 @@ def _audit(arguments: argparse.Namespace) -> int:
         confidence=arguments.confidence,
         shrink=arguments.shrink,
     )
-    print_lines(result.line() for result in found)
+    if arguments.format == "json":
+        print(json.dumps([{**asdict(result), "passed": result.passed} for result in found]))
+    else:
+        print_lines(result.line() for result in found)
     return 0 if all(result.passed for result in found) else IntegrityError.exit_code
