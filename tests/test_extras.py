@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -204,3 +206,65 @@ def _imported(tree: Any) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found.add(node.module)
     return found
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what a wheel is built from, as a build leaves files beside it."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.mark.slow
+def test_a_wheel_can_be_built_again_byte_by_byte(source: Path, tmp_path: Path) -> None:
+    digests = set()
+    for number in range(2):
+        folder = shutil.copytree(source, tmp_path / f"copy-{number}")
+        for path in folder.rglob("*"):
+            os.utime(path, (1e9 + number, 1e9 + number))
+        command = ["build", "-q", "--wheel", "--out-dir", str(tmp_path / f"{number}"), str(folder)]
+        subprocess.run([_uv(), *command], check=True, env={**os.environ, "SOURCE_DATE_EPOCH": "315532800"})
+        [wheel] = (tmp_path / f"{number}").glob("*.whl")
+        digests.add(hashlib.sha256(wheel.read_bytes()).hexdigest())
+    assert len(digests) == 1
+
+
+@pytest.mark.slow
+def test_a_plain_environment_is_small_and_runs_a_study_of_tables(
+    source: Path, demo: Path, tmp_path: Path
+) -> None:
+    """Needs a package index, and some minutes."""
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    scripts = tmp_path / "venv/bin"
+    subprocess.run([scripts / "pip", "install", "-q", "--no-compile", str(source)], check=True)
+    subprocess.run([scripts / "pip", "uninstall", "-q", "-y", "pip", "setuptools"], check=True)
+    size = sum(path.stat().st_size for path in (tmp_path / "venv").rglob("*") if not path.is_symlink())
+    assert size <= 400e6
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PATE_FED_CACHE": str(tmp_path / "cache")}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [scripts / words[0], *words[1:]],
+            cwd=demo,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+
+    study = ("flower-simulation", "--config", "simulated.toml", "--quiet")
+    ran = run(*study, "--backend", "inline", "--run-dir", "installed")
+    assert ran.returncode == 0, ran.stderr
+    assert run("pate-fed", "ledger", "verify", "installed").returncode == 0
+    lacking = run(*study)
+    assert lacking.returncode == 2
+    assert "pip install 'pate-fed[simulation]'" in lacking.stderr
+
+
+def _uv() -> str:
+    """The program that Flower brings."""
+    return str(Path(sys.executable).parent / "uv")
