@@ -142,7 +142,8 @@ class Coordinator(BaseCoordinator):
         with RunLog(self._run_dir / "log.jsonl") as self._log, watch_memory() as peak:
             try:
                 self._log.write(self._record())
-                for line in guarantee_lines(self._ledger_terms):
+                reason = [self._study.reason] if self._study.reason else []
+                for line in (*reason, *guarantee_lines(self._ledger_terms)):
                     self._progress.log(line)
                 begun = time.perf_counter()
                 worked = start(self._server_app())

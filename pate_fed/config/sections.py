@@ -13,9 +13,10 @@ from pate_fed.config.trust import MOST_PARTIES, QUORUM, Shares
 from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema
 from pate_fed.errors import InputError
 from pate_fed.learning import STRATEGIES
-from pate_fed.structure import check, entries, refusal, setting
+from pate_fed.structure import check, refusal, setting
 
 __all__ = [
+    "AUTO",
     "CLASS_SUMS",
     "EPSILON_ALARM",
     "INTERACTIVE",
@@ -23,7 +24,7 @@ __all__ = [
     "MOST_INPUTS",
     "MOST_TEACHERS",
     "PROCESSES",
-    "About",
+    "VOTES",
     "Aggregation",
     "Data",
     "Engine",
@@ -37,7 +38,8 @@ EPSILON_ALARM = 10.0
 
 INTERACTIVE = "interactive-gnmax"
 CLASS_SUMS = "class-sums"
-AGGREGATORS = ("confident-gnmax", "gnmax", "lnmax", INTERACTIVE, CLASS_SUMS)
+AUTO, VOTES = "auto", "confident-gnmax"
+AGGREGATORS = (AUTO, VOTES, "gnmax", "lnmax", INTERACTIVE, CLASS_SUMS)
 BACKENDS = ("ray", "inline")
 FROM_FILES = ("table", "images")
 _LABELS = 500
@@ -49,26 +51,6 @@ MOST_IN_PARTY = 100_000  # teachers
 MOST_TEACHERS = 1_000_000_000  # noise in proportion to them stays within its own limits
 MOST_INPUTS = 100_000_000
 MOST_CLASSES = 100_000
-_MOST_SAID = 500  # characters of one of a study's texts for people
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class About:
-    """Who asks hospitals, and what for: for people, who read it before they accept. Empty: not stated."""
-
-    requester: str = setting("", help="who asks: a person or an institution", most=_MOST_SAID)
-    purpose: str = setting("", help="what the student will be used for", most=_MOST_SAID)
-    legal_basis: str = setting("", help="the consent, law or approval that allows it", most=_MOST_SAID)
-    contact: str = setting("", help="whom to ask, and who is told of a withdrawal", most=_MOST_SAID)
-    retention: str = setting("", help="how long labels, student and ledger are kept", most=_MOST_SAID)
-
-    def __post_init__(self) -> None:
-        check(self)
-        for entry in entries(About):
-            if not getattr(self, entry.name).isprintable():
-                raise refusal(
-                    self, entry.name, f"one line of at most {_MOST_SAID} printable characters is meant"
-                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,14 +189,16 @@ class Data:
 class Aggregation:
     """The mechanism; σ and T in votes. None: see `pate_fed.config.defaults`.
 
+    "auto" is fixed before any data are read (`pate_fed.config.auto`).
+
     With "class-sums" nothing is voted on: hospitals sum features of their records by class, once, and
     `sigma2` is the noise of these sums in records.
     """
 
     aggregator: str = setting(
-        "confident-gnmax",
+        AUTO,
         flags=("--aggregator",),
-        help="the noisy vote, or the noisy sums of features by class that few hospitals give once",
+        help="the noisy vote, or sums of features by class that few hospitals give once; auto: what suits",
         choices=AGGREGATORS,
     )
     threshold: float | None = setting(
@@ -285,13 +269,15 @@ class Aggregation:
         return self.threshold, self.sigma1, self.sigma2
 
     def resolve(self, num_teachers: int, shares: Shares | None = None) -> Aggregation:
-        """The same with every open value set in proportion to the number of teachers.
+        """The same with every open value set in proportion to the teachers; "auto" is a vote here.
 
         Raises:
             InputError: noise of the vote that cannot be added in so many hospitals' `shares`.
         """
         if self.sums:
             return self  # its one σ follows from the budget
+        if self.aggregator == AUTO:
+            return replace(self, aggregator=VOTES).resolve(num_teachers, shares)
         n, sigma2 = num_teachers, self.sigma2
         usual = round(0.16 * n, 6)
         if shares is not None:

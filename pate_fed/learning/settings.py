@@ -96,8 +96,8 @@ class StudentSettings:
     `dropout` is the share of features that a discriminator drops, `input_noise` the deviation of the noise
     on its input; None takes the network's own.
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
-    None takes τ = β. It trains twice, `epochs` each time; None is 10 epochs in all, and 20 for GANs on the
-    encoder.
+    None takes τ = β. It trains twice, `epochs` each time; None is 10 epochs in all, and 10 in each stage of
+    GANs on the encoder.
     With `patience` a share `held_out` of the labels does not teach. A stage ends after so many epochs in
     which no more of them were met than in the best one before; the last one not worse than it by a standard
     error answers. Where the share is fewer than 10 labels, all labels teach, for all epochs; "encoder-head"
@@ -126,7 +126,7 @@ class StudentSettings:
     epochs: int | None = setting(
         None,
         flags=("--student-epochs",),
-        help="passes over the public data, in each stage (default: 10 in all; 20 for GANs on the encoder)",
+        help="passes over the public data, in each stage (default: 10, or two stages of 5 from pixels)",
         low=1,
         high=MOST,
     )
@@ -166,7 +166,7 @@ class StudentSettings:
     held_out: float = setting(0.1, help="share of labels that judges that gain", above=0, below=1)
 
     DEFAULT_NOISE_RATE = 0.2
-    DEFAULT_EPOCHS, ENCODER_EPOCHS = 10, 20
+    DEFAULT_EPOCHS = 10
     DEFAULT_RAMP = 15  # PATE++'s
 
     def __post_init__(self) -> None:
@@ -213,7 +213,7 @@ class StudentSettings:
         if self.epochs is not None:
             return self.epochs
         on_features = self.generates and self.built_on == "encoder"
-        return (self.ENCODER_EPOCHS if on_features else self.DEFAULT_EPOCHS) // self.stages
+        return self.DEFAULT_EPOCHS // (1 if on_features else self.stages)
 
     @property
     def ramp(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pate_fed.config.sections import Data, Engine, Parties, Queries
+from pate_fed.config.sections import Aggregation, Data, Engine, Parties, Queries
 from pate_fed.config.study import Study
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import Dataset, pool_digest
@@ -17,7 +17,11 @@ from pate_fed.learning.networks.encoder import Encoder
 from pate_fed.protocol.make_terms import check_against_data, encoder_file, make_terms, public_encoder
 from pate_fed.protocol.terms import Terms
 
-STUDY = Study(parties=Parties(num_clients=4, teachers_per_client=2), engine=Engine(device="cpu"))
+STUDY = Study(
+    parties=Parties(num_clients=4, teachers_per_client=2),
+    aggregation=Aggregation(aggregator="confident-gnmax"),
+    engine=Engine(device="cpu"),
+)
 
 
 @pytest.fixture(scope="module")

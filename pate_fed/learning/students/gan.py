@@ -40,6 +40,7 @@ from pate_fed.learning.students.vat import virtual_adversarial_loss
 
 __all__ = [
     "GANTrainer",
+    "balanced",
     "decayed",
     "exchange",
     "keep_rate",
@@ -52,6 +53,7 @@ BETA1 = 0.5  # of Adam, as in the improved-GAN recipe
 # On the encoder: weights of the two losses of unlabelled inputs, the power to which a peer's opinion is
 # taken, and the share of a stage until it has its whole weight.
 ADVERSARIAL, OPINION, SHARPER, WARM_UP = 0.3, 3.0, 2.0, 0.3
+RARE = 0.25  # of the mean number of labels a class
 
 
 class GANTrainer(Trainer):
@@ -107,6 +109,8 @@ class GANTrainer(Trainer):
         if self._unlabelled:
             size = max(size, len(sets.unlabelled))
         labelled = batches(len(sets.labelled), size, self.settings.batch_size, self.inputs.device)
+        if self.copies is not None:
+            labelled = balanced(sets.labels, labelled)
         unlabelled = batches(len(sets.unlabelled), size, self.settings.batch_size, self.inputs.device)
         unlearnt = torch.ones(self.num_classes, dtype=torch.bool, device=self.inputs.device)
         unlearnt = unlearnt.index_fill(0, sets.labels, False)
@@ -236,6 +240,18 @@ def _discriminator(
     if encoder is None:
         return build_discriminator(settings.built_on, shape, num_classes, **noise)
     return build_encoder_discriminator(encoder.preprocessing(), encoder.basis.shape[1], num_classes, **noise)
+
+
+def balanced(labels: Tensor, like: Tensor) -> Tensor:
+    """Batches of the shape of `like` in which classes come alike often: int64 positions, with repetition.
+
+    A threshold lets some classes through more often than others. Classes of less than a quarter of the mean
+    count do not come back so often: a handful of labels may all be wrong. Shape of labels: int64 (m,).
+    """
+    counts = torch.bincount(labels).double()
+    least = RARE * counts.sum() / (counts > 0).sum()
+    weights = 1 / counts[labels].maximum(least)
+    return torch.multinomial(weights, like.numel(), replacement=True).view_as(like)
 
 
 def keep_rate(epoch: int, *, noise_rate: float, ramp_epochs: int = 15) -> float:

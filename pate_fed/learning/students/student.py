@@ -84,7 +84,8 @@ class Student:
             network.eval()
         for batch in tensor_batches(images, PREDICT_BATCH, self._device):
             with torch.inference_mode():
-                yield torch.stack([network(batch) for network in self._networks])
+                inputs = self._networks[0].preprocess(batch)  # the same for all of them
+                yield torch.stack([network.logits(inputs) for network in self._networks])
 
     def calibrate(self, images: NDArray[np.uint8], reference: NDArray[np.float32]) -> None:
         """Scale confidence so that its mean is the accuracy that a calibrated classifier expects.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.learning import optimisers
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
 from pate_fed.learning.networks.classifiers import Classifier, build_classifier
@@ -89,7 +90,7 @@ def _fit(
     weights = [parameter.requires_grad_() for parameter in _stack(models)]
     rate = torch.tensor(0.0, device=device)  # a tensor, so that a step waits for no number of the host
     capturable = device.type == "cuda"
-    optimiser = torch.optim.AdamW(
+    optimiser = optimisers.AdamW(
         weights, lr=rate if capturable else 0.0, weight_decay=settings.weight_decay, capturable=capturable
     )
     own = torch.arange(len(models), device=device)[:, None]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.learning import optimisers
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.files import reading_network, write_model
 from pate_fed.learning.inputs import check_images, check_labels, image_shape, tensor_batches, to_tensor
@@ -163,7 +164,7 @@ def _fit(model: Classifier, preprocessed: Tensor, labels: Tensor, settings: Teac
     batches = len(preprocessed) // batch  # the rest of an epoch is left out: another shuffle takes it in
     epochs = min(settings.epochs, max(1, -(-ENOUGH_STEPS // batches)))
     steps = epochs * batches
-    optimiser = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay, fused=True)
+    optimiser = optimisers.AdamW(model.parameters(), weight_decay=settings.weight_decay, fused=True)
     model.train()
     step = 0
     for epoch in range(1, epochs + 1):
