@@ -55,6 +55,21 @@ for words in json.loads(sys.argv[1]):
 print(json.dumps(told))
 """
 
+# Votes, and forests that are quick.
+VOTES = """
+[teacher]
+name = "random-forest"
+trees = 2
+[aggregation]
+aggregator = "gnmax"
+sigma2 = 8.0
+[queries]
+labels = 10
+[student]
+name = "forest"
+trees = 2
+"""
+
 Told = list[tuple[int, str, str]]
 
 
@@ -77,18 +92,17 @@ def _plainly(*commands: str, folder: Path) -> Told:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with four hospitals' tables, and a study of them in one process."""
     folder = tmp_path_factory.mktemp("plain")
-    make_demo(folder, teachers=5, trees=2)
+    make_demo(folder)
     text = (folder / "study.toml").read_text(encoding="utf-8")
     files = json.dumps([f"{name}.csv" for name in HOSPITALS])
     for old, new in (
+        ("num_clients = 4", "num_clients = 4\nteachers_per_client = 5"),
         ('pool = "pool.csv"', f'pool = "pool.csv"\nprivate = {files}'),
-        ("sigma2 = 20.5", "sigma2 = 4.0"),
-        ("labels = 170", "labels = 10"),
-        ("epsilon = 3.0", "epsilon = 9.0"),
-        ('name = "forest"', 'name = "forest"\ntrees = 2'),
+        ("epsilon = 1.0", "epsilon = 9.0"),
     ):
         assert old in text
         text = text.replace(old, new)
+    text += VOTES
     (folder / "simulated.toml").write_text(text, encoding="utf-8")
     return folder
 
