@@ -20,7 +20,7 @@ from clients.state_dir import LABELS_FOLDER
 from clients.teaching import count_votes, teacher_paths, train_missing
 from pate_fed.config.parts import part_identity, require_same_part
 from pate_fed.data import repeated_inputs
-from pate_fed.errors import InputError, IntegrityError
+from pate_fed.errors import InputError, IntegrityError, require_libraries
 from pate_fed.privacy import NoiseSource
 from pate_fed.protocol.cost import check_reach
 from pate_fed.protocol.messages import (
@@ -58,6 +58,8 @@ class Hospital(SummingHospital[Terms]):
         """Agree to the terms and train; teachers already trained under the same terms are kept."""
         try:
             terms = Terms.from_json(request.terms)
+            if terms.table is None:
+                require_libraries("torch", what="a study of images")
             self._site = self._site.under(terms)
             reason = self._objection(terms)
             if reason is Refusal.NO_POOL and request.pool:

@@ -22,7 +22,7 @@ from clients.policy import Policy, find_policy
 from clients.site_files import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings
 from clients.state_dir import find_state_dir, old_state_dir
 from pate_fed.disk import try_lock
-from pate_fed.errors import InputError, PolicyError
+from pate_fed.errors import InputError, PolicyError, require_libraries
 from pate_fed.format import printable
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.messages import COUNTS, END, LABELS, SUM, SUMS, TEACH, VOTES
@@ -205,6 +205,8 @@ class HospitalProcess:
             pool, classes = terms.pool_size, terms.num_classes
             read_own_labels(Path(self._arguments.data), pool_size=pool, num_classes=classes)
         if isinstance(terms, Terms):
+            if terms.table is None:
+                require_libraries("torch", what="a study of images")
             from clients.local import check_records, kind_of, study_of
 
             check_records(Path(self._arguments.data), kind_of(terms), parties=study_of(terms).parties)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 
 from pate_fed.cli.parser import STATE_DIR, TEACHERS, Parser, add_option
-from pate_fed.errors import PateFedError
+from pate_fed.errors import PateFedError, naming_extras
 from pate_fed.format import VERSION
 from pate_fed.runtime.signals import INTERRUPTED, terminating
 
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = make_parser().parse_args(argv)
         name = arguments.hospital
         isolation.require_one_installation()
-        with terminating(stop):
+        with terminating(stop), naming_extras("this study"):
             from clients.process import HospitalProcess
 
             return HospitalProcess(arguments, stop).run()

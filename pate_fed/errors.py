@@ -10,7 +10,33 @@ PateFedError              1  a fault of the program
 
 from __future__ import annotations
 
-__all__ = ["BudgetError", "InputError", "IntegrityError", "PateFedError", "PolicyError", "QuorumError"]
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = [
+    "EXTRA_OF",
+    "BudgetError",
+    "InputError",
+    "IntegrityError",
+    "PateFedError",
+    "PolicyError",
+    "QuorumError",
+    "naming_extras",
+    "require_libraries",
+]
+
+# Libraries that a plain installation lacks, and the extra in pyproject.toml that brings each.
+EXTRA_OF: dict[str, str] = {
+    "PIL": "images",
+    "fontTools": "images",
+    "matplotlib": "images",
+    "onnx": "onnx",
+    "pydicom": "dicom",
+    "ray": "simulation",
+    "torch": "images",
+    "torchvision": "images",
+}
 
 
 class PateFedError(Exception):
@@ -47,3 +73,34 @@ class IntegrityError(PateFedError):
     """The ledger or a message is not what it claims to be."""
 
     exit_code = 6
+
+
+def require_libraries(*modules: str, what: str) -> None:
+    """Hold that libraries of extras are installed, without importing them; `what` needs them.
+
+    Raises:
+        InputError: one is not; the message has the line to type.
+    """
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise _lacking(module, what)
+
+
+@contextmanager
+def naming_extras(what: str) -> Iterator[None]:
+    """Let a failed import inside, of a library that an extra brings, be a sentence; `what` needs it.
+
+    Raises:
+        InputError: such a library is missing; the message has the line to type.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in EXTRA_OF:
+            raise
+        raise _lacking(module, what) from error
+
+
+def _lacking(module: str, what: str) -> InputError:
+    return InputError(f"{what} needs {module}: pip install 'pate-fed[{EXTRA_OF[module]}]'")

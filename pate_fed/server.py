@@ -7,8 +7,9 @@ import argparse
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
-from pate_fed.cli.parser import Parser, add_address_options, add_option
+from pate_fed.cli.parser import DRY_RUN, Parser, add_address_options, add_option
 from pate_fed.format import VERSION
 from pate_fed.runtime.command import run_study_command
 
@@ -25,8 +26,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace, stop: threading.Event, started: float) -> int:
-    from server.process import CoordinatorProcess
+    from server.process import CoordinatorProcess, study_to_run
 
+    if arguments.dry_run:
+        from pate_fed.cli.dry_run import dry_run
+
+        study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_clients)
+        return dry_run(study, run_dir=arguments.run_dir, as_json=arguments.format == "json")
     return CoordinatorProcess(arguments, stop=stop, started=started).run()
 
 
@@ -34,9 +40,10 @@ def make_parser() -> Parser:
     """The parser of its command line."""
     parser = Parser(prog="python -m pate_fed.server", description=__doc__, epilog=_EPILOG)
     add_option(parser, "--config FILE", "the study's study.toml", required=True)
-    add_option(parser, "--num-hospitals N", "hospitals (default: from the study)")
+    add_option(parser, "--num-clients N", "hospitals (default: from the study)", aliases=("--num-hospitals",))
     add_address_options(parser)
     parser.add_argument("--run-dir", metavar="DIR", help="where the run's files go (default runs/NAME-TIME)")
+    add_option(parser, "--dry-run", DRY_RUN)
     parser.add_argument("--format", choices=("text", "json"), default="text", help="of the outcome line")
     parser.add_argument("--quiet", action="store_true", help="no progress, only warnings and the outcome")
     parser.add_argument("--version", action="version", version=f"pate_fed {VERSION}")

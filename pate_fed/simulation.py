@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from pate_fed.cli.parser import Parser, add_option
+from pate_fed.cli.parser import DRY_RUN, Parser, add_option
 from pate_fed.config.options import add_study_options, study_from_arguments
 from pate_fed.format import VERSION
 from pate_fed.runtime.command import run_study_command
@@ -35,6 +35,10 @@ def _simulate(arguments: argparse.Namespace, stop: threading.Event, started: flo
     from pate_fed.cli.simulate import run_simulation
 
     study = study_from_arguments(arguments)
+    if arguments.dry_run:
+        from pate_fed.cli.dry_run import dry_run
+
+        return dry_run(study, run_dir=arguments.run_dir, as_json=arguments.format == "json")
     run_dir = fresh_run_dir(arguments.run_dir, study.name)
     if study.seed is not None:
         print("warning: with --seed the noise can be repeated, so it protects nobody", file=sys.stderr)
@@ -53,6 +57,7 @@ def make_parser() -> Parser:
     add_study_options(parser)
     output = parser.add_argument_group("output")
     add_option(output, "--run-dir DIR", "where the run's files go (default runs/NAME-TIME)")
+    add_option(output, "--dry-run", DRY_RUN)
     add_option(output, "--format", "of the outcome line", choices=("text", "json"), default="text")
     add_option(output, "--quiet", "no progress, only warnings and the outcome")
     parser.add_argument("--version", action="version", version=f"pate_fed {VERSION}")

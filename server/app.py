@@ -18,6 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
 from pate_fed.config.data import load_study_data, records_digest
+from pate_fed.config.libraries import require_study_libraries
 from pate_fed.config.parts import is_part_name
 from pate_fed.config.sections import INTERACTIVE
 from pate_fed.config.study import Study
@@ -25,11 +26,12 @@ from pate_fed.data import Dataset
 from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.format import delta_text, epsilon_text
-from pate_fed.privacy import Ledger, noise_from_seed
+from pate_fed.privacy import Ledger, LedgerTerms, noise_from_seed
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.protocol.cost import make_interactive, make_ledger_terms, make_mechanism
 from pate_fed.protocol.guarantee import guarantee_lines, require_meaningful
 from pate_fed.protocol.make_terms import check_against_data, make_terms
+from pate_fed.protocol.terms import Terms
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.html import write_report
 from pate_fed.report.log import PartyWork, RunLog, read_result
@@ -90,6 +92,7 @@ class Coordinator(BaseCoordinator):
         self._started, self._resume, self._key = started, resume, key
         self._study, self._run_dir, self._quiet = study, run_dir, quiet
         self._progress = progress or make_progress(quiet)
+        require_study_libraries(study)
         self._dataset = self._load()
         check_against_data(study, self._dataset)
         self._terms = make_terms(study, self._dataset)
@@ -109,6 +112,16 @@ class Coordinator(BaseCoordinator):
         self._labels = 0
         self._main_seconds = 0.0
         self._peak_mb: int | None = None
+
+    @property
+    def terms(self) -> Terms:
+        """What hospitals agree to."""
+        return self._terms
+
+    @property
+    def ledger_terms(self) -> LedgerTerms:
+        """What the ledger begins with: the caps, from which the guarantee follows."""
+        return self._ledger_terms
 
     @property
     def error(self) -> BaseException | None:

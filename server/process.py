@@ -28,7 +28,7 @@ class CoordinatorProcess:
 
     def __init__(self, arguments: argparse.Namespace, *, stop: threading.Event, started: float) -> None:
         self._arguments, self._stop, self._started = arguments, stop, started
-        self._study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_hospitals)
+        self._study = study_to_run(Path(arguments.config), num_hospitals=arguments.num_clients)
         self._host = open_host(arguments, quiet=arguments.quiet)
         if arguments.run_dir is not None and read_status(Path(arguments.run_dir)) is not None:
             from server.app import clear_finished

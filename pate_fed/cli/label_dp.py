@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.cli.parser import Parser, add_address_options, add_command, as_typed
+from pate_fed.cli.parser import Parser, add_address_options, add_command, add_option, as_typed
 from pate_fed.config.trust import QUORUM
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.runtime.command import nothing_spent
@@ -50,8 +50,10 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
     made.add_argument(
         "--method",
         metavar="NAME",
-        help="how labels are made private, and learnt from (default randres+denoise-ssl; a wrong name lists "
-        "all)",
+        # As in pate_fed.label_dp.options, which takes a while to import.
+        help="how labels are made private, and learnt from: noise-cluster, randres+normal, randres+ssl, "
+        "randres+denoise-ssl, randres+aug-descent, pate-fm, pate-fm+normal, pate-fm+ssl, "
+        "pate-fm+denoise-ssl, pate-fm+aug-descent, alibi, lp-1st, lp-2st (default randres+denoise-ssl)",
     )
     made.add_argument("--dataset", metavar="NAME", help=f"{', '.join(_SETS)} (default fashion-mnist)")
     made.add_argument("--data-dir", metavar="DIR", help="folder of the data files (else PATE_FED_DATA)")
@@ -63,16 +65,17 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
     made.add_argument("--clusters", type=int, metavar="N", help="clusters (default: what suits the method)")
     made.add_argument("--teachers", type=int, help="PATE-FM's teachers (default 250)")
     made.add_argument("--epochs", type=int, help="passes over the records (default 5)")
-    made.add_argument("--hospitals", type=int, metavar="N", help="labels at N hospitals, which trust nobody")
+    hospitals = "labels at N hospitals, which trust nobody"
+    add_option(made, "--num-clients N", hospitals, aliases=("--hospitals",), dest="hospitals")
     made.add_argument(
-        "--quorum", type=float, help=f"--hospitals: least share that must answer (default {QUORUM})"
+        "--quorum", type=float, help=f"--num-clients: least share that must answer (default {QUORUM})"
     )
     made.add_argument(
         "--backend",
         choices=("inline", "ray"),
-        help="--hospitals: in this process (default: each answers within milliseconds) or on Ray",
+        help="--num-clients: in this process (default: each answers within milliseconds) or on Ray",
     )
-    made.add_argument("--policy", metavar="FILE", help="--hospitals: the policy.toml that each of them has")
+    made.add_argument("--policy", metavar="FILE", help="--num-clients: the policy.toml that each of them has")
     apart = made.add_argument_group("hospitals with processes of their own, python -m pate_fed.client")
     apart.add_argument("--init", metavar="DIR", help="make this study's keys in a new folder, and stop there")
     add_address_options(apart)
@@ -237,7 +240,7 @@ def _init(arguments: argparse.Namespace) -> int:
     settings, records = _settings(arguments), load_records(arguments, apart=are_apart(arguments))
     hospitals, clusters = _hospitals(arguments, records, Path()), None
     if hospitals is None:
-        raise InputError(f"--init {arguments.init}: goes with --hospitals")
+        raise InputError(f"--init {arguments.init}: goes with --num-clients")
     if arguments.method == "noise-cluster":
         public = _public_inputs(arguments, records)
         place, count = clusters_to_name(public, settings, hospitals, arguments.epsilon)
@@ -263,7 +266,7 @@ def _hospitals(arguments: argparse.Namespace, records: Records, run_dir: Path) -
 
     count = len(records.images)
     if not 1 <= arguments.hospitals <= count:
-        raise InputError(f"--hospitals {arguments.hospitals}: 1 to {count} (records) is meant")
+        raise InputError(f"--num-clients {arguments.hospitals}: 1 to {count} (records) is meant")
     pool = PublicPool(size=count, digest=pool_digest(records.images), num_classes=records.num_classes)
     found = HospitalLabels(
         place=_place(arguments, records, run_dir),

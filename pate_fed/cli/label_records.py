@@ -82,7 +82,7 @@ def are_apart(arguments: argparse.Namespace) -> bool:
     if not given:
         return False
     if arguments.hospitals is None:
-        raise InputError(f"{given[0]}: give --hospitals N too, how many will connect")
+        raise InputError(f"{given[0]}: give --num-clients N too, how many will connect")
     for name in ("seed", "backend", "policy", "labels"):
         if (value := getattr(arguments, name)) is not None:
             raise InputError(f"--{name} {value} with {given[0]}: hospitals that connect have their own")

@@ -23,7 +23,7 @@ from pate_fed.cli.run import add_ledger_command, add_report_command
 from pate_fed.cli.study import add_study_command
 from pate_fed.cli.sweep import add_sweep_command
 from pate_fed.cli.watch import add_watch_command
-from pate_fed.errors import PateFedError
+from pate_fed.errors import PateFedError, naming_extras
 from pate_fed.format import VERSION
 from pate_fed.runtime.isolation import require_one_installation
 from pate_fed.runtime.signals import INTERRUPTED, terminating
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = make_parser().parse_args(argv)
         run: Callable[[argparse.Namespace], int] = arguments.run
         require_one_installation()
-        with terminating(threading.Event()):
+        with terminating(threading.Event()), naming_extras(_typed(argv)):
             return run(arguments)
     except PateFedError as error:
         print(f"error: {as_typed(str(error), arguments)}", file=sys.stderr)
@@ -55,6 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader left, as `| head` does
         return 0
+
+
+def _typed(argv: Sequence[str] | None) -> str:
+    """The command by its name, as in `pate-fed predict`."""
+    words = sys.argv[1:] if argv is None else argv
+    return " ".join(["pate-fed", *words[:1]])
 
 
 def make_parser() -> Parser:

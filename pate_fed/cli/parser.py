@@ -6,13 +6,14 @@ import argparse
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
 __all__ = [
+    "DRY_RUN",
     "STATE_DIR",
     "TEACHERS",
     "Parser",
@@ -27,6 +28,7 @@ __all__ = [
 
 # Options of a hospital's, which more than one command has.
 STATE_DIR = "teachers, answered batches, log (default: in ~/.local/state/pate_fed, by study)"
+DRY_RUN = "check the study and its data, show its ε and its messages' sizes, and start nothing"
 TEACHERS = "the teachers that it is ready to train; a study that fixes another number is refused"
 
 
@@ -131,7 +133,9 @@ def as_typed(message: str, arguments: argparse.Namespace) -> str:
     """A message that begins with a function's PARAMETER=, about the option that it was given with."""
     parameter, equals, rest = message.partition("=")
     name = parameter.removeprefix("num_")
-    return f"--{name.replace('_', '-')} {rest}" if equals and hasattr(arguments, name) else message
+    if not equals or not hasattr(arguments, name):
+        return message
+    return f"--{'num-clients' if name == 'hospitals' else name.replace('_', '-')} {rest}"
 
 
 def add_command(
@@ -146,11 +150,17 @@ def add_command(
 
 
 def add_option(
-    parser: argparse._ActionsContainer, flag: str, text: str, *, default: object = None, **given: Any
+    parser: argparse._ActionsContainer,
+    flag: str,
+    text: str,
+    *,
+    default: object = None,
+    aliases: Sequence[str] = (),
+    **given: Any,
 ) -> None:
     """Add the option `--name METAVAR`, with its default in its help; without metavar or choices a switch.
 
-    The metavar N stands for a whole number, X for a number.
+    The metavar N stands for a whole number, X for a number. `aliases` are names that it had before.
     """
     name, _, metavar = flag.partition(" ")
     if metavar:
@@ -159,7 +169,7 @@ def add_option(
         given["action"] = "store_true"
     if default is not None:
         text, given["default"] = f"{text} (default {default})", default
-    parser.add_argument(name, help=text, **given)
+    parser.add_argument(name, *aliases, help=text, **given)
 
 
 def add_format_option(parser: argparse._ActionsContainer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,8 @@ def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(plan, "--epsilon X", "ε against all who see labels; needed without --config")
     add_option(plan, "--delta X", "δ of that ε (default 1e-5)")
     add_option(plan, "--teachers N", "teachers in all hospitals (default 250; with --records one each)")
-    add_option(plan, "--hospitals N", "hospitals that hold them")
+    hospitals = "hospitals that hold them"
+    add_option(plan, "--num-clients N", hospitals, aliases=("--hospitals",), dest="hospitals")
     add_option(plan, "--records N", "records of one hospital: compares votes, class sums and alone")
     add_option(plan, "--alone X", "accuracy of a hospital's own model on its own patients, 0 to 1")
     shift = "accuracy that such a model loses on the others' patients"
@@ -63,6 +65,7 @@ def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
     shrink = "share of the charged noise that is drawn; below 1 the audit must fail"
     add_option(audit, "--shrink X", shrink, default=1.0)
     add_option(audit, "--seed N", "seeded noise: quicker, and repeatable")
+    add_format_option(audit)
     audit.set_defaults(run=_audit)
 
 
@@ -116,7 +119,7 @@ def _fill(arguments: argparse.Namespace) -> None:
     if arguments.epsilon is None:
         raise InputError("--epsilon: the budget is meant, such as 1; or --config with a study")
     if arguments.records is not None and arguments.hospitals is None:
-        raise InputError(f"--records {arguments.records}: --hospitals is meant beside it")
+        raise InputError(f"--records {arguments.records}: --num-clients is meant beside it")
 
 
 def _protection(arguments: argparse.Namespace) -> Protection:
@@ -188,5 +191,8 @@ def _audit(arguments: argparse.Namespace) -> int:
         confidence=arguments.confidence,
         shrink=arguments.shrink,
     )
-    print_lines(result.line() for result in found)
+    if arguments.format == "json":
+        print(json.dumps([{**asdict(result), "passed": result.passed} for result in found]))
+    else:
+        print_lines(result.line() for result in found)
     return 0 if all(result.passed for result in found) else IntegrityError.exit_code

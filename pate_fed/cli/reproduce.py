@@ -59,7 +59,7 @@ def add_reproduce_command(commands: argparse._SubParsersAction[Parser]) -> None:
         choices=(1, 2, 3, 4),
     )
     add_option(again, "--data-dir DIR", "folder of the data files (default $PATE_FED_DATA)")
-    add_option(again, "--out DIR", "for results", default="reproduced")
+    add_option(again, "--run-dir DIR", "for results", default="reproduced", aliases=("--out",), dest="out")
     add_option(
         again,
         "--totals FILE",

@@ -17,6 +17,7 @@ def add_ledger_command(commands: argparse._SubParsersAction[Parser]) -> None:
     ledger = add_command(commands, "ledger", "read or check a run's privacy ledger")
     actions = ledger.add_subparsers(title="actions", required=True, metavar="ACTION")
     show = add_command(actions, "show", "the ledger in words")
+    add_format_option(show)
     show.set_defaults(run=_ledger_show)
     verify = add_command(
         actions, "verify", "recompute every ε, and check the hash chain and the labels and figures beside it"
@@ -39,9 +40,14 @@ def add_report_command(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _ledger_show(arguments: argparse.Namespace) -> int:
-    from pate_fed.privacy.ledger.report import describe
+    from pate_fed.privacy.ledger.report import describe, verify
 
-    print_lines(describe(_ledger_path(arguments.run_dir)))
+    path = _ledger_path(arguments.run_dir)
+    if arguments.format == "json":
+        report = verify(path)
+        print(json.dumps({**report.to_dict(), "releases": report.releases()}))
+    else:
+        print_lines(describe(path))
     return 0
 
 

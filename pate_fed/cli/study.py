@@ -24,7 +24,8 @@ def add_study_command(commands: argparse._SubParsersAction[Parser]) -> None:
     init = add_command(actions, "init", "make the study's authority and the coordinator's keys")
     init.add_argument("folder", metavar="DIR", help="a new folder; keep ca.key in it as you keep a seal")
     add_option(init, "--config FILE", "the study's study.toml", required=True)
-    add_option(init, "--num-hospitals N", "how many hospitals there are (default: the study's num_clients)")
+    hospitals = "how many hospitals there are (default: the study's num_clients)"
+    add_option(init, "--num-clients N", hospitals, aliases=("--num-hospitals",))
     add_option(init, "--address HOST:PORT", "where hospitals will connect to", required=True)
     add_option(init, "--days N", "until the certificates expire", type=_days, default=365)
     init.set_defaults(run=_study_init)
@@ -70,7 +71,7 @@ def _study_init(arguments: argparse.Namespace) -> int:
 
     if split_address(arguments.address, option="--address")[1] is None:
         raise InputError(f"--address {arguments.address}: HOST:PORT is meant; hospitals need a fixed port")
-    terms = make_terms_of(Path(arguments.config), num_hospitals=arguments.num_hospitals)
+    terms = make_terms_of(Path(arguments.config), num_hospitals=arguments.num_clients)
     made = Authority.init(Path(arguments.folder), address=arguments.address, terms=terms, days=arguments.days)
     print(f"made {made.folder}: the study's authority and the coordinator's keys, for {arguments.days} days")
     if reason := read_study(Path(arguments.config), num_hospitals=arguments.num_hospitals).resolve().reason:

@@ -251,7 +251,7 @@ def read_study(path: Path, *, num_hospitals: int | None = None) -> Study:
         return study_from_dict(values, where=str(path))
     except SettingError as error:
         if num_hospitals is not None and error.path == "parties.num_clients":
-            raise InputError(f"--num-hospitals {num_hospitals}: {error.wanted}") from error
+            raise InputError(f"--num-clients {num_hospitals}: {error.wanted}") from error
         raise
 
 

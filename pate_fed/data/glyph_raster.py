@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, require_libraries
 
 __all__ = ["GRID", "INNER", "SYMBOLS", "DistanceMaps", "font_path", "fonts_digest", "make_distance_maps"]
 
@@ -94,9 +94,9 @@ def font_path(name: str) -> Path:
 
 @cache
 def _font_folder() -> Path:
+    require_libraries("matplotlib", what="Glyph")
     spec = find_spec("matplotlib")
-    if spec is None or not spec.submodule_search_locations:
-        raise InputError("matplotlib is not installed: Glyph is drawn with the fonts that it brings")
+    assert spec is not None and spec.submodule_search_locations
     folder = Path(spec.submodule_search_locations[0]) / "mpl-data/fonts/ttf"
     if not folder.is_dir():  # some distributions keep the data elsewhere
         import matplotlib

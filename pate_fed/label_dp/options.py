@@ -108,8 +108,8 @@ def check_method(name: str, *, at_hospitals: bool) -> None:
         raise InputError(f"--method {name}: one of {', '.join(METHODS)} is meant{nearest(name, METHODS)}")
     if at_hospitals and not name.startswith(("randres", "lp-1st", "noise-cluster")):
         raise InputError(
-            f"--hospitals with --method {name}: only randres, lp-1st and noise-cluster work where labels are "
-            "at hospitals"
+            f"--num-clients with --method {name}: only randres, lp-1st and noise-cluster work where labels "
+            "are at hospitals"
         )
 
 
@@ -139,7 +139,7 @@ def _idle(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
     dataset, method = arguments.dataset, arguments.method
     yield "abundant_compute", "goes with --advise"
     if arguments.hospitals is None:
-        yield from ((name, "goes with --hospitals") for name in ("quorum", "backend", "policy"))
+        yield from ((name, "goes with --num-clients") for name in ("quorum", "backend", "policy"))
     if dataset == FILES:
         yield "records", "goes with --advise or a named data set; of --dataset files all records are taken"
         for name in ("data_dir", "download"):

@@ -75,6 +75,11 @@ class TeacherSettings:
     def __post_init__(self) -> None:
         check(self)
 
+    @property
+    def needs_encoder(self) -> bool:
+        """Whether it learns on the study's public encoder."""
+        return self.name == "encoder-head"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudentSettings:

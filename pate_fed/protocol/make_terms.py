@@ -12,8 +12,6 @@ from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError
 from pate_fed.learning import RIDGE, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
-from pate_fed.learning.device import resolve_device
-from pate_fed.learning.networks.encoder import Encoder, encoder_for
 from pate_fed.learning.teachers.own import try_own
 from pate_fed.privacy.mechanisms.class_sums import SumShape
 from pate_fed.protocol.cost import noise_share
@@ -23,6 +21,7 @@ from pate_fed.protocol.terms import Terms
 
 if TYPE_CHECKING:
     from pate_fed.learning.features.feature_map import FeatureMap
+    from pate_fed.learning.networks.encoder import Encoder
 
 __all__ = [
     "check_against_data",
@@ -135,8 +134,10 @@ def public_encoder(study: Study, dataset: Dataset) -> Encoder | None:
 
     The student of such teachers starts from it too.
     """
-    if study.aggregation.sums:
+    if study.aggregation.sums or not study.teacher.needs_encoder:
         return None
+    from pate_fed.learning.networks.encoder import encoder_for  # late: tables need no torch
+
     pool = dataset.public_images[: dataset.num_queries]
     return encoder_for(study.teacher, pool)
 
@@ -160,6 +161,8 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
     if len(dataset.private_labels) or not study.data.from_files:
         _check_private(study, dataset)
     if dataset.public_images.ndim > 2:
+        from pate_fed.learning.device import resolve_device
+
         resolve_device(study.engine.device)
     if is_part_name(study.teacher.name):
         what = f"teacher {study.teacher.name!r}"

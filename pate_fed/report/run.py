@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, naming_extras
 from pate_fed.format import delta_text, epsilon_text
 from pate_fed.privacy.ledger.report import LedgerReport, verify
 from pate_fed.report.log import read_result
@@ -157,7 +157,7 @@ class Run:
         (`student.pt`) or its probabilities of the public inputs (`predictions.npz`), as code is never loaded.
 
         Raises:
-            InputError: the run has none, or its code is the user's own.
+            InputError: the run has none, its code is the user's own, or it needs torch, which is not here.
             IntegrityError: its file is damaged.
         """
         if (table := self.path / "student.npz").is_file():
@@ -170,6 +170,7 @@ class Run:
                 f"{kept}: all that is kept of {self.result.study.student}, which is code of the user's own; "
                 "the run that `simulate` gave has the student itself"
             )
-        from pate_fed.learning.students.student import Student
+        with naming_extras("this student"):
+            from pate_fed.learning.students.student import Student
 
         return Student.load(self.path / "student.pt")

@@ -70,5 +70,5 @@ def reproduce(name: str, plan: Reproduction, *, on_progress: Log | None = None) 
     try:
         plan.out_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--out {plan.out_dir}: cannot be made ({error.strerror})") from error
+        raise InputError(f"--run-dir {plan.out_dir}: cannot be made ({error.strerror})") from error
     return make(plan, on_progress or (lambda line: None))

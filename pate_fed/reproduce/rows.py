@@ -72,7 +72,7 @@ def bind_rows(path: Path, inputs: Mapping[str, str]) -> None:
             if known.get(name) != value:
                 raise InputError(
                     f"{path}: its rows were made from other {name} ({known.get(name, 'unknown')[:12]}, this "
-                    f"call's are {value[:12]}); give another --out, or the same {name} again"
+                    f"call's are {value[:12]}); give another --run-dir, or the same {name} again"
                 )
     whole = json.dumps(dict(inputs), indent=1, ensure_ascii=False) + "\n"
     write_result(beside, whole.encode())
@@ -89,7 +89,9 @@ def _inputs(path: Path) -> Mapping[str, str]:
     try:
         return from_plain(_Inputs, {"digests": json.loads(path.read_bytes())}, where="").digests
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: cannot be read as what rows were made from; give another --out") from error
+        raise InputError(
+            f"{path}: cannot be read as what rows were made from; give another --run-dir"
+        ) from error
 
 
 def write_rows(path: Path, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -117,7 +117,7 @@ def read_totals(
     except Exception as error:  # numpy raises what its readers meet first
         raise InputError(f"{path}: holds no totals") from error
     if None not in (data, made_from) and data != made_from:
-        raise InputError(f"{path}: totals of teachers of other data; remove it, or give another --out")
+        raise InputError(f"{path}: totals of teachers of other data; remove it, or give another --run-dir")
     found = np.asarray(stored)
     wrong = _fault(found, rows, classes)
     if wrong:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pate_fed.errors import PateFedError
+from pate_fed.errors import PateFedError, naming_extras
 from pate_fed.runtime.isolation import require_one_installation
 from pate_fed.runtime.signals import INTERRUPTED, terminating
 
@@ -37,7 +37,7 @@ def run_study_command(
             resumes and arguments.run_dir is not None and Path(arguments.run_dir, "ledger.sqlite").exists()
         )
         require_one_installation()
-        with terminating(stop):
+        with terminating(stop), naming_extras("this study"):
             return run(arguments, stop, started)
     except PateFedError as error:
         print(f"error: {error}", file=sys.stderr)

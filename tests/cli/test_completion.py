@@ -38,7 +38,7 @@ def test_bash_completes(script: str) -> None:
     assert "--teacher" in completed("flower-simulation", "--teach")
     assert completed("flower-simulation", "--student", "pate") == ["pate+", "pate++"]
     assert "--state-dir" in completed("pate-fed-hospital", "--st")
-    assert "--num-hospitals" in completed("pate-fed-coordinator", "--num")
+    assert "--num-clients" in completed("pate-fed-coordinator", "--num")
 
 
 @pytest.mark.parametrize("shell", ["zsh", "tcsh"])

@@ -94,8 +94,8 @@ def test_plan_takes_past_totals(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["--epsilon", "0"], "epsilon"),
         (["--epsilon", "2", "--delta", "1"], "delta"),
         (["--epsilon", "2", "--teachers", "0"], "--teachers 0"),
-        (["--epsilon", "2", "--hospitals", "-4"], "--hospitals -4"),
-        (["--epsilon", "2", "--hospitals", "6", "--teachers", "5"], "--hospitals 6"),
+        (["--epsilon", "2", "--hospitals", "-4"], "--num-clients -4"),
+        (["--epsilon", "2", "--hospitals", "6", "--teachers", "5"], "--num-clients 6"),
         (["--epsilon", "2", "--hospitals", "10", "--unit", "hospital", "--votes-moved", "3"], "25 votes"),
         (["--epsilon", "2", "--agreement", "none.npy"], "none.npy"),
         (["--epsilon", "2", "--aggregator", "interactive-gnmax"], "lnmax can be planned"),
@@ -151,7 +151,7 @@ def test_plan_reads_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     ("options", "named"),
     [
         ([], "--epsilon"),
-        (["--epsilon", "1", "--records", "5"], "--hospitals"),
+        (["--epsilon", "1", "--records", "5"], "--num-clients"),
         (["--epsilon", "1", "--records", "5", "--hospitals", "4", "--alone", "2"], "alone"),
     ],
 )

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from clients.policy import Policy
 from pate_fed import client, server
@@ -48,9 +50,22 @@ def _instructions(path: Path) -> Iterator[tuple[str, str]]:
 def test_a_container_file_is_slim_unprivileged_and_runs_a_real_command(path: Path) -> None:
     steps = list(_instructions(path))
     words = dict(steps)  # of each instruction the last: that of the final stage
-    known = {"FROM", "COPY", "RUN", "ENV", "VOLUME", "WORKDIR", "USER", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL"}
+    known = {
+        "FROM",
+        "COPY",
+        "RUN",
+        "ENV",
+        "VOLUME",
+        "WORKDIR",
+        "USER",
+        "EXPOSE",
+        "HEALTHCHECK",
+        "STOPSIGNAL",
+        "ARG",
+    }
     assert {word for word, _ in steps} <= known | {"ENTRYPOINT", "CMD"}
     assert "-slim" in words["FROM"]
+    assert (DEPLOY / f"{words['ARG'].removeprefix('LOCK=')}.lock").is_file()
     user = words["USER"].split(":")[0]
     assert user.isdigit()
     assert int(user) > 0
@@ -222,3 +237,22 @@ def test_the_page_tells_of_every_file_and_nothing_else() -> None:
     named = set(re.findall(r"`((?:container|systemd|kubernetes)/[\w.@-]+|compose\.yaml)`", page))
     files = {str(path.relative_to(DEPLOY)) for path in DEPLOY.rglob("*") if path.is_file()} - {"README.md"}
     assert named == files
+
+
+@pytest.mark.parametrize("path", sorted(DEPLOY.glob("*.lock")), ids=lambda path: path.stem)
+def test_a_lock_has_a_hash_for_everything_and_all_that_is_declared(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    entries = [entry for entry in re.split(r"\n(?=[a-z0-9])", text) if not entry.startswith("#")]
+    for entry in entries:
+        assert re.match(r"[a-z0-9._-]+==[^ ]+", entry) and "--hash=sha256:" in entry, entry
+    assert "://" not in text
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = project["dependencies"] + ([] if path.stem == "requirements" else extras["images"])
+    locked = {
+        entry.partition("==")[0]: Version(re.split("[ ;]", entry.partition("==")[2])[0]) for entry in entries
+    }
+    for requirement in map(Requirement, wanted):
+        assert locked[requirement.name] in requirement.specifier, requirement
+    assert ("torch" in locked) == (path.stem != "requirements")
+    assert "ray" not in locked

@@ -42,14 +42,14 @@ def test_rows_are_only_shown_to_calls_with_their_inputs(
     before, kept = path.read_bytes(), beside.read_bytes()
     assert reproduce(name, plan("a.npy")) == lines
     if name in TAKES_TOTALS:
-        with pytest.raises(InputError, match=r"other .*totals.* .*--out"):
+        with pytest.raises(InputError, match=r"other .*totals.* .*--run-dir"):
             reproduce(name, plan("b.npy"))
         few = small.out_dir / "few.npy"
         np.save(few, np.zeros((199, 10), dtype=np.int64))
         with pytest.raises(InputError, match="199 rows, where at least 200"):
             reproduce(name, replace(small, totals=few))
     loaded |= {each: make_data(each, seed=2) for each in loaded}
-    with pytest.raises(InputError, match=r"other (.* )?(images|labels|data).*--out"):
+    with pytest.raises(InputError, match=r"other (.* )?(images|labels|data).*--run-dir"):
         reproduce(name, plan("a.npy"))
     assert path.read_bytes() == before and beside.read_bytes() == kept
 
@@ -64,7 +64,7 @@ def test_a_command_line_with_other_totals_is_refused(
     capsys.readouterr()
     assert main([*command, "--totals", str(folder / "b.npy")]) == 2
     said = capsys.readouterr()
-    assert "give another --out" in said.err and not said.out
+    assert "give another --run-dir" in said.err and not said.out
 
 
 def test_what_cannot_be_done_is_named(small: Reproduction) -> None:

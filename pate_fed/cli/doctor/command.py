@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["add_doctor_command", "show_findings"]
 
 _HOSPITAL = ("hospital", "data", "pool", "policy", "server", "state_dir")
-_COORDINATOR = ("address", "num_hospitals", "run_dir")
+_COORDINATOR = ("address", "num_clients", "run_dir")
 _INDENT = 23  # severity and check before the text
 
 
@@ -62,7 +62,9 @@ def add_doctor_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(hospital, "--state-dir DIR", "its state (default: as the client's)")
     coordinator = doctor.add_argument_group("at the coordinator, as python -m pate_fed.server takes them")
     add_option(coordinator, "--address HOST:PORT", "where hospitals connect to")
-    add_option(coordinator, "--num-hospitals N", "hospitals (default: the study's)")
+    add_option(
+        coordinator, "--num-clients N", "hospitals (default: the study's)", aliases=("--num-hospitals",)
+    )
     add_option(coordinator, "--run-dir DIR", "where the run's files go (default runs/NAME-TIME)")
     both = doctor.add_argument_group("at either")
     add_option(both, "--tls-dir DIR", "the hospital's identity, or the folder of study init")

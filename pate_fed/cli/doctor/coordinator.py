@@ -72,7 +72,7 @@ class CoordinatorSide:
     def _check_study(self) -> CheckResult:
         from server.process import study_to_run
 
-        self._study = study = study_to_run(Path(self._given.config), num_hospitals=self._given.num_hospitals)
+        self._study = study = study_to_run(Path(self._given.config), num_hospitals=self._given.num_clients)
         parties = study.parties
         teachers = f"{parties.teachers_per_client} teachers each, "
         text = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.util
 import math
 import os
 import resource
@@ -250,6 +251,8 @@ def _flower() -> CheckResult:
 
 
 def _gpu() -> CheckResult:
+    if importlib.util.find_spec("torch") is None:
+        return CheckResult("not looked for: tables need none; for images: pip install 'pate-fed[images]'")
     import torch
 
     with warnings.catch_warnings(record=True) as complaints:

@@ -318,4 +318,4 @@ def encoder_for(settings: TeacherSettings, images: NDArray[np.uint8]) -> Encoder
 
     The coordinator's: hospitals get it with the order to teach.
     """
-    return fit_encoder(images) if settings.name == "encoder-head" else None
+    return fit_encoder(images) if settings.needs_encoder else None

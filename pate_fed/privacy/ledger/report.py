@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pate_fed.disk import read_json
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.format import counted, delta_text, epsilon_text
+from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text
 from pate_fed.privacy.ledger.accountants import CapsEpsilon, accountants, second_opinions
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
 from pate_fed.privacy.ledger.file import read_only
@@ -162,6 +162,21 @@ class LedgerReport:
             "head": self.chain.head,
             "public_key": self.chain.public_key,
         }
+
+    def releases(self) -> list[dict[str, Any]]:
+        """Each charge in its order, as plain values for JSON; ε is that of all up to it."""
+        return [
+            {
+                "row": entry.seq,
+                "time": entry.time,
+                "mechanism": entry.event.mechanism.name,
+                "asked": entry.event.asked,
+                "answered": entry.event.answered,
+                "epsilon": epsilon_json(entry.epsilon),
+                "round": None if entry.provenance is None else entry.provenance.round,
+            }
+            for entry in self.chain.entries
+        ]
 
     def lines(self) -> list[str]:
         """What was checked and what came out, for a person."""

@@ -62,7 +62,7 @@ def test_a_coordinator_that_is_ready(site: Any) -> None:
         (lambda f: None, ("--address", "192.0.2.1:9092"), "address", 2, "cannot listen there"),
         (lambda f: None, ("--run-dir", "study.toml"), "run", 2, "a file of that name exists"),
         (lambda f: None, ("--run-dir", "."), "run", 2, "run of another study"),
-        (lambda f: None, ("--num-hospitals", "0"), "study", 2, "--num-hospitals"),
+        (lambda f: None, ("--num-hospitals", "0"), "study", 2, "--num-clients"),
     ],
 )
 def test_a_fault_is_named_with_its_cure(

@@ -1,0 +1,81 @@
+"""`--dry-run`: what a study would be, with every check of its beginning; nothing is started or written."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from pate_fed.cli.parser import print_lines
+from pate_fed.config.study import Study
+from pate_fed.format import counted, epsilon_json
+from pate_fed.runtime.run_dir import fresh_run_dir
+
+if TYPE_CHECKING:
+    from pate_fed.protocol.terms import Terms
+
+__all__ = ["dry_run"]
+
+
+def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
+    """Check a study as its run would and show what is known before the first message; the exit code.
+
+    Only the cache of a drawn data set may be written.
+
+    Raises:
+        InputError: what the run itself would refuse before it begins.
+    """
+    from pate_fed.flower import prepare_environment
+
+    prepare_environment()
+    from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
+    from pate_fed.protocol.guarantee import guarantee_lines
+    from pate_fed.protocol.sizes import largest_messages
+    from server.app import Coordinator
+
+    study = study.resolve()
+    folder = fresh_run_dir(run_dir, study.name)
+    coordinator = Coordinator(
+        study, run_dir=folder, quiet=True, stop=threading.Event(), started=time.perf_counter()
+    )
+    terms, fixed, sizes = coordinator.terms, coordinator.ledger_terms, largest_messages(coordinator.terms)
+    most = {"to_party": sizes.to_hospital, "to_coordinator": sizes.to_coordinator}
+    if as_json:
+        figures: dict[str, Any] = {
+            "status": "dry run",
+            "study": study.name,
+            "num_clients": terms.num_clients,
+            "num_teachers": terms.num_teachers,
+            "num_classes": terms.num_classes,
+            "pool_size": terms.pool_size,
+            "most_queries": terms.max_queries,
+            "most_labels": terms.labels,
+            "delta": terms.delta,
+            "guaranteed": {
+                "student": epsilon_json(guaranteed_epsilon(fixed)),
+                "coordinator": epsilon_json(guaranteed_coordinator_epsilon(fixed)),
+            },
+            "coordinator_sees": fixed.coordinator.text(),
+            "largest_message_bytes": most,
+        }
+        print(json.dumps(figures, ensure_ascii=False))
+        return 0
+    print_lines([*_study_lines(study, terms), *guarantee_lines(fixed), _sizes_line(most)])
+    print("dry run: nothing was started, asked or written")
+    return 0
+
+
+def _study_lines(study: Study, terms: Terms) -> list[str]:
+    votes = f"at most {counted(terms.max_queries, 'query')}, {counted(terms.labels, 'label')}"
+    asked = votes if terms.sums is None else "each party's sums of features"
+    return [
+        f"study: {study.name} ({study.data.dataset}, {terms.num_classes} classes)",
+        f"parties: {terms.num_clients}, {counted(terms.num_teachers, 'teacher')}",
+        f"asked: {asked}, of a pool of {terms.pool_size}",
+    ]
+
+
+def _sizes_line(most: dict[str, int]) -> str:
+    to, back = (f"{size / 1e6:.1f} MB" for size in most.values())
+    return f"largest message: below {to} to a party, below {back} to the coordinator"

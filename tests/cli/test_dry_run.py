@@ -1,0 +1,78 @@
+"""`--dry-run`: the beginning's checks and figures, without a beginning."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pate_fed import server, simulation
+from pate_fed.report.run import Run
+
+STUDY = """\
+[parties]
+num_clients = 5
+[data.glyph]
+classes = 3
+private = 100
+public = 60
+[teacher]
+name = "hog-linear"
+[aggregation]
+aggregator = "gnmax"
+sigma2 = 4.0
+[queries]
+labels = 6
+max_queries = 6
+[privacy]
+allow_weak = true
+[student]
+name = "encoder-head"
+[engine]
+backend = "inline"
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
+    return tmp_path
+
+
+def test_it_shows_what_the_run_then_guarantees_and_writes_nothing(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--config", "study.toml", "--run-dir", "run"]
+    assert simulation.main([*command, "--dry-run", "--format", "json"]) == 0
+    foreseen = json.loads(capsys.readouterr().out)
+    assert [path.name for path in study.iterdir()] == ["study.toml"]
+    assert (foreseen["num_clients"], foreseen["most_queries"], foreseen["most_labels"]) == (5, 6, 6)
+    assert foreseen["guaranteed"]["coordinator"] is None
+    assert simulation.main([*command, "--quiet"]) == 0
+    run = Run.load(study / "run")
+    assert run.epsilon == foreseen["guaranteed"]["student"]
+    assert foreseen["largest_message_bytes"]["to_coordinator"] > 6 * 3 * 8
+
+
+def test_it_is_text_by_default(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulation.main(["--config", "study.toml", "--dry-run"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("study: ") and said[1] == "parties: 5, 5 teachers"
+    assert any(line.startswith("guaranteed: ε=") for line in said)
+    assert said[-1] == "dry run: nothing was started, asked or written"
+    assert [path.name for path in study.iterdir()] == ["study.toml"]
+
+
+def test_a_coordinator_has_it_too(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert server.main(["--config", "study.toml", "--num-clients", "4", "--insecure", "--dry-run"]) == 0
+    assert "parties: 4, 4 teachers" in capsys.readouterr().out
+    assert [path.name for path in study.iterdir()] == ["study.toml"]
+
+
+def test_it_refuses_what_the_run_would(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = STUDY.replace("num_clients = 5", "num_clients = 101")
+    (study / "study.toml").write_text(text, encoding="utf-8")
+    assert simulation.main(["--config", "study.toml", "--dry-run"]) == 2
+    assert "100" in capsys.readouterr().err

@@ -1,0 +1,284 @@
+"""What a plain installation can do, and what it says of the libraries that it lacks."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pate_fed.cli.demo import HOSPITALS, make_demo
+from pate_fed.cli.doctor import machine
+from pate_fed.errors import EXTRA_OF, InputError, naming_extras, require_libraries
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+ROOMS = ("pate_fed", "clients", "server")
+
+# Runs commands in one process that finds none of the extras' libraries; prints their exit codes and output.
+PLAIN = f"""
+import contextlib, io, json, sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {set(EXTRA_OF)!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+def hidden_spec(name, package=None, found=__import__("importlib.util").util.find_spec):
+    return None if name in {set(EXTRA_OF)!r} else found(name, package)
+
+sys.meta_path.insert(0, Hidden())
+import importlib.util
+importlib.util.find_spec = hidden_spec
+from pate_fed import client, simulation
+from pate_fed.cli import main
+
+mains = {{"flower-simulation": simulation.main, "client": client.main}}
+told = []
+for words in json.loads(sys.argv[1]):
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        try:
+            code = mains[words[0]](words[1:]) if words[0] in mains else main.main(words)
+        except SystemExit as end:
+            code = end.code
+    told.append([code, out.getvalue(), errors.getvalue()])
+print(json.dumps(told))
+"""
+
+# Votes, and forests that are quick.
+VOTES = """
+[teacher]
+name = "random-forest"
+trees = 2
+[aggregation]
+aggregator = "gnmax"
+sigma2 = 8.0
+[queries]
+labels = 10
+[student]
+name = "forest"
+trees = 2
+"""
+
+Told = list[tuple[int, str, str]]
+
+
+def _plainly(*commands: str, folder: Path) -> Told:
+    """Exit code, output and errors of each command where no extra is installed."""
+    words = [command.split() for command in commands]
+    found = subprocess.run(
+        [sys.executable, "-c", PLAIN, json.dumps(words)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder / "state")},
+    )
+    assert found.returncode == 0, found.stderr
+    return [tuple(each) for each in json.loads(found.stdout.splitlines()[-1])]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with four hospitals' tables, and a study of them in one process."""
+    folder = tmp_path_factory.mktemp("plain")
+    make_demo(folder)
+    text = (folder / "study.toml").read_text(encoding="utf-8")
+    files = json.dumps([f"{name}.csv" for name in HOSPITALS])
+    for old, new in (
+        ("num_clients = 4", "num_clients = 4\nteachers_per_client = 5"),
+        ('pool = "pool.csv"', f'pool = "pool.csv"\nprivate = {files}'),
+        ("epsilon = 1.0", "epsilon = 9.0"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    text += VOTES
+    (folder / "simulated.toml").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_a_study_of_tables_needs_neither_torch_nor_ray(demo: Path) -> None:
+    simulated = "flower-simulation --config simulated.toml --backend inline --run-dir run --format json"
+    ran, shown, verified, written, predicted, terms = _plainly(
+        f"{simulated} --quiet",
+        "ledger show run",
+        "ledger verify run",
+        "report run",
+        "predict run/student.npz pool.csv --format json",
+        "hospital terms identity-north",
+        folder=demo,
+    )
+    assert ran[0] == 0, ran[2]
+    assert json.loads(ran[1])["status"] == "success"
+    for code, _, errors in (shown, verified, written, predicted, terms):
+        assert code == 0, errors
+    assert "gnmax: 10 asked" in shown[1]
+
+
+def test_accounting_and_planning_need_no_extra(tmp_path: Path) -> None:
+    helped, planned, audited = _plainly("--help", "plan --help", "audit --help", folder=tmp_path)
+    assert (helped[0], planned[0], audited[0]) == (0, 0, 0)
+    code = f"import sys; {_blocking()}; import pate_fed; print(sorted(pate_fed.__all__))"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+
+
+def _blocking() -> str:
+    return f"sys.modules.update(dict.fromkeys({sorted(EXTRA_OF)!r}))"
+
+
+LACKING = {
+    "flower-simulation --num-clients 20": ("torch", "images"),
+    "flower-simulation --config simulated.toml": ("ray", "simulation"),
+    "data glyph --preview sheet.png": ("matplotlib", "images"),
+    "label-dp --epsilon 1": ("torch", "images"),
+    "reproduce class-sums-tables": ("torch", "images"),
+}
+
+
+def test_a_command_says_which_extra_it_lacks(demo: Path) -> None:
+    told = _plainly(*LACKING, folder=demo)
+    for (command, (module, extra)), (code, _, errors) in zip(LACKING.items(), told, strict=True):
+        assert code == 2, command
+        assert errors.startswith("error: ") and len(errors.splitlines()) == 1, errors
+        assert errors.endswith(f" needs {module}: pip install 'pate-fed[{extra}]'\n"), errors
+
+
+def test_doctor_does_not_call_a_missing_torch_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install 'pate-fed[images]'" in machine._gpu().text
+
+
+def test_a_library_that_no_extra_brings_stays_a_fault() -> None:
+    with pytest.raises(ModuleNotFoundError), naming_extras("this"):
+        raise ModuleNotFoundError("No module named 'unheard_of'", name="unheard_of")
+    with pytest.raises(InputError, match=r"^this needs ray: pip install 'pate-fed\[simulation\]'$"):
+        with naming_extras("this"):
+            raise ModuleNotFoundError("No module named 'ray.job'", name="ray.job")
+    require_libraries("numpy", what="this")
+
+
+def _named(requirements: list[str]) -> set[str]:
+    return {re.split(r"[\[<>=!~; ]", text)[0].lower() for text in requirements}
+
+
+def _closure(extra: str) -> set[str]:
+    """The libraries of an extra, with those of the extras of ours that it takes in."""
+    found: set[str] = set()
+    for text in PROJECT["optional-dependencies"][extra]:
+        if own := re.fullmatch(r"pate-fed\[(.+)\]", text):
+            for other in own[1].split(","):
+                found |= _closure(other)
+        else:
+            found |= _named([text]) | ({"ray"} if "flwr[simulation]" in text else set())
+    return found
+
+
+def test_every_extra_brings_what_errors_say_of_it() -> None:
+    packages = {"PIL": "pillow"}
+    for module, extra in EXTRA_OF.items():
+        package = packages.get(module, module.lower())
+        assert package in _closure(extra), module
+        assert package not in _named(PROJECT["dependencies"]), module
+    assert _closure("all") >= set.union(*map(_closure, ("images", "simulation", "dicom", "onnx", "hospital")))
+    assert _closure("test") >= _closure("all")
+
+
+def test_every_library_that_is_imported_is_declared() -> None:
+    """By the plain installation where it is at a module's top and that module is read by plain commands."""
+    declared = _named(PROJECT["dependencies"]) | _closure("all")
+    packages = {
+        "PIL": "pillow",
+        "sklearn": "scikit-learn",
+        "dp_accounting": "dp-accounting",
+        "grpc": "grpcio",
+        **dict.fromkeys(("google", "httpx"), "flwr"),  # whose own interfaces take them
+    }
+    optional = {"pandas", "opendp"}  # a reader's own, asked for where they are used
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for name in _imported(ast.parse(path.read_text(encoding="utf-8"))):
+                root = name.partition(".")[0]
+                if root not in {*sys.stdlib_module_names, *ROOMS, *optional}:
+                    assert packages.get(root, root.lower()) in declared, (path, name)
+
+
+def _imported(tree: Any) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module)
+    return found
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what a wheel is built from, as a build leaves files beside it."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.mark.slow
+def test_a_wheel_can_be_built_again_byte_by_byte(source: Path, tmp_path: Path) -> None:
+    digests = set()
+    for number in range(2):
+        folder = shutil.copytree(source, tmp_path / f"copy-{number}")
+        for path in folder.rglob("*"):
+            os.utime(path, (1e9 + number, 1e9 + number))
+        command = ["build", "-q", "--wheel", "--out-dir", str(tmp_path / f"{number}"), str(folder)]
+        subprocess.run([_uv(), *command], check=True, env={**os.environ, "SOURCE_DATE_EPOCH": "315532800"})
+        [wheel] = (tmp_path / f"{number}").glob("*.whl")
+        digests.add(hashlib.sha256(wheel.read_bytes()).hexdigest())
+    assert len(digests) == 1
+
+
+@pytest.mark.slow
+def test_a_plain_environment_is_small_and_runs_a_study_of_tables(
+    source: Path, demo: Path, tmp_path: Path
+) -> None:
+    """Needs a package index, and some minutes."""
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    scripts = tmp_path / "venv/bin"
+    subprocess.run([scripts / "pip", "install", "-q", "--no-compile", str(source)], check=True)
+    subprocess.run([scripts / "pip", "uninstall", "-q", "-y", "pip", "setuptools"], check=True)
+    size = sum(path.stat().st_size for path in (tmp_path / "venv").rglob("*") if not path.is_symlink())
+    assert size <= 400e6
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PATE_FED_CACHE": str(tmp_path / "cache")}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [scripts / words[0], *words[1:]],
+            cwd=demo,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+
+    study = ("flower-simulation", "--config", "simulated.toml", "--quiet")
+    ran = run(*study, "--backend", "inline", "--run-dir", "installed")
+    assert ran.returncode == 0, ran.stderr
+    assert run("pate-fed", "ledger", "verify", "installed").returncode == 0
+    lacking = run(*study)
+    assert lacking.returncode == 2
+    assert "pip install 'pate-fed[simulation]'" in lacking.stderr
+
+
+def _uv() -> str:
+    """The program that Flower brings."""
+    return str(Path(sys.executable).parent / "uv")
