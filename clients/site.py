@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from clients.account import Account
 from clients.policy import Agreement, Policy
 from clients.site_files import LOCAL_SITE, PART, SITE_VARIABLE, LocalSettings, SimulatedSites
-from pate_fed.config.data import load_study_data
+from pate_fed.config.data import deal_records, load_study_data, records_digest
 from pate_fed.config.parts import search_folder
 from pate_fed.config.study import Study, read_study
-from pate_fed.data import Dataset, partition, pool_digest, split_among_teachers, split_by_patient
+from pate_fed.data import Dataset, pool_digest, split_among_teachers, split_by_patient
 from pate_fed.errors import InputError
 from pate_fed.privacy import NoiseSource, noise_from_seed
 from pate_fed.protocol.refusals import Refusal
@@ -241,7 +241,15 @@ def _party_of(study: Study, folder: Path, number: int) -> Site:
 def _read_site_file(path: Path) -> tuple[Study, Path]:
     site = SimulatedSites.read(path)
     search_folder(site.parts)
-    return read_study(site.study), site.state_dir
+    for cached in (_dataset, _pool_digest, _partition):  # another simulation's; its files may have changed
+        cached.cache_clear()
+    study = read_study(site.study)
+    if site.records is not None and records_digest(study, _dataset(study)) != site.records:
+        raise InputError(
+            f"dataset {study.data.dataset!r} with partition {study.parties.partition!r}: gives other records "
+            "here than to the coordinator; seed whatever is drawn in it"
+        )
+    return study, site.state_dir
 
 
 @lru_cache(maxsize=1)
@@ -256,11 +264,4 @@ def _pool_digest(study: Study) -> str:
 
 @lru_cache(maxsize=1)
 def _partition(study: Study) -> list[NDArray[np.int64]]:
-    dataset = _dataset(study)
-    return partition(
-        dataset.private_labels,
-        num_parties=study.parties.num_clients,
-        scheme=study.parties.partition,
-        seed=study.seed_for("partition"),
-        owners=dataset.owners,
-    )
+    return deal_records(study, _dataset(study))

@@ -64,9 +64,14 @@ class LocalSettings(_SiteFile):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedSites(_SiteFile):
-    """Where a simulation's parties find their study, the folder of their states, and parts of one's own."""
+    """Where a simulation's parties find their study, the folder of their states, and parts of one's own.
+
+    `records` is the digest of who has which records, where code of the user's own says so: every process must
+    find the same, or two parties have one record.
+    """
 
     what: ClassVar[str] = "a simulation's site file"
     study: Path
     state_dir: Path
     parts: Path | None = None
+    records: str | None = None

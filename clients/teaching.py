@@ -176,7 +176,7 @@ def _train_forest(site: Site, number: int, part: Ints, encoder: Encoder | None) 
 
 
 def _train_network(
-    site: Site, number: int, part: Ints, encoder: Encoder | None, network: Any = None
+    site: Site, number: int, part: Ints, encoder: Encoder | None, make: Callable[[], Any] | None = None
 ) -> Teacher:
     from pate_fed.learning.teachers.network import train_teacher
 
@@ -190,7 +190,7 @@ def _train_network(
             seed=site.study.seed_for("teacher", site.seeding, number),
             device=site.device,
             encoder=encoder,
-            network=network,
+            make=make,
         )
 
 
@@ -213,7 +213,7 @@ def _make_own(site: Site) -> Any:
 def _train_own(site: Site, number: int, part: Ints, encoder: Encoder | None) -> Teacher | _Fitted:
     made = _make_own(site)
     if is_network(made):
-        return _train_network(site, number, part, encoder, network=made)
+        return _train_network(site, number, part, encoder, make=lambda: _make_own(site))
     dataset = site.dataset
     fitted = fit_own_teacher(
         made,

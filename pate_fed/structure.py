@@ -138,9 +138,10 @@ class SettingError(InputError):
         return SettingError(path, self.wanted, self.shown, self.flag, where or self.where)
 
 
-def setting(default: Any = MISSING, *, factory: Any = MISSING, **declared: Any) -> Any:
+def setting(default: Any = MISSING, *, factory: Any = MISSING, compare: bool = True, **declared: Any) -> Any:
     """A dataclass field that carries its declaration, by the names of `Setting`."""
-    return field(default=default, default_factory=factory, metadata={"setting": Setting(**declared)})
+    metadata = {"setting": Setting(**declared)}
+    return field(default=default, default_factory=factory, compare=compare, metadata=metadata)
 
 
 def same_as(kind: type[Any], name: str, default: Any = MISSING) -> Any:

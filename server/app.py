@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
-from pate_fed.config.data import load_study_data
+from pate_fed.config.data import load_study_data, records_digest
+from pate_fed.config.parts import is_part_name
 from pate_fed.config.sections import INTERACTIVE
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
@@ -115,6 +116,18 @@ class Coordinator(BaseCoordinator):
         return self._error
 
     @property
+    def records(self) -> str | None:
+        """Digest of who has which records, where code of the user's own says so."""
+        data, parties = self._study.data, self._study.parties
+        own = data.own or is_part_name(parties.partition)
+        return records_digest(self._study, self._dataset) if own else None
+
+    @property
+    def student(self) -> Any:
+        """The trained student; None where the study did not come to one."""
+        return None if self._run is None else self._run.student
+
+    @property
     def needs_hospitals(self) -> bool:
         """Whether hospitals will be asked anything: not where all that is asked is on the ledger."""
         return not self._state.all_asked
@@ -130,7 +143,8 @@ class Coordinator(BaseCoordinator):
         with RunLog(self._run_dir / "log.jsonl") as self._log, watch_memory() as peak:
             try:
                 self._log.write(self._record())
-                for line in guarantee_lines(self._ledger_terms):
+                reason = [self._study.reason] if self._study.reason else []
+                for line in (*reason, *guarantee_lines(self._ledger_terms)):
                     self._progress.log(line)
                 self._progress.log(f"hospitals run on: {engine_text(self._study.engine.backend)}")
                 begun = time.perf_counter()
@@ -269,9 +283,9 @@ class Coordinator(BaseCoordinator):
             dataset=study.data.dataset,
             queries=study.queries,
             student=study.student.name,
-            partition=None if study.data.from_files else study.parties.partition,
+            partition=study.parties.partition if self._dataset.owners is None else None,
             backend=study.engine.backend,
-            inputs="rows" if study.data.table else "images",
+            inputs="rows" if self._dataset.public_images.ndim == 2 else "images",
             test_size=self._terms.pool_size - self._dataset.num_queries,
             guaranteed=guaranteed_epsilon(fixed),
             protects=fixed.protects,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pate_fed.config.sections import PROCESSES
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
-from pate_fed.learning.settings import RIDGE
+from pate_fed.learning import RIDGE, TABLE_STUDENTS
 from pate_fed.privacy import Ledger
 from pate_fed.protocol.make_terms import encoder_file, features_file
 from pate_fed.protocol.messages import (
@@ -72,7 +72,7 @@ class StudySetup:
     @property
     def student_path(self) -> Path:
         """The student's file."""
-        plain = self.study.data.table is not None or self.study.student.name == RIDGE
+        plain = self.study.student.name in (*TABLE_STUDENTS, RIDGE)
         return self.run_dir / ("student.npz" if plain else "student.pt")
 
 
@@ -106,6 +106,7 @@ class BaseRun(ABC):
             state=context.state,
         )
         self.accuracy, self.seconds = Accuracy(), Seconds()
+        self.student: Any = None  # once it is trained
         self.cautions: tuple[str, ...] = ()  # sentences on what released figures show
 
     @abstractmethod

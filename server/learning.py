@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.parts import load_part
 from pate_fed.config.sections import CLASS_SUMS
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.learning import TABLE_STUDENTS
 from pate_fed.learning.settings import EpochRecord
+from pate_fed.learning.teachers.own import is_network, make_own
 from pate_fed.protocol.make_terms import public_encoder
 from pate_fed.report.log import RunLog
 from pate_fed.report.result import Epoch, Samples
@@ -23,6 +25,7 @@ from server.exchange import Stopped
 from server.state import CoordinatorState, StudentPredictions
 
 if TYPE_CHECKING:
+    from pate_fed.learning.students.own import FittedStudent
     from pate_fed.learning.students.student import Student
     from pate_fed.learning.teachers.forests import Forest
 
@@ -48,17 +51,20 @@ class Learner:
         self._study, self._dataset, self._path, self._state = study, dataset, path, state
         self._log, self._progress, self._stop = log, progress, stop
 
-    def learn(self, index: Ints, label: Ints) -> Student | Forest:
-        """The study's student; its epochs are in the log, its TorchScript beside `path`.
+    def learn(self, index: Ints, label: Ints) -> Student | Forest | FittedStudent:
+        """The study's student; its epochs are in the log, its TorchScript beside `path` if the code is ours.
 
         Raises:
+            InputError: a student of the user's own fails.
             Stopped: the user asked to stop.
         """
-        if self._study.student.name in TABLE_STUDENTS:
-            return self._forest(index, label, None)
+        plain = self._plain(index, label, None)
+        if plain is not None:
+            return plain
         student = self._network(index, label, None)
         student.class_names = self._dataset.class_names
-        student.export(self._path.with_suffix(".ts"))
+        if not self._study.student.own:  # tracing what is not ours may fail, and nothing may after the votes
+            student.export(self._path.with_suffix(".ts"))
         images = student.generate(48)
         if images is not None:
             self._log.write(Samples(images=images))
@@ -73,8 +79,7 @@ class Learner:
         from pate_fed.learning import expert_scores
 
         study, pool = self._study, self._dataset.public_images[: self._dataset.num_queries]
-        table = study.student.name in TABLE_STUDENTS
-        student = (self._forest if table else self._network)(index, label, number)
+        student = self._plain(index, label, number) or self._network(index, label, number)
         scores = probabilities = student.predict_proba(pool)
         if study.queries.strategy == "binary-experts":
             scores = expert_scores(
@@ -109,6 +114,41 @@ class Learner:
                     found.append(np.full(len(part), -1, dtype=np.int64))
                 bar.advance()
         return tuple(found)
+
+    def _plain(self, index: Ints, label: Ints, number: int | None) -> Forest | FittedStudent | None:
+        """A student without epochs; None where a network learns."""
+        if self._study.student.name in TABLE_STUDENTS:
+            return self._forest(index, label, number)
+        made = self._make_own() if self._study.student.own else None
+        return None if made is None or is_network(made) else self._estimator(made, index, label, number)
+
+    def _make_own(self) -> Any:
+        """A fresh network or estimator of the user's own."""
+        dataset, name = self._dataset, self._study.student.name
+        return make_own(
+            load_part(name, "student"),
+            what=f"student {name!r}",
+            input_shape=tuple(dataset.public_images.shape[1:]),
+            num_classes=dataset.num_classes,
+        )
+
+    def _estimator(self, made: Any, index: Ints, label: Ints, number: int | None) -> FittedStudent:
+        from pate_fed.learning.students.own import fit_own_student
+
+        dataset = self._dataset
+        with self._progress.phase(_name(number), 1) as bar:
+            student = fit_own_student(
+                made,
+                dataset.public_images[: dataset.num_queries],
+                index,
+                label,
+                what=f"student {self._study.student.name!r}",
+                num_classes=dataset.num_classes,
+                seed=self._seed(number),
+            )
+            student.kept = student.predict_proba(dataset.public_images)
+            bar.advance()
+        return student
 
     def _forest(self, index: Ints, label: Ints, number: int | None) -> Forest:
         with self._progress.phase(_name(number), 1) as bar:
@@ -183,6 +223,7 @@ class Learner:
                 least_noise=self._least_noise(),
                 checkpoint=self._state.checkpoint(index, label),
                 on_epoch=on_epoch,
+                make=self._make_own if study.student.own else None,
             )
             if len(student.history) < study.student.total_epochs:
                 bar.advance(0, "ended early: no more of the held-out labels were met")

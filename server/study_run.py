@@ -30,6 +30,7 @@ from server.release import LabelReleaser
 from server.state import StudentPredictions, Totals
 
 if TYPE_CHECKING:
+    from pate_fed.learning.students.own import FittedStudent
     from pate_fed.learning.students.student import Student
     from pate_fed.learning.teachers.forests import Forest
 
@@ -202,10 +203,11 @@ class StudyRun(BaseRun):
             index, label = self.rounds.labels()
             student = self._learner.learn(index, label)
         student.save(self._setup.student_path)
+        self.student = student
         self.cautions = self._cautions(student)
         self._measure_student(student.predict, asked=asked, index=index, label=label)
 
-    def _cautions(self, student: Student | Forest) -> tuple[str, ...]:
+    def _cautions(self, student: Student | Forest | FittedStudent) -> tuple[str, ...]:
         index, answered, label = self._ledger.released()
         return refusal_warnings(
             answered=answered,
@@ -220,7 +222,7 @@ class StudyRun(BaseRun):
 
 
 def _asking_order(study: Study, pool: int) -> Ints | None:
-    """A file of one's own may be sorted by anything, so it is asked about at random; fixed with the study."""
-    if not study.data.from_files:
+    """Data of one's own may be sorted by anything, so they are asked about at random, fixed by the study."""
+    if not (study.data.from_files or study.data.own):
         return None
     return np.random.default_rng(study.seed_for("queries")).permutation(pool)

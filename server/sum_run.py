@@ -31,6 +31,7 @@ from server.release import charge
 from server.state import Totals
 
 if TYPE_CHECKING:
+    from pate_fed.learning.students.own import FittedStudent
     from pate_fed.learning.students.student import Student
     from pate_fed.learning.teachers.forests import Forest
 
@@ -179,11 +180,12 @@ class SumRun(BaseRun):
             asked, _, label = self._ledger.released()
             index = asked
             if self._study.student.name == RIDGE:
-                student: SumsStudent | Student | Forest = self._ridge or self._fit(noisy)
+                student: SumsStudent | Student | Forest | FittedStudent = self._ridge or self._fit(noisy)
                 asked = asked[:0]  # no public input's label taught it
             else:
                 student = self._learner.learn(index, label)
         student.save(self._setup.student_path)
+        self.student = student
         self._measure_student(student.predict, asked=asked, index=index, label=label)
 
 

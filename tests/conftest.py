@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LONG = [
     *("deployment/test_processes.py", "server/test_simulation.py", "label_dp/test_methods.py"),
     *("flower/test_engine.py", "server/test_app_processes.py", "server/test_app.py", "deployment"),
+    *("test_api.py", "config/test_study.py"),
     *("reproduce", "learning", "server", "privacy/planning", "runtime/test_isolation.py", "secure_sum"),
 ]
 

@@ -13,6 +13,7 @@ import pytest
 
 import pate_fed
 from pate_fed import Run, Step, Study, simulate
+from pate_fed.config.study import study_from_dict
 from pate_fed.errors import InputError, QuorumError
 
 SMALL: dict[str, Any] = {
@@ -153,6 +154,97 @@ def test_a_teacher_of_one_s_own_by_object_and_by_name(
     with pytest.raises(InputError, match="their_models has no Tre"):
         simulate({**FEW, "teacher": {"name": "their_models:Tre"}}, run_dir=tmp_path / "none", quiet=True)
     assert not (tmp_path / "none").exists()
+
+
+def test_a_student_of_one_s_own(tmp_path: Path) -> None:
+    from sklearn.neighbors import KNeighborsClassifier
+
+    run = simulate(FEW, student=KNeighborsClassifier(1), run_dir=tmp_path / "estimator", quiet=True)
+    images = np.zeros((2, *run.result.study.terms.image_shape), dtype=np.uint8)
+    assert run.student.predict_proba(images).shape == (2, 3)
+    assert run.result.study.student.startswith("in_memory:student_")
+    again = Run.load(run.path)
+    with pytest.raises(InputError, match=r"predictions\.npz: all that is kept of in_memory:student_"):
+        _ = again.student
+    with np.load(run.path / "predictions.npz", allow_pickle=False) as held:
+        assert held["probabilities"].shape == (60, 3)
+    study = {**FEW, "student": {"epochs": 1}}
+    run = simulate(study, student=blank, run_dir=tmp_path / "network", quiet=True)
+    assert run.student.predict(images).shape == (2,) and not (run.path / "student.ts").exists()
+    with pytest.raises(InputError, match=f"weights of {__name__}:blank, code of the user's own"):
+        _ = Run.load(run.path).student
+    with pytest.raises(InputError, match=r"student 'in_memory:student_\d+': is a int"):
+        simulate(FEW, student=3, quiet=True)
+
+
+def halves(labels: Any, num_parties: int, seed: int) -> list[Any]:
+    return np.array_split(np.random.default_rng(seed).permutation(len(labels)), num_parties)
+
+
+def test_data_and_a_partition_of_one_s_own(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 150)
+    rows = labels[:, None] + rng.normal(0, 0.1, (150, 2))
+    arrays = {"private_images": rows[:90], "private_labels": labels[:90], "public_images": rows[90:]}
+    study = {**{key: FEW[key] for key in FEW if key not in ("data", "teacher", "student")}}
+    study["parties"] = {"num_clients": 6}
+    given = {"dataset": {**arrays, "public_labels": labels[90:]}, "partitioner": halves}
+    run = simulate(study, **given, run_dir=tmp_path / "rows", quiet=True)
+    told = run.result.study
+    assert told.inputs == "rows" and told.partition == f"{__name__}:halves" and told.backend == "inline"
+    assert told.terms.teacher.name == "random-forest" and told.terms.table is None
+    assert run.student.predict(np.array([[0.0, 0.0], [1.0, 1.0]])).tolist() == [0, 1]
+    assert (run.metrics["accuracy"]["student"] or 0) > 0.9
+    with pytest.raises(InputError, match=r"dataset 'in_memory:dataset_\d+': lacks public_images"):
+        simulate(study, dataset={key: arrays[key] for key in arrays if key != "public_images"})
+    with pytest.raises(InputError, match="record 0 is not dealt out"):
+        simulate(study, dataset=arrays, partitioner=lambda *_: [[1 + k] for k in range(6)], quiet=True)
+
+
+PARTS = """
+import numpy as np
+from sklearn.tree import DecisionTreeClassifier as Tree
+
+def load():
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 2, 400)
+    images = (labels[:, None, None] * 100 + rng.integers(0, 100, (400, 8, 8))).astype(np.uint8)
+    private = {"private_images": images[:300], "private_labels": labels[:300]}
+    return {**private, "public_images": images[300:], "public_labels": labels[300:]}
+
+def deal(labels, num_parties, seed):
+    return np.array_split(np.argsort(labels, kind="stable")[::-1], num_parties)
+"""
+
+
+@pytest.mark.slow
+def test_parts_are_found_by_name_in_ray_s_processes(tmp_path: Path) -> None:
+    (tmp_path / "their_parts.py").write_text(PARTS)
+    small = {**FEW, "data": {}, "engine": {"device": "cpu"}, "student": {"name": "supervised"}}
+    small["teacher"], small["parties"] = {}, {"num_clients": 3}
+    (tmp_path / "study.toml").write_text(study_from_dict(small).to_toml())
+    parts = [
+        "--dataset",
+        "their_parts:load",
+        "--partition",
+        "their_parts:deal",
+        "--teacher",
+        "their_parts:Tree",
+    ]
+    code = "import sys; from pate_fed.simulation import main; sys.exit(main())"
+    labels = []
+    for backend in ("inline", "ray"):
+        given = ["--config", "study.toml", *parts, "--backend", backend, "--run-dir", backend, "--quiet"]
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", code, *given],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        assert done.returncode == 0, done.stderr
+        labels.append(Run.load(tmp_path / backend).labels.label.tolist())
+    assert labels[0] == labels[1]
 
 
 def test_the_page_s_code_runs(ran: tuple[Run, list[Step]], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ SMALL: dict[str, Any] = {
     "student": {"name": "encoder-head"},
     "engine": {"backend": "inline"},
 }
+QUICK = {part: {"epochs": 1, "trees": 5} for part in ("teacher", "student")}  # names follow from the data
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -35,7 +36,11 @@ def test_an_example_runs(
 
     def small(study: Mapping[str, Any] | None = None, **parts: Any) -> Run:
         given = {key: value for key, value in (study or {}).items() if key != "parties"}
-        merged = {key: {**SMALL.get(key, {}), **given.get(key, {})} for key in {**SMALL, **given}}
+        usual = {key: table for key, table in SMALL.items() if key != "data"} | QUICK
+        usual = usual if "dataset" in parts else dict(SMALL)
+        if "student" in parts:
+            usual.pop("student", None)
+        merged = {key: {**usual.get(key, {}), **given.get(key, {})} for key in {**usual, **given}}
         runs.append(simulate(merged, run_dir=tmp_path / f"run-{len(runs)}", quiet=True, **parts))
         return runs[-1]
 

@@ -9,7 +9,7 @@ import pytest
 
 from pate_fed.server import main
 
-STUDY = "[parties]\nnum_clients = 3\n"
+STUDY = "[parties]\nnum_clients = 3\n[aggregation]\nsigma2 = 1\n"
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,6 @@ from pate_fed.cli.parser import Parser, RawHelpFormatter, add_command
 __all__ = ["add_completion_command"]
 
 _HOW = """\
-Print a script that completes pate-fed, flower-simulation and the two
-commands of a deployment.
-
 for this session:  eval "$(pate-fed completion bash)"
 for good:          put that line at the end of ~/.bashrc"""
 
@@ -23,7 +20,7 @@ def add_completion_command(commands: argparse._SubParsersAction[Parser], parser:
         commands,
         "completion",
         "a script that completes commands in a shell",
-        description=_HOW,
+        epilog=_HOW,
         formatter_class=RawHelpFormatter,
     )
     completion.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="for which shell")

@@ -1,13 +1,14 @@
-"""`pate-fed demo hospitals DIR`: four hospitals with real records, and the commands that run their study.
+"""`pate-fed demo hospitals DIR`: four hospitals that see other patients each, and their study's commands.
 
-The records are scikit-learn's breast cancer data (Wolberg, Street and Mangasarian, 1995; shipped with it):
-569 masses, 30 measures each, 212 of them malignant. A third of them play the public pool.
+What each hospital would get alone stands at the end beside what they get together, on the same patients of
+all ages. The records are drawn (`pate_fed.cli.demo_patients`).
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import os
 import shlex
 import subprocess
@@ -18,70 +19,57 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pate_fed.cli.demo_patients import CLASSES, COLUMNS, SITES, Patients, draw_patients
 from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.format import accuracy_text, delta_text, epsilon_text
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = [
     "HOSPITALS",
     "Demo",
     "add_demo_command",
+    "alone",
+    "comparison_lines",
+    "demo_in",
+    "drawn_patients",
     "make_demo",
     "make_identities",
     "run_demo",
     "unfinished_demo",
 ]
 
-HOSPITALS = ("north", "east", "south", "west")
-_POOL = 189  # a third; of these all but a tenth may be asked about
-_CLASSES = ("malignant", "benign")  # as the data count them
+HOSPITALS = tuple(site.name for site in SITES)
+_RECORDS, _POOL = 1000, 1200  # at each hospital, and public in all
+_LABEL, _PATIENT = "state", "patient"
 
 _STUDY = """\
-# Four hospitals, {teachers} teachers each; scikit-learn's breast cancer data.
+# Four hospitals, each with patients of other ages; the signs of an emergency are not the same at all ages.
+# So few hospitals cannot vote: as no aggregator is named here, class sums are taken.
 [study]
-name = "breast-cancer"
+name = "emergency"
 
 [parties]
 num_clients = 4
-teachers_per_client = {teachers}
-quorum = 0.75
 
 [data]
 dataset = "table"
 pool = "pool.csv"
 
 [data.table]
-label = "diagnosis"
-classes = ["malignant", "benign"]
-patient = "patient"
+label = "{label}"
+classes = {classes}
+patient = "{patient}"
 [data.table.columns]
 {columns}
 
-[teacher]
-name = "random-forest"
-trees = {trees}
-
-[aggregation]
-aggregator = "gnmax"
-sigma2 = 20.5
-
-[queries]
-labels = 170
-
 [privacy]
-epsilon = 3.0
-delta = 1e-3
-
-[student]
-name = "forest"
-"""
-
-_POLICY = """\
-# Nobody's records are at risk here: the demonstration's coordinator may see each hospital's votes.
-plain_votes = true
+epsilon = 1.0
+delta = 1e-5
 """
 
 
@@ -89,7 +77,7 @@ def add_demo_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `demo`."""
     demo = add_command(commands, "demo", "a study with real records and real processes, ready to run")
     names = demo.add_subparsers(title="demonstrations", required=True, metavar="NAME")
-    hospitals = add_command(names, "hospitals", "four hospitals, breast cancer data, five commands")
+    hospitals = add_command(names, "hospitals", "four hospitals, patients of other ages each, five commands")
     hospitals.add_argument("folder", metavar="DIR", help="where the files go; made when missing")
     add_option(hospitals, "--run", "run the five commands too", dest="execute")
     hospitals.set_defaults(run=_demo)
@@ -99,7 +87,11 @@ def _demo(arguments: argparse.Namespace) -> int:
     found = unfinished_demo(Path(arguments.folder)) if arguments.execute else None
     made = found or make_demo(Path(arguments.folder))
     done = f"found in {made.folder}" if found else f"wrote to {made.folder}"
-    print(f"{done}: four hospitals' records, a public pool and study.toml; five terminals there:")
+    print(f"{done}: four hospitals' invented records, a public pool and study.toml")
+    for site in SITES:
+        low, high = site.ages
+        print(f"  {site.name:<6} treats {site.treats}, {low:g} to {high:g} years")
+    print("five terminals there:")
     for line in made.lines():
         print(f"  {line}")
     return run_demo(made) if arguments.execute else 0
@@ -118,7 +110,7 @@ class Demo:
         return [shlex.join(("python", *command)) for command in (self.server, *self.hospitals)]
 
 
-def make_demo(folder: Path, *, teachers: int = 20, trees: int = 100) -> Demo:
+def make_demo(folder: Path) -> Demo:
     """Write four hospitals' CSV files, the public pool, the study, and everyone's identity.
 
     Raises:
@@ -126,18 +118,19 @@ def make_demo(folder: Path, *, teachers: int = 20, trees: int = 100) -> Demo:
     """
     if (folder / "study.toml").exists():
         raise InputError(f"{folder}: holds a study already; give another folder")
-    names, rows, labels = _records()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, part in zip(("pool", *HOSPITALS), _parts(len(rows)), strict=True):
-            _write(folder / f"{name}.csv", names, rows[part], labels[part], part)
-        columns = "\n".join(f'"{name}" = "number"' for name in names)
-        text = _STUDY.format(columns=columns, teachers=teachers, trees=trees)
+        for name, patients in drawn_patients(seed=0).items():
+            _write(folder / f"{name}.csv", patients)
+        columns = "\n".join(f'{name} = "number"' for name in COLUMNS)
+        text = _STUDY.format(
+            label=_LABEL, patient=_PATIENT, classes=json.dumps(list(CLASSES)), columns=columns
+        )
         (folder / "study.toml").write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror})") from error
     make_identities(folder)
-    return _demo_in(folder)
+    return demo_in(folder)
 
 
 def unfinished_demo(folder: Path) -> Demo | None:
@@ -148,10 +141,11 @@ def unfinished_demo(folder: Path) -> Demo | None:
         *(f"identity-{name}/admission.json" for name in HOSPITALS),
     )
     ready = all((folder / name).is_file() for name in needed) and not (folder / "run").exists()
-    return _demo_in(folder) if ready else None
+    return demo_in(folder) if ready else None
 
 
-def _demo_in(folder: Path) -> Demo:
+def demo_in(folder: Path) -> Demo:
+    """The commands of a demonstration that was written to the folder."""
     server = ("-m", "pate_fed.server", "--config", "study.toml", "--tls-dir", "authority")
     client = ("-m", "pate_fed.client")
     return Demo(
@@ -164,8 +158,11 @@ def _demo_in(folder: Path) -> Demo:
     )
 
 
-def make_identities(folder: Path) -> None:
-    """Make and admit everyone's keys, as `study init`, `hospital request`, `study admit` and `accept` do."""
+def make_identities(folder: Path, *, policy: str = "") -> None:
+    """Make and admit everyone's keys, as `study init`, `hospital request`, `study admit` and `accept` do.
+
+    Every hospital gets the same `policy`, or none of its own.
+    """
     from pate_fed.cli.terms import make_terms_of
     from pate_fed.flower.processes import free_port
     from pate_fed.identity import Authority, HospitalIdentity, make_request
@@ -178,7 +175,8 @@ def make_identities(folder: Path) -> None:
         admission = authority.admit(make_request(own, name), days=90)
         admission.write(own / f"{name}.admission")
         HospitalIdentity.accept(own, own / f"{name}.admission", expected=authority.fingerprint)
-        write_result(own / "policy.toml", _POLICY.encode())
+        if policy:
+            write_result(own / "policy.toml", policy.encode())
 
 
 def run_demo(demo: Demo) -> int:
@@ -205,6 +203,9 @@ def run_demo(demo: Demo) -> int:
     )
     if any(own != code for own in ended):
         raise PateFedError(f"the hospitals ended with {ended}, the coordinator with {code}")
+    if code == 0:
+        for line in comparison_lines(demo.folder):
+            print(line)
     return code
 
 
@@ -225,24 +226,74 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
         process.wait()
 
 
-def _records() -> tuple[list[str], np.ndarray, np.ndarray]:
-    from sklearn.datasets import load_breast_cancer
-
-    data = load_breast_cancer()
-    return [str(name) for name in data.feature_names], data.data, data.target
-
-
-def _parts(count: int) -> list[np.ndarray]:
-    """The pool's rows and each hospital's, the same on every machine."""
+def drawn_patients(*, seed: int) -> dict[str, Patients]:
+    """Each hospital's patients, and as "pool" public ones of all ages in a random order."""
     import numpy as np
 
-    order = np.argsort(np.random.Philox(key=1995).random_raw(count), kind="stable")
-    return [order[:_POOL], *np.array_split(order[_POOL:], len(HOSPITALS))]
+    rng = np.random.default_rng(seed)
+    drawn = {site.name: draw_patients(rng, _RECORDS, site.ages) for site in SITES}
+    public = [draw_patients(rng, _POOL // len(SITES), site.ages) for site in SITES]
+    order = rng.permutation(_POOL)
+    signs = np.concatenate([each.signs for each in public])[order]
+    return {**drawn, "pool": Patients(signs, np.concatenate([each.classes for each in public])[order])}
 
 
-def _write(path: Path, names: list[str], rows: np.ndarray, labels: np.ndarray, numbers: np.ndarray) -> None:
+def _write(path: Path, patients: Patients) -> None:
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["patient", *names, "diagnosis"])
-        for number, row, label in zip(numbers, rows, labels, strict=True):
-            writer.writerow([f"P{number:03d}", *(f"{value:.6g}" for value in row), _CLASSES[label]])
+        writer.writerow([_PATIENT, *COLUMNS, _LABEL])
+        for number, (signs, label) in enumerate(zip(patients.signs, patients.classes, strict=True)):
+            writer.writerow([f"{path.stem}-{number:04d}", *(f"{value:g}" for value in signs), CLASSES[label]])
+
+
+def _read(path: Path) -> Patients:
+    import numpy as np
+
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    signs = np.array([[float(row[name]) for name in COLUMNS] for row in rows])
+    return Patients(signs, np.array([CLASSES.index(row[_LABEL]) for row in rows], dtype=np.int64))
+
+
+def comparison_lines(folder: Path) -> list[str]:
+    """What each hospital gets alone beside what they got together, on the pool's patients, one line each."""
+    metrics = json.loads((folder / "run" / "metrics.json").read_text(encoding="utf-8"))
+    accuracy, privacy = metrics["accuracy"], metrics["privacy"]
+    pool = _read(folder / "pool.csv")
+    epsilon = epsilon_text(privacy["student"]["data_independent"])
+    lines = [
+        "",
+        f"{'':<27}{'its own patients':<34}patients of all ages",
+    ]
+    for site in SITES:
+        found = alone(_read(folder / f"{site.name}.csv"), pool)
+        low, high = site.ages
+        home = (pool.signs[:, 0] >= low) & (pool.signs[:, 0] < high)
+        here, everywhere = (
+            accuracy_text(float((found[rows] == pool.classes[rows]).mean()), int(rows.sum()))
+            for rows in (home, home | True)
+        )
+        lines.append(f"{site.name + ' alone, ' + site.treats:<27}{here:<34}{everywhere}")
+    together = accuracy_text(accuracy["student"], accuracy["student_n"])
+    lines += [
+        f"{'together, ε=' + epsilon:<61}{together}",
+        "alone: the better of a random forest and logistic regression on a hospital's own records",
+        f"together: ε holds against everyone, the coordinator too, at δ={delta_text(privacy['delta'])}, for "
+        f"one {privacy['unit']}",
+    ]
+    return lines
+
+
+def alone(own: Patients, others: Patients) -> NDArray[np.int64]:
+    """Classes of the others by a hospital's own model: of two usual ones the better one on the others."""
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    models = (
+        RandomForestClassifier(100, random_state=0),
+        make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)),
+    )
+    found = [model.fit(own.signs, own.classes).predict(others.signs) for model in models]
+    return max(found, key=lambda each: float((each == others.classes).mean()))

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
+from pate_fed.cli.compare import add_compare_command
 from pate_fed.cli.completion import add_completion_command
 from pate_fed.cli.data import add_data_command
 from pate_fed.cli.demo import add_demo_command
@@ -20,6 +21,8 @@ from pate_fed.cli.predict import add_predict_command
 from pate_fed.cli.reproduce import add_reproduce_command
 from pate_fed.cli.run import add_ledger_command, add_report_command
 from pate_fed.cli.study import add_study_command
+from pate_fed.cli.sweep import add_sweep_command
+from pate_fed.cli.watch import add_watch_command
 from pate_fed.errors import PateFedError
 from pate_fed.format import VERSION
 from pate_fed.runtime.isolation import require_one_installation
@@ -68,6 +71,9 @@ def make_parser() -> Parser:
         add_demo_command,
         add_ledger_command,
         add_report_command,
+        add_watch_command,
+        add_compare_command,
+        add_sweep_command,
         add_predict_command,
         add_export_command,
         add_label_dp_command,

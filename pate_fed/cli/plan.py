@@ -5,34 +5,40 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option, print_lines
 from pate_fed.disk import check_file_path
-from pate_fed.errors import IntegrityError
+from pate_fed.errors import InputError, IntegrityError
 
 if TYPE_CHECKING:
-    from pate_fed.privacy import Plan
+    from pate_fed.privacy import Plan, Protection
+    from pate_fed.privacy.planning.choice import Sites
 
 __all__ = ["add_audit_command", "add_plan_command"]
 
 
 def add_plan_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `plan`."""
-    plan = add_command(commands, "plan", "noise, threshold and labels that a budget affords; touches no data")
-    add_option(plan, "--epsilon X", "ε against all who see labels", required=True)
-    add_option(plan, "--delta X", "δ of that ε", default=1e-5)
-    add_option(plan, "--teachers N", "teachers in all hospitals", default=250)
-    add_option(plan, "--hospitals N", "hospitals that hold them, for advice")
-    add_option(plan, "--classes N", "classes to vote for", default=10)
+    plan = add_command(commands, "plan", "votes, class sums or alone, and what a budget affords; no data")
+    add_option(plan, "--config FILE", "a study.toml that says what is not given here")
+    add_option(plan, "--epsilon X", "ε against all who see labels; needed without --config")
+    add_option(plan, "--delta X", "δ of that ε (default 1e-5)")
+    add_option(plan, "--teachers N", "teachers in all hospitals (default 250; with --records one each)")
+    add_option(plan, "--hospitals N", "hospitals that hold them")
+    add_option(plan, "--records N", "records of one hospital: compares votes, class sums and alone")
+    add_option(plan, "--alone X", "accuracy of a hospital's own model on its own patients, 0 to 1")
+    shift = "accuracy that such a model loses on the others' patients"
+    add_option(plan, "--shift X", shift, default=0.03)
+    add_option(plan, "--public-features", "only labels are private: compares private labels too")
+    add_option(plan, "--classes N", "classes to tell apart (default 10)")
     agreement = "share of teachers that vote right, or a .npy or .npz of a PAST study's totals"
-    add_option(plan, "--agreement SHARE|FILE", agreement, default="0.85")
+    add_option(plan, "--agreement SHARE|FILE", f"{agreement} (default 0.85; with --records by these)")
     add_option(plan, "--max-queries N", "public inputs that may be asked about", default=9000)
-    add_option(plan, "--unit", "what is protected", choices=("record", "hospital"), default="record")
+    add_option(plan, "--unit", "what is protected (default record)", choices=("record", "hospital"))
     adjacency = ("replace-one", "add-or-remove-one")
-    add_option(
-        plan, "--adjacency", "how neighbours differ in one unit", choices=adjacency, default=adjacency[0]
-    )
+    how = f"how neighbours differ in one unit (default {adjacency[0]})"
+    add_option(plan, "--adjacency", how, choices=adjacency)
     add_option(
         plan,
         "--votes-moved N",
@@ -63,28 +69,95 @@ def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
 def _plan(arguments: argparse.Namespace) -> int:
     if arguments.picture:
         check_file_path(Path(arguments.picture), option="--picture")
-    made = _make_plan(arguments)
+    _fill(arguments)
+    from pate_fed.privacy.planning.choice import choose
+
+    sites = _sites(arguments)
+    made = _make_plan(arguments, sites)
+    choice = None if sites is None else choose(sites, made.best)
     if arguments.picture:
         from pate_fed.report.plan import draw_plan
 
         draw_plan(made.to_dict(), Path(arguments.picture))
     if arguments.format == "json":
-        print(json.dumps(made.to_dict()))
+        print(json.dumps({**made.to_dict(), "choice": None if choice is None else choice.to_dict()}))
     else:
-        print_lines(made.lines())
+        print_lines([*([] if choice is None else [*choice.lines(), "", "what votes afford"]), *made.lines()])
     return 0
 
 
-def _make_plan(arguments: argparse.Namespace) -> Plan:
-    from pate_fed.privacy import Protection, plan
-    from pate_fed.privacy.planning.vote_model import past_votes_from_file
+def _fill(arguments: argparse.Namespace) -> None:
+    """Put what the study says, or a default, where an option was not given.
 
-    votes, moved = _agreement(arguments.agreement), arguments.votes_moved
+    Raises:
+        InputError: the study cannot be read, or nothing gives ε.
+    """
+    values: dict[str, Any] = {"delta": 1e-5, "classes": 10, "unit": "record", "adjacency": "replace-one"}
+    if arguments.config:
+        from pate_fed.config.auto import known_records
+        from pate_fed.config.study import read_study
+
+        study = read_study(Path(arguments.config), num_hospitals=arguments.hospitals)
+        federation, privacy = study.federation(), study.privacy
+        values = {
+            "epsilon": federation.budget,
+            "delta": privacy.delta,
+            "classes": federation.num_classes,
+            "unit": privacy.unit,
+            "adjacency": privacy.adjacency,
+            "hospitals": study.parties.num_clients,
+            "teachers": federation.num_teachers,
+            "records": known_records(study),
+        }
+    values.setdefault("teachers", arguments.hospitals if arguments.records else 250)
+    for name, value in values.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+    if arguments.epsilon is None:
+        raise InputError("--epsilon: the budget is meant, such as 1; or --config with a study")
+    if arguments.records is not None and arguments.hospitals is None:
+        raise InputError(f"--records {arguments.records}: --hospitals is meant beside it")
+
+
+def _protection(arguments: argparse.Namespace) -> Protection:
+    from pate_fed.privacy import Protection
+
+    moved = arguments.votes_moved
     if moved is None:
         # As a study reckons: with one record more a hospital's teachers are all dealt other records.
         whole = arguments.unit == "hospital" or arguments.adjacency == "add-or-remove-one"
         known = whole and arguments.hospitals and arguments.hospitals > 0
         moved = max(1, -(-arguments.teachers // arguments.hospitals)) if known else 1
+    return Protection(unit=arguments.unit, adjacency=arguments.adjacency, votes_moved=moved)
+
+
+def _sites(arguments: argparse.Namespace) -> Sites | None:
+    """What a choice rests on; None where nobody says how many records there are."""
+    if arguments.records is None:
+        return None
+    from pate_fed.privacy.planning.choice import Sites
+
+    return Sites(
+        hospitals=arguments.hospitals,
+        teachers=arguments.teachers,
+        records=arguments.records,
+        classes=arguments.classes,
+        epsilon=arguments.epsilon,
+        delta=arguments.delta,
+        alone=arguments.alone,
+        shift=arguments.shift,
+        protection=_protection(arguments),
+        public_features=arguments.public_features,
+    )
+
+
+def _make_plan(arguments: argparse.Namespace, sites: Sites | None) -> Plan:
+    from pate_fed.privacy import plan
+    from pate_fed.privacy.planning.vote_model import past_votes_from_file
+
+    known = arguments.agreement
+    agreement = 0.85 if sites is None else sites.agreement
+    votes = agreement if known is None else _agreement(known)
     return plan(
         num_teachers=arguments.teachers,
         num_classes=arguments.classes,
@@ -94,7 +167,7 @@ def _make_plan(arguments: argparse.Namespace) -> Plan:
         max_queries=arguments.max_queries,
         num_hospitals=arguments.hospitals,
         aggregator=arguments.aggregator,
-        protection=Protection(unit=arguments.unit, adjacency=arguments.adjacency, votes_moved=moved),
+        protection=_protection(arguments),
     )
 
 

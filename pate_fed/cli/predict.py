@@ -6,7 +6,6 @@ import argparse
 import io
 import json
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -133,13 +132,15 @@ def _with_pictures(files: Sequence[Path]) -> Iterator[Path]:
 
 
 def _load(path: Path, device: str) -> _Predictor:
+    from pate_fed.learning.students.class_sums import holds_sums
+
     try:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     try:
         if path.suffix == ".npz":
-            return _load_sums(path) if _holds_sums(path) else _load_forest(path)
+            return _load_sums(path) if holds_sums(path) else _load_forest(path)
         return _load_torchscript(path, content) if path.suffix == ".ts" else _load_checkpoint(path, device)
     except IntegrityError as error:
         from pate_fed.learning.files import is_whole  # late: a table's student needs no torch
@@ -150,15 +151,6 @@ def _load(path: Path, device: str) -> _Predictor:
             f"{path}: not a student of this version of pate_fed; a run's student.pt, its exported student.ts "
             "or a table's student.npz is meant"
         ) from error
-
-
-def _holds_sums(path: Path) -> bool:
-    """Whether a file is a student of class sums, which may be of images too."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return "feature_map.npy" in archive.namelist()
-    except (OSError, zipfile.BadZipFile):
-        return False
 
 
 def _load_sums(path: Path) -> _Predictor:

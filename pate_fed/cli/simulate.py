@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.config.backend import INLINE, cores
-from pate_fed.config.parts import hold_part, search_folder
-from pate_fed.config.study import Study, read_study, study_from_dict
+from pate_fed.config.parts import hold_dataset, hold_part, release_parts, search_folder
+from pate_fed.config.study import Study, load_study, study_from_dict
+from pate_fed.data import as_dataset
+from pate_fed.learning import TABLE_STUDENTS, TABLE_TEACHERS
 from pate_fed.report.run import Run
 from pate_fed.report.terminal import Progress, Step, make_progress, tell_progress
 from pate_fed.runtime.run_dir import fresh_run_dir, simulated_disks
@@ -30,6 +32,9 @@ def simulate(
     study: Study | Mapping[str, Any] | str | Path | None = None,
     *,
     teacher: Any = None,
+    student: Any = None,
+    dataset: Any = None,
+    partitioner: Any = None,
     run_dir: str | Path | None = None,
     on_progress: Callable[[Step], None] | None = None,
     quiet: bool = False,
@@ -37,29 +42,41 @@ def simulate(
     """Run a study with all its parties on this machine, as `flower-simulation` does; its files stay.
 
     `study` is a `Study`, nested dictionaries as in `study.toml`, or such a file; None is the default study.
-    What it leaves open is filled in. `teacher` is an object of your own (`pate_fed.learning.teachers.own`);
-    one that no module has under its own name runs in this process alone. `run_dir` is a new directory
-    (default: runs/NAME-TIME). `on_progress` hears of every step in place of the terminal, which `quiet` keeps
-    silent. Studies of one process run one after another, whichever threads they are started in.
+    What it leaves open is filled in. `run_dir` is a new directory (default: runs/NAME-TIME). `on_progress`
+    hears of every step in place of the terminal, which `quiet` keeps silent. Studies of one process run one
+    after another, whichever threads they are started in.
+
+    Parts of your own take the place of those that the study names: a `teacher`
+    (`pate_fed.learning.teachers.own`), a `student` (`pate_fed.learning.students.own`), a `dataset`
+    (`pate_fed.data.own`: arrays, or a function that loads them), a `partitioner(labels, num_parties, seed)`
+    that gives one index array a party. With one that no module has under its own name all parties run in this
+    process.
 
     Raises:
         InputError: settings that are wrong or do not go together; nothing was asked.
         PateFedError: what ended the study before its time. What was spent until then is in `run_dir`.
     """
     progress = make_progress(quiet) if on_progress is None else tell_progress(on_progress)
+    parts = {"dataset": dataset, "partitioner": partitioner, "teacher": teacher, "student": student}
     with _ONE_AT_A_TIME:
-        resolved = _with_parts(_as_study(study), teacher=teacher).resolve()
-        folder = fresh_run_dir(None if run_dir is None else str(run_dir), resolved.name)
-        stop = threading.Event()
-        coordinator = run_simulation(
-            resolved, run_dir=folder, progress=progress, stop=stop, started=time.perf_counter()
-        )
-        coordinator.finish()
+        try:
+            resolved = _with_parts(study, parts).resolve()
+            folder = fresh_run_dir(None if run_dir is None else str(run_dir), resolved.name)
+            stop = threading.Event()
+            coordinator = run_simulation(
+                resolved, run_dir=folder, progress=progress, stop=stop, started=time.perf_counter()
+            )
+            coordinator.finish()
+        finally:
+            release_parts()
     if stop.is_set():
         raise Interrupted
     if coordinator.error is not None:
         raise coordinator.error
-    return Run.load(folder)
+    run = Run.load(folder)
+    if resolved.student.own:  # no file of it is safe to read
+        vars(run)["student"] = coordinator.student
+    return run
 
 
 def run_simulation(
@@ -86,26 +103,48 @@ def run_simulation(
         study, run_dir=run_dir, quiet=quiet, stop=stop, started=started, progress=progress
     )
     with interruptible(stop), simulated_disks() as folder:
-        _write_site(study, folder)
+        _write_site(study, folder, coordinator.records)
         coordinator.run(lambda server_app: _run_apps(server_app, study, folder))
     return coordinator
 
 
-def _as_study(study: Study | Mapping[str, Any] | str | Path | None) -> Study:
-    if study is None:
-        return Study()
-    if isinstance(study, Mapping):
-        return study_from_dict(study, where="the study")
-    return study if isinstance(study, Study) else read_study(Path(study))
+_PLACES = {"dataset": ("data", "dataset"), "partitioner": ("parties", "partition")}  # else [KIND] name
 
 
-def _with_parts(study: Study, *, teacher: Any) -> Study:
-    """The same with objects of this process as its parts."""
-    if teacher is None:
-        return study
-    name, known = hold_part(teacher, "teacher")
-    study = replace(study, teacher=replace(study.teacher, name=name))
-    return study if known else replace(study, engine=replace(study.engine, backend=INLINE))
+def _with_parts(study: Study | Mapping[str, Any] | str | Path | None, parts: Mapping[str, Any]) -> Study:
+    """The study with objects of this process as its parts, by kind; None: the part that it names."""
+    values, where = _values(study)
+    for kind, part in parts.items():
+        if part is None:
+            continue
+        name, known = hold_part(part, kind)
+        section, key = _PLACES.get(kind, (kind, "name"))
+        _put(values, section, {key: name}, over=True)
+        if not known:
+            _put(values, "engine", {"backend": INLINE}, over=True)
+        if kind == "dataset":
+            loaded = as_dataset(part, what=f"dataset {name!r}", name=name)
+            hold_dataset(loaded, name)
+            if loaded.public_images.ndim == 2:  # as for tables
+                _put(values, "teacher", {"name": TABLE_TEACHERS[0]}, over=False)
+                _put(values, "student", {"name": TABLE_STUDENTS[0]}, over=False)
+    return study_from_dict(values, where=where)
+
+
+def _values(study: Study | Mapping[str, Any] | str | Path | None) -> tuple[dict[str, Any], str]:
+    """A study as `study.toml` has it, and what errors call it."""
+    if isinstance(study, str | Path):
+        return load_study(Path(study)), str(study)
+    if isinstance(study, Study):
+        study = tomllib.loads(study.to_toml())
+    return dict(study or {}), "the study"
+
+
+def _put(values: dict[str, Any], section: str, settings: Mapping[str, Any], *, over: bool) -> None:
+    """Set keys of a section, over what is there or under it; what is no table is refused when it is read."""
+    given = values.get(section, {})
+    if isinstance(given, Mapping):
+        values[section] = {**given, **settings} if over else {**settings, **given}
 
 
 def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
@@ -139,11 +178,11 @@ def _seconds_worked(folder: Path) -> float:
     return float(sum(event["seconds"] for event in events if event["event"] == "handled"))
 
 
-def _write_site(study: Study, folder: Path) -> None:
+def _write_site(study: Study, folder: Path, records: str | None) -> None:
     from clients.site_files import SITE_VARIABLE, SimulatedSites
 
     (folder / "study.toml").write_text(study.to_toml(), encoding="utf-8")
-    SimulatedSites(study=folder / "study.toml", state_dir=folder, parts=Path.cwd()).write(
+    SimulatedSites(study=folder / "study.toml", state_dir=folder, parts=Path.cwd(), records=records).write(
         folder / "site.json"
     )
     os.environ[SITE_VARIABLE] = str(folder / "site.json")

@@ -63,6 +63,7 @@ def _study_schema(arguments: argparse.Namespace) -> int:
 def _study_init(arguments: argparse.Namespace) -> int:
     from clients.policy import Policy
     from pate_fed.cli.terms import make_terms_of
+    from pate_fed.config.study import read_study
     from pate_fed.flower.processes import split_address
     from pate_fed.identity import Authority, read_terms
     from pate_fed.identity.certificates import spoken
@@ -72,6 +73,8 @@ def _study_init(arguments: argparse.Namespace) -> int:
     terms = make_terms_of(Path(arguments.config), num_hospitals=arguments.num_hospitals)
     made = Authority.init(Path(arguments.folder), address=arguments.address, terms=terms, days=arguments.days)
     print(f"made {made.folder}: the study's authority and the coordinator's keys, for {arguments.days} days")
+    if reason := read_study(Path(arguments.config), num_hospitals=arguments.num_hospitals).resolve().reason:
+        print(reason)
     print("the authority's fingerprint, to tell every hospital by telephone:")
     print(f"  {spoken(made.fingerprint)}")
     refused = Policy().objection(read_terms(terms))

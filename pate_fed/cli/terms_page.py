@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pate_fed.config.sections import About
+from pate_fed.config.about import About
 from pate_fed.data import Schema
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text, printable
 from pate_fed.identity import Admission

@@ -1,14 +1,28 @@
-"""The data of a study: a known data set, or the files that the study names."""
+"""The data of a study: a known data set, files that it names, or the user's own; and how they are dealt."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
-from pate_fed.config.study import Study
-from pate_fed.data import Dataset, dataset_from_files, load_dataset
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["load_study_data"]
+from pate_fed.config.parts import is_part_name, load_part
+from pate_fed.config.study import Study
+from pate_fed.data import (
+    Dataset,
+    as_dataset,
+    check_dataset,
+    check_parts,
+    dataset_from_files,
+    load_dataset,
+    partition,
+)
+from pate_fed.errors import InputError
+
+__all__ = ["deal_records", "load_study_data", "records_digest"]
 
 
 def load_study_data(study: Study, on_progress: Callable[[int, int], None] | None = None) -> Dataset:
@@ -17,9 +31,12 @@ def load_study_data(study: Study, on_progress: Callable[[int, int], None] | None
     Raises:
         InputError: the data are not there or cannot be used.
     """
-    data = study.data
+    data, what = study.data, f"dataset {study.data.dataset!r}"
+    if data.own:
+        part = load_part(data.dataset, "dataset")
+        return as_dataset(part, what=what, name=data.dataset, num_queries=data.num_queries)
     if data.from_files and data.pool is not None:
-        return dataset_from_files(
+        found = dataset_from_files(
             Path(data.pool).stem,
             pool=Path(data.pool),
             private=[Path(name) for name in data.private],
@@ -27,7 +44,49 @@ def load_study_data(study: Study, on_progress: Callable[[int, int], None] | None
             num_queries=data.num_queries,
             keep_more=not study.cross_validates,
         )
-    folder = None if data.data_dir is None else Path(data.data_dir)
-    return load_dataset(
-        data.dataset, glyph=data.glyph, data_dir=folder, download=data.download, on_progress=on_progress
-    )
+    else:
+        folder = None if data.data_dir is None else Path(data.data_dir)
+        found = load_dataset(
+            data.dataset, glyph=data.glyph, data_dir=folder, download=data.download, on_progress=on_progress
+        )
+    check_dataset(found, what=what)
+    return found
+
+
+def deal_records(study: Study, dataset: Dataset) -> list[NDArray[np.int64]]:
+    """The private records of each party: ascending int64 places, disjoint, together all, none empty.
+
+    Raises:
+        InputError: a partition that is not that, or one where the data say already whose a record is.
+    """
+    parties, scheme, seed = study.parties.num_clients, study.parties.partition, study.seed_for("partition")
+    own, labels = is_part_name(scheme), dataset.private_labels
+    if not own:
+        parts = partition(labels, num_parties=parties, scheme=scheme, seed=seed, owners=dataset.owners)
+        what = f"dataset {study.data.dataset!r}: owners"
+        return check_parts(parts, num_records=len(labels), num_parties=parties, what=what)
+    what = f"partitioner {scheme!r}"
+    if dataset.owners is not None:
+        raise InputError(f"{what}: would have no effect, as the data set says whose each record is")
+    deal = load_part(scheme, "partitioner")
+    if not callable(deal):
+        raise InputError(f"{what}: is a {type(deal).__name__}; a function is meant")
+    found = []
+    for _ in range(2):
+        try:
+            parts = deal(labels, parties, seed)
+        except Exception as error:
+            raise InputError(f"{what}: fails ({type(error).__name__}: {error})") from error
+        found.append(check_parts(parts, num_records=len(labels), num_parties=parties, what=what))
+    if not all(map(np.array_equal, *found)):
+        raise InputError(f"{what}: gives other parts each time; draw what is random in it from its seed")
+    return found[0]
+
+
+def records_digest(study: Study, dataset: Dataset) -> str:
+    """SHA-256 hex of who has which labels: what every process must find alike, whoever wrote the code."""
+    digest = sha256()
+    for part in deal_records(study, dataset):
+        for array in (part, dataset.private_labels[part]):
+            digest.update(f"{len(array)}\n".encode() + np.ascontiguousarray(array, dtype="<i8").tobytes())
+    return digest.hexdigest()

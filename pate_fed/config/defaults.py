@@ -8,14 +8,22 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.config.sections import INTERACTIVE, Aggregation, Data, Parties, Privacy, Queries
+from pate_fed.config.sections import AUTO, INTERACTIVE, VOTES, Aggregation, Data, Parties, Privacy, Queries
 from pate_fed.config.trust import Shares
 
 if TYPE_CHECKING:
     from pate_fed.privacy import Protection
     from pate_fed.privacy.planning.search import Offer, OfferSearch
 
-__all__ = ["MOST_BY_DEFAULT", "USEFUL_LABELS", "Federation", "affordable_offer", "with_defaults"]
+__all__ = [
+    "MOST_BY_DEFAULT",
+    "USEFUL_LABELS",
+    "Federation",
+    "affordable_offer",
+    "keeps_in_proportion",
+    "useful_offer",
+    "with_defaults",
+]
 
 MOST_BY_DEFAULT = 4.0
 """ε above which noise in proportion to the teachers is no default any more: the planner spends this instead.
@@ -84,7 +92,7 @@ class Federation:
     @property
     def planned_as(self) -> str:
         """The aggregator that is planned: a student's part in the votes is not known beforehand."""
-        return "confident-gnmax" if self.aggregator == INTERACTIVE else self.aggregator
+        return VOTES if self.aggregator in (AUTO, INTERACTIVE) else self.aggregator
 
 
 def with_defaults(
@@ -105,17 +113,15 @@ def with_defaults(
     )
     if given != (None,) * len(given):
         return aggregation, queries
-    if _keeps_in_proportion(federation) or _is_too_small(federation):
-        return aggregation, queries
-    offer = affordable_offer(federation)
-    if offer is None or offer.answered < USEFUL_LABELS:
+    offer = None if keeps_in_proportion(federation) else useful_offer(federation)
+    if offer is None:
         return aggregation, queries
     planned = replace(aggregation, threshold=offer.threshold, sigma1=offer.sigma1, sigma2=offer.sigma2)
     return planned, replace(queries, labels=offer.answered, max_queries=offer.asked)
 
 
 @lru_cache(maxsize=64)
-def _keeps_in_proportion(federation: Federation) -> bool:
+def keeps_in_proportion(federation: Federation) -> bool:
     """Whether the usual noise and counts keep to the budget, nearly: by an estimate, on the safe side."""
     from pate_fed.privacy import ConfidentGNMax, GNMax, LNMax, epsilon_of
     from pate_fed.privacy.bounds.cost import Cost
@@ -141,6 +147,14 @@ def _keeps_in_proportion(federation: Federation) -> bool:
         mechanism = ConfidentGNMax(**size, threshold=threshold, sigma1=sigma1, sigma2=sigma2)
     asked = labels if mechanism.answers_all else asked
     return about_rho(mechanism.cost(asked, labels, protection)) <= gaussian_room(_WITHIN * budget, delta)
+
+
+def useful_offer(federation: Federation) -> Offer | None:
+    """What the budget buys, where that is enough labels to learn from; else None."""
+    if _is_too_small(federation):
+        return None
+    offer = affordable_offer(federation)
+    return None if offer is None or offer.answered < USEFUL_LABELS else offer
 
 
 def _is_too_small(federation: Federation) -> bool:

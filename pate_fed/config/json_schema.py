@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 from pate_fed.config.study import Study
-from pate_fed.structure import Entry, Setting, entries, to_plain
+from pate_fed.structure import PART_NAME, Entry, Setting, entries, to_plain
 
 __all__ = ["json_schema", "study_schema"]
 
@@ -88,7 +88,9 @@ def _form(kind: Any, declared: Setting, tables: dict[str, Any]) -> dict[str, Any
 def _text(declared: Setting) -> dict[str, Any]:
     allowed: dict[str, Any] = {}
     if declared.choices or declared.also:
-        allowed["enum"] = [*declared.choices, *declared.also]
+        named = {"enum": [*declared.choices, *declared.also]}
+        own = {"pattern": f"^(?:{PART_NAME.pattern})$"}
+        allowed |= {"anyOf": [named, own]} if declared.part else named
     if declared.pattern is not None:
         allowed["pattern"] = f"^(?:{declared.pattern.pattern})$"
     if declared.most is not None:

@@ -100,7 +100,8 @@ def _refuse_idle(arguments: argparse.Namespace, study: Study) -> None:
         ("--query-strategy", "queries__strategy", sums, none),
         ("--rounds", "queries__rounds", sums, none),
         ("--teacher", "teacher__name", sums, none),
-        ("--teachers-per-client", "parties__teachers_per_client", sums, none),
+        # Where auto took sums the reason tells what becomes of the teachers that it reckoned with.
+        ("--teachers-per-client", "parties__teachers_per_client", sums and not study.reason, none),
         ("--threshold", "aggregation__threshold", aggregator in _PLAIN, plain),
         ("--sigma1", "aggregation__sigma1", aggregator in _PLAIN, plain),
         ("--sigma1", "aggregation__sigma1", study.secrecy.at_hospitals, noisy),
@@ -115,6 +116,7 @@ def _refuse_idle(arguments: argparse.Namespace, study: Study) -> None:
 def _help(entry: Entry) -> str:
     choices, default = entry.setting.choices, entry.default
     text = entry.setting.help + (f": {', '.join(choices)}" if choices else "")
+    text += ", or module:attribute of your own" if entry.setting.part else ""
     if default is not None and not isinstance(default, bool):
         text += f" (default {default})"
     return text.replace("%", "%%")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import itertools
 import re
 import sys
 from collections.abc import Mapping
@@ -19,19 +20,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pate_fed.data import DATASETS, Dataset
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning import TABLE_TEACHERS, TEACHERS
+from pate_fed.learning import RIDGE, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
 from pate_fed.structure import PART_NAME, check, nearest, setting
 
 __all__ = [
     "GROUPS",
     "PartIdentity",
+    "hold_dataset",
     "hold_part",
     "is_part",
     "is_part_name",
     "load_part",
     "own_names",
     "part_identity",
+    "release_parts",
     "require_same_part",
     "search_folder",
 ]
@@ -43,10 +47,17 @@ GROUPS: Mapping[str, str] = {
 
 _HELD: dict[str, Any] = {}  # parts that were given as objects, by name: of this process alone
 _HELD_MODULE = "in_memory"
+_numbers = itertools.count()  # no two objects of a process have one name
 
 _folder: Path | None = None  # see `search_folder`
 
 _MOST_NAME = 200
+_NAMED = (  # where a study names parts: section, key, kind, and what is built in
+    ("data", "dataset", "dataset", (*DATASETS, "table", "images")),
+    ("parties", "partition", "partitioner", ("iid",)),
+    ("student", "name", "student", (*STUDENTS, *TABLE_STUDENTS, RIDGE)),
+    ("teacher", "name", "teacher", TEACHERS + TABLE_TEACHERS),
+)
 _OWN = ("pate_fed", "clients", "server")  # have names of their own in every list of choices
 
 
@@ -75,11 +86,11 @@ def is_part_name(name: str) -> bool:
 
 def own_names(values: dict[str, Any]) -> dict[str, Any]:
     """The sections of a study with full names in place of those that installed entry points have."""
-    for section, kind in (("teacher", "teacher"),):
+    for section, key, kind, built_in in _NAMED:
         table = values.get(section)
-        name = table.get("name") if isinstance(table, Mapping) else None
-        if isinstance(name, str) and name not in TEACHERS + TABLE_TEACHERS and name in _entry_points(kind):
-            values[section] = {**values[section], "name": _full_name(name, kind)}
+        name = table.get(key) if isinstance(table, Mapping) else None
+        if isinstance(name, str) and name not in built_in and name in _entry_points(kind):
+            values[section] = {**values[section], key: _full_name(name, kind)}
     return values
 
 
@@ -98,6 +109,7 @@ def hold_part(part: Any, kind: str) -> tuple[str, bool]:
     """The name by which an object of this process is a part, and whether other processes know it, too.
 
     A function or class that its module has under its own name goes by that; anything else is kept here.
+    Until `release_parts`, this process finds the very object by that name.
     """
     module, attribute = getattr(part, "__module__", None), getattr(part, "__qualname__", None)
     name = f"{module}:{attribute}"
@@ -107,9 +119,19 @@ def hold_part(part: Any, kind: str) -> tuple[str, bool]:
             found = getattr(found, step, None)
         if found is part:
             return name, True
-    name = f"{_HELD_MODULE}:{kind}_{len(_HELD)}"
+    name = f"{_HELD_MODULE}:{kind.replace(' ', '_')}_{next(_numbers)}"
     _HELD[name] = part
     return name, False
+
+
+def hold_dataset(dataset: Dataset, name: str) -> None:
+    """Have this process take a data set that is loaded already for the part of that name."""
+    _HELD[name] = dataset
+
+
+def release_parts() -> None:
+    """Keep no object any longer: a data set may be large."""
+    _HELD.clear()
 
 
 def load_part(name: str, kind: str) -> Any:

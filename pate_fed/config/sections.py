@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 
 from pate_fed.config.backend import AUTO, INLINE, RAY
 from pate_fed.config.trust import MOST_PARTIES, QUORUM, Shares
-from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema
+from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema, is_scheme
 from pate_fed.errors import InputError
 from pate_fed.learning import STRATEGIES
-from pate_fed.structure import check, entries, refusal, setting
+from pate_fed.structure import PART_NAME, check, refusal, setting
 
 __all__ = [
+    "AUTO",
     "CLASS_SUMS",
     "EPSILON_ALARM",
     "INTERACTIVE",
@@ -24,7 +25,7 @@ __all__ = [
     "MOST_INPUTS",
     "MOST_TEACHERS",
     "PROCESSES",
-    "About",
+    "VOTES",
     "Aggregation",
     "Data",
     "Engine",
@@ -38,10 +39,12 @@ EPSILON_ALARM = 10.0
 
 INTERACTIVE = "interactive-gnmax"
 CLASS_SUMS = "class-sums"
-AGGREGATORS = ("confident-gnmax", "gnmax", "lnmax", INTERACTIVE, CLASS_SUMS)
+VOTES = "confident-gnmax"
+AGGREGATORS = (AUTO, VOTES, "gnmax", "lnmax", INTERACTIVE, CLASS_SUMS)
 BACKENDS = (AUTO, RAY, INLINE)
 FROM_FILES = ("table", "images")
 _LABELS = 500
+_OWN_PARTITION = re.compile(rf"(?!dirichlet:){PART_NAME.pattern}")
 _LEAST_A_LABEL, _MOST_A_LABEL = 1.5, 4.0  # queries
 PROCESSES = "grpc"  # separate processes: set by python -m pate_fed.server, not by a user
 
@@ -50,26 +53,6 @@ MOST_IN_PARTY = 100_000  # teachers
 MOST_TEACHERS = 1_000_000_000  # noise in proportion to them stays within its own limits
 MOST_INPUTS = 100_000_000
 MOST_CLASSES = 100_000
-_MOST_SAID = 500  # characters of one of a study's texts for people
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class About:
-    """Who asks hospitals, and what for: for people, who read it before they accept. Empty: not stated."""
-
-    requester: str = setting("", help="who asks: a person or an institution", most=_MOST_SAID)
-    purpose: str = setting("", help="what the student will be used for", most=_MOST_SAID)
-    legal_basis: str = setting("", help="the consent, law or approval that allows it", most=_MOST_SAID)
-    contact: str = setting("", help="whom to ask, and who is told of a withdrawal", most=_MOST_SAID)
-    retention: str = setting("", help="how long labels, student and ledger are kept", most=_MOST_SAID)
-
-    def __post_init__(self) -> None:
-        check(self)
-        for entry in entries(About):
-            if not getattr(self, entry.name).isprintable():
-                raise refusal(
-                    self, entry.name, f"one line of at most {_MOST_SAID} printable characters is meant"
-                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +84,11 @@ class Parties:
         high=MOST_INPUTS,
     )
     partition: str = setting(
-        "iid", flags=("--partition",), help="how private records are dealt out: iid or dirichlet:ALPHA"
+        "iid",
+        flags=("--partition",),
+        help="how private records are dealt out: iid, dirichlet:ALPHA, or module:attribute of your own",
+        holds=lambda value: is_scheme(value) or bool(_OWN_PARTITION.fullmatch(value)),
+        allowed="iid, dirichlet:ALPHA with ALPHA a number above 0 (dirichlet:0.5), or module:attribute",
     )
     quorum: float = setting(
         QUORUM, flags=("--quorum",), help="least share of parties that must answer", above=0, high=1
@@ -109,10 +96,6 @@ class Parties:
 
     def __post_init__(self) -> None:
         check(self)
-        scheme, _, alpha = self.partition.partition(":")
-        if self.partition != "iid" and not (scheme == "dirichlet" and _is_positive(alpha)):
-            allowed = "iid, or dirichlet:ALPHA with ALPHA a number above 0 (dirichlet:0.5), is meant"
-            raise refusal(self, "partition", allowed)
         if self.num_teachers > MOST_TEACHERS:
             most = MOST_TEACHERS // self.num_clients
             raise refusal(
@@ -135,24 +118,18 @@ class Parties:
         return max(1, min(self.teachers_per_client, patients // self.records_per_teacher))
 
 
-def _is_positive(text: str) -> bool:
-    try:
-        return 0 < float(text) < math.inf
-    except ValueError:
-        return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Where the inputs come from: a known data set, or files of hospitals' own ("table" or "images").
+    """Where the inputs come from: a known data set, files of hospitals' own ("table" or "images"), or code.
 
+    Code is module:attribute, a data set of the user's own (`pate_fed.data.own`).
     For files `pool` is the public inputs' file, of which `num_queries` may be asked about; `table` a table's
     schema, `classes` the images' classes, `window` the values of DICOM images that are shown black and white.
     `private` are the parties' files, for a simulation alone.
     """
 
     dataset: str = setting(
-        "glyph", flags=("--dataset",), help="what is learnt", choices=DATASETS, also=FROM_FILES
+        "glyph", flags=("--dataset",), help="what is learnt", choices=DATASETS, also=FROM_FILES, part=True
     )
     data_dir: str | None = setting(
         None, flags=("--data-dir",), help="folder of the data files (else PATE_FED_DATA)"
@@ -198,6 +175,11 @@ class Data:
         """Whether the study names files of its own rather than a known data set."""
         return self.dataset in FROM_FILES
 
+    @property
+    def own(self) -> bool:
+        """Whether the data set is code of the user's own."""
+        return PART_NAME.fullmatch(self.dataset) is not None
+
     def kind(self) -> InputSpec:
         """What the inputs in the study's own files are."""
         classes = self.table.classes if self.table is not None else self.classes
@@ -208,14 +190,16 @@ class Data:
 class Aggregation:
     """The mechanism; σ and T in votes. None: see `pate_fed.config.defaults`.
 
+    "auto" is fixed before any data are read (`pate_fed.config.auto`).
+
     With "class-sums" nothing is voted on: hospitals sum features of their records by class, once, and
     `sigma2` is the noise of these sums in records.
     """
 
     aggregator: str = setting(
-        "confident-gnmax",
+        AUTO,
         flags=("--aggregator",),
-        help="the noisy vote, or the noisy sums of features by class that few hospitals give once",
+        help="the noisy vote, or sums of features by class that few hospitals give once; auto: what suits",
         choices=AGGREGATORS,
     )
     threshold: float | None = setting(
@@ -286,13 +270,15 @@ class Aggregation:
         return self.threshold, self.sigma1, self.sigma2
 
     def resolve(self, num_teachers: int, shares: Shares | None = None) -> Aggregation:
-        """The same with every open value set in proportion to the number of teachers.
+        """The same with every open value set in proportion to the teachers; "auto" is a vote here.
 
         Raises:
             InputError: noise of the vote that cannot be added in so many hospitals' `shares`.
         """
         if self.sums:
             return self  # its one σ follows from the budget
+        if self.aggregator == AUTO:
+            return replace(self, aggregator=VOTES).resolve(num_teachers, shares)
         n, sigma2 = num_teachers, self.sigma2
         usual = round(0.16 * n, 6)
         if shares is not None:

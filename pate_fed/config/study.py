@@ -13,13 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pate_fed.config.backend import AUTO, cheaper_backend, cores
+from pate_fed.config.about import About
+from pate_fed.config.auto import fixed_way
+from pate_fed.config.backend import INLINE, cheaper_backend, cores
 from pate_fed.config.defaults import Federation, with_defaults
 from pate_fed.config.parts import is_part_name, own_names
 from pate_fed.config.sections import (
+    AUTO,
     CLASS_SUMS,
     INTERACTIVE,
-    About,
     Aggregation,
     Data,
     Engine,
@@ -45,7 +47,7 @@ from pate_fed.structure import SettingError, check, from_plain, refusal, setting
 
 __all__ = ["Study", "load_study", "read_study", "study_from_dict"]
 
-_TOP = ("name", "seed")  # stand in [study]
+_TOP = ("name", "seed", "reason")  # stand in [study]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,7 @@ class Study:
         low=0,
         high=2**63 - 1,
     )
+    reason: str = setting("", compare=False, help="why auto took the aggregator that stands here", most=1000)
     about: About = field(default_factory=About)
     parties: Parties = field(default_factory=Parties)
     data: Data = field(default_factory=Data)
@@ -100,13 +103,15 @@ class Study:
             )
 
     def _check_models(self) -> None:
-        """Tables want forests, images want networks."""
+        """Tables want forests, images want networks; of the user's own data only the data can tell."""
         table = self.data.dataset == "table"
         for key, name, choices in (
             ("teacher.name", self.teacher.name, TABLE_TEACHERS if table else TEACHERS),
             ("student.name", self.student.name, TABLE_STUDENTS if table else STUDENTS),
         ):
-            if key == "student.name" and self.aggregation.sums:
+            if self.data.own:
+                continue
+            if key == "student.name" and (self.aggregation.sums or self.aggregation.aggregator == AUTO):
                 choices = (RIDGE, *choices)
             if name not in choices and not is_part_name(name):
                 what = "tables" if table else "images"
@@ -143,13 +148,16 @@ class Study:
         """The same study with every value set that was left open.
 
         Raises:
-            InputError: noise that so many parties cannot add in shares, or rounds that nothing is learnt for.
+            InputError: neither votes nor class sums serve where the study leaves it open, noise that so many
+                parties cannot add in shares, or rounds that nothing is learnt for.
         """
+        if self.aggregation.aggregator == AUTO:
+            return fixed_way(self).resolve()
         clients, secrecy, shares = self.parties.num_clients, self.secrecy, None
         if secrecy.at_hospitals:
             shares = secrecy.shares(clients, self.least_clients)
             secrecy = replace(secrecy, colluders=shares.colluders)
-        name = self.name or f"{self.data.dataset}-{clients}"
+        name = self.name or f"{self.data.dataset.partition(':')[0]}-{clients}"
         if self.aggregation.sums:
             # The noise follows from the budget once the feature map is there, and nothing is trained.
             parties = replace(self.parties, teachers_per_client=1, records_per_teacher=None)
@@ -157,10 +165,9 @@ class Study:
             privacy = self.privacy
             if privacy.epsilon is None and self.aggregation.sigma2 is None:
                 privacy = replace(privacy, epsilon=SUMS_EPSILON)
-            return replace(
-                self, name=name, parties=parties, teacher=teacher, privacy=privacy, secrecy=secrecy
-            )
-        aggregation, queries = with_defaults(self._federation(shares), self.aggregation, self.queries)
+            summing = replace(self, parties=parties, teacher=teacher, privacy=privacy, secrecy=secrecy)
+            return replace(summing, name=name, engine=self._engine())
+        aggregation, queries = with_defaults(self._planned_for(shares), self.aggregation, self.queries)
         aggregation = aggregation.resolve(self.parties.num_teachers, shares)
         queries = queries.resolve(interactive=aggregation.aggregator == INTERACTIVE)
         return replace(
@@ -171,6 +178,8 @@ class Study:
         """With the backend that takes less time on this machine, where it is left open."""
         if self.engine.backend != AUTO:
             return self.engine
+        if self.aggregation.sums:  # nothing is trained
+            return replace(self.engine, backend=INLINE)
         backend = cheaper_backend(
             self.teacher.name,
             num_clients=self.parties.num_clients,
@@ -184,18 +193,22 @@ class Study:
         """Whether noise and counts are the planner's, which knows of no pool; asks no more than there is."""
         if self.aggregation.sums:
             return False
-        secrecy = self.secrecy
-        shares = (
-            secrecy.shares(self.parties.num_clients, self.least_clients) if secrecy.at_hospitals else None
-        )
         left_open = Aggregation(aggregator=self.aggregation.aggregator)
-        _, queries = with_defaults(self._federation(shares), left_open, Queries())
+        _, queries = with_defaults(self.federation(), left_open, Queries())
         return queries.labels is not None and (queries.labels, queries.max_queries) == (
             self.queries.labels,
             self.queries.max_queries,
         )
 
-    def _federation(self, shares: Shares | None) -> Federation:
+    def federation(self) -> Federation:
+        """Who votes, on what and how, for the planner."""
+        secrecy = self.secrecy
+        noisy = secrecy.at_hospitals
+        return self._planned_for(
+            secrecy.shares(self.parties.num_clients, self.least_clients) if noisy else None
+        )
+
+    def _planned_for(self, shares: Shares | None) -> Federation:
         return Federation.of(
             parties=self.parties,
             data=self.data,
@@ -282,9 +295,14 @@ def study_from_dict(values: Mapping[str, Any], *, where: str = "study.toml") -> 
             raise SettingError(key, "stands in [study]", where=where)
     try:
         sections = own_names(_implied({key: value for key, value in values.items() if key != "study"}))
-        return from_plain(Study, {**sections, **top}, where=where)
+        study = from_plain(Study, {**sections, **top}, where=where)
     except SettingError as error:
         raise (error.placed(path=f"study.{error.path}") if error.path in _TOP else error) from error
+    student = values.get("student")
+    if study.aggregation.aggregator == AUTO and isinstance(student, Mapping) and "name" in student:
+        fixed = fixed_way(study, keep_student=True)  # the default student too, where it is named
+        return fixed if fixed.aggregation.sums else study
+    return study
 
 
 def _implied(values: dict[str, Any]) -> dict[str, Any]:

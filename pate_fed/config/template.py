@@ -16,6 +16,7 @@ from pate_fed.structure import Entry, entries, to_plain
 __all__ = ["study_template"]
 
 _WIDTH = 98
+_STUDENT = ("student", "name")  # implied by a table, and by how it learns
 _ORDER = (
     "study",
     "about",
@@ -47,7 +48,7 @@ def study_template(
     if num_clients is not None:
         given["parties"] = {"num_clients": num_clients}
     if schema is not None:
-        given |= {"teacher": {"name": TABLE_TEACHERS[0]}, "student": {"name": TABLE_STUDENTS[0]}}
+        given["teacher"] = {"name": TABLE_TEACHERS[0]}
         if num_clients is None or num_clients >= LEAST_PARTIES:
             given["secrecy"] = {"secure_sum": True}  # hospitals refuse plain votes unless they say otherwise
     top = {entry.name: entry for entry in entries(Study)}
@@ -57,7 +58,8 @@ def study_template(
         lines.append(f"[{section}]")
         for entry in entries(kind):
             if _kind(entry) is None:
-                lines += _setting(entry, given.get(section, {}))
+                implied = TABLE_STUDENTS[0] if schema and (section, entry.name) == _STUDENT else entry.default
+                lines += _setting(entry, given.get(section, {}), implied)
         lines.append("")
         if section == "data" and schema is not None:
             lines += [
@@ -72,12 +74,12 @@ def _kind(entry: Entry) -> Any:
     return next((kind for kind in entry.kinds if isinstance(kind, type) and is_dataclass(kind)), None)
 
 
-def _setting(entry: Entry, given: dict[str, Any]) -> list[str]:
+def _setting(entry: Entry, given: dict[str, Any], default: Any) -> list[str]:
     declared = entry.setting
     told = declared.help or declared.allowed
     if declared.choices:
         told += f"{': ' if told else ''}{', '.join(declared.choices + declared.also)}"
-    value = given.get(entry.name, entry.default)
+    value = given.get(entry.name, default)
     plain = json.dumps(to_plain(value), ensure_ascii=False)
     shown = f"{entry.name} = {plain.replace('e-0', 'e-') if isinstance(value, float) else plain}"
     if entry.name not in given:

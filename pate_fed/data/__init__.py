@@ -14,7 +14,8 @@ from pate_fed.data.dataset import (
     repeated_inputs,
 )
 from pate_fed.data.files import InputSpec, dataset_from_files, read_pool, read_records
-from pate_fed.data.partition import partition, split_among_teachers, split_by_patient
+from pate_fed.data.own import as_dataset, check_dataset, check_parts, from_partitions, from_torchvision
+from pate_fed.data.partition import is_scheme, partition, split_among_teachers, split_by_patient
 from pate_fed.data.preview import contact_sheet
 from pate_fed.data.schema import Schema
 from pate_fed.data.settings import GlyphSettings
@@ -27,9 +28,15 @@ __all__ = [
     "InputSpec",
     "Rows",
     "Schema",
+    "as_dataset",
+    "check_dataset",
+    "check_parts",
     "contact_sheet",
     "dataset_from_files",
     "first_equal",
+    "from_partitions",
+    "from_torchvision",
+    "is_scheme",
     "load_dataset",
     "partition",
     "pool_digest",

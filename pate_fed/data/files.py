@@ -23,7 +23,7 @@ from pate_fed.data.table import LARGEST, UNLABELLED, Rows, read_table
 from pate_fed.errors import InputError
 from pate_fed.format import FEW_TRIALS
 
-__all__ = ["InputSpec", "dataset_from_files", "read_pool", "read_records"]
+__all__ = ["InputSpec", "check_mixed", "dataset_from_files", "not_kept", "read_pool", "read_records"]
 
 # A class that a part of the pool lacks with less than this probability was sorted out of it.
 _BY_CHANCE = 1e-5
@@ -89,11 +89,11 @@ def dataset_from_files(
     spec = replace(spec, shape=public.inputs.shape[1:])
     parts = [read_records(path, spec) for path in private]
     labelled = bool((public.labels != UNLABELLED).all())
-    asked = num_queries or _not_kept(len(public.labels), labelled=labelled, keep_more=keep_more)
+    asked = num_queries or not_kept(len(public.labels), labelled=labelled, keep_more=keep_more)
     if asked > len(public.labels):
         raise InputError(f"data.num_queries in study.toml is {asked}: {pool} has {len(public.labels)} inputs")
     if labelled and num_queries is None:
-        _check_mixed(pool, public.labels, asked, spec.classes)
+        check_mixed(pool, public.labels, asked, spec.classes)
     empty = Rows(public.inputs[:0], public.labels[:0], public.patients[:0])
     return Dataset(
         name=name,
@@ -112,7 +112,7 @@ def dataset_from_files(
     )
 
 
-def _not_kept(count: int, *, labelled: bool, keep_more: bool) -> int:
+def not_kept(count: int, *, labelled: bool, keep_more: bool = False) -> int:
     """How many of a pool's inputs may be asked about; all where not each has a true label to test with."""
     if not labelled:
         return count
@@ -120,8 +120,12 @@ def _not_kept(count: int, *, labelled: bool, keep_more: bool) -> int:
     return count - (max(tenth, min(FEW_TRIALS, count // 3)) if keep_more else tenth)
 
 
-def _check_mixed(pool: Path, labels: NDArray[np.int64], asked: int, classes: Sequence[str]) -> None:
-    """Refuse a pool in which a class is missing before or after `asked` as chance would not leave it out."""
+def check_mixed(pool: Path | str, labels: NDArray[np.int64], asked: int, classes: Sequence[str]) -> None:
+    """Refuse a pool in which a class is missing before or after `asked` as chance would not leave it out.
+
+    Raises:
+        InputError: it is sorted by class, it seems; the error names the pool.
+    """
     for part, what in ((labels[asked:], "test the student"), (labels[:asked], "ask about")):
         for label in np.setdiff1d(labels, part):
             if (1 - np.mean(labels == label)) ** len(part) < _BY_CHANCE:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pate_fed.errors import InputError
 from pate_fed.structure import nearest
 
-__all__ = ["partition", "split_among_teachers", "split_by_patient"]
+__all__ = ["is_scheme", "partition", "split_among_teachers", "split_by_patient"]
 
 Indices = NDArray[np.int64]
 
@@ -55,6 +55,15 @@ def partition(
     if alpha is None:
         return [np.sort(part) for part in np.array_split(order, num_parties)]
     return _by_label(values, order, num_parties, alpha, seed)
+
+
+def is_scheme(text: str) -> bool:
+    """Whether it names a way in which `partition` deals records out."""
+    try:
+        _alpha(text)
+    except InputError:
+        return False
+    return True
 
 
 def split_among_teachers(indices: ArrayLike, *, num_teachers: int, seed: int) -> list[Indices]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pate_fed.structure import check, setting
+from pate_fed.structure import PART_NAME, check, refusal, setting
 
 __all__ = [
     "CLOSED_FORM",
@@ -92,8 +92,8 @@ class StudentSettings:
     `dropout` is the share of features that a discriminator drops, `input_noise` the deviation of the noise
     on its input; None takes the network's own.
     For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
-    None takes τ = β. It trains twice, `epochs` each time; None is 10 epochs in all, and 20 for GANs on the
-    encoder.
+    None takes τ = β. It trains twice, `epochs` each time; None is 10 epochs in all, and 10 in each stage of
+    GANs on the encoder.
     With `patience` a share `held_out` of the labels does not teach. A stage ends after so many epochs in
     which no more of them were met than in the best one before; the last one not worse than it by a standard
     error answers. Where the share is fewer than 10 labels, all labels teach, for all epochs; "encoder-head"
@@ -101,6 +101,7 @@ class StudentSettings:
     "vat" is one network that small steps in the pixels must not sway (virtual adversarial training).
     "fixmatch" is one network. All labels teach it, or those of small loss where `noise_rate` is given.
     "encoder-head" fits a head on features of the public inputs in closed form; the other values are not used.
+    module:attribute is code of the user's own: a network learns as "supervised" does, others by themselves.
     "forest", for tables, uses `trees` alone. "ridge" is fitted to class sums, not to labels.
 
     Raises:
@@ -113,6 +114,7 @@ class StudentSettings:
         help="how the student learns (class-sums: ridge unless given)",
         choices=STUDENTS,
         also=(*TABLE_STUDENTS, RIDGE),
+        part=True,
     )
     network: str | None = setting(
         None,
@@ -122,7 +124,7 @@ class StudentSettings:
     epochs: int | None = setting(
         None,
         flags=("--student-epochs",),
-        help="passes over the public data, in each stage (default: 10 in all; 20 for GANs on the encoder)",
+        help="passes over the public data, in each stage (default: 10, or two stages of 5 from pixels)",
         low=1,
         high=MOST,
     )
@@ -162,16 +164,24 @@ class StudentSettings:
     held_out: float = setting(0.1, help="share of labels that judges that gain", above=0, below=1)
 
     DEFAULT_NOISE_RATE = 0.2
-    DEFAULT_EPOCHS, ENCODER_EPOCHS = 10, 20
+    DEFAULT_EPOCHS = 10
     DEFAULT_RAMP = 15  # PATE++'s
 
     def __post_init__(self) -> None:
         check(self)
+        if self.own and self.network is not None:
+            raise refusal(self, "network", "none beside a student of your own")
+
+    @property
+    def own(self) -> bool:
+        """Whether it is code of the user's own."""
+        return PART_NAME.fullmatch(self.name) is not None
 
     @property
     def built_on(self) -> str:
         """The network that it is made of."""
-        return self.network or ("small-cnn" if self.name in ("supervised", "vat") else "encoder")
+        plain = self.own or self.name in ("supervised", "vat")
+        return self.network or ("small-cnn" if plain else "encoder")
 
     @property
     def beta(self) -> float:
@@ -209,7 +219,7 @@ class StudentSettings:
         if self.epochs is not None:
             return self.epochs
         on_features = self.generates and self.built_on == "encoder"
-        return (self.ENCODER_EPOCHS if on_features else self.DEFAULT_EPOCHS) // self.stages
+        return self.DEFAULT_EPOCHS // (1 if on_features else self.stages)
 
     @property
     def ramp(self) -> int:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from pate_fed.config.data import deal_records
 from pate_fed.config.parts import PartIdentity, is_part_name, load_part, part_identity
+from pate_fed.config.sections import CLASS_SUMS, PROCESSES
 from pate_fed.config.study import Study
-from pate_fed.data import Dataset, partition
+from pate_fed.data import Dataset
 from pate_fed.errors import InputError
+from pate_fed.learning import RIDGE, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
 from pate_fed.learning.device import resolve_device
 from pate_fed.learning.networks.encoder import Encoder, encoder_for
 from pate_fed.learning.teachers.own import try_own
@@ -148,23 +151,50 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
     """What only the data can tell about a study.
 
     Raises:
-        InputError: a teacher of one's own that cannot teach, more teachers than private records, a party with
-            fewer records than teachers, more queries than the pool holds, or a device that is not there.
+        InputError: a teacher or student of one's own that cannot learn, more teachers than private records, a
+            party with fewer records than teachers, more queries than the pool holds, networks for rows,
+            forests for images, or a device that is not there.
     """
+    _check_models(study, dataset)
     # Where hospitals keep their own files, the coordinator has none of their records.
     if len(dataset.private_labels) or not study.data.from_files:
         _check_private(study, dataset)
-    if study.data.dataset != "table":
+    if dataset.public_images.ndim > 2:
         resolve_device(study.engine.device)
     if is_part_name(study.teacher.name):
         what = f"teacher {study.teacher.name!r}"
         part = load_part(study.teacher.name, "teacher")
         try_own(part, dataset.public_images, what=what, num_classes=dataset.num_classes)
+    if study.student.own:
+        from pate_fed.learning.students.own import try_own_student
+
+        what, part = f"student {study.student.name!r}", load_part(study.student.name, "student")
+        try_own_student(part, dataset.public_images, what=what, num_classes=dataset.num_classes)
     most = study.queries.max_queries
     if most is not None and most > dataset.num_queries and not study.is_planned:
         raise InputError(
             f"--max-queries {most}: {dataset.name} has {dataset.num_queries} public inputs to ask about"
         )
+
+
+def _check_models(study: Study, dataset: Dataset) -> None:
+    """What a study itself tells of its inputs but where they are the user's own data."""
+    rows, sums = dataset.public_images.ndim == 2, study.aggregation.sums
+    what = f"dataset {study.data.dataset!r}"
+    students = (RIDGE,) * sums + (TABLE_STUDENTS if rows else STUDENTS)
+    teachers = TABLE_TEACHERS if rows else TEACHERS
+    for kind, name, choices in (
+        *(() if sums else (("teacher", study.teacher.name, teachers),)),  # sums need none
+        ("student", study.student.name, students),
+    ):
+        if name not in choices and not is_part_name(name):
+            raise InputError(
+                f"{what}: gives {'rows' if rows else 'images'}, so --{kind} {name} cannot learn from it: one "
+                f"of {', '.join(choices)} is meant, or one of your own"
+            )
+    if rows and study.data.own and (sums or study.engine.backend == PROCESSES):
+        whose = f"--aggregator {CLASS_SUMS} needs" if sums else "hospitals apart need"
+        raise InputError(f'{what}: gives rows; {whose} dataset = "table", whose schema says what they are')
 
 
 def _check_private(study: Study, dataset: Dataset) -> None:
@@ -184,13 +214,7 @@ def _check_private(study: Study, dataset: Dataset) -> None:
 def _check_parts(study: Study, dataset: Dataset, *, least: int) -> None:
     """A skewed partition may leave a party fewer records than it has teachers."""
     parties = study.parties
-    parts = partition(
-        dataset.private_labels,
-        num_parties=parties.num_clients,
-        scheme=parties.partition,
-        seed=study.seed_for("partition"),
-        owners=dataset.owners,
-    )
+    parts = deal_records(study, dataset)
     fewest = min(len(part) for part in parts)
     if fewest < least:
         raise InputError(

@@ -7,12 +7,13 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from pate_fed.config.about import About
 from pate_fed.config.parts import PartIdentity, is_part_name
 from pate_fed.config.sections import (
+    AUTO,
     MOST_CLASSES,
     MOST_INPUTS,
     MOST_TEACHERS,
-    About,
     Aggregation,
     Data,
     Parties,
@@ -85,6 +86,7 @@ class Terms(Agreed):
         part = None if self.teacher_part is None else self.teacher_part.name
         shape, features = self.image_shape, self.table.num_features if self.table is not None else None
         for name, fits, wanted in (
+            ("aggregation.aggregator", self.aggregation.aggregator != AUTO, "one that is fixed"),
             ("teachers_per_client", self.num_teachers <= MOST_TEACHERS, f"at most {MOST_TEACHERS:,} in all"),
             ("least_clients", self.least_clients <= self.num_clients, f"at most {self.num_clients}"),
             ("image_shape", len(shape) in (1, 2, 3), "height, width and channels, or a row's length"),

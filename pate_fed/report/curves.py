@@ -9,7 +9,7 @@ from pate_fed.report.plots import Figure
 from pate_fed.report.result import RunResult
 from pate_fed.report.svg import Chart, compact, nice_ticks
 
-__all__ = ["learning_curves", "test_accuracy_curve"]
+__all__ = ["compare_curves", "learning_curves", "test_accuracy_curve"]
 
 _SERIES = ("c1", "c2", "c3", "c4", "c5", "c6")
 
@@ -29,6 +29,26 @@ def test_accuracy_curve(result: RunResult) -> Figure | None:
         show=lambda value: share_text(value, result.study.test_size),
         share=True,
         again=_again(result),
+    )
+
+
+def compare_curves(runs: Sequence[tuple[str, RunResult]]) -> Figure | None:
+    """Several students' accuracy on their test part over epochs, by the runs' names; six at most."""
+    series: Series = {}
+    for name, result in runs:
+        points = [
+            (each.epoch, each.test_accuracy) for each in result.epochs if each.test_accuracy is not None
+        ]
+        if points and len(series) < len(_SERIES):
+            series[name] = points
+    more = " Shown are the first six runs that have a curve." if len(runs) > len(_SERIES) else ""
+    return _curves(
+        "The students' test accuracy",
+        series,
+        caption="On public inputs that are kept for it; shown, never used to choose." + more,
+        y_label="right",
+        share=True,
+        words=str,
     )
 
 
@@ -117,7 +137,9 @@ def _curves(
     share: bool = False,
     show: Callable[[float], str] | None = None,
     again: int | None = None,
+    words: Callable[[str], str] | None = None,
 ) -> Figure | None:
+    words = _words if words is None else words
     series = {name: points for name, points in series.items() if points}
     if max(map(len, series.values()), default=0) < 2:
         return None  # one pass alone is no curve
@@ -131,16 +153,16 @@ def _curves(
         kind = _SERIES[place % len(_SERIES)]
         chart.path([(chart.x(epoch), chart.y(value)) for epoch, value in points], f"line {kind}")
         epoch, value = points[-1]
-        chart.dot(chart.x(epoch), chart.y(value), f"dot {kind}", tip=f"{_words(name)}: {show(value)}")
-    ends = ", ".join(f"{_words(name)} {show(points[-1][1])}" for name, points in series.items())
-    legend = tuple((_SERIES[place % len(_SERIES)], _words(name)) for place, name in enumerate(series))
+        chart.dot(chart.x(epoch), chart.y(value), f"dot {kind}", tip=f"{words(name)}: {show(value)}")
+    ends = ", ".join(f"{words(name)} {show(points[-1][1])}" for name, points in series.items())
+    legend = tuple((_SERIES[place % len(_SERIES)], words(name)) for place, name in enumerate(series))
     lookup = {name: dict(points) for name, points in series.items()}
     return Figure(
         title=title,
         picture=chart.svg(f"{title} over {len(epochs)} epochs; at the end: {ends}."),
         caption=caption if again is None else f"{caption} {_AGAIN}",
         legend=legend if len(series) > 1 else (),
-        header=("epoch", *map(_words, series)),
+        header=("epoch", *map(words, series)),
         rows=tuple(
             (str(epoch), *(show(lookup[name][epoch]) if epoch in lookup[name] else "-" for name in series))
             for epoch in epochs

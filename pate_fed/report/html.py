@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from pate_fed.disk import write_result
 from pate_fed.format import duration_text, epsilon_text
 from pate_fed.report import curves, plots, quality, text
+from pate_fed.report.page import render_page
 from pate_fed.report.png import contact_sheet, data_uri
 from pate_fed.report.result import RunResult
 
@@ -27,7 +26,7 @@ def write_report(result: RunResult, path: Path, publishable: bool = False) -> No
 
 def render_report(result: RunResult, *, publishable: bool = False) -> str:
     """The report's text; equal results give equal text."""
-    return str(_template().render(_context(result, publishable=publishable)))
+    return render_page("report.html.jinja", _context(result, publishable=publishable))
 
 
 def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
@@ -37,7 +36,6 @@ def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
         "study": result.study,
         "outcome": result.outcome,
         "publishable": publishable,
-        "style": _asset("report.css"),
         "alarms": [note for note in notes if note.kind == "danger"],
         "notes": [note for note in notes if note.kind != "danger"],
         "key_figures": text.key_figures(result),
@@ -84,17 +82,3 @@ def _sanitised(result: RunResult, *, publishable: bool) -> str | None:
     sd = None if publishable else privacy.sanitised_sd
     spread = "" if sd is None else f" (standard deviation of its noise {sd:.3f})"
     return epsilon_text(privacy.sanitised) + spread
-
-
-def _asset(name: str) -> str:
-    return files("pate_fed.report").joinpath(name).read_text(encoding="utf-8")
-
-
-@cache
-def _template() -> Any:
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(_asset("report.html.jinja"))

@@ -23,6 +23,7 @@ __all__ = [
     "make_metrics",
     "outcome_json",
     "outcome_line",
+    "without_private",
     "write_metrics",
 ]
 
@@ -48,6 +49,15 @@ def make_metrics(result: RunResult) -> dict[str, Any]:
         "seconds": _seconds(outcome.seconds),
         "peak_memory_mb": outcome.peak_memory_mb,
         "versions": {**dict.fromkeys(_VERSIONED), **study.versions},
+    }
+
+
+def without_private(metrics: dict[str, Any]) -> dict[str, Any]:
+    """The same without what was computed from private votes: all keys that say `do_not_publish`."""
+    return {
+        key: without_private(value) if isinstance(value, dict) else value
+        for key, value in metrics.items()
+        if "do_not_publish" not in key
     }
 
 

@@ -152,16 +152,24 @@ class Run:
     def student(self) -> Any:
         """The trained student, with `predict(inputs)` and `predict_proba(inputs)`.
 
-        Inputs are uint8 images (n, H, W, C), or a table's rows as float64 (n, inputs).
+        Inputs are uint8 images (n, H, W, C), or a table's rows as float64 (n, inputs). One that is code of
+        the user's own is there on what `simulate` gave; a run that was read again has its weights
+        (`student.pt`) or its probabilities of the public inputs (`predictions.npz`), as code is never loaded.
 
         Raises:
-            InputError: the run has none.
+            InputError: the run has none, or its code is the user's own.
             IntegrityError: its file is damaged.
         """
         if (table := self.path / "student.npz").is_file():
+            from pate_fed.learning.students.class_sums import SumsStudent, holds_sums
             from pate_fed.learning.teachers.forests import Forest
 
-            return Forest.load(table)
+            return SumsStudent.load(table) if holds_sums(table) else Forest.load(table)
+        if (kept := self.path / "predictions.npz").is_file():
+            raise InputError(
+                f"{kept}: all that is kept of {self.result.study.student}, which is code of the user's own; "
+                "the run that `simulate` gave has the student itself"
+            )
         from pate_fed.learning.students.student import Student
 
         return Student.load(self.path / "student.pt")

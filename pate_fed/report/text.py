@@ -445,7 +445,7 @@ def _questions(study: StudyRecord) -> str:
     asked = study.queries
     if (asked.rounds or 1) == 1:
         return ""
-    own = study.dataset in ("table", "images")
+    own = study.dataset in ("table", "images") or ":" in study.dataset
     order = f"{asked.strategy} first"
     if asked.strategy == "random":
         order = "at random" if own else "in the pool's order"

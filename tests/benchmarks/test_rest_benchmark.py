@@ -10,8 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-
-from pate_fed.cli.demo import make_demo
+from vote_study import make_vote_study
 
 pytestmark = pytest.mark.benchmark
 
@@ -46,7 +45,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 def test_a_hospital_and_a_coordinator_at_rest(tmp_path: Path) -> None:
     """One hospital of a study of four, with keys: it waits for the coordinator, and that for the others."""
-    make_demo(tmp_path, teachers=3, trees=5)
+    make_vote_study(tmp_path)
     server = ("pate_fed.server", "--config", "study.toml", "--tls-dir", "authority", "--run-dir", "run")
     hospital = ("--hospital", "north", "--data", "north.csv", "--tls-dir", "identity-north")
     processes = [_start(tmp_path, "server", *server), _start(tmp_path, "north", "pate_fed.client", *hospital)]

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from vote_study import make_vote_study
 
-from pate_fed.cli.demo import make_demo
 from pate_fed.cli.main import main
 
 
@@ -32,7 +32,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Finished]:
 @pytest.fixture(scope="session")
 def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("doctor") / "demo"
-    make_demo(folder, teachers=3, trees=5)
+    make_vote_study(folder)
     return folder
 
 

@@ -1,14 +1,17 @@
-"""`pate-fed demo`: four hospitals ready to run, and run."""
+"""`pate-fed demo`: four hospitals ready to run, and run; together they get more than any of them alone."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pate_fed.cli import demo
+from pate_fed.cli.demo_patients import SITES
 from pate_fed.cli.main import main
+from pate_fed.config.study import read_study
 
 
 def test_a_demonstration_that_waits_is_run_where_it_is(
@@ -20,6 +23,10 @@ def test_a_demonstration_that_waits_is_run_where_it_is(
     command = ("demo", "hospitals", str(folder))
     code, out, _ = run(*command)
     assert code == 0 and out.count("python -m pate_fed.client --hospital") == 4
+    assert all(site.treats in out for site in SITES)
+    study = read_study(folder / "study.toml").resolve()
+    assert study.aggregation.sums and study.secrecy.at_hospitals and study.privacy.epsilon == 1
+    assert not list(folder.rglob("policy.toml"))  # the default policy takes part
     key = (folder / "authority" / "ca.key").read_bytes()
     assert run(*command, "--run")[0] == 0  # the README's two lines, one after the other
     assert [made.folder for made in seen] == [folder]
@@ -29,10 +36,28 @@ def test_a_demonstration_that_waits_is_run_where_it_is(
     assert code == 2 and "holds a study already" in err
 
 
+def test_each_hospital_alone_is_worse_on_the_others_patients() -> None:
+    drawn = demo.drawn_patients(seed=1)
+    pool = drawn["pool"]
+    for site in SITES:
+        right = demo.alone(drawn[site.name], pool) == pool.classes
+        home = (pool.signs[:, 0] >= site.ages[0]) & (pool.signs[:, 0] < site.ages[1])
+        assert home.sum() > 250
+        assert right[home].mean() > 0.88 and right[~home].mean() < right[home].mean() - 0.03
+
+
 @pytest.mark.slow
-def test_the_demonstration_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "hospitals", str(tmp_path / "demo"), "--run"]) == 0
+def test_the_demonstration_runs_and_is_worth_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "demo"
+    assert main(["demo", "hospitals", str(folder), "--run"]) == 0
     out = capfd.readouterr().out
-    assert "SUCCESS  ε=" in out
-    for name in ("north", "east", "south", "west"):
-        assert "SUCCESS" in (tmp_path / "demo" / f"{name}.log").read_text(encoding="utf-8").splitlines()[-1]
+    assert "SUCCESS  ε=1 " in out and "together, ε=1 " in out
+    for site in SITES:
+        assert "SUCCESS" in (folder / f"{site.name}.log").read_text(encoding="utf-8").splitlines()[-1]
+        assert f"{site.name} alone, {site.treats}" in out
+    together = json.loads((folder / "run" / "metrics.json").read_text(encoding="utf-8"))["accuracy"][
+        "student"
+    ]
+    drawn = demo.drawn_patients(seed=0)
+    pool = drawn["pool"]
+    assert together > max((demo.alone(drawn[site.name], pool) == pool.classes).mean() for site in SITES)

@@ -122,3 +122,41 @@ def test_audit_passes_the_mechanisms_and_catches_a_fault(capsys: pytest.CaptureF
     assert main(["audit", "--seed", "1", "--trials", "4000", "--shrink", "0.5"]) == 6
     assert "FAULT" in capsys.readouterr().out
     assert main(["audit", "--trials", "0"]) == 2
+
+
+def test_plan_chooses_where_it_is_told_of_records(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["plan", "--hospitals", "8", "--records", "2000", "--classes", "3", "--epsilon", "1"]
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert "best: class-sums, as " in text and "--aggregator class-sums --secure-sum" in text
+    assert main([*command, "--format", "json", "--alone", "0.9", "--shift", "0", "--public-features"]) == 0
+    choice = json.loads(capsys.readouterr().out)["choice"]
+    assert [way["name"] for way in choice["ways"]] == ["alone", "votes", "class-sums", "private labels"]
+    assert choice["best"] == "alone" and choice["command"] is None
+
+
+def test_plan_reads_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = tmp_path / "study.toml"
+    text = "[parties]\nnum_clients = 6\n[data.glyph]\nclasses = 4\nprivate = 6000\n[privacy]\nepsilon = 2\n"
+    study.write_text(text, encoding="utf-8")
+    assert main(["plan", "--config", str(study), "--format", "json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["num_teachers"], made["num_classes"], made["epsilon"]) == (6, 4, 2)
+    assert "6,000 records" in made["choice"]["ways"][2]["rests"]
+    assert main(["plan", "--config", str(study), "--epsilon", "1", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["epsilon"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ([], "--epsilon"),
+        (["--epsilon", "1", "--records", "5"], "--hospitals"),
+        (["--epsilon", "1", "--records", "5", "--hospitals", "4", "--alone", "2"], "alone"),
+    ],
+)
+def test_what_a_choice_needs_is_asked_for(
+    options: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *options]) == 2
+    assert named in capsys.readouterr().err

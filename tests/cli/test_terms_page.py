@@ -10,7 +10,7 @@ import pytest
 from builders import make_label_terms, make_sum_terms, make_terms, vary
 
 from pate_fed.cli.terms_page import make_page
-from pate_fed.config.sections import About
+from pate_fed.config.about import About
 from pate_fed.data import Schema
 from pate_fed.errors import InputError
 from pate_fed.format import epsilon_text

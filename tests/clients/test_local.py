@@ -24,7 +24,9 @@ TERMS = make_lung_terms()
 
 
 def test_a_rehearsal_is_held_to_a_policy_too(tmp_path: Path) -> None:
-    (tmp_path / "study.toml").write_text("[parties]\nnum_clients = 3\n", encoding="utf-8")
+    (tmp_path / "study.toml").write_text(
+        "[parties]\nnum_clients = 3\n[aggregation]\nsigma2 = 1\n", encoding="utf-8"
+    )
     (tmp_path / "policy.toml").write_text('studies = ["hearts"]\nmost_queries_a_day = 5\n', encoding="utf-8")
     settings = LocalSettings(
         hospital="north", data="part:0", config=tmp_path / "study.toml", state_dir=tmp_path / "state"
@@ -116,6 +118,8 @@ def test_a_rehearsed_part_that_the_study_has_not_is_named(part: str, tmp_path: P
     settings = LocalSettings(hospital="north", data=part, state_dir=tmp_path)
     with pytest.raises(InputError, match="--config"):
         local_site(settings)
-    (tmp_path / "study.toml").write_text("[parties]\nnum_clients = 3\n", encoding="utf-8")
+    (tmp_path / "study.toml").write_text(
+        "[parties]\nnum_clients = 3\n[aggregation]\nsigma2 = 1\n", encoding="utf-8"
+    )
     with pytest.raises(InputError, match="part:0 to part:2"):
         local_site(replace(settings, config=tmp_path / "study.toml"))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from builders import make_label_terms
+from vote_study import make_vote_study
 
 from clients.process import _described
-from pate_fed.cli.demo import make_demo
 from pate_fed.client import main
 from pate_fed.flower.supernode import Exchange
 from pate_fed.identity import Authority, HospitalIdentity, make_request
@@ -27,7 +27,7 @@ def _one_patient(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_demo(tmp_path_factory.mktemp("own") / "demo").folder
+    return make_vote_study(tmp_path_factory.mktemp("own") / "demo", teachers=20).folder
 
 
 @pytest.mark.parametrize(

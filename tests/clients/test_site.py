@@ -13,6 +13,8 @@ import clients.site
 from clients.hospital import Hospital
 from clients.local import read_site
 from clients.site import SITE_VARIABLE, Site
+from clients.site_files import SimulatedSites
+from pate_fed.config.data import records_digest
 from pate_fed.config.study import Study
 from pate_fed.errors import InputError
 from pate_fed.protocol.make_terms import make_terms
@@ -45,6 +47,17 @@ def test_parts_of_all_teachers_are_disjoint_and_complete(small_study: Study, tmp
     ]
     assert len(parts) == 12
     assert sorted(np.concatenate(parts).tolist()) == list(range(400))
+
+
+def test_every_process_finds_the_same_records(small_study: Study, site: Site, tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(small_study.to_toml(), encoding="utf-8")
+    same = records_digest(small_study, site.dataset)
+    for name, records in (("same.json", same), ("other.json", "00" * 32)):
+        file = SimulatedSites(study=tmp_path / "study.toml", state_dir=tmp_path, records=records)
+        file.write(tmp_path / name)
+    assert clients.site.simulated_site(tmp_path / "same.json", 0).number == 0
+    with pytest.raises(InputError, match="gives other records here than to the coordinator"):
+        clients.site.simulated_site(tmp_path / "other.json", 0)
 
 
 def test_a_site_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:

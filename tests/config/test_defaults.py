@@ -114,7 +114,9 @@ def test_the_cap_on_queries_follows_the_threshold() -> None:
     )
     assert Queries(labels=3, max_queries=7).cap(9000, a_label=2.5) == 7
     found = [
-        Aggregation(threshold=at * 250, sigma1=30.0, sigma2=40.0).queries_a_label(250)
+        Aggregation(
+            aggregator="confident-gnmax", threshold=at * 250, sigma1=30.0, sigma2=40.0
+        ).queries_a_label(250)
         for at in (0.1, 0.5, 0.7, 0.9, 3.0)
     ]
     assert found == sorted(found) and found[0] == 1.5 and found[1] < found[2] < found[3] and found[-1] == 4.0
@@ -145,7 +147,7 @@ def test_what_is_given_stays_and_nothing_is_planned_around_it(given: dict[str, o
 
 
 def test_too_few_teachers_are_left_to_the_check_before_the_first_message() -> None:
-    study = _open(12).resolve()
+    study = _open(12, aggregation=Aggregation(aggregator="confident-gnmax")).resolve()
     assert study.aggregation.fixed() == (9.6, 7.2, 1.92) and _epsilon(study) > 60
 
 

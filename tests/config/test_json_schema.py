@@ -55,6 +55,7 @@ def test_every_file_of_the_documents_fits() -> None:
         ({"parties": {"quorum": 0}}, "$.parties.quorum"),
         ({"privacy": {"delta": 1}}, "$.privacy.delta"),
         ({"student": {"name": "pate+++"}}, "$.student.name"),
+        ({"data": {"dataset": "mnst"}}, "$.data.dataset"),
         ({"stduent": {}}, "$"),
         ({"study": {"seed": -1}}, "$.study.seed"),
         ({"seed": 1}, "$"),
@@ -72,3 +73,8 @@ def test_a_policy_s_schema() -> None:
     validator = Draft202012Validator(json_schema(Policy, title="policy"))
     assert not list(validator.iter_errors({"plain_votes": True, "epsilon_public": 3, "trusted": {"a": "1f"}}))
     assert [error.json_path for error in validator.iter_errors({"plain_votes": 1})] == ["$.plain_votes"]
+
+
+def test_parts_of_one_s_own_are_named() -> None:
+    named = {"data": {"dataset": "my_pkg.data:load"}, "teacher": {"name": "my_models:make"}}
+    assert faults(named) == []

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pate_fed.config.sections import Parties, Privacy
+from pate_fed.config.sections import Aggregation, Parties, Privacy
 from pate_fed.config.study import Study, load_study, study_from_dict
 from pate_fed.errors import InputError
 from pate_fed.simulation import main
@@ -36,6 +36,7 @@ def test_a_resolved_study_survives_toml(
         name=name,
         seed=seed,
         parties=Parties(num_clients=clients, partition=f"dirichlet:{alpha}"),
+        aggregation=Aggregation(aggregator="confident-gnmax"),
         privacy=Privacy(epsilon=epsilon, delta=delta),
     ).resolve()
     assert study_from_dict(tomllib.loads(study.to_toml())) == study

@@ -39,7 +39,7 @@ def test_noise_that_is_given_sets_no_budget_and_a_student_that_is_named_stays() 
 
 def test_ridge_learns_from_class_sums_alone() -> None:
     with pytest.raises(InputError, match=r"student\.name"):
-        study_from_dict({"student": {"name": "ridge"}})
+        study_from_dict({"student": {"name": "ridge"}, "aggregation": {"aggregator": "gnmax"}})
 
 
 def test_features_follow_from_the_data() -> None:

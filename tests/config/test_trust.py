@@ -44,7 +44,8 @@ def test_a_resolved_study_leaves_nothing_open() -> None:
     study = Study(parties=Parties(num_clients=250), secrecy=NOISY, queries=Queries(labels=500)).resolve()
     assert (study.secrecy.colluders, study.aggregation.sigma2, study.least_clients) == (25, 40.0, 200)
     assert study_from_dict(tomllib.loads(study.to_toml())) == study == study.resolve()
-    small = Study(parties=Parties(num_clients=5), secrecy=NOISY).resolve()
+    votes = Aggregation(aggregator="confident-gnmax")
+    small = Study(parties=Parties(num_clients=5), secrecy=NOISY, aggregation=votes).resolve()
     assert small.aggregation.sigma2 == NOISY.shares(5, 4).least_sigma > 0.16 * 5
     given = Study(secrecy=NOISY, aggregation=Aggregation(sigma2=60.0)).resolve()
     assert given.aggregation.sigma2 == 60.0

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vote_study import make_vote_study
 
-from pate_fed.cli.demo import HOSPITALS, make_demo
+from pate_fed.cli.demo import HOSPITALS
 from pate_fed.identity import Authority, HospitalIdentity, make_request
 from pate_fed.privacy import verify
 from pate_fed.server import main as server_main
@@ -15,7 +16,7 @@ from pate_fed.server import main as server_main
 
 def _small(folder: Path) -> Path:
     """The demonstration with few small trees: what is tested here are the identities."""
-    made = make_demo(folder, teachers=3, trees=5)
+    made = make_vote_study(folder)
     assert len(made.lines()) == 5
     return folder
 

@@ -48,7 +48,9 @@ def test_a_spying_bundle_gets_nothing_and_the_hospitals_log_says_so(
 ) -> None:
     folder: Path = rehearsal.folder
     (folder / "north.csv").write_text("Ann Smith,1931,ill\n", encoding="utf-8")
-    (folder / "study.toml").write_text("[parties]\nnum_clients = 3\n", encoding="utf-8")
+    (folder / "study.toml").write_text(
+        "[parties]\nnum_clients = 3\n[aggregation]\nsigma2 = 1\n", encoding="utf-8"
+    )
     hospital = rehearsal.hospital("north", "part:0", "--config", "study.toml", "--insecure")
     monkeypatch.setattr(superlink, "build_bundle", _spying_bundle)
     link = superlink.SuperLink(folder / "hostile", rehearsal.address, tls=None)

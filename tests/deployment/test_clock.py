@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vote_study import make_vote_study
 
-from pate_fed.cli.demo import make_demo
 from pate_fed.identity import certificates
 
 # Loaded by every Python process before anything else; datetime itself cannot be changed, Flower's use can.
@@ -45,7 +45,7 @@ def _demo(folder: Path, monkeypatch: pytest.MonkeyPatch, days: float) -> None:
             return datetime.now(UTC) + timedelta(days=days)
 
     monkeypatch.setattr(certificates, "datetime", Clock)
-    make_demo(folder, teachers=3, trees=5)
+    make_vote_study(folder)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_certificates_and_clock_are_held_together_at_the_start(
 @pytest.mark.slow
 def test_a_hospital_whose_clock_is_a_day_late_is_told_so(rehearsal: Any) -> None:
     folder = rehearsal.folder
-    make_demo(folder, teachers=3, trees=5)
+    make_vote_study(folder)
     (folder / "shift").mkdir()
     (folder / "shift" / "sitecustomize.py").write_text(SHIFT, encoding="utf-8")
     rehearsal.start(

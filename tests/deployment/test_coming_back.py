@@ -10,8 +10,9 @@ from typing import Any
 import psutil
 import pytest
 from builders import PLAIN_POLICY
+from vote_study import make_vote_study
 
-from pate_fed.cli.demo import HOSPITALS, make_demo
+from pate_fed.cli.demo import HOSPITALS
 
 NAMES = ("north", "east", "west")
 MOST_S = 60  # a lost seat is free after 20 s, a hospital tries every few seconds; the rest is a slow machine
@@ -73,7 +74,7 @@ def test_without_a_key_it_takes_part_again_under_its_name(moment: str, rehearsal
 
 def test_with_its_key_it_waits_until_the_old_connection_has_expired(rehearsal: Any) -> None:
     folder = rehearsal.folder
-    make_demo(folder, teachers=3, trees=5)
+    make_vote_study(folder)
     moment = "asked for votes"
     server = rehearsal.start(
         "server",

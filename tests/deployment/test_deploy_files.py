@@ -206,9 +206,12 @@ def test_the_policies_on_the_page_are_read_and_the_default_is_as_it_says(tmp_pat
     more, less, limits = re.findall(r"```toml\n(.*?)```", PAGE.split("## A hospital's policy")[1], re.S)
     path = tmp_path / "policy.toml"
     path.write_text(more)
-    assert Policy.load(path) == Policy(plain_votes=True, uncapped=True, least_hospitals=2, seeded_noise=True)
+    assert Policy.load(path) == Policy(
+        plain_votes=True, uncapped=True, least_hospitals=2, seeded_noise=True, class_sums="exact"
+    )
     path.write_text(less)
     assert Policy.load(path).least_hospitals == 4
+    assert Policy().class_sums == "noisy"
     assert "(default 3)" in more and Policy().least_hospitals == 3
     path.write_text(limits)
     assert Policy.load(path).epsilon_public_total == 6.0

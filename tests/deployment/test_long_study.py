@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from vote_study import make_vote_study
 
-from pate_fed.cli.demo import HOSPITALS, make_demo, make_identities
+from pate_fed.cli.demo import HOSPITALS, make_identities
 from pate_fed.identity import Authority
 from pate_fed.privacy import verify
 
@@ -26,7 +27,7 @@ TIMEOUT_S = 15
 
 def _make(folder: Path) -> Authority:
     """The demonstration with few small trees and twelve batches."""
-    made = make_demo(folder / "made", teachers=3, trees=5).folder
+    made = make_vote_study(folder / "made").folder
     text = (made / "study.toml").read_text(encoding="utf-8")
     text = text.replace("labels = 170", f"labels = {BATCHES * BATCH}\nbatch_size = {BATCH}")
     text += f"\n[engine]\nvote_timeout_s = {TIMEOUT_S}\n"

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from vote_study import make_vote_study
 
-from pate_fed.cli.demo import HOSPITALS, make_demo, make_identities
+from pate_fed.cli.demo import HOSPITALS, make_identities
 from pate_fed.identity import sum_fingerprint
 from pate_fed.privacy import verify
 
@@ -83,7 +84,7 @@ def test_four_hospitals_sum_under_masks_as_the_simulation_does(rehearsal: Any) -
 def test_admitted_hospitals_sum_on_after_their_coordinators_death(rehearsal: Any) -> None:
     """TLS, keys of the admission, a policy that trusts only known fingerprints, and a kill amid a batch."""
     folder = rehearsal.folder
-    make_demo(folder, teachers=3, trees=5)
+    make_vote_study(folder)
     study = (folder / "study.toml").read_text(encoding="utf-8")
     study = study.replace("labels = 170", "labels = 170\nbatch_size = 60").replace("epsilon = 3.0\n", "")
     (folder / "study.toml").write_text(study + "\n[secrecy]\nsecure_sum = true\n", encoding="utf-8")

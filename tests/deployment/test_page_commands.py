@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from vote_study import make_vote_study
 
-from pate_fed.cli.demo import HOSPITALS, make_demo
+from pate_fed.cli.demo import HOSPITALS
 
 PAGE = Path(__file__).resolve().parents[2] / "deploy" / "README.md"
 MODULES = {"pate-fed": "pate_fed.cli", "pate-fed-coordinator": "pate_fed.server"}
@@ -33,7 +34,7 @@ class Sites:
 
     def __init__(self, rehearsal: Any) -> None:
         self.rehearsal, folder = rehearsal, rehearsal.folder
-        made = make_demo(folder / "demo", teachers=3, trees=5)
+        made = make_vote_study(folder / "demo")
         self.coordinator = folder / "coordinator"
         self.coordinator.mkdir()
         study = (made.folder / "study.toml").read_text(encoding="utf-8")

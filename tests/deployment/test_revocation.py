@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vote_study import make_vote_study
 
-from pate_fed.cli.demo import HOSPITALS, make_demo, make_identities
+from pate_fed.cli.demo import HOSPITALS, make_identities
 from pate_fed.identity import Authority
 from pate_fed.privacy import verify
 
@@ -34,7 +35,7 @@ sys.exit(main(sys.argv[1:]))
 
 def _demo(folder: Path, *, masked: bool = False) -> Authority:
     """The demonstration with few small trees."""
-    make_demo(folder, teachers=3, trees=5)
+    make_vote_study(folder)
     if masked:
         for made in ("authority", *(f"identity-{name}" for name in HOSPITALS)):
             shutil.rmtree(folder / made)

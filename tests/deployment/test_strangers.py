@@ -22,8 +22,9 @@ from flwr.proto.fleet_pb2_grpc import FleetStub
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.grpc import create_channel
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
+from vote_study import make_vote_study
 
-from pate_fed.cli.demo import HOSPITALS, make_demo
+from pate_fed.cli.demo import HOSPITALS
 from pate_fed.flower.guard import NodeGuard, fleet_channel
 from pate_fed.identity import Authority, HospitalIdentity, read_terms
 from pate_fed.identity.keys import load_key
@@ -39,7 +40,7 @@ class _Coordinator:
 
     def __init__(self, rehearsal: Any) -> None:
         self.folder: Path = rehearsal.folder
-        make_demo(self.folder, teachers=3, trees=5)
+        make_vote_study(self.folder)
         self.party = rehearsal.start(
             "server",
             *("-m", "pate_fed.server", "--config", "study.toml", "--tls-dir", "authority"),

@@ -66,6 +66,19 @@ def test_what_a_student_is_built_on() -> None:
     assert StudentSettings(name="fixmatch", network="small-cnn").built_on == "small-cnn"
 
 
+@pytest.mark.parametrize(
+    ("name", "network", "epochs"),
+    [
+        ("co-teaching", None, 10),
+        ("pate++", None, 10),  # in each of two stages
+        ("pate++", "small-cnn", 5),
+        ("supervised", None, 10),
+    ],
+)
+def test_a_stage_has_ten_epochs_or_half_of_them(name: str, network: str | None, epochs: int) -> None:
+    assert StudentSettings(name=name, network=network).stage_epochs == epochs
+
+
 @pytest.mark.parametrize(("epochs", "ramp"), [(1, 1), (5, 3), (10, 5), (30, 15), (400, 15)])
 def test_the_ramp_ends_within_a_stage(epochs: int, ramp: int) -> None:
     assert StudentSettings(epochs=epochs).ramp == ramp

@@ -7,17 +7,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pate_fed.config.sections import Data, Engine, Parties, Queries
+from pate_fed.config.sections import Aggregation, Data, Engine, Parties, Queries
 from pate_fed.config.study import Study
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import Dataset, pool_digest
 from pate_fed.errors import InputError
-from pate_fed.learning import TeacherSettings
+from pate_fed.learning import StudentSettings, TeacherSettings
 from pate_fed.learning.networks.encoder import Encoder
 from pate_fed.protocol.make_terms import check_against_data, encoder_file, make_terms, public_encoder
 from pate_fed.protocol.terms import Terms
 
-STUDY = Study(parties=Parties(num_clients=4, teachers_per_client=2), engine=Engine(device="cpu"))
+STUDY = Study(
+    parties=Parties(num_clients=4, teachers_per_client=2),
+    aggregation=Aggregation(aggregator="confident-gnmax"),
+    engine=Engine(device="cpu"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +101,22 @@ def test_where_hospitals_keep_their_files_their_records_are_not_counted(dataset:
     check_against_data(replace(STUDY, data=files), apart)
     with pytest.raises(InputError, match="0 private records"):
         check_against_data(STUDY, apart)
+
+
+def test_networks_learn_from_images_and_forests_from_rows(dataset: Dataset) -> None:
+    rows = replace(
+        dataset,
+        private_images=dataset.private_images.reshape(40, -1).astype(np.float64),
+        public_images=dataset.public_images.reshape(30, -1).astype(np.float64),
+    )
+    own = Data(dataset="theirs:load")
+    forests = {"teacher": TeacherSettings(name="random-forest"), "student": StudentSettings(name="forest")}
+    check_against_data(replace(STUDY, data=own, **forests), rows)
+    for study, given, said in (
+        (replace(STUDY, data=own), rows, "'theirs:load': gives rows, so --teacher encoder-head cannot"),
+        (replace(STUDY, data=own, teacher=forests["teacher"]), rows, "--student .* cannot learn"),
+        (replace(STUDY, data=own, **forests), dataset, "gives images, so --teacher random-forest cannot"),
+        (replace(STUDY, data=own, **forests, engine=Engine(backend="grpc")), rows, 'need dataset = "table"'),
+    ):
+        with pytest.raises(InputError, match=said):
+            check_against_data(study, given)

@@ -19,6 +19,7 @@ from pate_fed.reproduce import (
     questions,
     tables,
     threshold,
+    uncertain,
     votes,
 )
 
@@ -64,6 +65,7 @@ def small(tmp_path: Path, loaded: dict[str, Dataset], monkeypatch: pytest.Monkey
     changes: dict[object, dict[str, object]] = {
         votes: {"TEACHERS": 5},
         frontier: {"TEACHERS": ("encoder-head",), "LABELS": {4.05: 20}, "SLOW_STUDENTS": ()},
+        uncertain: {"EPSILON": 50.0, "LABELS": 40, "STRATEGIES": ("random",)},
         threshold: {"ASKED_OF": 150, "EPSILON": 50.0, "SETTINGS": ((None, None, 40),)},
         mnist: {"LABELS": (20,), "SLOW_STUDENTS": ()},
         mnist2017: {"ENSEMBLES": (4, 250), "GAMMAS": (0.05,), "LABELS": (20,), "STUDENTS": ("encoder-head",)},

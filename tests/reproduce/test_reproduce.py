@@ -20,6 +20,7 @@ ROWS = {
     "pate++-mnist-votes": "mnist-votes-runs",
     "fashion-mnist-frontier": "frontier-runs",
     "fashion-mnist-threshold": "threshold-runs",
+    "fashion-mnist-questions": "questions-runs",
     "interactive-gnmax": "interactive-gnmax-runs",
     "pate-2017-mnist": "pate-2017-mnist-runs-quick",
     "pate-2017-questions": "pate-2017-questions-asked",

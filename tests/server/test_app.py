@@ -346,6 +346,7 @@ max_queries = 30
 batch_size = 8
 [student]
 name = "forest"
+trees = 10
 """
 
 

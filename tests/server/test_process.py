@@ -15,7 +15,10 @@ def test_separate_hospitals_are_as_many_as_given_and_are_asked_nothing_only_to_m
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "study.toml"
-    path.write_text("[parties]\nnum_clients = 3\n[queries]\nevaluate = true\n", encoding="utf-8")
+    path.write_text(
+        "[parties]\nnum_clients = 3\n[aggregation]\nsigma2 = 1\n[queries]\nevaluate = true\n",
+        encoding="utf-8",
+    )
     study = study_to_run(path, num_hospitals=None)
     assert (study.parties.num_clients, study.queries.evaluate) == (3, False)
     assert study.engine.backend == PROCESSES

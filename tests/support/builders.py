@@ -31,7 +31,7 @@ def make_terms(**changes: Any) -> Terms:
         num_clients=10,
         teachers_per_client=1,
         least_clients=8,
-        aggregation=Aggregation(threshold=6.0, sigma1=6.0, sigma2=5.0),
+        aggregation=Aggregation(aggregator="confident-gnmax", threshold=6.0, sigma1=6.0, sigma2=5.0),
         labels=200,
         max_queries=1500,
         privacy=Privacy(),

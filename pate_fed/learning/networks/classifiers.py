@@ -257,6 +257,11 @@ def build_discriminator(
     return network
 
 
+def own_network(network: nn.Module, *, channels: int) -> Classifier:
+    """A network of one's own, from standardised images to logits, whose norms are averaged as its weights."""
+    return Classifier(Standardisation(channels), [network], nn.Identity())
+
+
 def build_encoder_network(preprocess: Preprocessing, features: int, num_classes: int) -> Classifier:
     """One hidden layer on `features` of fitted preprocessing: quick, and hard to lead astray."""
     trunk: Layers = [nn.Linear(features, 256), nn.ReLU(), nn.Dropout(0.2)]  # (n, 256)

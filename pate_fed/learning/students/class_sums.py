@@ -15,7 +15,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.features.build import feature_map_from_bytes
 from pate_fed.learning.features.feature_map import FeatureMap
 
-__all__ = ["SumsStudent"]
+__all__ = ["SumsStudent", "holds_sums"]
 
 Floats = NDArray[np.float64]
 
@@ -102,3 +102,12 @@ class SumsStudent:
         student = cls(feature_map, weights, sharpness=sharpness, offset=offset)
         student.class_names = names
         return student
+
+
+def holds_sums(path: Path) -> bool:
+    """Whether a student.npz is one of class sums, and no forest."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "feature_map.npy" in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False

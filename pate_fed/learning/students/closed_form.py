@@ -125,8 +125,10 @@ def deformed_copies(pixels: Tensor) -> Iterator[Tensor]:
     changes += [[[1, way * SLANT, 0], [0, 1, 0]] for way in (1, -1)]
     changes += [[[size, 0, 0], [0, size, 0]] for size in (GROWTH, 1 / GROWTH)]
     for change in changes:
-        turned = torch.tensor(change, dtype=pixels.dtype, device=pixels.device).expand(len(pixels), 2, 3)
-        grid = nn.functional.affine_grid(turned, list(pixels.shape), align_corners=False)
+        turned = torch.tensor([change], dtype=pixels.dtype, device=pixels.device)
+        # One grid for all images: one for each takes longer than the images themselves.
+        grid = nn.functional.affine_grid(turned, [1, *pixels.shape[1:]], align_corners=False)
+        grid = grid.expand(len(pixels), -1, -1, -1)
         yield nn.functional.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
 
 

@@ -11,7 +11,9 @@ and Valpola, "Mean teachers", NIPS 2017, with two students in place of one).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +25,7 @@ from pate_fed.learning.networks.classifiers import (
     Shape,
     build_discriminator,
     build_encoder_discriminator,
+    own_network,
 )
 from pate_fed.learning.networks.encoder import Encoder
 from pate_fed.learning.networks.generators import FeatureGenerator, Generator, build_generator
@@ -40,6 +43,7 @@ from pate_fed.learning.students.vat import virtual_adversarial_loss
 
 __all__ = [
     "GANTrainer",
+    "balanced",
     "decayed",
     "exchange",
     "keep_rate",
@@ -52,10 +56,11 @@ BETA1 = 0.5  # of Adam, as in the improved-GAN recipe
 # On the encoder: weights of the two losses of unlabelled inputs, the power to which a peer's opinion is
 # taken, and the share of a stage until it has its whole weight.
 ADVERSARIAL, OPINION, SHARPER, WARM_UP = 0.3, 3.0, 2.0, 0.3
+RARE = 0.25  # of the mean number of labels a class
 
 
 class GANTrainer(Trainer):
-    """One or two discriminators, on the `encoder` where there is one, and a generator."""
+    """One or two discriminators, on the `encoder` if there is one, and a generator; or what `make` makes."""
 
     def __init__(
         self,
@@ -64,10 +69,12 @@ class GANTrainer(Trainer):
         num_classes: int,
         pixels: Tensor,
         encoder: Encoder | None = None,
+        *,
+        make: Callable[[], Any] | None = None,
     ) -> None:
         device = pixels.device
         networks = [
-            _discriminator(settings, shape, num_classes, encoder).to(device)
+            _discriminator(settings, shape, num_classes, encoder, make).to(device)
             for _ in range(2 if settings.co_teaching else 1)
         ]
         self.num_classes, self.preprocess = num_classes, networks[0].preprocess
@@ -107,6 +114,8 @@ class GANTrainer(Trainer):
         if self._unlabelled:
             size = max(size, len(sets.unlabelled))
         labelled = batches(len(sets.labelled), size, self.settings.batch_size, self.inputs.device)
+        if self.copies is not None:
+            labelled = balanced(sets.labels, labelled)
         unlabelled = batches(len(sets.unlabelled), size, self.settings.batch_size, self.inputs.device)
         unlearnt = torch.ones(self.num_classes, dtype=torch.bool, device=self.inputs.device)
         unlearnt = unlearnt.index_fill(0, sets.labels, False)
@@ -230,12 +239,30 @@ def _deformed(preprocess: Preprocessing, inputs: Tensor, pixels: Tensor) -> Tens
 
 
 def _discriminator(
-    settings: StudentSettings, shape: Shape, num_classes: int, encoder: Encoder | None
+    settings: StudentSettings,
+    shape: Shape,
+    num_classes: int,
+    encoder: Encoder | None,
+    make: Callable[[], Any] | None,
 ) -> Classifier:
+    if make is not None:
+        return own_network(make(), channels=shape[2])
     noise = {"dropout": settings.dropout, "input_noise": settings.input_noise}
     if encoder is None:
         return build_discriminator(settings.built_on, shape, num_classes, **noise)
     return build_encoder_discriminator(encoder.preprocessing(), encoder.basis.shape[1], num_classes, **noise)
+
+
+def balanced(labels: Tensor, like: Tensor) -> Tensor:
+    """Batches of the shape of `like` in which classes come alike often: int64 positions, with repetition.
+
+    A threshold lets some classes through more often than others. Classes of less than a quarter of the mean
+    count do not come back so often: a handful of labels may all be wrong. Shape of labels: int64 (m,).
+    """
+    counts = torch.bincount(labels).double()
+    least = RARE * counts.sum() / (counts > 0).sum()
+    weights = 1 / counts[labels].maximum(least)
+    return torch.multinomial(weights, like.numel(), replacement=True).view_as(like)
 
 
 def keep_rate(epoch: int, *, noise_rate: float, ramp_epochs: int = 15) -> float:

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.errors import PateFedError
+from pate_fed.errors import InputError, PateFedError
 from pate_fed.learning.device import resolve_device, seeded
-from pate_fed.learning.files import reading_network, write_model
+from pate_fed.learning.files import read_model, reading_network, write_model
 from pate_fed.learning.inputs import check_images, tensor_batches
 from pate_fed.learning.networks.classifiers import (
     Classifier,
@@ -21,6 +21,7 @@ from pate_fed.learning.networks.classifiers import (
     build_discriminator,
     build_encoder_discriminator,
     build_encoder_network,
+    own_network,
 )
 from pate_fed.learning.networks.encoder import HistogramFeatures
 from pate_fed.learning.networks.generators import FeatureGenerator, Generator, build_generator
@@ -28,6 +29,7 @@ from pate_fed.learning.networks.heads import empty_head_classifier
 from pate_fed.learning.settings import CLOSED_FORM, EpochRecord, StudentSettings
 from pate_fed.learning.students.calibration import sharpened, sharpness_for
 from pate_fed.learning.students.export import write_onnx, write_torchscript
+from pate_fed.structure import PART_NAME
 
 __all__ = ["Student"]
 
@@ -84,7 +86,8 @@ class Student:
             network.eval()
         for batch in tensor_batches(images, PREDICT_BATCH, self._device):
             with torch.inference_mode():
-                yield torch.stack([network(batch) for network in self._networks])
+                inputs = self._networks[0].preprocess(batch)  # the same for all of them
+                yield torch.stack([network.logits(inputs) for network in self._networks])
 
     def calibrate(self, images: NDArray[np.uint8], reference: NDArray[np.float32]) -> None:
         """Scale confidence so that its mean is the accuracy that a calibrated classifier expects.
@@ -182,20 +185,27 @@ class Student:
         )
 
     @classmethod
-    def load(cls, path: Path, device: str = "cpu") -> Student:
-        """Read what `save` wrote; no code in the file is run.
+    def load(cls, path: Path, device: str = "cpu", *, network: torch.nn.Module | None = None) -> Student:
+        """Read what `save` wrote; no code in the file is run. `network` is a fresh one of the user's own.
 
         Raises:
-            InputError: no such file.
+            InputError: no such file, or a student whose code is the user's own and was not given.
             IntegrityError: the file is damaged or is no student.
         """
+        kept = None if network is not None else read_model(path, "student").get("settings")
+        name = kept.get("name") if isinstance(kept, dict) else None
+        if isinstance(name, str) and PART_NAME.fullmatch(name):
+            raise InputError(
+                f"{path}: holds the weights of {name}, code of the user's own: Student.load(path, network=…) "
+                "with a fresh network of it is meant"
+            )
         with reading_network(path, "student") as (content, shape, classes):
             settings, weights = StudentSettings(**content["settings"]), content["weights"]
             generator = (
                 _empty_generator(settings, shape, weights["generator"]) if "generator" in weights else None
             )
             networks = [
-                _empty_network(settings, shape, classes, weights[name])
+                _empty_network(settings, shape, classes, weights[name], own=network)
                 for name in weights
                 if name != "generator"
             ]
@@ -220,9 +230,16 @@ class Student:
 
 
 def _empty_network(
-    settings: StudentSettings, shape: Shape, classes: int, weights: dict[str, Tensor]
+    settings: StudentSettings,
+    shape: Shape,
+    classes: int,
+    weights: dict[str, Tensor],
+    *,
+    own: torch.nn.Module | None,
 ) -> Classifier:
     """The network that `weights` are of, to be filled from them."""
+    if own is not None:
+        return own_network(own, channels=shape[2])
     if settings.name in CLOSED_FORM:
         return empty_head_classifier(settings.name, shape, classes, weights)
     basis = weights.get("preprocess.basis")

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,7 @@ from pate_fed.learning.students.student import Student
 __all__ = ["train_student"]
 
 OnEpoch = Callable[[EpochRecord], None]
+MakeNetwork = Callable[[], Any]
 
 MOST_ASKED = 2000  # images on which a student is calibrated
 ENOUGH_LABELS = 50  # for a head to calibrate it
@@ -50,6 +52,7 @@ def train_student(
     least_noise: float = 0.0,
     checkpoint: Path | None = None,
     on_epoch: OnEpoch | None = None,
+    make: MakeNetwork | None = None,
 ) -> Student:
     """Train a student on public images, some of which have released, partly wrong labels.
 
@@ -66,7 +69,7 @@ def train_student(
     on from it, to the student that an undisturbed run would have given. The file is removed at the end.
     "encoder-head" and networks on the encoder use the study's `encoder`, or fit one to the pool. The former
     is fitted at once, in closed form: it has no epochs that could be stopped or gone on from, and writes no
-    checkpoint.
+    checkpoint. With `make` the network is one's own, which it makes.
 
     Raises:
         InputError: the device is not there, the encoder is of other images, or the checkpoint belongs to
@@ -92,7 +95,7 @@ def train_student(
     saved = Checkpoint.at(checkpoint, pool, settings, seed, encoder=on_encoder)
     with seeded(seed, device):
         student = _train_stages(
-            pool, settings, saved, on_encoder, seed=seed, device=device, on_epoch=on_epoch
+            pool, settings, saved, on_encoder, seed=seed, device=device, on_epoch=on_epoch, make=make
         )
     _calibrate(student, pool, device=device, encoder=encoder)
     saved.remove()
@@ -126,6 +129,7 @@ def _train_stages(
     seed: int,
     device: str,
     on_epoch: OnEpoch | None,
+    make: MakeNetwork | None,
 ) -> Student:
     """Every epoch of every stage, from where `saved` stands."""
     sets, pixels = TrainingSets.of(pool, device), to_tensor(pool.images, device)
@@ -133,7 +137,7 @@ def _train_stages(
     new_student = partial(
         Student, settings=settings, image_shape=shape, num_classes=pool.num_classes, device=device
     )
-    new_trainer = FixMatch.of_images if settings.name == "fixmatch" else GANTrainer
+    new_trainer = FixMatch.of_images if settings.name == "fixmatch" else partial(GANTrainer, make=make)
     held_images, held_labels = None, np.empty(0, dtype=np.int64)
     held_out = held_out_part(len(pool.labels), settings, seed=seed)
     if held_out is not None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pate_fed.errors import PateFedError
+from pate_fed.learning import optimisers
 from pate_fed.learning.networks.classifiers import Classifier
 from pate_fed.learning.networks.generators import Generator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
@@ -92,10 +93,10 @@ def make_optimiser(
     Both are fused: one call a step.
     """
     if sgd:
-        return torch.optim.SGD(
+        return optimisers.SGD(
             weights, lr=learning_rate, momentum=0.9, nesterov=True, weight_decay=5e-4, fused=True
         )
-    return torch.optim.Adam(weights, lr=learning_rate, betas=(beta1, 0.999), fused=True)
+    return optimisers.Adam(weights, lr=learning_rate, betas=(beta1, 0.999), fused=True)
 
 
 def check_finite(epoch: int, losses: dict[str, float]) -> None:

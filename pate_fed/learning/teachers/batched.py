@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.learning import optimisers
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.inputs import check_images, check_labels, image_shape, to_tensor
 from pate_fed.learning.networks.classifiers import Classifier, Dropout, build_classifier
@@ -135,7 +136,7 @@ def _fit(learners: list[_Learner], settings: TeacherSettings, dropout: float) ->
     share = nn.utils.rnn.pad_sequence(shares, batch_first=True)
     weights = _stack(models)
     rate = torch.tensor(0.0, device=device)  # a tensor, so that a step waits for no number of the host
-    optimiser = torch.optim.AdamW(
+    optimiser = optimisers.AdamW(
         weights,
         lr=rate if device.type == "cuda" else 0.0,
         weight_decay=settings.weight_decay,

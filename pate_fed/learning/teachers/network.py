@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pate_fed.errors import InputError, PateFedError
+from pate_fed.learning import optimisers
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.files import reading_network, write_model
 from pate_fed.learning.inputs import check_images, check_labels, image_shape, tensor_batches, to_tensor
@@ -122,9 +124,9 @@ def train_teacher(
     seed: int,
     device: str = "cpu",
     encoder: Encoder | None = None,
-    network: Any = None,
+    make: Callable[[], Any] | None = None,
 ) -> Teacher:
-    """Train one teacher, on the study's public `encoder` where its kind needs one; `network` is one's own.
+    """Train one teacher, on the study's public `encoder` where its kind needs one; `make` makes one's own.
 
     The same seed, data, device and number of threads give the same teacher.
 
@@ -147,10 +149,10 @@ def train_teacher(
             )
         else:
             pixels = to_tensor(images, device)
-            if network is None:
+            if make is None:
                 model = build_classifier(settings.name, shape, num_classes)
-            else:
-                model = own_classifier(network, channels=shape[2])
+            else:  # here, where its first weights follow from the seed
+                model = own_classifier(make(), channels=shape[2])
             model = model.to(device).to(memory_format=torch.channels_last)
             model.preprocess.fit(pixels)
             classes = torch.from_numpy(np.array(labels, dtype=np.int64)).to(device)
@@ -165,7 +167,7 @@ def _fit(model: Classifier, preprocessed: Tensor, labels: Tensor, settings: Teac
     batches = len(preprocessed) // batch  # the rest of an epoch is left out: another shuffle takes it in
     epochs = min(settings.epochs, max(1, -(-ENOUGH_STEPS // batches)))
     steps = epochs * batches
-    optimiser = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay, fused=True)
+    optimiser = optimisers.AdamW(model.parameters(), weight_decay=settings.weight_decay, fused=True)
     model.train()
     step = 0
     for epoch in range(1, epochs + 1):

@@ -25,10 +25,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Estimator",
     "FittedTeacher",
+    "classes_of",
     "fit_own_teacher",
+    "flat_rows",
     "is_network",
     "make_own",
     "own_classifier",
+    "seed_own",
+    "try_network",
     "try_own",
 ]
 
@@ -95,7 +99,7 @@ class FittedTeacher:
     """An estimator that has learnt, and that votes for one class an input."""
 
     def __init__(self, estimator: Estimator, *, what: str, num_classes: int) -> None:
-        self._estimator, self._what, self._num_classes = estimator, what, num_classes
+        self.estimator, self._what, self._num_classes = estimator, what, num_classes
 
     def predict(self, inputs: Inputs) -> Labels:
         """The class of each input.
@@ -106,28 +110,49 @@ class FittedTeacher:
             InputError: the part fails, or gives no class of the study for each input.
         """
         try:
-            given = self._estimator.predict(_flat(inputs))
+            given = self.estimator.predict(flat_rows(inputs))
         except Exception as error:
             raise InputError(f"{self._what}: predict fails ({type(error).__name__}: {error})") from error
-        return _classes(given, len(inputs), what=self._what, num_classes=self._num_classes)
+        return classes_of(given, len(inputs), what=self._what, num_classes=self._num_classes)
 
 
 def fit_own_teacher(
     estimator: Estimator, inputs: Inputs, labels: Labels, *, what: str, num_classes: int, seed: int
 ) -> FittedTeacher:
-    """Fit a fresh estimator; one that has a `random_state`, as scikit-learn's have, is seeded.
+    """Fit a fresh estimator; records of one class give a teacher of that class.
 
     Raises:
         InputError: the part fails.
     """
-    settings: dict[str, Any] = getattr(estimator, "get_params", dict)()
-    if "random_state" in settings and settings["random_state"] is None:
-        estimator.set_params(random_state=seed)  # type: ignore[attr-defined]
+    if len(labels) and (labels == labels[0]).all():  # which many classifiers refuse
+        return FittedTeacher(_OneClass(int(labels[0])), what=what, num_classes=num_classes)
+    seed_own(estimator, seed)
     try:
-        estimator.fit(_flat(inputs), labels)
+        estimator.fit(flat_rows(inputs), labels)
     except Exception as error:
         raise InputError(f"{what}: fit fails ({type(error).__name__}: {error})") from error
     return FittedTeacher(estimator, what=what, num_classes=num_classes)
+
+
+def seed_own(estimator: object, seed: int) -> None:
+    """Seed an estimator that has an open `random_state`, as scikit-learn's have."""
+    settings: dict[str, Any] = getattr(estimator, "get_params", dict)()
+    if "random_state" in settings and settings["random_state"] is None:
+        estimator.set_params(random_state=seed)  # type: ignore[attr-defined]
+
+
+class _OneClass:
+    """What a part with a single class can teach."""
+
+    def __init__(self, label: int) -> None:
+        self.label = label
+
+    def fit(self, x: NDArray[np.float64], y: Labels) -> None:
+        """Nothing is left to learn."""
+
+    def predict(self, x: NDArray[np.float64]) -> Labels:
+        """Its one class for each input."""
+        return np.full(len(x), self.label, dtype=np.int64)
 
 
 def try_own(part: Any, inputs: Inputs, *, what: str, num_classes: int) -> None:
@@ -142,6 +167,15 @@ def try_own(part: Any, inputs: Inputs, *, what: str, num_classes: int) -> None:
         labels = np.arange(len(tried), dtype=np.int64) % num_classes
         fit_own_teacher(made, tried, labels, what=what, num_classes=num_classes, seed=0).predict(tried)
         return
+    try_network(made, tried, what=what, num_classes=num_classes)
+
+
+def try_network(made: Any, tried: Inputs, *, what: str, num_classes: int) -> None:
+    """Ask a network once for its logits of images uint8 (n, height, width, channels).
+
+    Raises:
+        InputError: they are rows, or it gives none for them.
+    """
     if tried.ndim != 4:
         raise InputError(f"{what}: made a network; for a table an object with fit and predict is meant")
     import torch
@@ -162,12 +196,18 @@ def try_own(part: Any, inputs: Inputs, *, what: str, num_classes: int) -> None:
         )
 
 
-def _flat(inputs: Inputs) -> NDArray[np.float64]:
+def flat_rows(inputs: Inputs) -> NDArray[np.float64]:
+    """Rows as they are, images flattened and scaled to [0, 1]: float64 (n, inputs)."""
     flat = np.asarray(inputs).reshape(len(inputs), -1).astype(np.float64)
     return flat / 255.0 if inputs.dtype == np.uint8 else flat
 
 
-def _classes(given: Any, count: int, *, what: str, num_classes: int) -> Labels:
+def classes_of(given: Any, count: int, *, what: str, num_classes: int) -> Labels:
+    """What a part gave as int64 (count,), all of them classes of the study.
+
+    Raises:
+        InputError: it is not that; `what` names the part.
+    """
     found = np.asarray(given)
     if found.shape != (count,) or found.dtype.kind not in "iuf":
         raise InputError(

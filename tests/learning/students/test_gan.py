@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pate_fed.learning import StudentSettings
+from pate_fed.learning import StudentSettings, optimisers
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.encoder import fit_encoder
 from pate_fed.learning.students import gan
 from pate_fed.learning.students.data import LabelledPool, TrainingSets
 from pate_fed.learning.students.gan import (
     GANTrainer,
+    balanced,
     decayed,
     exchange,
     keep_rate,
@@ -136,6 +137,43 @@ def test_the_removed_count_is_the_papers(share: float, count: int) -> None:
     assert int(most_suspected(torch.rand(2200) + 1, share=share).sum()) == count == math.floor(share * 2200)
 
 
+def test_classes_come_alike_often_but_a_handful_of_labels_does_not() -> None:
+    labels = torch.tensor([0] * 500 + [1] * 80 + [3] * 5)  # none of class 2
+    like = torch.zeros(60, 100, dtype=torch.int64)
+    torch.manual_seed(0)
+    picked = balanced(labels, like)
+    assert picked.shape == like.shape and picked.dtype == torch.int64
+    shares = torch.bincount(labels[picked.flatten()], minlength=4) / 6000
+    # The mean is 195 labels, so that five of a class come as often as five of 48.75 would.
+    expected = torch.tensor([1, 1, 0, 5 / 48.75]) / (2 + 5 / 48.75)
+    assert shares == pytest.approx(expected, abs=0.02)
+
+
+def test_discriminators_on_the_encoder_see_balanced_labels(
+    stripes: MakeStripes, pool_of: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, labels = stripes(300)
+    kept = np.flatnonzero((labels > 0) | (np.arange(300) % 8 == 0))[:100]  # class 0 is rare
+    seen: list[torch.Tensor] = []
+
+    def learn(self: GANTrainer, x: torch.Tensor, y: torch.Tensor, *rest: object) -> tuple[torch.Tensor, ...]:
+        seen.append(y)
+        return torch.zeros(4).double(), y < 0, y < 0
+
+    monkeypatch.setattr(GANTrainer, "_learn_batch", learn)
+    order = np.concatenate([kept, np.setdiff1d(np.arange(300), kept)])
+    sets = TrainingSets.of(pool_of(images[order], labels[kept]), "cpu")
+    shares = []
+    for trainer in (_on_encoder(images[order]), _trainer(images[order])):
+        seen.clear()
+        for epoch in range(1, 6):
+            trainer.run_epoch(epoch, sets)
+        shares.append(float((torch.cat(seen) == 0).double().mean()))
+    rare = float((labels[kept] == 0).mean())
+    assert rare < 0.1 and shares[1] == pytest.approx(rare, abs=0.01)
+    assert shares[0] > 2 * rare
+
+
 def _trainer(images: NDArray[np.uint8], name: str = "co-teaching") -> GANTrainer:
     return GANTrainer(
         replace(QUICK, name=name, network="small-cnn"), (16, 16, 1), 4, to_tensor(images, "cpu")
@@ -218,7 +256,7 @@ def test_each_loss_moves_its_own_weights(stripes: MakeStripes, name: str) -> Non
 
     assert moved(lambda: trainer._learn_generator(u, trainer.preprocess(generator.draw(30)))) == [False, True]
     assert all(w.grad is not None for w in generator.parameters())  # every layer of it has a slope
-    trainer.generator_optimiser = torch.optim.SGD(generator.parameters(), lr=0.0)
+    trainer.generator_optimiser = optimisers.SGD(generator.parameters(), lr=0.0)
     y = torch.from_numpy(labels[:30].copy())
     assert moved(lambda: trainer._learn_batch(trainer.inputs[:30], y, u, 1.0)) == [True, False]
     assert all((w.grad is not None) == w.requires_grad for w in network.parameters())

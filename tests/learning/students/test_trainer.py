@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pate_fed.learning import StudentSettings
+from pate_fed.learning import StudentSettings, optimisers
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.encoder import fit_encoder
 from pate_fed.learning.students import gan
@@ -99,9 +99,9 @@ def test_an_epoch_never_waits(
 def unfused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The device "meta" knows no fused optimisers."""
     for name in ("Adam", "SGD"):
-        whole = getattr(torch.optim, name)
+        whole = getattr(optimisers, name)
         monkeypatch.setattr(
-            torch.optim,
+            optimisers,
             name,
             lambda weights, whole=whole, **options: whole(weights, **options | {"fused": False}),
         )

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import torch
 from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
 from pate_fed.errors import InputError
+from pate_fed.learning import TeacherSettings
+from pate_fed.learning.teachers.network import train_teacher
 from pate_fed.learning.teachers.own import FittedTeacher, fit_own_teacher, is_network, make_own, try_own
 
 IMAGES = np.random.default_rng(0).integers(0, 255, (30, 8, 8, 1), dtype=np.uint8)
@@ -112,3 +115,27 @@ def test_a_network_is_for_images() -> None:
     with pytest.raises(InputError, match="for a table an object with fit and predict is meant"):
         try_own(network, ROWS, what=WHAT, num_classes=3)
     try_own(DecisionTreeClassifier, ROWS, what=WHAT, num_classes=3)
+
+
+def test_a_network_s_first_weights_follow_from_the_seed() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 1)).astype(np.uint8)
+    settings = TeacherSettings(name="m:make", epochs=1)
+
+    def trained(seed: int) -> dict[str, Any]:
+        teacher = train_teacher(
+            images, np.arange(20) % 2, num_classes=2, settings=settings, seed=seed, make=blank
+        )
+        return {name: value.tolist() for name, value in teacher._model.state_dict().items()}
+
+    def blank() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+
+    assert trained(1) == trained(1) != trained(2)
+
+
+def test_records_of_one_class_teach_that_class() -> None:
+    rows = np.zeros((5, 2))
+    fitted = fit_own_teacher(
+        LogisticRegression(), rows, np.full(5, 1), what="teacher 'm:make'", num_classes=3, seed=0
+    )
+    assert fitted.predict(rows).tolist() == [1] * 5

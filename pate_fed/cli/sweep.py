@@ -1,0 +1,279 @@
+"""`pate-fed sweep`: a study with several values of its settings, run one after another and compared."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pate_fed.cli.parser import Parser, add_command, add_option, print_lines
+from pate_fed.errors import InputError, PateFedError
+
+if TYPE_CHECKING:
+    from pate_fed.config.study import Study
+    from pate_fed.report.comparison import RunToCompare
+    from pate_fed.report.result import RunResult
+
+__all__ = ["Combination", "add_sweep_command", "combine"]
+
+_DESCRIPTION = """\
+Simulate a study once for each combination of the values that --set gives, one after another, each in a folder
+of its own. An interrupted sweep goes on when the same command is given again: finished runs are not repeated.
+In the end compare.html shows the students' accuracy against ε, with intervals."""
+
+_EPILOG = """\
+With --seeds the noise is seeded, so nothing is private: right for choosing settings on data that is public.
+Without it every run spends its own ε on the same private records, and together they cost the sum.
+Example: pate-fed sweep study.toml --set aggregation.sigma2=20,40,80 --seeds 5"""
+
+_MOST_RUNS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    """A resolved study of the sweep; `group` names its values, `folder` also its seed."""
+
+    study: Study
+    group: str
+    folder: str
+
+
+def add_sweep_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Register `sweep`."""
+    sweep = add_command(
+        commands, "sweep", "a study with several settings, compared", description=_DESCRIPTION, epilog=_EPILOG
+    )
+    sweep.add_argument("study", metavar="STUDY", help="a study.toml")
+    values = "a key of study.toml and its values; several --set give every combination"
+    add_option(sweep, "--set KEY=VALUE,…", values, action="append", required=True, dest="changes")
+    add_option(sweep, "--seeds N", "repeat each combination with N seeds; the noise is then NOT private")
+    add_option(sweep, "--run-dir DIR", "where the runs' folders go", default="runs/sweep")
+    sweep.set_defaults(run=_sweep)
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    from pate_fed.config.study import load_study
+
+    path, folder = Path(arguments.study), Path(arguments.run_dir)
+    combinations = combine(load_study(path), arguments.changes, seeds=arguments.seeds, where=str(path))
+    # Everything that would stop a run halfway is found before the first one.
+    done = [_is_done(folder / each.folder, each.study) for each in combinations]
+    print_lines(_announce(combinations, done), indent=2)
+    error: PateFedError | None = None
+    for number, (each, finished) in enumerate(zip(combinations, done, strict=True), 1):
+        head = f"{number}/{len(combinations)} {each.folder}"
+        if finished:
+            print(f"{head}: finished before", flush=True)
+            continue
+        print(f"{head}: runs", flush=True)
+        found = _run(each, folder / each.folder)
+        error = error or found
+    _compare(combinations, folder)
+    return 0 if error is None else error.exit_code
+
+
+def combine(
+    values: dict[str, Any], changes: Sequence[str], *, seeds: int | None, where: str
+) -> list[Combination]:
+    """Every combination of the changed settings, each checked and with all its values filled in.
+
+    Raises:
+        InputError: a change that is no KEY=VALUE, a key or value that no study has, no seed or too many runs.
+    """
+    from pate_fed.config.study import study_from_dict
+
+    if seeds is not None and seeds < 1:
+        raise InputError(f"--seeds {seeds}: 1 or more is meant")
+    axes = [_axis(change) for change in changes]
+    keys = [key for key, _ in axes]
+    if len(set(keys)) < len(keys):
+        raise InputError(f"--set {keys[-1]}: a key is given twice; list its values after one --set")
+    if seeds is not None and "study.seed" in keys:
+        raise InputError("--seeds with --set study.seed=…: give one of the two")
+    repeats: Sequence[int | None] = (None,) if seeds is None else range(seeds)
+    options = [[(key, value) for value in chosen] for key, chosen in axes]
+    count = len(repeats)
+    for option in options:
+        count *= len(option)
+    if count > _MOST_RUNS:
+        raise InputError(f"--set and --seeds give {count:,} runs; at most {_MOST_RUNS:,} are meant")
+    found: list[Combination] = []
+    for chosen in itertools.product(*options):
+        for seed in repeats:
+            changed = _copy(values)
+            for key, value in chosen:
+                _put(changed, key, value)
+            if seed is not None:
+                _put(changed, "study.seed", seed)
+            group = _slug(chosen)
+            study = study_from_dict(changed, where=where).resolve()
+            name = group if seed is None else f"{group}-seed-{seed}"
+            found.append(Combination(study=study, group=group, folder=name))
+    if len({each.folder for each in found}) < len(found):
+        raise InputError("--set: two values have the same name; give each value once")
+    return found
+
+
+def _axis(change: str) -> tuple[str, list[Any]]:
+    key, equals, text = change.partition("=")
+    key = key.strip()
+    if not equals or not re.fullmatch(r"\w+(\.\w+)+", key) or not text.strip():
+        raise InputError(
+            f"--set {change}: KEY=VALUE,VALUE is meant, such as aggregation.sigma2=20,40,80; keys are "
+            "those of study.toml"
+        )
+    return key, _read(text)
+
+
+def _read(text: str) -> list[Any]:
+    """The values: as TOML has them where each is such a value, else words."""
+    try:
+        found: list[Any] = tomllib.loads(f"values = [{text}]")["values"]
+    except tomllib.TOMLDecodeError:
+        found = [_read_one(part.strip()) for part in text.split(",")]
+    return found
+
+
+def _read_one(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _copy(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: _copy(value) if isinstance(value, dict) else value for key, value in values.items()}
+
+
+def _put(values: dict[str, Any], key: str, value: Any) -> None:
+    *above, last = key.split(".")
+    for name in above:
+        inner = values.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise InputError(f"--set {key}: {name} is no section of study.toml")
+        values = inner
+    values[last] = value
+
+
+def _slug(chosen: Sequence[tuple[str, Any]]) -> str:
+    words = (f"{key.rpartition('.')[2]}-{value}" for key, value in chosen)
+    return re.sub(r"[^\w.-]+", "-", "-".join(words)).strip("-.")
+
+
+def _is_done(folder: Path, study: Study) -> bool:
+    """Whether the very study has run to its end there.
+
+    Raises:
+        InputError: the folder holds another study.
+    """
+    from pate_fed.runtime.run_dir import read_status
+
+    held = folder / "study.toml"
+    if not held.is_file():
+        return False
+    if held.read_text(encoding="utf-8") != study.to_toml():
+        raise InputError(
+            f"--run-dir {folder.parent}: {folder.name} there is of another study; give another DIR"
+        )
+    return read_status(folder) in ("success", "failed")
+
+
+def _announce(combinations: Sequence[Combination], done: Sequence[bool]) -> list[str]:
+    """How many runs there are, and what they do to privacy, before the first begins."""
+    from pate_fed.format import counted
+
+    lines = [f"{counted(len(combinations), 'run')}, {sum(done)} of them finished before"]
+    real = sum(each.study.seed is None for each in combinations)
+    if real > 1:
+        lines.append(
+            f"warning: {real} runs are not seeded. Each spends its own ε on the same private records, and "
+            "together they cost up to the sum of their ε, at the sum of their δ. A choice made by looking at "
+            "several runs costs all of them. To choose settings without that, sweep on public data with "
+            "--seeds."
+        )
+    if real < len(combinations):
+        lines.append("warning: seeded noise can be repeated, so these runs protect nobody")
+    return lines
+
+
+def _run(combination: Combination, folder: Path) -> PateFedError | None:
+    """Run one study; what ended it before its time is told, and the next one follows."""
+    from pate_fed.cli.simulate import simulate
+
+    _set_aside(folder)
+    try:
+        simulate(combination.study, run_dir=folder, quiet=not sys.stderr.isatty())
+    except PateFedError as error:
+        print(f"error: {combination.folder}: {error}", file=sys.stderr, flush=True)
+        return error
+    return None
+
+
+def _set_aside(folder: Path) -> None:
+    """Keep what a run left that was cut off: its ledger says what it spent."""
+    if not folder.exists():
+        return
+    places = (folder.with_name(f"{folder.name}.cut-off-{number}") for number in itertools.count(1))
+    folder.rename(next(place for place in places if not place.exists()))
+
+
+def _compare(combinations: Sequence[Combination], folder: Path) -> None:
+    """Print all runs side by side, and write compare.html."""
+    from pate_fed.cli.compare import print_comparison
+    from pate_fed.disk import write_result
+    from pate_fed.report.comparison import Comparison, load_run
+    from pate_fed.report.comparison_page import render_comparison
+
+    runs = [
+        load_run(folder / each.folder, name=each.folder, group=each.group)
+        for each in combinations
+        if (folder / each.folder / "log.jsonl").is_file()
+    ]
+    if not runs:
+        return
+    comparison = Comparison(runs=tuple(runs), more=_total(runs, folder))
+    print()
+    print_comparison(comparison)
+    page = folder / "compare.html"
+    write_result(page, render_comparison(comparison, title=folder.resolve().name).encode())
+    print(f"wrote {page}")
+
+
+def _total(runs: Sequence[RunToCompare], folder: Path) -> tuple[str, ...]:
+    """What the runs that are not seeded cost together, also those that were cut off and kept aside."""
+    from pate_fed.format import delta_text, epsilon_text
+
+    results = [*(run.result for run in runs), *_set_aside_before(folder)]
+    real = [result for result in results if result.study.noise_private]
+    if len(real) < 2:
+        return ()
+    costs = [result.outcome.privacy.student for result in real]
+    known = [cost for cost in costs if cost is not None]
+    total = epsilon_text(_sum(known)) if len(known) == len(costs) else "unbounded"
+    delta = delta_text(_sum([result.study.terms.delta for result in real]))
+    return (f"Together these {len(real)} runs cost at most ε = {total} at δ = {delta} (the sums).",)
+
+
+def _set_aside_before(folder: Path) -> Iterator[RunResult]:
+    """Runs that were cut off, but for those that had not even begun."""
+    from pate_fed.report.log import LOG_NAME, read_log, read_result
+    from pate_fed.report.result import LabelStudyRecord, StudyRecord
+
+    for log in sorted(folder.glob(f"*.cut-off-*/{LOG_NAME}")):
+        if any(isinstance(event, StudyRecord | LabelStudyRecord) for _, event in read_log(log)):
+            yield read_result(log.parent)
+
+
+def _sum(costs: Sequence[float]) -> float:
+    """The sum as a float that is not below it."""
+    exact = sum(Decimal(repr(cost)) for cost in costs)
+    total = float(exact)
+    return total if Decimal(repr(total)) >= exact else math.nextafter(total, math.inf)

@@ -1,0 +1,110 @@
+"""`pate-fed watch`: a study while it runs, from its run directory."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pate_fed.cli.parser import Parser, add_command, print_lines
+from pate_fed.errors import InputError
+
+if TYPE_CHECKING:
+    from pate_fed.report.watching import Snapshot
+
+__all__ = ["add_watch_command"]
+
+_DESCRIPTION = """\
+Show a study while it runs: its phase, how many hospitals are ready, which were left out and why, ε against
+what it can never pass, released labels by class, the student's curve. It takes the run directory of a
+simulation or of a coordinator. A finished run is shown once. Ctrl-C ends the watching, never the study."""
+
+_EPILOG = """\
+It reads log.jsonl and labels.npz and changes nothing. Off a terminal it prints a line for each thing that
+happens. Nothing that it shows comes from private votes. A run that was killed never says so: how long ago it
+was last heard of is shown."""
+
+_EVERY_S = 0.5
+
+
+def add_watch_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Register `watch`."""
+    watch = add_command(commands, "watch", "a study while it runs", description=_DESCRIPTION, epilog=_EPILOG)
+    watch.add_argument("run_dir", metavar="RUN_DIR", help="the --run-dir of a run, also of one under way")
+    watch.set_defaults(run=_watch)
+
+
+def _watch(arguments: argparse.Namespace) -> int:
+    run_dir = Path(arguments.run_dir)
+    if not any((run_dir / name).is_file() for name in ("study.toml", "log.jsonl")):
+        raise InputError(f"{run_dir}: holds no run; give the --run-dir of one that is under way or finished")
+    (_show if sys.stdout.isatty() else _print)(run_dir)
+    return 0
+
+
+def _print(run_dir: Path) -> None:
+    """A line for each event, until the run is over."""
+    from pate_fed.report.watching import describe_event, read_snapshot, snapshot_rows
+
+    told, size = 0, -1
+    while True:
+        size, before = _size(run_dir), size
+        now = read_snapshot(run_dir) if size != before else None
+        if now is not None:
+            lines = [describe_event(event, now) for event in now.told[told:]]
+            told = len(now.told)
+            if now.over:
+                last = lines.pop() if lines and lines[-1] else None
+                lines += [f"{name}: {text}" for name, text in snapshot_rows(now) if name == "by class"]
+                lines.append(last)
+            print_lines(_clean(line) for line in lines if line)
+            if now.over:
+                return
+        time.sleep(_EVERY_S)
+
+
+def _show(run_dir: Path) -> None:
+    """A picture that is drawn again as the log grows, until the run is over."""
+    from rich.live import Live
+
+    from pate_fed.report.watching import read_snapshot
+
+    now, size = None, -1
+    with Live(_picture(None, run_dir), refresh_per_second=2) as live:
+        while now is None or not now.over:
+            size, before = _size(run_dir), size
+            if size != before:
+                now = read_snapshot(run_dir)
+            live.update(_picture(now, run_dir))  # also without news: it says since when there is none
+            if now is None or not now.over:
+                time.sleep(_EVERY_S)
+
+
+def _picture(now: Snapshot | None, run_dir: Path) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    from pate_fed.report.watching import snapshot_rows
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    rows = [("study", f"{run_dir}: waits for its begin")] if now is None else snapshot_rows(now)
+    for name, text in rows:
+        table.add_row(name, Text(_clean(text), style="yellow" if name == "left out" else ""))
+    return table
+
+
+def _size(run_dir: Path) -> int:
+    try:
+        return (run_dir / "log.jsonl").stat().st_size
+    except FileNotFoundError:
+        return -1
+
+
+def _clean(text: str) -> str:
+    from pate_fed.format import printable
+
+    return printable(text)

@@ -1,0 +1,149 @@
+"""Students of the user's own: any network that a factory makes, any object that fits.
+
+A part is one of
+- `make(image_shape, num_classes) -> torch.nn.Module`, as of teachers (`pate_fed.learning.teachers.own`);
+  `train_student`'s loop trains it on the released labels, as it does "supervised".
+- an object with `fit` and `predict` (and `predict_proba`, if it has one), a class that gives one without
+  arguments, or a factory as above. `fit(x, y)` gets the labelled public inputs and their labels alone;
+  `fit(x_public, index, labels)`, with these names of the last two, gets all that may be asked about, int64
+  places (m,) and their labels (m,). Inputs are float64 rows, as teachers get them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.disk import write_arrays
+from pate_fed.errors import InputError
+from pate_fed.learning.teachers.own import (
+    FittedTeacher,
+    classes_of,
+    fit_own_teacher,
+    flat_rows,
+    is_network,
+    make_own,
+    seed_own,
+    try_network,
+)
+
+__all__ = ["PREDICTIONS", "FittedStudent", "fit_own_student", "try_own_student"]
+
+PREDICTIONS = "predictions.npz"
+
+Inputs = NDArray[Any]
+Ints = NDArray[np.int64]
+
+_TRIED = 24
+_SUM = 1e-3  # by which probabilities may miss 1
+
+
+class FittedStudent:
+    """An estimator that has learnt from released labels.
+
+    What others wrote has no file that is safe to read, so `save` keeps its probabilities of the public
+    inputs, float32 (public, classes), as `predictions.npz`.
+    """
+
+    def __init__(self, estimator: Any, *, what: str, num_classes: int) -> None:
+        self._estimator, self._what, self._num_classes = estimator, what, num_classes
+        self.kept = np.empty((0, num_classes), dtype=np.float32)  # probabilities that `save` writes
+
+    def predict(self, inputs: Inputs) -> Ints:
+        """The class of each input: int64 (n,).
+
+        Raises:
+            InputError: the part fails, or gives no class of the study for each input.
+        """
+        fitted = FittedTeacher(self._estimator, what=self._what, num_classes=self._num_classes)
+        return fitted.predict(inputs)
+
+    def predict_proba(self, inputs: Inputs) -> NDArray[np.float32]:
+        """Probabilities float32 (n, classes); of a part that tells classes alone, 1 for the class.
+
+        Raises:
+            InputError: the part fails, or gives no probabilities.
+        """
+        if not hasattr(self._estimator, "predict_proba"):
+            return np.eye(self._num_classes, dtype=np.float32)[self.predict(inputs)]
+        try:
+            given = np.asarray(self._estimator.predict_proba(flat_rows(inputs)), dtype=np.float64)
+        except Exception as error:
+            raise InputError(
+                f"{self._what}: predict_proba fails ({type(error).__name__}: {error})"
+            ) from error
+        known = self._known_classes(given)
+        whole = given.ndim == 2 and given.shape == (len(inputs), len(known))
+        if not whole or not (np.isfinite(given).all() and (given >= 0).all()):
+            raise InputError(
+                f"{self._what}: predict_proba gives {given.shape} for {len(inputs)} inputs; probabilities "
+                f"{(len(inputs), self._num_classes)}, none of them NaN or below 0, are meant"
+            )
+        if (np.abs(given.sum(axis=1) - 1) > _SUM).any():
+            raise InputError(f"{self._what}: predict_proba gives rows that do not sum to 1")
+        found = np.zeros((len(inputs), self._num_classes), dtype=np.float32)
+        found[:, known] = given
+        return found
+
+    def save(self, path: Path) -> None:
+        """Keep what it told of the public inputs, beside `path`.
+
+        Raises:
+            InputError: the folder cannot be written to.
+        """
+        write_arrays(path.with_name(PREDICTIONS), probabilities=self.kept)
+
+    def _known_classes(self, given: NDArray[np.float64]) -> Ints:
+        """The classes of the columns: scikit-learn leaves out those that no label named."""
+        every = np.arange(self._num_classes, dtype=np.int64)
+        known = getattr(self._estimator, "classes_", None)
+        if known is None or given.shape[-1:] == (self._num_classes,):
+            return every
+        return classes_of(known, len(known), what=self._what, num_classes=self._num_classes)
+
+
+def fit_own_student(
+    estimator: Any, public: Inputs, index: Ints, labels: Ints, *, what: str, num_classes: int, seed: int
+) -> FittedStudent:
+    """Fit a fresh estimator to labels of some public inputs, int64 places and classes (m,).
+
+    Raises:
+        InputError: the part fails.
+    """
+    try:
+        wanted = set(inspect.signature(estimator.fit).parameters)
+    except (TypeError, ValueError):  # of compiled code
+        wanted = set()
+    if not {"index", "labels"} <= wanted:
+        learnt = fit_own_teacher(
+            estimator, public[index], labels, what=what, num_classes=num_classes, seed=seed
+        )
+        return FittedStudent(learnt.estimator, what=what, num_classes=num_classes)
+    seed_own(estimator, seed)
+    try:
+        estimator.fit(flat_rows(public), index=index, labels=labels)
+    except Exception as error:
+        raise InputError(f"{what}: fit fails ({type(error).__name__}: {error})") from error
+    return FittedStudent(estimator, what=what, num_classes=num_classes)
+
+
+def try_own_student(part: Any, inputs: Inputs, *, what: str, num_classes: int) -> None:
+    """Make, fit and ask a part once on public inputs with made-up classes, before any vote is asked for.
+
+    Raises:
+        InputError: the part cannot learn in this study.
+    """
+    tried = np.asarray(inputs[:_TRIED])
+    made = make_own(part, what=what, input_shape=tried.shape[1:], num_classes=num_classes)
+    if is_network(made):
+        try_network(made, tried, what=what, num_classes=num_classes)
+        return
+    index = np.arange(0, len(tried), 2, dtype=np.int64)
+    labels = np.arange(len(index), dtype=np.int64) % num_classes
+    student = fit_own_student(made, tried, index, labels, what=what, num_classes=num_classes, seed=0)
+    student.predict(tried)
+    student.predict_proba(tried)

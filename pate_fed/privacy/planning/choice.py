@@ -1,0 +1,324 @@
+"""Votes, class sums, private labels, or alone: the accuracy to expect of each, before any data are touched.
+
+A model of three lines, for choosing and not for reporting. Its constants were set by the measured cases in
+docs/plan.md, which the tests hold it against.
+
+1. m records that count in full give A(m) = C - (C - 1/K) / sqrt(1 + m / m0), m0 = 6K (1 - C), with K classes
+   and C what no number of records passes: the square root of a parametric model, quicker where it is easy.
+2. The noise of class sums is worth lost records. The sum of n wavers by 1/n of its square by which records
+   were drawn, and by sigma^2 200 K / n^2 by noise of sigma record lengths in the 200 directions for each
+   class that a ridge makes use of. So m = 1 / (1/n + 200 K (sigma / n)^2).
+3. A student of votes goes the same way in `effective_labels` to what the plurality is right in, but with
+   m0 = K (1 - that): it learns from the public inputs without a label too.
+
+A hospital alone has the curve at its own records, less what it loses on others' patients; so has a teacher.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from pate_fed.config.trust import LEAST_PARTIES, Shares
+from pate_fed.errors import InputError
+from pate_fed.format import counted, delta_text, epsilon_text
+from pate_fed.privacy.checks import check_count, check_delta, check_epsilon, is_number
+from pate_fed.privacy.mechanisms.class_sums import SumShape, least_share
+from pate_fed.privacy.planning.hospital_noise import default_shares
+from pate_fed.privacy.planning.search import Offer
+from pate_fed.privacy.planning.vote_model import assumed_votes
+from pate_fed.privacy.protection import RECORD, Protection
+
+__all__ = ["ALONE", "LABELS", "SUMS", "VOTES", "Choice", "Sites", "Way", "choose", "sums_way", "votes_way"]
+
+ALONE, VOTES, SUMS, LABELS = "alone", "votes", "class-sums", "private labels"
+
+USEFUL_LABELS = 100
+"""Labels below which a student learns too little for votes to be worth their ε."""
+LEAST_SIGNAL = 1.0
+"""Records below which the noise of class sums hides more than they tell."""
+VOTES_MAY_LOSE = 0.10
+"""How much less accurate votes may be expected to be and still be taken: less leaves a hospital with them."""
+USUAL_CEILING, USUAL_SHIFT = 0.9, 0.03
+_GAIN = 0.01  # below which a hospital had better stay alone
+
+_QUICKNESS = 6.0  # of a curve in records: m0 in classes, where nothing is right
+_DIRECTIONS = 200
+_STUDENT = 1.0  # as _QUICKNESS, of a student that has the public inputs
+_FACTOR = 2.0  # by which what counts in full may be estimated wrongly, either way
+_BESIDE = 0.02  # by which a curve may be
+_LATTICE = 1024  # steps in a record's length, as a study has
+_HARDEST, _EASIEST = 0.55, 0.995
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sites:
+    """What a choice rests on. `records` are one hospital's, `teachers` all hospitals' together.
+
+    `alone` is the accuracy that a hospital's own model has on its own patients, None: not known; `shift` what
+    it loses on the others'. `shares` are who is counted on for noise, None: a study's default.
+
+    Raises:
+        InputError: a value out of range.
+    """
+
+    hospitals: int
+    records: int
+    classes: int
+    epsilon: float
+    delta: float
+    teachers: int
+    alone: float | None = None
+    shift: float = USUAL_SHIFT
+    protection: Protection = RECORD
+    shares: Shares | None = None
+    public_features: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("hospitals", 1), ("records", 1), ("classes", 2), ("teachers", 1)):
+            check_count(name, getattr(self, name), least=least)
+        check_epsilon(self.epsilon), check_delta(self.delta)
+        if self.alone is not None and not (is_number(self.alone) and 1 / self.classes < self.alone <= 1):
+            raise InputError(
+                f"alone={self.alone!r}: the share that a hospital's own model is right in, above "
+                f"1/{self.classes} and at most 1, such as 0.85"
+            )
+        if not (is_number(self.shift) and 0 <= self.shift < 1):
+            raise InputError(f"shift={self.shift!r}: a share from 0 to 1, such as 0.05, is meant")
+
+    @property
+    def ceiling(self) -> float:
+        """What no number of records passes: by the accuracy that a hospital has alone, or as usual."""
+        if self.alone is None:
+            return USUAL_CEILING
+        low, high = _HARDEST, _EASIEST
+        while high - low > 1e-4:
+            middle = (low + high) / 2
+            fits = _curve(self.records, middle, self.classes, _QUICKNESS) < self.alone
+            low, high = (middle, high) if fits else (low, middle)
+        return low
+
+    @property
+    def agreement(self) -> float:
+        """The accuracy of one teacher on all hospitals' patients."""
+        own = self.accuracy(self.hospitals * self.records / self.teachers) - self.shift
+        return min(0.999, max(1.001 / self.classes, own))
+
+    def accuracy(self, records: float) -> float:
+        """What so many records that count in full are expected to give."""
+        return _curve(records, self.ceiling, self.classes, _QUICKNESS)
+
+
+def _curve(count: float, ceiling: float, classes: int, quickness: float) -> float:
+    soon = max(quickness * classes * (1 - ceiling), 1e-3)
+    return ceiling - (ceiling - 1 / classes) / math.sqrt(1 + count / soon)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to a model: the accuracy to expect on all hospitals' patients, its range, and what it rests on.
+
+    `serves` says whether it is worth an ε at all; `worth` is how many records, or labels, count in full.
+    """
+
+    name: str
+    expected: float
+    low: float
+    high: float
+    worth: float
+    serves: bool
+    rests: str
+
+    def line(self) -> str:
+        """It as a row of text."""
+        return (
+            f"{self.name:<16}{100 * self.expected:5.0f} %   {100 * self.low:3.0f} to {100 * self.high:3.0f} %"
+            f"   {self.rests}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What to run, why, and what each way is expected to give.
+
+    `together` is the best way of several hospitals, None where none serves; `best` is "alone" where a
+    hospital's own model is about as good. `command` runs class sums, where these are best and a replaced
+    record is protected.
+    """
+
+    together: str | None
+    best: str
+    why: str
+    ways: tuple[Way, ...]
+    epsilon: float
+    command: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return {**asdict(self), "ways": [asdict(way) for way in self.ways]}
+
+    def lines(self) -> list[str]:
+        """As text, one line each."""
+        head = f"{'':<16}{'right':>7}   {'range':>11}   rests on"
+        return [
+            f"expected on all hospitals' patients, ε={epsilon_text(self.epsilon)}: an estimate before any "
+            "data, see docs/plan.md",
+            head,
+            *(way.line() for way in self.ways),
+            f"best: {self.best}, as {self.why}",
+            *([] if self.command is None else [f"run it: {self.command}"]),
+        ]
+
+
+def choose(sites: Sites, offer: Offer | None) -> Choice:
+    """The way to run; `offer` is what the budget buys of votes of teachers that agree as `agreement` says."""
+    alone, *others = ways = _ways(sites, offer)
+    together, why = _together(others)
+    best = together or ALONE
+    way = next((each for each in others if each.name == together), None)
+    if way is not None:
+        points = 100 * (way.expected - alone.expected)
+        if points < 100 * _GAIN:
+            best = ALONE
+            why = (
+                f"{together} would be {points:+.0f} points beside it, and a hospital alone gives nothing away"
+            )
+        else:
+            why += f"; {points:+.0f} points beside a hospital alone"
+            if way.low <= alone.high:
+                why += (
+                    ", within the estimate's error: a hospital may measure its own model at home and on "
+                    "others' patients (--alone, --shift)"
+                )
+    command = (
+        f"flower-simulation --num-clients {sites.hospitals} --aggregator {SUMS} --secure-sum "
+        f"--noise-at hospitals --epsilon {sites.epsilon:g} --delta {delta_text(sites.delta)}"
+    )
+    return Choice(
+        together=together,
+        best=best,
+        why=why,
+        ways=ways,
+        epsilon=sites.epsilon,
+        command=command if best == SUMS and sites.protection == RECORD else None,
+    )
+
+
+def _ways(sites: Sites, offer: Offer | None) -> tuple[Way, ...]:
+    ways = (_alone(sites), votes_way(sites, offer), sums_way(sites))
+    return (*ways, _labels_way(sites)) if sites.public_features else ways
+
+
+def _together(ways: list[Way]) -> tuple[str | None, str]:
+    """The name of the best way of several hospitals, or None, and why."""
+    serving = [way for way in ways if way.serves]
+    if not serving:
+        return None, "no way of hospitals together serves: " + "; ".join(
+            f"{way.name}: {way.rests}" for way in ways
+        )
+    best = max(serving, key=lambda way: way.expected)
+    votes = next((way for way in serving if way.name == VOTES), None)
+    if votes is None or best is votes:
+        return best.name, f"{best.name} is expected to be the most accurate"
+    loss = best.expected - votes.expected
+    if loss <= VOTES_MAY_LOSE:
+        return VOTES, (
+            f"the votes are enough, and with them no statistic of records leaves a hospital ({best.name} may "
+            f"be {100 * loss:.0f} points more accurate)"
+        )
+    return best.name, f"{best.name} is expected to be {100 * loss:.0f} points more accurate than votes"
+
+
+def _alone(sites: Sites) -> Way:
+    rests = f"{counted(sites.records, 'record')}, ε 0"
+    if sites.shift:
+        rests += f"; loses {100 * sites.shift:g} points on others' patients"
+    return _way(
+        ALONE,
+        sites.records,
+        lambda count: max(0.0, sites.accuracy(count) - sites.shift),
+        rests=rests,
+    )
+
+
+def sums_way(sites: Sites) -> Way:
+    """Class sums with the noise at the hospitals."""
+    if sites.hospitals < LEAST_PARTIES:
+        return _none(SUMS, sites, f"a sum under masks needs {LEAST_PARTIES} hospitals")
+    if sites.protection.votes_vanish:
+        return _none(SUMS, sites, "a hospital that leaves takes its noise along")
+    moved = sites.records if sites.protection.unit == "hospital" else 1  # cut to as many records' length
+    protection = replace(sites.protection, votes_moved=moved)
+    shares = sites.shares or default_shares(sites.hospitals)
+    shape = SumShape(num_classes=sites.classes, dimension=1, squared_norm=_LATTICE**2)
+    try:
+        share = least_share(
+            sites.epsilon,
+            sites.delta,
+            shape,
+            protection,
+            survivors=shares.least_voters,
+            colluders=shares.colluders,
+        )
+    except InputError:
+        return _none(SUMS, sites, "no noise of a usual size keeps this budget")
+    sigma = share * math.sqrt(sites.hospitals) / _LATTICE
+    n = sites.hospitals * sites.records
+    worth = 1 / (1 / n + _DIRECTIONS * sites.classes * (sigma / n) ** 2)
+    rests = f"{n:,} records with noise of {sigma:.3g}, worth {_count(worth)} without it"
+    if worth < LEAST_SIGNAL:
+        rests = f"the noise of {sigma:.3g} records hides the sums of {n:,}"
+    return _way(SUMS, worth, sites.accuracy, rests=rests, serves=worth >= LEAST_SIGNAL)
+
+
+def votes_way(sites: Sites, offer: Offer | None) -> Way:
+    """The votes that `offer` is about; None where the budget buys none."""
+    model = assumed_votes(sites.agreement, sites.classes, sites.teachers)
+    labels, worth = (offer.answered, offer.effective_labels) if offer else (0, 0.0)
+    plurality = float((model.shares.argmax(axis=1) == model.right).mean())
+    rests = f"{counted(labels, 'label')} of {counted(sites.teachers, 'teacher')}"
+    if offer:
+        rests += f", {100 * offer.right_share:.0f} % right, worth {_count(worth)}"
+    return _way(
+        VOTES,
+        worth,
+        lambda count: _curve(count, min(plurality, _EASIEST), sites.classes, _STUDENT),
+        rests=rests if labels >= USEFUL_LABELS else f"{rests}: fewer than {USEFUL_LABELS} teach little",
+        serves=labels >= USEFUL_LABELS,
+    )
+
+
+def _labels_way(sites: Sites) -> Way:
+    """Labels after randomised response: a lower bound for what `pate-fed label-dp` gets from them."""
+    n, classes = sites.hospitals * sites.records, sites.classes
+    kept = math.expm1(sites.epsilon) / (math.exp(sites.epsilon) + classes - 1)
+    worth = n * kept**2
+    return _way(
+        LABELS,
+        worth,
+        sites.accuracy,
+        rests=f"{n:,} labels after randomised response, worth {_count(worth)} true ones",
+        serves=worth >= LEAST_SIGNAL,
+    )
+
+
+def _way(name: str, worth: float, curve: Any, *, rests: str, serves: bool = True) -> Way:
+    low, high = curve(worth / _FACTOR) - _BESIDE, curve(worth * _FACTOR) + _BESIDE
+    return Way(
+        name=name,
+        expected=curve(worth),
+        low=max(0.0, low),
+        high=min(1.0, high),
+        worth=worth,
+        serves=serves,
+        rests=rests,
+    )
+
+
+def _none(name: str, sites: Sites, why: str) -> Way:
+    return _way(name, 0.0, lambda _: 1 / sites.classes, rests=why, serves=False)
+
+
+def _count(worth: float) -> str:
+    return f"{worth:,.0f}" if worth >= 10 else f"{worth:.1f}"

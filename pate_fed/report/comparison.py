@@ -1,0 +1,290 @@
+"""Runs side by side: their figures, the settings in which they differ, and what keeps two from comparing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pate_fed.disk import read_toml
+from pate_fed.errors import InputError, IntegrityError
+from pate_fed.format import FEW_TRIALS, delta_text, duration_text, epsilon_text, share_text
+from pate_fed.report.log import read_result
+from pate_fed.report.metrics import make_metrics, without_private
+from pate_fed.report.result import LabelStudyRecord, RunResult
+from pate_fed.report.text import describe_terms
+
+__all__ = ["Comparison", "RunToCompare", "load_run", "name_runs"]
+
+# Of study.toml: names and files of this machine, and what hospitals read, tell nothing of how runs differ.
+_LEFT_ASIDE = re.compile(r"study\.name|about\..*|engine\..*|data\.(pool|private|data_dir|download)")
+_UNKNOWN = "-"
+_MOST_COLUMNS = 4  # of settings that differ, and of runs, side by side
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunToCompare:
+    """A run with its short name; `group` is that of repeats with other seeds.
+
+    `settings` is its study.toml by dotted key, empty where there is none; `ledger` says how its check went.
+    """
+
+    name: str
+    result: RunResult
+    settings: Mapping[str, str]
+    ledger: str
+    group: str = ""
+
+    @cached_property
+    def kind(self) -> str:
+        """What was released: votes' labels, class sums, or private labels."""
+        study = self.result.study
+        if isinstance(study, LabelStudyRecord):
+            return "private labels"
+        return "votes" if study.terms.sums is None else "class sums"
+
+    @property
+    def epsilon(self) -> str:
+        """ε against the public in words."""
+        study, outcome = self.result.study, self.result.outcome
+        epsilon = outcome.privacy.student
+        text = epsilon_text(epsilon, unbounded="unbounded" if outcome.status == "success" else "unknown")
+        return text if study.noise_private or epsilon is None else f"{text} (seeded: not private)"
+
+
+def load_run(path: Path, *, name: str, group: str = "") -> RunToCompare:
+    """Read a run's directory; a missing or damaged ledger is told of, and stops nothing.
+
+    Raises:
+        InputError: it holds no run.
+        IntegrityError: its log is damaged.
+    """
+    return RunToCompare(
+        name=name,
+        result=read_result(path),
+        settings=_settings(path / "study.toml"),
+        ledger=_check_ledger(path),
+        group=group or name,
+    )
+
+
+def name_runs(paths: Sequence[Path]) -> list[str]:
+    """A short name for each: the folder's own, with as many of those above it as set it apart."""
+    parts = [path.resolve().parts[1:] for path in paths]
+    for depth in range(1, max(map(len, parts), default=1) + 1):
+        names = ["/".join(each[-depth:]) for each in parts]
+        if len(set(names)) == len(names):
+            return names
+    raise InputError("the same run is given twice; give each once")
+
+
+def _settings(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    flat = _flatten(read_toml(path, option="RUN"))
+    return {key: value for key, value in flat.items() if not _LEFT_ASIDE.fullmatch(key)}
+
+
+def _flatten(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found |= _flatten(value, f"{above}{key}.")
+        else:
+            found[f"{above}{key}"] = _plain(value)
+    return found
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _check_ledger(path: Path) -> str:
+    from pate_fed.privacy.ledger.report import verify
+
+    if not (path / "ledger.sqlite").is_file():
+        return "missing"
+    try:
+        verify(path / "ledger.sqlite")
+    except (InputError, IntegrityError):
+        return "FAILS ITS CHECK"
+    return "checked"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Runs in the order given. With `analyst` figures from private votes are among them.
+
+    `more` are notes of who compares, behind those that the runs give rise to.
+    """
+
+    runs: tuple[RunToCompare, ...]
+    analyst: bool = False
+    more: tuple[str, ...] = ()
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Names of what `rows` hold."""
+        names = ("run", "status", "ε", "δ", "labels", "labels right", "student right", "95 %", "n")
+        private = ("◆ data-dependent ε", "◆ ensemble") if self.analyst else ()
+        return (*names, "balanced", "time", "ledger", *private)
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """A row for each run: its figures in words, "-" where unknown."""
+        return [self._row(run) for run in self.runs]
+
+    def _row(self, run: RunToCompare) -> tuple[str, ...]:
+        result, outcome = run.result, run.result.outcome
+        found, privacy = outcome.accuracy, outcome.privacy
+        private: tuple[str, ...] = ()
+        if self.analyst:
+            dependent = privacy.data_dependent_do_not_publish
+            ensemble = share_text(found.ensemble, found.votes_n)
+            private = ("-" if dependent is None else epsilon_text(dependent), ensemble)
+        return (
+            run.name,
+            outcome.status,
+            run.epsilon,
+            delta_text(result.study.terms.delta),
+            f"{result.queries_answered:,}",
+            _share(found.labels, found.labels_n),
+            _share(found.student, found.student_n),
+            _ends(found.student_interval, found.student_n),
+            f"{found.student_n:,}" if found.student_n else "-",
+            found.balanced_text,
+            duration_text(outcome.seconds.total),
+            run.ledger,
+            *private,
+        )
+
+    @cached_property
+    def differing(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Settings that are not the same in all runs: the name, and each run's value, "-" where it has none.
+
+        By the keys of study.toml where every run has one, else by the terms in words.
+        """
+        if len({run.kind for run in self.runs}) == 1 and all(run.settings for run in self.runs):
+            told: list[Mapping[str, str]] = [run.settings for run in self.runs]
+        else:
+            told = [{"Kind": run.kind, **dict(describe_terms(run.result))} for run in self.runs]
+        keys = list(dict.fromkeys(chain.from_iterable(told)))
+        values = [(key, tuple(each.get(key, _UNKNOWN) for each in told)) for key in keys]
+        return [(key, row) for key, row in values if len(set(row)) > 1]
+
+    @property
+    def differing_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]] | None:
+        """The same as header and rows: a row a run where few settings differ, else one a setting."""
+        found, names = self.differing, [run.name for run in self.runs]
+        if not found:
+            return None
+        if len(found) <= _MOST_COLUMNS < len(names):
+            columns = [values for _, values in found]
+            return ("run", *(key for key, _ in found)), list(zip(names, *columns, strict=True))
+        return ("setting", *names), [(key, *values) for key, values in found]
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What a reader must know before comparing, a sentence or two each."""
+        return [*self._unlike(), *self._faults(), *self.more]
+
+    def _unlike(self) -> list[str]:
+        terms = [run.result.study.terms for run in self.runs]
+        found: list[str] = []
+        if len({run.kind for run in self.runs}) > 1:
+            kinds = [run.kind for run in self.runs]
+            told = "; ".join(f"{kind} ({self._with(kinds, kind)})" for kind in dict.fromkeys(kinds))
+            found.append(f"The runs are of different kinds: {told}.")
+        if len({(each.delta, each.privacy.unit, each.privacy.adjacency) for each in terms}) > 1:
+            protected = [
+                f"δ = {delta_text(each.delta)}, {each.privacy.unit}, {each.privacy.adjacency}"
+                for each in terms
+            ]
+            told = "; ".join(f"{text} ({self._with(protected, text)})" for text in dict.fromkeys(protected))
+            found.append(
+                "δ, the protected unit or the adjacency differ, so a smaller ε need not protect more: "
+                f"{told}."
+            )
+        if len({each.pool_digest for each in terms}) > 1:
+            found.append(
+                "The public inputs differ, so the accuracies were not measured on the same test inputs."
+            )
+        seeded = [run.name for run in self.runs if not run.result.study.noise_private]
+        if seeded:
+            found.append(
+                f"Seeded noise protects nobody: {_some(seeded)}. ε is what the same run would cost with "
+                "noise from the system's random source."
+            )
+        if len(self.runs) - len(seeded) > 1:
+            found.append(
+                "Runs on the same private records add up: together they cost at most the sum of their ε, at "
+                "the sum of their δ."
+            )
+        return found
+
+    def _with(self, values: Sequence[str], value: str) -> str:
+        """The names of the runs that have a value."""
+        return _some([run.name for run, own in zip(self.runs, values, strict=True) if own == value])
+
+    def _faults(self) -> list[str]:
+        found = [
+            f"{run.name}: {(run.result.outcome.reason or run.result.outcome.status).rstrip('.')}."
+            for run in self.runs
+            if run.result.outcome.status != "success"
+        ]
+        missing = [run.name for run in self.runs if run.ledger == "missing"]
+        broken = [run.name for run in self.runs if run.ledger not in ("checked", "missing")]
+        if missing:
+            found.append(f"No ledger lies beside {_some(missing)}, so nothing proves the ε there.")
+        if broken:
+            found.append(
+                f"The ledger does not pass its check: {_some(broken)}. Do not rely on the ε there; "
+                "pate-fed ledger verify says what is wrong."
+            )
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same for programs: metrics by run, settings that differ, notes."""
+        return {
+            "runs": [self._metrics(run) for run in self.runs],
+            "differing": {
+                key: dict(zip([run.name for run in self.runs], row, strict=True))
+                for key, row in self.differing
+            },
+            "notes": self.notes,
+        }
+
+    def _metrics(self, run: RunToCompare) -> dict[str, Any]:
+        metrics = make_metrics(run.result)
+        return {
+            "run": run.name,
+            "kind": run.kind,
+            "ledger": run.ledger,
+            "noise_private": run.result.study.noise_private,
+            **(metrics if self.analyst else without_private(metrics)),
+        }
+
+
+def _share(share: float | None, count: int | None) -> str:
+    """A share in percent, counted where it is of few."""
+    if share is None or not count or count >= FEW_TRIALS:
+        return share_text(share, count)
+    return f"{round(share * count)} of {count}"
+
+
+def _ends(interval: tuple[float, float] | None, count: int | None) -> str:
+    if interval is None:
+        return _UNKNOWN
+    low, high = (share_text(end, count) for end in interval)
+    return f"{low.removesuffix(' %')} to {high}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more

@@ -1,0 +1,231 @@
+"""A run as it stands, from its log: phases, who was left out and why, ε spent, labels by class, the curve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pate_fed.errors import InputError
+from pate_fed.format import counted, delta_text, duration_text, epsilon_text, share_text
+from pate_fed.report.log import LOG_NAME, Taught, Voted, read_log, read_result
+from pate_fed.report.metrics import outcome_line
+from pate_fed.report.result import (
+    Epoch,
+    LabelStudyRecord,
+    LeftOut,
+    Outcome,
+    ReleasedBatch,
+    RunResult,
+    StudyRecord,
+)
+from pate_fed.report.run import Run
+
+__all__ = ["Snapshot", "describe_event", "read_snapshot", "snapshot_rows"]
+
+_BARS = "▁▂▃▄▅▆▇█"
+_WIDTH = 30
+_MOST_LEFT_OUT = 5
+_MOST_CLASSES = 20
+
+_Study = StudyRecord | LabelStudyRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A run at one moment. `told` are its events in order; `over` says that its outcome is among them."""
+
+    path: Path
+    result: RunResult
+    told: tuple[object, ...]
+    over: bool
+
+    def last(self, kind: type) -> Any:
+        """The latest event of a kind; None where there is none yet."""
+        return next((event for event in reversed(self.told) if isinstance(event, kind)), None)
+
+
+def read_snapshot(run_dir: Path) -> Snapshot | None:
+    """The run in a directory; None while its log holds no study yet.
+
+    Raises:
+        InputError: the log cannot be read.
+        IntegrityError: a whole line of it is damaged.
+    """
+    log = run_dir / LOG_NAME
+    if not log.is_file():
+        return None
+    told = tuple(event for _, event in read_log(log) if event is not None)
+    begun = [place for place, event in enumerate(told) if isinstance(event, _Study)]
+    if not begun:
+        return None
+    # A coordinator that goes on after a failure writes its study again, behind the outcome of before.
+    over = any(isinstance(event, Outcome) for event in told[begun[-1] :])
+    return Snapshot(path=run_dir, result=read_result(run_dir), told=told, over=over)
+
+
+def snapshot_rows(now: Snapshot) -> list[tuple[str, str]]:
+    """What is known, as names and texts in reading order; nothing in it comes from private votes."""
+    study = now.result.study
+    terms = study.terms
+    parties = f"{study.mechanism}, {counted(terms.num_clients, 'hospital')}"
+    return [
+        ("study", f"{terms.study} ({study.dataset}, {terms.num_classes} classes, {parties})"),
+        ("phase", _phase(now)),
+        *_parties(now),
+        ("privacy", _privacy(now)),
+        *_labels(now),
+        *_student(now),
+        *([("outcome", _outcome(now))] if now.over else []),
+    ]
+
+
+def _phase(now: Snapshot) -> str:
+    result = now.result
+    if now.over:
+        return f"over: {result.outcome.status} after {duration_text(result.outcome.seconds.total)}"
+    since = f"; begun {_ago(result.started)} ago, last heard of {_ago(result.ended)} ago"
+    if result.epochs:
+        return f"the student learns, epoch {result.epochs[-1].epoch}{since}"
+    if result.releases:
+        return f"labels are released, then the student learns{since}"
+    if now.last(Voted) is not None:
+        return f"totals are there, labels are released{since}"
+    teaching = not isinstance(result.study, LabelStudyRecord) and now.last(Taught) is None
+    return f"{'hospitals get ready' if teaching else 'hospitals answer'}{since}"
+
+
+def _ago(time: str) -> str:
+    try:
+        return duration_text(max(0.0, (datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds()))
+    except (ValueError, TypeError):  # a time without its zone: not one that a log of ours has
+        return "-"
+
+
+def _parties(now: Snapshot) -> Iterator[tuple[str, str]]:
+    of, taught = now.result.study.terms.num_clients, now.last(Taught)
+    if taught is not None:
+        yield "ready", f"{taught.clients:,} of {of:,} hospitals in {duration_text(taught.seconds)}"
+    for batch in [event for event in now.told if isinstance(event, Voted)][-3:]:
+        yield "answered", f"{_voted(batch)}, of {of:,}"
+    left = [event for event in now.told if isinstance(event, LeftOut)]
+    for event in left[-_MOST_LEFT_OUT:]:
+        yield "left out", _left_out(event)
+    if len(left) > _MOST_LEFT_OUT:
+        yield "", f"and {len(left) - _MOST_LEFT_OUT} before, in {LOG_NAME}"
+
+
+def _privacy(now: Snapshot) -> str:
+    result, study = now.result, now.result.study
+    spent = next((each.epsilon for each in reversed(result.releases) if each.epsilon is not None), 0.0)
+    delta, cap = delta_text(study.terms.delta), study.guaranteed
+    seeded = "" if study.noise_private else "; not private: seeded noise"
+    if not result.releases and now.over and result.outcome.privacy.spent is not None:
+        spent = result.outcome.privacy.spent
+    if cap is None:
+        return f"ε {epsilon_text(spent)} spent at δ = {delta}, without a bound beforehand{seeded}"
+    full = min(1.0, spent / cap) if cap > 0 else 1.0
+    return (
+        f"{_bar(full)} ε {epsilon_text(spent)} spent, never above {epsilon_text(cap)}, at δ = {delta}{seeded}"
+    )
+
+
+def _bar(share: float) -> str:
+    full = round(share * _WIDTH)
+    return "█" * full + "░" * (_WIDTH - full)
+
+
+def _labels(now: Snapshot) -> Iterator[tuple[str, str]]:
+    result, terms = now.result, now.result.study.terms
+    if not result.releases:
+        return
+    asked, answered = result.queries_asked, result.queries_answered
+    yield "labels", f"{answered:,} of {terms.labels:,} after {asked:,} of {terms.max_queries:,} queries"
+    counts = _by_class(now)
+    if counts and len(counts) <= _MOST_CLASSES:
+        name = result.study.class_name
+        yield "by class", ", ".join(f"{name(place)} {count:,}" for place, count in enumerate(counts))
+    elif counts:
+        empty = sum(not count for count in counts)
+        yield "by class", f"{min(counts):,} to {max(counts):,} each; {empty} of {len(counts)} have none"
+
+
+def _by_class(now: Snapshot) -> list[int]:
+    """Released labels of each class; empty while no file tells them."""
+    confusion = now.result.evaluation.confusion
+    if confusion:
+        return [sum(column) for column in zip(*confusion, strict=True)]
+    try:
+        held = Run(now.path).labels
+    except InputError:
+        return []
+    label = held.label[held.answered]
+    return [int(each) for each in np.bincount(label, minlength=now.result.study.terms.num_classes)]
+
+
+def _student(now: Snapshot) -> Iterator[tuple[str, str]]:
+    result = now.result
+    points = [each.test_accuracy for each in result.epochs if each.test_accuracy is not None]
+    if points:
+        last = share_text(points[-1], result.study.test_size)
+        yield "student", f"{sparkline(points)} {last} right after {counted(len(points), 'epoch')}"
+    if now.over and result.outcome.accuracy.student is not None:
+        yield ("student" if not points else ""), result.outcome.accuracy.student_text
+
+
+def sparkline(values: Sequence[float], *, most: int = 40) -> str:
+    """Values from 0 to 1 as bars, at most so many, the later ones of each stretch."""
+    count = min(most, len(values))
+    shown = [values[(place + 1) * len(values) // count - 1] for place in range(count)]
+    low, high = min(shown), max(shown)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((value - low) * scale)] for value in shown)
+
+
+def describe_event(event: object, now: Snapshot) -> str | None:
+    """One event as a line; None for those that are for the report."""
+    terms = now.result.study.terms
+    if isinstance(event, _Study):
+        return f"study: {snapshot_rows(now)[0][1]}; {_guaranteed(event)}"
+    if isinstance(event, Taught):
+        return (
+            f"ready: {event.clients:,} of {terms.num_clients:,} hospitals in {duration_text(event.seconds)}"
+        )
+    if isinstance(event, Voted):
+        return f"answered: {_voted(event)}"
+    if isinstance(event, LeftOut):
+        return f"left out: {_left_out(event)}"
+    if isinstance(event, ReleasedBatch):
+        cost = "" if event.epsilon is None else f"; ε {epsilon_text(event.epsilon)} spent so far"
+        return f"released: {event.answered:,} labels of {counted(event.asked, 'query')}{cost}"
+    if isinstance(event, Epoch):
+        if event.test_accuracy is None:
+            return f"epoch {event.epoch}"
+        return f"epoch {event.epoch}: {share_text(event.test_accuracy, now.result.study.test_size)} right"
+    return _outcome(now) if isinstance(event, Outcome) else None
+
+
+def _outcome(now: Snapshot) -> str:
+    report = now.path / "report.html"
+    return outcome_line(now.result, report if report.is_file() else None)
+
+
+def _guaranteed(study: _Study) -> str:
+    cap = study.guaranteed
+    told = "no ε is fixed beforehand" if cap is None else f"ε never above {epsilon_text(cap)}"
+    return told + ("" if study.noise_private else "; not private: seeded noise")
+
+
+def _voted(event: Voted) -> str:
+    asked = counted(event.queries, "query") if event.queries else "a batch"
+    return (
+        f"batch {event.batch}: {counted(event.clients, 'hospital')}, {asked}, {duration_text(event.seconds)}"
+    )
+
+
+def _left_out(event: LeftOut) -> str:
+    return f"{event.party} ({event.phase}): {event.reason}"

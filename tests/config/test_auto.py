@@ -1,0 +1,106 @@
+"""`--aggregator auto`: what it takes, what that implies, and when it refuses."""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pate_fed.config.options import add_study_options, study_from_arguments
+from pate_fed.config.sections import Aggregation, Data, Parties, Privacy, Queries
+from pate_fed.config.study import Study, study_from_dict
+from pate_fed.config.sums import Sums
+from pate_fed.data import GlyphSettings
+from pate_fed.errors import InputError
+from pate_fed.learning import StudentSettings, TeacherSettings
+
+SCHEMA = {"label": "y", "classes": ["no", "yes"], "columns": {"x": "number"}}
+
+
+def _study(hospitals: int, **sections: Any) -> Study:
+    return replace(Study(parties=Parties(num_clients=hospitals)), **sections).resolve()
+
+
+def test_the_default_study_votes_with_the_noise_that_it_always_had() -> None:
+    study = Study().resolve()
+    assert study.aggregation == Aggregation(
+        aggregator="confident-gnmax", threshold=200.0, sigma1=150.0, sigma2=40.0
+    )
+    assert "250 teachers are enough" in study.reason and not study.secrecy.secure_sum
+
+
+@pytest.mark.parametrize("hospitals", [4, 8, 30])
+def test_few_hospitals_sum_under_masks_with_their_own_noise(hospitals: int) -> None:
+    study = _study(hospitals)
+    assert study.aggregation.sums and study.secrecy.secure_sum and study.secrecy.at_hospitals
+    assert study.student.name == "ridge" and study.privacy.epsilon == 1.0
+    assert "--secure-sum --noise-at hospitals" in study.reason
+    again = study_from_dict(tomllib.loads(study.to_toml()))
+    assert again == study == again.resolve() and again.reason == study.reason
+    assert replace(study, reason="") == study  # a run that an earlier release began is gone on with
+
+
+def test_a_hundred_hospitals_vote_and_with_little_epsilon_they_sum() -> None:
+    assert _study(100).aggregation.aggregator == "confident-gnmax"
+    strict = _study(100, privacy=Privacy(epsilon=0.3))
+    assert strict.aggregation.sums and strict.privacy.epsilon == 0.3
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"aggregation": Aggregation(sigma2=5.0)},
+        {"aggregation": Aggregation(threshold=5.0)},
+        {"queries": Queries(labels=20)},
+        {"queries": Queries(strategy="least-confident")},
+        {"teacher": TeacherSettings(name="small-cnn")},
+        {"privacy": Privacy(sanitise=True)},
+    ],
+)
+def test_a_setting_of_votes_means_votes(sections: dict[str, Any]) -> None:
+    study = _study(8, **sections)
+    assert study.aggregation.aggregator == "confident-gnmax" and "is a setting of it" in study.reason
+
+
+def test_a_setting_of_sums_means_sums_and_a_named_student_stays() -> None:
+    assert _study(250, sums=Sums(dimension=50)).aggregation.sums
+    assert _study(250, student=StudentSettings(name="ridge")).aggregation.sums
+    named = study_from_dict({"parties": {"num_clients": 8}, "student": {"name": "pate++"}}).resolve()
+    assert named.aggregation.sums and named.student.name == "pate++"
+
+
+def test_a_name_is_taken_as_it_is() -> None:
+    study = _study(8, aggregation=Aggregation(aggregator="gnmax"))
+    assert study.aggregation.aggregator == "gnmax" and not study.reason
+
+
+def test_records_of_hospitals_own_are_not_known_and_it_says_so() -> None:
+    values = {"parties": {"num_clients": 4}, "data": {"pool": "p.csv", "table": SCHEMA}}
+    study = study_from_dict(values).resolve()
+    assert study.aggregation.sums and "how many records there are is not known" in study.reason
+    assert study.student.name == "ridge" and study.teacher.name == "random-forest"
+
+
+@pytest.mark.parametrize(
+    ("study", "why"),
+    [
+        (_study, "needs 4 hospitals"),
+        (lambda n: _study(n + 2, data=Data(glyph=GlyphSettings(private=100, classes=2))), "hides the sums"),
+        (lambda n: _study(n + 2, privacy=Privacy(unit="hospital")), "most_records"),
+    ],
+)
+def test_where_nothing_serves_it_says_what_would(study: Any, why: str) -> None:
+    with pytest.raises(InputError, match=f"--aggregator auto: nothing serves .*{why}.*more hospitals"):
+        study(2)
+
+
+def test_teachers_that_are_not_trained_are_told_and_no_error() -> None:
+    parser = argparse.ArgumentParser()
+    add_study_options(parser)
+    typed = ["--num-clients", "4", "--teachers-per-client", "5"]
+    assert "no teachers are trained" in study_from_arguments(parser.parse_args(typed)).reason
+    with pytest.raises(InputError, match="--teachers-per-client 5 would have no effect"):
+        study_from_arguments(parser.parse_args([*typed, "--aggregator", "class-sums", "--secure-sum"]))
