@@ -138,7 +138,7 @@ def _blocking() -> str:
 
 LACKING = {
     "flower-simulation --num-clients 20": ("torch", "images"),
-    "flower-simulation --config simulated.toml": ("ray", "simulation"),
+    "flower-simulation --config simulated.toml --backend ray": ("ray", "simulation"),
     "data glyph --preview sheet.png": ("matplotlib", "images"),
     "label-dp --epsilon 1": ("torch", "images"),
     "reproduce class-sums-tables": ("torch", "images"),
@@ -274,7 +274,7 @@ def test_a_plain_environment_is_small_and_runs_a_study_of_tables(
     ran = run(*study, "--backend", "inline", "--run-dir", "installed")
     assert ran.returncode == 0, ran.stderr
     assert run("pate-fed", "ledger", "verify", "installed").returncode == 0
-    lacking = run(*study)
+    lacking = run(*study, "--backend", "ray")
     assert lacking.returncode == 2
     assert "pip install 'pate-fed[simulation]'" in lacking.stderr
 

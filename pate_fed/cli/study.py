@@ -74,7 +74,7 @@ def _study_init(arguments: argparse.Namespace) -> int:
     terms = make_terms_of(Path(arguments.config), num_hospitals=arguments.num_clients)
     made = Authority.init(Path(arguments.folder), address=arguments.address, terms=terms, days=arguments.days)
     print(f"made {made.folder}: the study's authority and the coordinator's keys, for {arguments.days} days")
-    if reason := read_study(Path(arguments.config), num_hospitals=arguments.num_hospitals).resolve().reason:
+    if reason := read_study(Path(arguments.config), num_hospitals=arguments.num_clients).resolve().reason:
         print(reason)
     print("the authority's fingerprint, to tell every hospital by telephone:")
     print(f"  {spoken(made.fingerprint)}")

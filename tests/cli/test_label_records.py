@@ -63,7 +63,7 @@ def test_private_labels_do_not_tell_how_many_classes_there_are(
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--insecure"], "--insecure: give --hospitals N too"),
+        (["--insecure"], "--insecure: give --num-clients N too"),
         (["--hospitals", "4", "--insecure", "--seed", "1", "--out", "o"], "--seed 1 with --insecure"),
         (["--hospitals", "4", "--insecure", "--labels", "l.npy", "--out", "o"], "--labels l.npy with"),
         (["--hospitals", "4", "--tls-dir", "none", "--out", "o"], "none"),
@@ -71,7 +71,7 @@ def test_private_labels_do_not_tell_how_many_classes_there_are(
         (["--hospitals", "4", "--address", "10.1.2.3:900", "--insecure", "--out", "o"], "unprotected"),
         (["--hospitals", "4", "--init", "keys"], "--init keys: give --address HOST:PORT too"),
         (["--hospitals", "4", "--init", "keys", "--address", "localhost"], "give --address HOST:PORT too"),
-        (["--hospitals", "4", "--init", "keys", "--method", "alibi"], "--hospitals with --method alibi"),
+        (["--hospitals", "4", "--init", "keys", "--method", "alibi"], "--num-clients with --method alibi"),
     ],
 )
 def test_what_hospitals_connect_to_must_be_clear(

@@ -234,7 +234,9 @@ def test_the_policies_on_the_page_are_read_and_the_default_is_as_it_says(tmp_pat
 
 def test_the_page_tells_of_every_file_and_nothing_else() -> None:
     page = (DEPLOY / "README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`((?:container|systemd|kubernetes)/[\w.@-]+|compose\.yaml)`", page))
+    named = set(
+        re.findall(r"`((?:container|systemd|kubernetes)/[\w.@-]+|compose\.yaml|[\w-]+\.lock|lock)`", page)
+    )
     files = {str(path.relative_to(DEPLOY)) for path in DEPLOY.rglob("*") if path.is_file()} - {"README.md"}
     assert named == files
 

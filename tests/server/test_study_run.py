@@ -36,7 +36,7 @@ PARTIES, BATCH = 4, 10
 PLAIN = Study(
     parties=Parties(num_clients=PARTIES, teachers_per_client=2),
     data=Data(glyph=GlyphSettings(classes=3, private=120, public=40)),
-    teacher=TeacherSettings(name="small-cnn", epochs=1),
+    teacher=TeacherSettings(name="hog-linear"),
     aggregation=Aggregation(aggregator="confident-gnmax", threshold=4.0, sigma1=4.0, sigma2=2.0),
     queries=Queries(labels=25, batch_size=BATCH, evaluate=False),
     privacy=Privacy(sanitise=True, allow_weak=True),

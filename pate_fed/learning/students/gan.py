@@ -259,9 +259,9 @@ def balanced(labels: Tensor, like: Tensor) -> Tensor:
     A threshold lets some classes through more often than others. Classes of less than a quarter of the mean
     count do not come back so often: a handful of labels may all be wrong. Shape of labels: int64 (m,).
     """
-    counts = torch.bincount(labels).double()
-    least = RARE * counts.sum() / (counts > 0).sum()
-    weights = 1 / counts[labels].maximum(least)
+    often = (labels[:, None] == labels).sum(dim=1).double()  # how many labels say the same
+    classes = (1 / often).sum()
+    weights = 1 / often.maximum(RARE * len(labels) / classes)
     return torch.multinomial(weights, like.numel(), replacement=True).view_as(like)
 
 
