@@ -74,11 +74,7 @@ class Hospital(SummingHospital[Terms]):
         agreed = self._agreed()
         if agreed is not None and agreed.digest != terms.digest:
             return self.refuse(Refusal.TERMS)
-        try:
-            if terms.teacher_part is not None:
-                require_same_part(part_identity(terms.teacher_part.name, "teacher"), terms.teacher_part)
-        except (InputError, IntegrityError) as error:
-            self.log.fault(error)
+        if not self._has_part(terms):
             return self.refuse(Refusal.PART)
         try:
             encoder = _read_encoder(terms, request.encoder)
@@ -94,6 +90,17 @@ class Hospital(SummingHospital[Terms]):
         if terms.sums is not None:
             return self._answered(lambda: self._ready_to_sum(terms, request.enrol))
         return self._answered(lambda: self._taught(terms, encoder, request.enrol))
+
+    def _has_part(self, terms: Terms) -> bool:
+        """Whether the teacher's code, where it is none of ours, is here the one in the terms."""
+        if terms.teacher_part is None:
+            return True
+        try:
+            require_same_part(part_identity(terms.teacher_part.name, "teacher"), terms.teacher_part)
+        except (InputError, IntegrityError) as error:
+            self.log.fault(error)
+            return False
+        return True
 
     def _ready_to_sum(self, terms: Terms, enrol: bytes) -> TeachReply:
         """Nothing is trained: the public feature map is on the disk, and the records fit it."""
@@ -184,6 +191,8 @@ class Hospital(SummingHospital[Terms]):
             return Refusal.NOT_TAUGHT
         if request.terms_digest != terms.digest:
             return Refusal.TERMS
+        if not self._has_part(terms):  # another process may find another source
+            return Refusal.PART
         if request.purpose == EVALUATION and (not self._site.simulated or terms.adds_noise):
             return Refusal.POLICY
         dataset = self._site.dataset

@@ -321,6 +321,10 @@ def test_a_teacher_s_code_must_be_the_one_in_the_terms(
     hospital = Hospital(theirs)
     assert isinstance(hospital.teach(TeachRequest(terms=again.to_json())), TeachReply)
     assert isinstance(hospital.vote(_request(again, [0, 1, 2])), VoteReply)
+    module.write_text(
+        "from sklearn.tree import ExtraTreeClassifier as Tree\n"
+    )  # and the hospital starts anew
+    assert _code(Hospital(theirs).vote(_request(again, [3, 4, 5]))) is Refusal.PART
 
 
 def test_a_hospital_agrees_to_no_terms_that_spend_votes_for_nothing(site: Site) -> None:
