@@ -10,6 +10,7 @@ import mpmath
 import numpy as np
 import pytest
 from builders import make_terms
+from histograms import moved_pairs
 from numpy.typing import NDArray
 from winner_laws import gaussian_masses, winner_law, winner_laws
 
@@ -39,15 +40,9 @@ def test_the_laws_that_the_tests_compute_agree() -> None:
 @pytest.mark.parametrize(("sigma", "near"), [(0.8, 0.65), (2.0, 0.98), (5.0, 0.98)])
 def test_100_000_pairs_of_histograms_never_pass_the_bound_and_come_near(sigma: float, near: float) -> None:
     """At σ 0.8 the other classes' own noise spreads over few whole votes, and costs the supremum a third."""
-    rng = np.random.default_rng(0)
     orders = (1.5, 2.0, 4.0, 9.0)
     highest = dict.fromkeys(orders, 0.0)
-    for classes in (2, 3, 3, 4) * 9:
-        n = rng.integers(0, max(3, round(2.5 * sigma)), (930, classes))
-        n[:, 0] += 1
-        moved = n.copy()
-        moved[:, 0] -= 1
-        moved[:, 1] += 1
+    for n, moved in moved_pairs(0, sigma):
         p, q = winner_laws(n, sigma), winner_laws(moved, sigma)
         for order in orders:
             found = max(_divergences(p, q, order).max(), _divergences(q, p, order).max())
