@@ -129,6 +129,11 @@ class Coordinator(BaseCoordinator):
         return self._error
 
     @property
+    def dataset(self) -> Dataset:
+        """The study's data, as the coordinator of a simulation has them."""
+        return self._dataset
+
+    @property
     def records(self) -> str | None:
         """Digest of who has which records, where code of the user's own says so."""
         data, parties = self._study.data, self._study.parties

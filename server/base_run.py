@@ -130,6 +130,7 @@ class BaseRun(ABC):
             progress=self._progress,
             backend=engine.backend,
             answer_s=engine.vote_timeout_s,
+            cluster=engine.ray_address is not None,
         )
         federation = Federation(
             self._terms,

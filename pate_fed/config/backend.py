@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
+from pate_fed.errors import InputError
 from pate_fed.learning.settings import CLOSED_FORM, STACKED, TABLE_TEACHERS
 
-__all__ = ["AUTO", "INLINE", "RAY", "cheaper_backend", "cores"]
+__all__ = ["AUTO", "INLINE", "RAY", "cheaper_backend", "cluster_address", "cores"]
 
 AUTO, RAY, INLINE = "auto", "ray", "inline"
 
@@ -21,6 +22,21 @@ _WORTH_S = 30.0  # saved below which everything stays in one process
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cluster_address() -> str | None:
+    """The cluster that Ray's own RAY_ADDRESS names: auto or HOST:PORT; None where it names none.
+
+    Raises:
+        InputError: it names a service of Ray that no study can join.
+    """
+    address = os.environ.get("RAY_ADDRESS", "")
+    if "://" in address:
+        raise InputError(
+            f"RAY_ADDRESS {address}: auto or HOST:PORT of a cluster is meant, on one of its nodes; unset it, "
+            "or give --backend inline"
+        )
+    return address if address not in ("", "local") else None
 
 
 def cheaper_backend(teacher: str, *, num_clients: int, num_teachers: int, available: int) -> str:

@@ -28,7 +28,6 @@ __all__ = [
     "VOTES",
     "Aggregation",
     "Data",
-    "Engine",
     "Parties",
     "Privacy",
     "Queries",
@@ -413,39 +412,3 @@ class Privacy:
         """
         dealt_anew = self.unit == "hospital" or self.adjacency == "add-or-remove-one"
         return teachers_per_client if dealt_anew else 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
-    """How the study runs here; no figure of the result depends on it. Times in seconds."""
-
-    backend: str = setting(
-        AUTO,
-        flags=("--backend",),
-        help="Flower's engine on Ray, all in this process, or whichever takes less time",
-        choices=BACKENDS,
-        also=(PROCESSES,),
-    )
-    device: str = setting(
-        "auto",
-        flags=("--device",),
-        help="auto, cpu or cuda",
-        pattern=re.compile(r"auto|cpu|cuda(:\d+)?"),
-        allowed="auto, cpu, cuda or cuda:N",
-    )
-    gpus_per_client: float | None = setting(
-        None,
-        flags=("--gpus-per-client",),
-        help="share of a GPU a party takes (default: from free memory)",
-        above=0,
-        high=1,
-    )
-    teach_timeout_s: float = setting(
-        86_400.0, help="longest wait for a party's teachers", unit="seconds", above=0, high=10**8
-    )
-    vote_timeout_s: float = setting(
-        14_400.0, help="longest wait for a batch's votes", unit="seconds", above=0, high=10**8
-    )
-
-    def __post_init__(self) -> None:
-        check(self)

@@ -1,0 +1,66 @@
+"""Simulated parties on a node of a cluster: what is sent there, and the ClientApp that plays them with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clients.site import take_data
+from clients.site_files import SITE_VARIABLE, SimulatedSites
+from pate_fed.config.data import data_digest
+from pate_fed.data import Dataset
+from pate_fed.disk import write_private
+from pate_fed.errors import InputError
+
+if TYPE_CHECKING:
+    from flwr.clientapp import ClientApp
+
+__all__ = ["SentStudy", "play_parties"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentStudy:
+    """A study as it is sent to nodes: its study.toml, digests of its data and of who has which of them.
+
+    `files` are Python files of the user's own, by their paths from the folder that is searched last.
+    `together` is as in `SimulatedSites`.
+    """
+
+    study: str
+    data: str
+    records: str
+    files: Mapping[str, bytes]
+    together: int
+
+
+def play_parties(folder: Path, sent: SentStudy, dataset: Dataset) -> ClientApp:
+    """The app of all parties of a study, whose disks lie in `folder` of this node.
+
+    Raises:
+        InputError: the data are not those that were sent, or would be dealt otherwise than there.
+    """
+    if data_digest(dataset) != sent.data:
+        raise InputError("the data that came are not those that were sent")
+    own = Path(folder, "own-code")
+    for name, content in sent.files.items():
+        path = own / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(path, content, durable=False)
+    study, site = folder / "study.toml", folder / "site.json"
+    write_private(study, sent.study.encode(), durable=False)
+    SimulatedSites(
+        study=study,
+        state_dir=folder,
+        parts=own,
+        records=sent.records,
+        goes_on=True,
+        together=sent.together,
+    ).write(site)
+    os.environ[SITE_VARIABLE] = str(site)
+    take_data(site, dataset)
+    from clients.app import app
+
+    return app
