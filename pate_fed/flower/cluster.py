@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-__all__ = ["ClusterSettings", "PartyKit", "joined", "run_on_cluster"]
+__all__ = ["ClusterSettings", "PartyKit", "check_token", "run_on_cluster"]
 
 _MODE = "RAY_AUTH_MODE"
 _SWITCHES = (  # what a party's process needs from the first import on; all else is set in it
@@ -82,7 +82,7 @@ def run_on_cluster(
     """
     from pate_fed.flower.compat import quiet_flower
 
-    with joined(cluster), quiet_flower(), _shared_disk(cluster.shared_dir) as (folder, probe):
+    with _joined(cluster), quiet_flower(), _shared_disk(cluster.shared_dir) as (folder, probe):
         from pate_fed.flower.cluster_grid import ClusterGrid
         from pate_fed.flower.inline import run_on
         from pate_fed.flower.ray_processes import free_places
@@ -106,7 +106,7 @@ def run_on_cluster(
 
 
 @contextmanager
-def joined(cluster: ClusterSettings) -> Iterator[None]:
+def _joined(cluster: ClusterSettings) -> Iterator[None]:
     """Be in a cluster: its token is the user's own, which Ray finds where it always does.
 
     Raises:
@@ -125,7 +125,7 @@ def joined(cluster: ClusterSettings) -> Iterator[None]:
                 "Ray was imported before, in another RAY_AUTH_MODE: start the study in a process of its own"
             )
         address = find_cluster(cluster.address)
-        _check_token(address, cluster)
+        check_token(address, cluster)
         try:
             _join(address)
             yield
@@ -137,7 +137,12 @@ def joined(cluster: ClusterSettings) -> Iterator[None]:
         os.environ[_MODE] = mode_before
 
 
-def _check_token(address: str, cluster: ClusterSettings) -> None:
+def check_token(address: str, cluster: ClusterSettings) -> None:
+    """Hold that a cluster lets this user in, and nobody without a token unless its network is closed.
+
+    Raises:
+        InputError: it does not, or lets anyone in, or asks for a token where `insecure` says it does not.
+    """
     from pate_fed.flower.compat import asks_for_token, token_header
 
     where, asks = f"the cluster at {address}", asks_for_token(address, {})

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -190,7 +189,6 @@ def test_two_nodes_give_the_labels_of_one_process(cluster: RayNodes, run: _Runs,
     cluster.wait(2)
     first = cluster.nodes[0]
     most, seen_by_ps = {first: 0, second: 0}, []
-    over = threading.Event()
 
     def watch(process: subprocess.Popen[bytes]) -> None:
         while process.poll() is None:
@@ -200,7 +198,6 @@ def test_two_nodes_give_the_labels_of_one_process(cluster: RayNodes, run: _Runs,
                 " ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"])
             )
             time.sleep(0.3)
-        over.set()
 
     # RAY_ADDRESS is Ray's own word for the cluster; auto takes it.
     environment = {**cluster.environment, "RAY_ADDRESS": cluster.address}
@@ -210,7 +207,7 @@ def test_two_nodes_give_the_labels_of_one_process(cluster: RayNodes, run: _Runs,
     assert done.voters() == inline.voters() == [PARTIES] * len(done.voters())
     # Both played, each with its own disk and half of the parties; the data came from the driver.
     assert sorted(most.values()) == [PARTIES / 2] * 2
-    assert not any((node.folder / "cache").iterdir() for node in most)
+    assert not [path for node in most for path in (node.folder / "cache").iterdir()]
     assert not any(_disks(node) for node in most), "gone with the run"
     # The token is in no command line, no file and no word of it.
     assert TOKEN not in done.said and not any(TOKEN in line for line in seen_by_ps)
