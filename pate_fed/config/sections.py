@@ -9,7 +9,7 @@ import math
 import re
 from dataclasses import dataclass, field, replace
 
-from pate_fed.config.backend import AUTO, INLINE, RAY
+from pate_fed.config.backend import AUTO
 from pate_fed.config.trust import MOST_PARTIES, QUORUM, Shares
 from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema, is_scheme
 from pate_fed.errors import InputError
@@ -24,7 +24,6 @@ __all__ = [
     "MOST_CLASSES",
     "MOST_INPUTS",
     "MOST_TEACHERS",
-    "PROCESSES",
     "VOTES",
     "Aggregation",
     "Data",
@@ -40,12 +39,10 @@ INTERACTIVE = "interactive-gnmax"
 CLASS_SUMS = "class-sums"
 VOTES = "confident-gnmax"
 AGGREGATORS = (AUTO, VOTES, "gnmax", "lnmax", INTERACTIVE, CLASS_SUMS)
-BACKENDS = (AUTO, RAY, INLINE)
 FROM_FILES = ("table", "images")
 _LABELS = 500
 _OWN_PARTITION = re.compile(rf"(?!dirichlet:){PART_NAME.pattern}")
 _LEAST_A_LABEL, _MOST_A_LABEL = 1.5, 4.0  # queries
-PROCESSES = "grpc"  # separate processes: set by python -m pate_fed.server, not by a user
 
 # What goes beyond these is a slip of the hand, or an attack on whoever would allocate it.
 MOST_IN_PARTY = 100_000  # teachers

@@ -15,9 +15,8 @@ from typing import Any
 
 from pate_fed.config.about import About
 from pate_fed.config.auto import fixed_way
-from pate_fed.config.backend import INLINE, RAY, cheaper_backend, cluster_address, cores
+from pate_fed.config.backend import INLINE, RAY, Engine, cheaper_backend, cluster_address, cores
 from pate_fed.config.defaults import Federation, with_defaults
-from pate_fed.config.engine import Engine
 from pate_fed.config.parts import is_part_name, own_names
 from pate_fed.config.sections import (
     AUTO,
