@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from clients.site import take_data
 from clients.site_files import SITE_VARIABLE, SimulatedSites
@@ -18,7 +20,7 @@ from pate_fed.errors import InputError
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
 
-__all__ = ["SentStudy", "play_parties"]
+__all__ = ["SentStudy", "data_to_send", "play_parties"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,17 @@ class SentStudy:
     records: str
     files: Mapping[str, bytes]
     together: int
+
+
+def data_to_send(dataset: Dataset) -> Dataset:
+    """The data with plain arrays in place of memory maps: a node's processes then share one copy of them."""
+    return replace(
+        dataset,
+        private_images=np.asarray(dataset.private_images),
+        private_labels=np.asarray(dataset.private_labels),
+        public_images=np.asarray(dataset.public_images),
+        public_labels=np.asarray(dataset.public_labels),
+    )
 
 
 def play_parties(folder: Path, sent: SentStudy, dataset: Dataset) -> ClientApp:

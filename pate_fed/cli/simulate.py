@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.config.backend import INLINE, cores
+from pate_fed.config.backend import CLUSTER, INLINE, cores
 from pate_fed.config.data import data_digest, records_digest
 from pate_fed.config.parts import (
     hold_dataset,
@@ -162,7 +162,7 @@ def _run_apps(server_app: Any, study: Study, folder: Path, dataset: Dataset) -> 
     from pate_fed.flower.engine import run_apps
 
     nodes, engine = study.parties.num_clients, study.engine
-    if engine.ray_address is not None:
+    if engine.played_on == CLUSTER and engine.ray_address is not None:
         return _run_on_cluster(server_app, study, dataset, engine.ray_address)
     run_apps(
         server_app,
@@ -178,7 +178,7 @@ def _run_apps(server_app: Any, study: Study, folder: Path, dataset: Dataset) -> 
 
 def _run_on_cluster(server_app: Any, study: Study, dataset: Dataset, address: str) -> float:
     """As `_run_apps`, with the parties on a cluster's nodes, to which all they need is sent."""
-    from clients.node import SentStudy, play_parties
+    from clients.node import SentStudy, data_to_send, play_parties
     from clients.teaching import trained_together
     from pate_fed.flower.cluster import ClusterSettings, PartyKit, run_on_cluster
 
@@ -203,7 +203,7 @@ def _run_on_cluster(server_app: Any, study: Study, dataset: Dataset, address: st
     shared = None if engine.shared_dir is None else Path(engine.shared_dir)
     seconds, processes = run_on_cluster(
         server_app,
-        PartyKit(enter=play_parties, things=sent, data=dataset, together=together),
+        PartyKit(enter=play_parties, things=sent, data=data_to_send(dataset), together=together),
         ClusterSettings(
             address=address,
             insecure=engine.insecure_cluster,

@@ -12,6 +12,7 @@ from pate_fed.structure import check, refusal, setting
 
 __all__ = [
     "AUTO",
+    "CLUSTER",
     "INLINE",
     "PROCESSES",
     "RAY",
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 AUTO, RAY, INLINE = "auto", "ray", "inline"
+CLUSTER = "cluster"
 PROCESSES = "grpc"  # separate processes: set by python -m pate_fed.server, not by a user
 BACKENDS = (AUTO, RAY, INLINE)
 
@@ -81,6 +83,12 @@ class Engine:
     vote_timeout_s: float = setting(
         14_400.0, help="longest wait for a batch's votes", unit="seconds", above=0, high=10**8
     )
+
+    @property
+    def played_on(self) -> str:
+        """The backend as logs and reports tell it; "cluster" for a Ray that was there before."""
+        joins = self.backend == RAY and self.ray_address is not None
+        return CLUSTER if joins else self.backend
 
     def __post_init__(self) -> None:
         check(self)

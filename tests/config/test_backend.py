@@ -96,3 +96,9 @@ def test_options_of_a_cluster_without_one_are_refused(monkeypatch: pytest.Monkey
             Study(engine=engine).resolve()
     with pytest.raises(InputError, match="--ray-address"):
         Engine(backend="inline", ray_address="auto")
+
+
+def test_logs_tell_a_cluster_from_a_ray_of_ones_own() -> None:
+    assert Engine(backend="ray", ray_address="auto").played_on == "cluster"
+    assert Engine(backend="ray").played_on == "ray"
+    assert Engine(backend="grpc", ray_address="auto").played_on == "grpc"  # hospitals of their own

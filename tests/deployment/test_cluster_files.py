@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import stat
 import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -113,3 +121,93 @@ def test_options_of_the_page_are_those_of_the_command(tmp_path: Path) -> None:
         "gpus_per_client": 0.5,
     }
     assert study.engine.backend == "ray"
+
+
+_SRUN = """#!/usr/bin/env bash
+while [[ $1 == --* ]]; do
+    [[ $1 == --nodelist=* ]] && echo "$1" >> "$HOME/nodes"
+    shift
+done
+exec "$@"
+"""
+
+_STUDY = """
+[study]
+seed = 7
+[data.glyph]
+classes = 3
+private = 60
+public = 60
+[privacy]
+allow_weak = true
+[parties]
+num_clients = 2
+[teacher]
+name = "hog-linear"
+[aggregation]
+aggregator = "gnmax"
+sigma2 = 0.5
+[queries]
+labels = 10
+max_queries = 20
+[student]
+name = "supervised"
+epochs = 1
+"""
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A home with a path short enough for Ray's sockets."""
+    path = Path(tempfile.mkdtemp(prefix="pfs-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.mark.slow
+def test_the_slurm_script_runs_a_study_on_the_nodes_of_its_allocation(short: Path) -> None:
+    """With srun and scontrol of our own: both nodes are this machine, each with a raylet."""
+    tools = short / "tools"
+    tools.mkdir()
+    hosts = "#!/usr/bin/env bash\necho one\necho two\n"
+    for name, text in (("srun", _SRUN), ("scontrol", hosts)):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    (short / "study.toml").write_text(_STUDY)
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "[one,two]", "SLURM_CPUS_PER_TASK": "1"}
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+        **slurm,
+        "HOME": str(short),
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "PATE_FED_VENV": sys.prefix,
+        "PATE_FED_CACHE": str(short / "cache"),
+        "RAY_TMPDIR": str(short),
+        "RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION": "0.01",
+    }
+    with (
+        open(short / "said", "wb") as said,
+        subprocess.Popen(
+            ["bash", str(SLURM), "study.toml", "--run-dir", "run", "--device", "cpu"],
+            cwd=short,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as script,
+    ):
+        tree: set[psutil.Process] = set()
+        try:
+            while script.poll() is None:  # Slurm would end all of a job's processes, and here we do
+                tree |= set(psutil.Process(script.pid).children(recursive=True))
+                time.sleep(0.2)
+        finally:
+            for each in [*tree]:
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
+    told = (short / "said").read_text(errors="replace")
+    assert script.returncode == 0, told
+    assert "SUCCESS" in told and "a Ray cluster" in told
+    assert (short / "nodes").read_text().split()[-2:] == ["--nodelist=one", "--nodelist=two"]
+    assert not list(short.glob(".pate-fed-ray.*")), "the token is gone with the job"
