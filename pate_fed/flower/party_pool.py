@@ -159,9 +159,12 @@ class PartyPool:
         for place in self._places:
             if place.ready is not None:
                 continue
-            if not place.asked and not place.waiting and self._homeless:
+            # Of neighbours the first message takes the time of all: the next group is there before the last.
+            left = len(place.asked) + len(place.waiting)
+            if left <= (1 if self._together > 1 else 0) and self._homeless:
                 group = next(iter(self._homeless))
-                self._homes[group], place.waiting = place, self._homeless.pop(group)
+                self._homes[group] = place
+                place.waiting.extend(self._homeless.pop(group))
             while place.waiting and len(place.asked) < _AHEAD:
                 message = place.waiting.popleft()
                 if _is_late(message):

@@ -8,18 +8,7 @@ from typing import Any
 
 import ray
 from flwr.app import Context, Message
-from ray.exceptions import (
-    ActorDiedError,
-    ActorUnavailableError,
-    ActorUnschedulableError,
-    NodeDiedError,
-    ObjectLostError,
-    RayActorError,
-    RayError,
-    RayTaskError,
-    RuntimeEnvSetupError,
-    WorkerCrashedError,
-)
+from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pate_fed.errors import InputError, PateFedError
@@ -27,17 +16,6 @@ from pate_fed.flower.party_pool import LostError
 from pate_fed.flower.party_process import PartyProcess, PartyWork
 
 __all__ = ["RayProcesses", "free_places"]
-
-_LOST = (
-    ActorDiedError,
-    ActorUnavailableError,
-    ActorUnschedulableError,
-    NodeDiedError,
-    ObjectLostError,
-    RayActorError,
-    RuntimeEnvSetupError,
-    WorkerCrashedError,
-)
 
 
 def free_places(device: str, wanted: float | None, *, most: int) -> tuple[list[str], float]:
@@ -113,7 +91,7 @@ class RayProcesses:
             if isinstance(cause, PateFedError):
                 raise type(cause)(str(cause)) from None
             raise PateFedError(f"a party's process on the cluster failed ({type(cause).__name__})") from error
-        except _LOST as error:
+        except RayError as error:  # the actor, its node, or what it needed is gone
             raise LostError(_told(error)) from error
 
     def stop(self, process: Any) -> None:

@@ -49,9 +49,16 @@ epochs = 1
 
 # Code of the user's own, in the folder from which the command is run: slow enough to be killed at.
 TEACHER = '''
+import os
 import time
 
 import numpy as np
+
+
+def by_process(labels, parties, seed):
+    """Other parts in every process."""
+    order = np.random.default_rng(os.getpid()).permutation(len(labels))
+    return [np.sort(part) for part in np.array_split(order, parties)]
 
 
 class Slow:
@@ -321,6 +328,16 @@ def test_a_wrong_or_missing_token_is_turned_away(cluster: RayNodes, run: _Runs) 
     done = run(*where, "--insecure-cluster", environment={**_plain(), **home})
     assert done.code == 2 and "leave this option away" in done.said
     assert "Traceback" not in done.said
+
+
+@pytest.mark.slow
+def test_a_node_that_would_deal_records_otherwise_ends_the_run(cluster: RayNodes, run: _Runs) -> None:
+    where = ("--ray-address", cluster.address, "--partition", "slow_teacher:by_process")
+    done = run(*where, environment=cluster.environment, teacher="slow_teacher:Slow")
+    assert done.code == 2, done.said
+    assert "of the cluster: dataset 'glyph' with partition" in done.said
+    assert "gives other records here than to the coordinator" in done.said
+    assert "Traceback" not in done.said and not done.run_dir.joinpath("labels.npz").exists()
 
 
 @pytest.mark.slow
