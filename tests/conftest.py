@@ -14,6 +14,9 @@ import pytest
 # Before torch is loaded, here and in the processes that tests start: their networks are too small for two
 # threads, which would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Some hundred processes are started here, and each would compile the same code anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).resolve().parent.parent
 # Modules whose tests are long: they begin first, so that no worker is left with one at the end.

@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -175,7 +176,7 @@ def part_identity(name: str, kind: str) -> PartIdentity:
     for each in files:
         held = each.read_bytes()
         digest.update(f"{each.relative_to(source.parent).as_posix()}\n{len(held)}\n".encode() + held)
-    return PartIdentity(name=full, version=_version(top), digest=digest.hexdigest())
+    return PartIdentity(name=full, version=_version(top, source), digest=digest.hexdigest())
 
 
 def require_same_part(ours: PartIdentity, theirs: PartIdentity) -> None:
@@ -237,6 +238,8 @@ def _import(module: str, what: str) -> ModuleType:
         ) from error
 
 
-def _version(top: str) -> str | None:
+@lru_cache(maxsize=256)
+def _version(top: str, source: Path) -> str | None:
+    """The version of what brought that file; once for each, as all that is installed is looked through."""
     names = metadata.packages_distributions().get(top, [])
     return metadata.version(names[0]) if names else None
