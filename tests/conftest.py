@@ -93,3 +93,17 @@ def plant_foreign_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cal
 
     yield plant
     assert [path.name for path in marks.iterdir()] == []
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What `pate_fed.disk` syncs from here on, in turn, as its name was then."""
+    paths: list[str] = []
+    sync = os.fsync
+
+    def watch(handle: int) -> None:
+        paths.append(os.readlink(f"/proc/self/fd/{handle}"))
+        sync(handle)
+
+    monkeypatch.setattr("pate_fed.disk.os.fsync", watch)
+    return paths

@@ -31,7 +31,6 @@ __all__ = [
     "PartIdentity",
     "hold_dataset",
     "hold_part",
-    "is_part",
     "is_part_name",
     "load_part",
     "own_names",
@@ -93,11 +92,6 @@ def own_names(values: dict[str, Any]) -> dict[str, Any]:
         if isinstance(name, str) and name not in built_in and name in _entry_points(kind):
             values[section] = {**values[section], key: _full_name(name, kind)}
     return values
-
-
-def is_part(name: str, kind: str) -> bool:
-    """Whether a name is `module:attribute`, or an installed entry point of the kind's group."""
-    return PART_NAME.fullmatch(name) is not None or name in _entry_points(kind)
 
 
 def search_folder(folder: Path | None) -> None:
