@@ -165,10 +165,10 @@ class CoarseLattice:
 
     def _coefficients(self, more_u: int, more_v: int) -> tuple[Floats, Floats]:
         """Coefficients 0 and 1 where u and v are `more` than a multiple: (3, cells)."""
-        u, v = (np.repeat((self._places * self._step + more)[:, None], len(self._places), 1) for more in (more_u, more_v))
-        kept = self._kept
-        first, second = self._winning(more_u, more_v), self._winning(more_v, more_u).T
-        u, v = u[kept], v.T[kept]
+        kept, at = self._kept, self._places * self._step
+        u, v = (places[kept] for places in np.meshgrid(at + more_u, at + more_v, indexing="ij"))
+        first = self._winning(more_u, more_v)
+        second = (first if more_u == more_v else self._winning(more_v, more_u)).T
         below, mass = self._below, self._mass
         return _bernstein(
             first[kept],
@@ -210,5 +210,7 @@ def _bernstein(
     lost_u, lost_v = mass_u * under_v, mass_v * under_u
     neither = under_u * under_v
     start = np.stack((first + lost_u + both, second + lost_v + both, neither))
-    middle = np.stack((first + lost_u / 2 + both, second + lost_v / 2 + both, neither + (lost_u + lost_v) / 2))
+    middle = np.stack(
+        (first + lost_u / 2 + both, second + lost_v / 2 + both, neither + (lost_u + lost_v) / 2)
+    )
     return start, middle

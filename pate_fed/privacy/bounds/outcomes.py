@@ -22,7 +22,8 @@ from pate_fed.privacy.checks import check_count
 
 __all__ = ["WIDEST", "argmax_rdp", "bit_rdp", "moved_rdp"]
 
-WIDEST = {GAUSSIAN: 20_000.0, LAPLACE: 48.0}  # votes of noise that a lattice is searched for
+WIDEST = {GAUSSIAN: 10_000.0, LAPLACE: 100.0}  # votes of noise that a lattice is searched for
+_BEYOND = {GAUSSIAN: 1.25, LAPLACE: 1.75}  # of that, from where that much noise costs more than the totals
 _EVERY = 256.0  # votes of Gaussian noise up to which every point of the lattice is
 _PART = 40  # of the noise, the step from point to point beyond: it costs 0.15 %
 _MOST_MOVED = 100_000  # votes of one unit; beyond, the totals are charged
@@ -79,7 +80,7 @@ def argmax_rdp(scale: float, order: float, *, kind: str = GAUSSIAN) -> float:
     The totals have discrete N(0, `scale`²) noise each, or discrete Laplace noise of that scale; ties are
     broken uniformly. The bound holds for any number of classes and any votes, and is at most the noisy
     totals' own: α/σ² (P18, Proposition 8), or min(ε, ε² α/2) with ε = 2/scale. For large σ it tends to 2/π of
-    that, for Laplace noise to about a third. Noise beyond `WIDEST` is charged as the totals.
+    that, for Laplace noise to about a third. Noise beyond `WIDEST` is charged as so much, or as the totals.
 
     Raises:
         InputError: scale or order out of range.
@@ -87,13 +88,15 @@ def argmax_rdp(scale: float, order: float, *, kind: str = GAUSSIAN) -> float:
     scale, order = check_sigma("sigma", scale), float(check_orders(order)[0])
     law = NoiseLaw(kind, scale)
     own = 2 * law.rdp(order, 1) if kind == GAUSSIAN else law.rdp(order, 2)
+    if scale > _BEYOND[kind] * WIDEST[kind]:
+        return own
     law, step = _narrower(law)
     found = (_argmax_rdp(law, order, reach, step) for reach in law.reaches(order, 1))
     return next((rdp for rdp in found if rdp < own), own)
 
 
 def _narrower(law: NoiseLaw) -> tuple[NoiseLaw, int]:
-    """Less noise that stands for `law`, and the distance of the lattice's points that then suffice (Lemma 7)."""
+    """Less noise that stands for `law`, and the step of the lattice's points that then suffices (Lemma 7)."""
     if law.scale <= (_EVERY if law.kind == GAUSSIAN else WIDEST[law.kind]):
         return law, 1
     if law.kind == LAPLACE:
@@ -101,7 +104,9 @@ def _narrower(law: NoiseLaw) -> tuple[NoiseLaw, int]:
     step = math.floor(min(law.scale, WIDEST[law.kind]) / _PART)
     # (3/2 step)² = s² r²/σ² with r² = σ² - s²: the larger root.
     share = math.sqrt(1 - (3 * step / law.scale) ** 2)
-    return NoiseLaw(law.kind, min(law.scale * math.sqrt((1 + share) / 2) * (1 - 1e-12), WIDEST[law.kind])), step
+    return NoiseLaw(
+        law.kind, min(law.scale * math.sqrt((1 + share) / 2) * (1 - 1e-12), WIDEST[law.kind])
+    ), step
 
 
 def _argmax_rdp(law: NoiseLaw, order: float, reach: Reach, step: int) -> float:
@@ -122,8 +127,8 @@ def moved_rdp(one: Callable[[float], float], order: float, votes: int) -> float:
     """RDP at `order` where a unit sways `votes` votes, each from and to any class; `one` is that of a vote.
 
     Σ over j < k of kα/(kα - j) `one`(kα - j), by Hölder's inequality along a path of single votes (Bun and
-    Steinke 2016, unrolled). (α - 1) times a divergence is convex, so chords from order to order bound it between
-    them. ∞ for so many votes that the sum is long.
+    Steinke 2016, unrolled). (α - 1) times a divergence is convex, so chords from order to order bound it
+    between them. ∞ for so many votes that the sum is long.
     """
     if votes == 1:
         return one(order)
