@@ -8,6 +8,7 @@ from pathlib import Path
 from pictures import PICTURES
 from reference_code import exit_codes, protocol_messages, python_api
 from reference_files import commands, policy_toml, study_toml
+from results_page import results_page
 
 __all__ = ["generated", "main"]
 
@@ -28,6 +29,7 @@ def generated() -> Iterator[tuple[Path, str]]:
         yield DOCS / "assets" / f"{name}.svg", picture().svg()
     for name, page in PAGES.items():
         yield DOCS / "reference" / name, page()
+    yield DOCS / "results.md", results_page()
 
 
 def main() -> None:
