@@ -18,6 +18,9 @@ BROUGHT = {
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
 }
+# What the search shows first: answers before details.
+_BOOST = {"questions": 2.0, "privacy": 1.5, "how-to": 2.0, "cluster": 2.0, "tutorials": 1.5, "install": 0.7}
+_BOOST |= dict.fromkeys(("reference", "proofs", "decisions", "upstream", "results", "changelog"), 0.5)
 _PLACES = {page: source for source, page in BROUGHT.items()}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
@@ -33,6 +36,9 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
     """Turn links that hold in the repository into ones that hold on the site."""
     own = page.file.src_uri
+    boost = _BOOST.get(own.partition("/")[0].removesuffix(".md"))
+    if boost is not None:
+        page.meta["search"] = {"boost": boost}
     source = _PLACES.get(own, f"docs/{own}")
     parts = re.split(r"(?ms)(^```.*?^```$)", markdown)  # code stays as it is
     return "".join(
