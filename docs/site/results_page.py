@@ -111,7 +111,10 @@ def _section(entry: Result, found: dict[str, Result]) -> Iterator[str]:
     yield f"### {entry['title']}"
     yield ""
     own = "version" in result  # written by `pate-fed reproduce`, with all that it measures
-    yield from _figures(figures, aside=_ASIDE if own else set(), published=_published(entry, figures))
+    if entry.get("as_printed"):
+        yield from ["```text", *result["text"], "```", ""]
+    else:
+        yield from _figures(figures, aside=_ASIDE if own else set(), published=_published(entry, figures))
     if "says" in result:
         yield from [result["says"], ""]
     yield from [f"`{result['command']}`", ""]

@@ -142,7 +142,7 @@ def run_tables(
     def write() -> list[str]:
         lines = [line for table, rows in zip(tables, found, strict=True) for line in table.lines(rows)]
         text.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        store_result(stored, command=plan.command, device=plan.device, rows=found)
+        store_result(stored, command=plan.command, device=plan.device, rows=found, lines=lines)
         show(*found)
         return lines
 

@@ -26,8 +26,10 @@ _SEED = "seed"
 _DIGITS = 6
 
 
-def store_result(path: Path, *, command: str, device: str, rows: Iterable[Iterable[Any]]) -> None:
-    """Write the figures of tables' rows, with the command, the source's commit, the machine and the day."""
+def store_result(
+    path: Path, *, command: str, device: str, rows: Iterable[Iterable[Any]], lines: Iterable[str]
+) -> None:
+    """Write the figures of tables' rows and the text's `lines`, with command, commit, machine and day."""
     found = [list(each) for each in rows]
     seeds = sorted({row.seed for each in found for row in each if _SEED in row.__match_args__})
     result = {
@@ -38,6 +40,7 @@ def store_result(path: Path, *, command: str, device: str, rows: Iterable[Iterab
         "version": VERSION,
         "seeds": seeds,
         "figures": [figure for each in found for figure in figures_of(each)],
+        "text": list(lines),
     }
     write_result(path, (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode())
 

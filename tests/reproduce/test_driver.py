@@ -69,6 +69,7 @@ def test_the_figures_are_stored_with_what_made_them(tmp_path: Path) -> None:
         {"of": of, "n": 2, "mean": {"accuracy": 0.625}, "spread": {"accuracy": 0.176777}}
         for of in ({"student": "gan"}, {"student": "pate+", "beta": 0.2})
     ]
+    assert kept["text"] == ["gan 0", "pate+ 0", "gan 1", "pate+ 1"]
     assert re.fullmatch(r"[0-9a-f]{12}\+?", kept["commit"] or "0" * 12)
 
 
