@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields
 from functools import cached_property
 from typing import Any
 
-from tables import MADE, cell, table
+from tables import cell, page, table
 
 from pate_fed import errors
 from pate_fed.protocol import messages
@@ -42,7 +42,7 @@ def python_api() -> str:
         for public in sorted(module.__all__, key=str.lower):
             if not public.startswith("__"):
                 lines += _described(public, getattr(module, public))
-    return MADE + "\n".join(lines).rstrip() + "\n"
+    return page(lines)
 
 
 def _first(doc: str | None) -> str:
@@ -167,7 +167,7 @@ def exit_codes() -> str:
             ((f"{code}", names[code][1], names[code][0], _CURES[code]) for code in sorted(names)),
         ),
     ]
-    return MADE + "\n".join(lines).rstrip() + "\n"
+    return page(lines)
 
 
 def protocol_messages() -> str:
@@ -191,7 +191,7 @@ def protocol_messages() -> str:
         lines += _message(kind)
     lines += ["## Refusals", "", "The only reasons that a hospital gives:", ""]
     lines += table(("code", "sentence"), ((f"`{each.name}`", cell(each.value)) for each in Refusal))
-    return MADE + "\n".join(lines).rstrip() + "\n"
+    return page(lines)
 
 
 def _is_message(kind: Any, module: Any) -> bool:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from tables import MADE, cell, table
+from tables import cell, page, table
 
 from clients.policy import Policy
 from pate_fed import client, server, simulation
@@ -39,7 +39,7 @@ def commands() -> str:
     ]
     for name, make in PROGRAMS.items():
         lines += _command(name, make(), level=2)
-    return MADE + "\n".join(lines).rstrip() + "\n"
+    return page(lines)
 
 
 def _command(name: str, parser: argparse.ArgumentParser, *, level: int) -> Iterator[str]:
@@ -102,7 +102,7 @@ def study_toml() -> str:
         for name, value in keys["properties"].items():
             if "$ref" in value:
                 lines += [f"### [{section}.{name}]", "", *_keys(_resolved(value, schema), {})]
-    return MADE + "\n".join(lines).rstrip() + "\n"
+    return page(lines)
 
 
 def policy_toml() -> str:
@@ -118,7 +118,7 @@ def policy_toml() -> str:
         "",
         *_keys(schema, {}),
     ]
-    return MADE + "\n".join(lines).rstrip() + "\n"
+    return page(lines)
 
 
 def _resolved(value: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tables import MADE, cell, table
+from tables import cell, page, table
 
 __all__ = ["FOLDER", "read_results", "results_page"]
 
@@ -102,7 +102,7 @@ def results_page() -> str:
         lines += [f"## {group['title']}", ""]
         for entry in group["result"]:
             lines += _section(entry, found)
-    return MADE + "\n".join(lines).rstrip() + "\n"
+    return page(lines)
 
 
 def _section(entry: Result, found: dict[str, Result]) -> Iterator[str]:
@@ -117,8 +117,7 @@ def _section(entry: Result, found: dict[str, Result]) -> Iterator[str]:
         yield from _figures(figures, aside=_ASIDE if own else set(), published=_published(entry, figures))
     if "says" in result:
         yield from [result["says"], ""]
-    yield from [f"`{result['command']}`", ""]
-    yield from [_origin(result, figures), ""]
+    yield from [f"`{result['command']}`: {_origin(result, figures)}", ""]
     if "note" in entry:
         yield from [_PLACE.sub(lambda place: _figure_at(place[1], found), entry["note"]), ""]
     if "picture" in entry:
