@@ -25,6 +25,24 @@ _PLACES = {page: source for source, page in BROUGHT.items()}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
+def on_config(config: Any) -> Any:
+    """Put a folder's pages in the place of its name in the list of pages."""
+    config.nav = [_listed(entry, Path(config.docs_dir)) for entry in config.nav]
+    return config
+
+
+def _listed(entry: Any, docs: Path) -> Any:
+    if not isinstance(entry, dict):
+        return entry
+    [(title, what)] = entry.items()
+    if isinstance(what, list):
+        return {title: [_listed(each, docs) for each in what]}
+    if not what.endswith("/"):
+        return entry
+    pages = sorted((docs / what).glob("*.md"), key=lambda page: (page.stem != "README", page.stem))
+    return {title: [str(page.relative_to(docs)) for page in pages]}
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages from outside docs/."""
     for source, page in BROUGHT.items():
