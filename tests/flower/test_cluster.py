@@ -331,6 +331,17 @@ def test_a_wrong_or_missing_token_is_turned_away(cluster: RayNodes, run: _Runs) 
 
 
 @pytest.mark.slow
+def test_masked_votes_with_the_hospitals_noise_are_summed_over_a_cluster(
+    cluster: RayNodes, run: _Runs
+) -> None:
+    masked = ("--secure-sum", "--noise-at", "hospitals", "--sigma2", "4")
+    here = run("--backend", "inline", *masked, environment=_plain())
+    there = run("--ray-address", cluster.address, *masked, environment=cluster.environment)
+    assert (here.code, there.code) == (0, 0), there.said
+    assert there.labels == here.labels
+
+
+@pytest.mark.slow
 def test_a_node_that_would_deal_records_otherwise_ends_the_run(cluster: RayNodes, run: _Runs) -> None:
     where = ("--ray-address", cluster.address, "--partition", "slow_teacher:by_process")
     done = run(*where, environment=cluster.environment, teacher="slow_teacher:Slow")
