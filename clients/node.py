@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clients.site import take_data
+from clients.site import simulated_site, take_data
 from clients.site_files import SITE_VARIABLE, SimulatedSites
 from pate_fed.config.data import data_digest
 from pate_fed.data import Dataset
 from pate_fed.disk import write_private
 from pate_fed.errors import InputError
+from pate_fed.learning import TABLE_TEACHERS
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
@@ -53,7 +54,8 @@ def play_parties(folder: Path, sent: SentStudy, dataset: Dataset) -> ClientApp:
     """The app of all parties of a study, whose disks lie in `folder` of this node.
 
     Raises:
-        InputError: the data are not those that were sent, or would be dealt otherwise than there.
+        InputError: the data are not those that were sent, or would be dealt otherwise than there; or the
+            device is not here.
     """
     if data_digest(dataset) != sent.data:
         raise InputError("the data that came are not those that were sent")
@@ -74,6 +76,11 @@ def play_parties(folder: Path, sent: SentStudy, dataset: Dataset) -> ClientApp:
     ).write(site)
     os.environ[SITE_VARIABLE] = str(site)
     take_data(site, dataset)
+    held = simulated_site(site, 0).study
+    if held.teacher.name not in TABLE_TEACHERS:
+        from pate_fed.learning.device import resolve_device
+
+        resolve_device(held.engine.device)  # loads PyTorch, too, while other nodes still start
     from clients.app import app
 
     return app
