@@ -158,7 +158,10 @@ def test_a_teacher_of_one_s_own_by_object_and_by_name(
 
 
 def test_a_student_of_one_s_own(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
     from sklearn.neighbors import KNeighborsClassifier
+
+    from pate_fed.cli.main import main
 
     run = simulate(FEW, student=KNeighborsClassifier(1), run_dir=tmp_path / "estimator", quiet=True)
     images = np.zeros((2, *run.result.study.terms.image_shape), dtype=np.uint8)
@@ -174,6 +177,13 @@ def test_a_student_of_one_s_own(tmp_path: Path) -> None:
     assert run.student.predict(images).shape == (2,) and not (run.path / "student.ts").exists()
     with pytest.raises(InputError, match=f"weights of {__name__}:blank, code of the user's own"):
         _ = Run.load(run.path).student
+    exported = tmp_path / "student.onnx"
+    export = ["export", str(run.path), "--onnx", str(exported)]
+    assert main([*export, "--student", "os:system"]) == 2 and main(export) == 2
+    assert not exported.exists()
+    assert main([*export, "--student", f"{__name__}:blank"]) == 0
+    found = onnxruntime.InferenceSession(exported).run(None, {"images": images})[0]
+    assert np.allclose(found, run.student.predict_proba(images), atol=1e-4)
     with pytest.raises(InputError, match=r"student 'in_memory:student_\d+': is a int"):
         simulate(FEW, student=3, quiet=True)
 
