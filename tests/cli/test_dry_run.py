@@ -50,6 +50,7 @@ def test_it_shows_what_the_run_then_guarantees_and_writes_nothing(
     assert [path.name for path in study.iterdir()] == ["study.toml"]
     assert (foreseen["num_clients"], foreseen["most_queries"], foreseen["most_labels"]) == (5, 6, 6)
     assert foreseen["guaranteed"]["coordinator"] is None
+    assert foreseen["aggregation"]["sigma2"] == 4.0 and foreseen["teaching_seconds"] == 0.5
     assert simulation.main([*command, "--quiet"]) == 0
     run = Run.load(study / "run")
     assert run.epsilon == foreseen["guaranteed"]["student"]
@@ -60,7 +61,9 @@ def test_it_is_text_by_default(study: Path, capsys: pytest.CaptureFixture[str]) 
     assert simulation.main(["--config", "study.toml", "--dry-run"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("study: ") and said[1] == "parties: 5, 5 teachers"
+    assert said[2] == "aggregator: gnmax, σ2 4"
     assert any(line.startswith("guaranteed: ε=") for line in said)
+    assert said[-2] == "time: roughly 0.5 s of teaching here, and the student's after it"
     assert said[-1] == "dry run: nothing was started, asked or written"
     assert [path.name for path in study.iterdir()] == ["study.toml"]
 
