@@ -160,6 +160,32 @@ def test_torch_for_the_cpu_that_is_there_is_kept(source: Path, installed: Instal
     assert ran.returncode == 0, ran.stderr
 
 
+PARTITIONS = """
+import numpy as np
+from datasets import ClassLabel, Dataset, Features, Image
+from flwr_datasets.partitioner import IidPartitioner
+
+from pate_fed.data import as_dataset, from_partitions
+
+rng = np.random.default_rng(0)
+images, labels = rng.integers(0, 256, (90, 8, 8, 3), dtype=np.uint8), rng.integers(0, 3, 90)
+features = Features({"image": Image(), "label": ClassLabel(names=["a", "b", "c"])})
+whole = Dataset.from_dict({"image": list(images), "label": labels.tolist()}, features=features)
+dealer = IidPartitioner(num_partitions=6)
+dealer.dataset, public = whole.select(range(60)), whole.select(range(60, 90))
+parts = [dealer.load_partition(party) for party in range(6)]
+found = as_dataset(lambda: from_partitions(parts, public), what="these", name="these")
+assert np.array_equal(found.public_images, images[60:]) and found.class_names == ("a", "b", "c")
+assert np.bincount(found.owners).tolist() == [10] * 6
+"""
+
+
+def test_partitions_of_flwr_datasets_are_read(source: Path, installed: Installed) -> None:
+    installed.install(f"{source}[datasets]")
+    done = installed.run("python", "-c", PARTITIONS)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_wheel_can_be_built_again_byte_by_byte(source: Path, tmp_path: Path) -> None:
     digests = set()
     for number in range(2):
