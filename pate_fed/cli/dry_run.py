@@ -8,8 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import print_lines
-from pate_fed.config.backend import cores, teaching_seconds
-from pate_fed.config.sections import PROCESSES
+from pate_fed.config.backend import PROCESSES, cores, teaching_seconds
 from pate_fed.config.study import Study
 from pate_fed.format import counted, duration_text, epsilon_json
 from pate_fed.runtime.run_dir import fresh_run_dir
@@ -74,6 +73,7 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
 
 
 def _study_lines(study: Study, terms: Terms) -> list[str]:
+    teachers = f", {counted(terms.num_teachers, 'teacher')}" if terms.sums is None else ""
     votes = f"at most {counted(terms.max_queries, 'query')}, {counted(terms.labels, 'label')}"
     asked = votes if terms.sums is None else "each party's sums of features"
     chosen = terms.aggregation
@@ -82,7 +82,7 @@ def _study_lines(study: Study, terms: Terms) -> list[str]:
     fixed = [f"{name} {value:g}" for name, value in noise.items() if value is not None]
     return [
         f"study: {study.name} ({study.data.dataset}, {terms.num_classes} classes)",
-        f"parties: {terms.num_clients}, {counted(terms.num_teachers, 'teacher')}",
+        f"parties: {terms.num_clients}{teachers}",
         f"aggregator: {', '.join([chosen.aggregator, *fixed])}",
         f"asked: {asked}, of a pool of {terms.pool_size}",
     ]

@@ -52,6 +52,17 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
         "pate-fm+denoise-ssl, pate-fm+aug-descent, alibi, lp-1st, lp-2st (default randres+denoise-ssl)"
     )
     add_option(made, "--method NAME", methods)
+    _add_data_options(made)
+    _add_hospital_options(made)
+    add_option(made, "--device NAME", "cpu, cuda or auto (default cpu)")
+    add_option(made, "--seed N", "seeded noise, which protects nobody: for simulation")
+    where = "where the run's files go (default runs/NAME-TIME); one that was cut off goes on"
+    add_option(made, "--run-dir DIR", where, aliases=("--out",))
+    add_option(made, "--format", "of the outcome line", choices=("text", "json"), default="text")
+    made.set_defaults(run=_label_dp)
+
+
+def _add_data_options(made: argparse.ArgumentParser) -> None:
     add_option(made, "--dataset NAME", f"{', '.join(_SETS)} (default fashion-mnist)")
     add_option(made, "--data-dir DIR", "folder of the data files (else PATE_FED_DATA)")
     add_option(made, "--download", "let torchvision fetch the data set")
@@ -64,6 +75,9 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_option(made, "--teachers N", "PATE-FM's teachers (default 250)")
     epochs = "passes over the records (default 5)"
     add_option(made, "--student-epochs N", epochs, aliases=("--epochs",), dest="epochs")
+
+
+def _add_hospital_options(made: argparse.ArgumentParser) -> None:
     hospitals = "labels at N hospitals, which trust nobody"
     add_option(made, "--num-clients N", hospitals, aliases=("--hospitals",), dest="hospitals")
     add_option(made, "--quorum X", f"--num-clients: least share that must answer (default {QUORUM})")
@@ -73,12 +87,6 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
     apart = made.add_argument_group("hospitals with processes of their own, python -m pate_fed.client")
     add_option(apart, "--init DIR", "make this study's keys in a new folder, and stop there")
     add_address_options(apart)
-    add_option(made, "--device NAME", "cpu, cuda or auto (default cpu)")
-    add_option(made, "--seed N", "seeded noise, which protects nobody: for simulation")
-    where = "where the run's files go (default runs/NAME-TIME); one that was cut off goes on"
-    add_option(made, "--run-dir DIR", where, aliases=("--out",))
-    add_option(made, "--format", "of the outcome line", choices=("text", "json"), default="text")
-    made.set_defaults(run=_label_dp)
 
 
 def _label_dp(arguments: argparse.Namespace) -> int:
