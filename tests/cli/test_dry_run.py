@@ -28,7 +28,7 @@ def test_it_shows_what_the_run_then_guarantees_and_writes_nothing(
     assert [path.name for path in study.iterdir()] == ["study.toml"]
     assert (foreseen["num_clients"], foreseen["most_queries"], foreseen["most_labels"]) == (6, 4, 4)
     assert foreseen["guaranteed"]["coordinator"] is None
-    assert foreseen["aggregation"]["sigma2"] == 4.0 and foreseen["teaching_seconds"] == pytest.approx(0.6)
+    assert foreseen["aggregation"]["sigma2"] == 2.0 and foreseen["teaching_seconds"] == pytest.approx(0.6)
     assert simulation.main([*command, "--quiet"]) == 0
     run = Run.load(study / "run")
     assert run.epsilon == foreseen["guaranteed"]["student"]
