@@ -102,9 +102,10 @@ def _own_student(run: Run, name: str) -> Student:
     from pate_fed.config.parts import load_part, search_folder
     from pate_fed.learning.students.student import Student
     from pate_fed.learning.teachers.own import is_network, make_own
+    from pate_fed.report.result import StudyRecord
 
     study = run.result.study
-    if study.student != name:
+    if not isinstance(study, StudyRecord) or study.student != name:
         raise InputError(f"--student {name}: the student of {run.path} is {study.student}")
     search_folder(Path.cwd())
     shape, classes = study.terms.image_shape, study.terms.num_classes
