@@ -67,25 +67,40 @@ class Policy:
     telephone; where there are any, the roster may hold nobody else.
     """
 
-    studies: tuple[str, ...] = ()
-    pools: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
-    teachers: tuple[str, ...] = ()
-    most_queries: int | None = setting(None, low=0)
-    most_queries_a_day: int | None = setting(None, low=0)
-    least_hospitals: int = setting(3, low=0)
-    plain_votes: bool = False
-    uncapped: bool = False
-    epsilon_public: float | None = setting(None, low=0, allowed=_LIMIT)
-    epsilon_coordinator: float | None = setting(None, low=0, allowed=_LIMIT)
-    epsilon_public_total: float | None = setting(None, low=0, allowed=_LIMIT)
-    epsilon_coordinator_total: float | None = setting(None, low=0, allowed=_LIMIT)
-    delta: float = setting(1e-3, low=0, allowed=_LIMIT)
-    seeded_noise: bool = False
-    class_sums: str = setting(NOISY_SUMS, choices=(NO_SUMS, NOISY_SUMS, EXACT_SUMS))
-    every_signature: bool = False
+    studies: tuple[str, ...] = setting((), help="names of studies, or digests of terms; none: any study")
+    pools: tuple[str, ...] = setting((), help="SHA-256 of public pools; none: any pool")
+    classes: tuple[str, ...] = setting((), help="names of classes that are voted on; none: any")
+    teachers: tuple[str, ...] = setting((), help="code of others that may run here, as module:attribute")
+    most_queries: int | None = setting(None, low=0, help="public inputs answered in all")
+    most_queries_a_day: int | None = setting(None, low=0, help="public inputs answered in a day")
+    least_hospitals: int = setting(3, low=0, help="hospitals that every released batch must count")
+    plain_votes: bool = setting(False, help="the coordinator may see this hospital's votes, one by one")
+    uncapped: bool = setting(False, help="the study may ask about every public input")
+    epsilon_public: float | None = setting(
+        None, low=0, allowed=_LIMIT, help="the most that a study can cost against the public, at its own δ"
+    )
+    epsilon_coordinator: float | None = setting(
+        None, low=0, allowed=_LIMIT, help="the same against the coordinator; without a bound it is refused"
+    )
+    epsilon_public_total: float | None = setting(
+        None, low=0, allowed=_LIMIT, help="the most that all studies together can cost, at delta"
+    )
+    epsilon_coordinator_total: float | None = setting(
+        None, low=0, allowed=_LIMIT, help="the same against all coordinators together"
+    )
+    delta: float = setting(1e-3, low=0, allowed=_LIMIT, help="the largest δ where an ε is limited")
+    seeded_noise: bool = setting(False, help="take part in rehearsals whose noise protects nobody")
+    class_sums: str = setting(
+        NOISY_SUMS,
+        choices=(NO_SUMS, NOISY_SUMS, EXACT_SUMS),
+        help="class sums leave never, with this hospital's noise, or also without",
+    )
+    every_signature: bool = setting(False, help="all hospitals of a masked sum sign who is in it")
     trusted: Mapping[str, str] = setting(
-        factory=dict, read=_fingerprints, allowed="a table of hospitals' names and fingerprints"
+        factory=dict,
+        read=_fingerprints,
+        allowed="a table of hospitals' names and fingerprints",
+        help="hospitals by name and fingerprint; with any, masked sums with these alone",
     )
 
     def __post_init__(self) -> None:

@@ -53,7 +53,7 @@ _TOP = ("name", "seed", "reason")  # stand in [study]
 class Study:
     """A whole study. With `seed` the noise is seeded too, so nothing protects anyone."""
 
-    name: str = setting("", most=100)
+    name: str = setting("", most=100, help="of the study, in reports and in the name of its run directory")
     seed: int | None = setting(
         None,
         flags=("--seed",),
