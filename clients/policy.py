@@ -159,13 +159,15 @@ class Policy:
         )
 
     def _demands(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
+        """What is asked of any study and of its method, each with whether it holds and what would help."""
+        return [*self._demands_on_study(terms), *self._demands_on_method(terms)]
+
+    def _demands_on_study(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
         named = not self.studies or terms.study in self.studies or terms.digest in self.studies
         names = terms.classes or ("without names",)
         foreign = sorted(set(names) - set(self.classes)) if self.classes else []
         few = terms.least_clients < self.least_hospitals
-        sums = isinstance(terms, Terms) and terms.sums is not None
         part = terms.teacher_part if isinstance(terms, Terms) else None
-        votes = isinstance(terms, Terms) and not sums  # what leaves about labels is noisy before it leaves
         return [
             (
                 Refusal.POLICY_STUDY,
@@ -189,6 +191,12 @@ class Policy:
                 f"a batch may count {terms.least_clients}, the policy wants {self.least_hospitals}; "
                 f"the line least_hospitals = {terms.least_clients} in {POLICY_FILE} would allow it",
             ),
+        ]
+
+    def _demands_on_method(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
+        sums = isinstance(terms, Terms) and terms.sums is not None
+        votes = isinstance(terms, Terms) and not sums  # what leaves about labels is noisy before it leaves
+        return [
             (
                 Refusal.POLICY_SECURE_SUM,
                 terms.secure_sum or not votes or self.plain_votes,
