@@ -1,4 +1,4 @@
-"""Class sums of real records at four hospitals as processes: the UCI Adult census at ε 1, half of it a test."""
+"""Class sums of real records at four hospitals as processes: the UCI Adult census at ε 1."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def census(shared: Path) -> dict[str, Rows]:
         with open(shared / "data" / "adult" / f"adult.{part}", encoding="utf-8", newline="") as file:
             rows = [row for row in csv.reader(file, skipinitialspace=True) if len(row) == 15]
         found[part] = [
-            [*("" if cell == "?" else cell for cell in row[:14]), "high" if row[14].startswith(">") else "low"]
+            [
+                *("" if cell == "?" else cell for cell in row[:14]),
+                "high" if row[14].startswith(">") else "low",
+            ]
             for row in rows
         ]
     return found
