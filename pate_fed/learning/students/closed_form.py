@@ -36,6 +36,7 @@ __all__ = [
     "deformed_copies",
     "fit_head_student",
     "head_probabilities",
+    "small_changes",
 ]
 
 ALPHAS = (0.8, 0.95, 0.99, 0.997)  # how far labels spread over the graph
@@ -109,10 +110,11 @@ def fit_head_student(
         targets = one_hot(scores.argmax(axis=1), classes, device)
         model, left_out = fit_kernel_classifier(preprocess, plain, targets, centres=centres)
         left_out = left_out[chosen]
-    sharpness, _ = calibrate(left_out, truth)
+    told = truth if pool.probabilities is None else targets
+    sharpness, _ = calibrate(left_out, told)
     assert isinstance(model.output, KernelHead)
     model.output.sharpness.fill_(sharpness)
-    loss = float(nn.functional.cross_entropy(sharpness * left_out, truth))
+    loss = float(nn.functional.cross_entropy(sharpness * left_out, told))
     return Student(
         [model],
         None,
@@ -147,15 +149,14 @@ def deformed_copies(pixels: Tensor) -> Iterator[Tensor]:
 
     Ten in all, one small change each; the edge's pixels fill up.
     """
-    for change in _changes(pixels):
+    for change in small_changes(pixels):
         # One grid for all images: one for each takes longer than the images themselves.
         grid = nn.functional.affine_grid(change[None], [1, *pixels.shape[1:]], align_corners=False)
         yield _sampled(pixels, grid.expand(len(pixels), -1, -1, -1))
 
 
-def deformed_at_random(pixels: Tensor) -> Tensor:
-    """Images (n, C, H, W), each as it is or with one of the ten changes, by torch's random state."""
-    changes = _changes(pixels)
+def deformed_at_random(pixels: Tensor, changes: Tensor) -> Tensor:
+    """Images (n, C, H, W), each as it is or with one of the `changes` (c, 2, 3), by torch's random state."""
     as_it_is = torch.eye(2, 3, dtype=pixels.dtype, device=pixels.device)[None]
     which = torch.randint(len(changes) + 1, (len(pixels),), device=pixels.device)
     chosen = torch.cat([as_it_is, changes])[which]
@@ -163,8 +164,8 @@ def deformed_at_random(pixels: Tensor) -> Tensor:
     return _sampled(pixels, grid)
 
 
-def _changes(pixels: Tensor) -> Tensor:
-    """The ten changes as affine maps of a grid from -1 to 1, (10, 2, 3)."""
+def small_changes(pixels: Tensor) -> Tensor:
+    """The ten changes as affine maps of a grid from -1 to 1, (10, 2, 3), for images (n, C, H, W)."""
     step = reduction((int(pixels.shape[2]), int(pixels.shape[3]), int(pixels.shape[1])))
     across, down = 2 * step / pixels.shape[3], 2 * step / pixels.shape[2]
     cosine, sine = math.cos(TURN), math.sin(TURN)

@@ -33,7 +33,7 @@ from pate_fed.learning.networks.classifiers import (
 )
 from pate_fed.learning.networks.generators import FeatureGenerator, Generator, build_generator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
-from pate_fed.learning.students.closed_form import PoolFeatures, deformed_at_random
+from pate_fed.learning.students.closed_form import PoolFeatures, deformed_at_random, small_changes
 from pate_fed.learning.students.data import TrainingSets, batches
 from pate_fed.learning.students.losses import (
     feature_matching_loss,
@@ -114,6 +114,7 @@ class GANTrainer(Trainer):
         # VAT's steps in the pixels are preprocessed again and again, and so are deformed images.
         vat, deformed = settings.name == "vat", settings.by_opinions and features is None
         self.pixels = pixels if vat or deformed else None
+        self.changes = small_changes(pixels) if deformed else None
         # Adam works weight by weight, so one optimiser over both discriminators is two.
         adam = partial(make_optimiser, learning_rate=settings.learning_rate, beta1=BETA1)
         self.optimiser = adam(self.weights)
@@ -156,8 +157,9 @@ class GANTrainer(Trainer):
 
     def _shown(self, index: Tensor) -> Tensor:
         """The inputs at `index`, int64 (n,), or with opinions a deformed copy of each at random."""
-        if self.settings.by_opinions and self.pixels is not None:
-            return self.preprocess(deformed_at_random(self.pixels[index]))  # type: ignore[no-any-return]
+        if self.pixels is not None and self.changes is not None:
+            shown = deformed_at_random(self.pixels[index], self.changes)
+            return self.preprocess(shown)  # type: ignore[no-any-return]
         if self.copies is None:
             return self.inputs[index]
         which = torch.randint(len(self.copies), (len(index),), device=index.device)
