@@ -111,14 +111,11 @@ def train_student(
 def _with_noise_rate(
     settings: StudentSettings, pool: LabelledPool, device: str, encoder: Encoder | None, least: float
 ) -> StudentSettings:
-    """The same with an open β set: estimated, or 0 for "fixmatch"."""
+    """The same with an open β set: estimated, or 0 for "fixmatch" and for labels that tell of their doubt."""
     if settings.noise_rate is not None or not (settings.co_teaching or settings.name == "fixmatch"):
         return settings
-    if settings.name == "fixmatch":
+    if settings.name == "fixmatch" or pool.probabilities is not None:
         return replace(settings, noise_rate=0.0)
-    if pool.probabilities is not None:
-        doubt = float(1 - pool.probabilities.max(axis=1).mean())
-        return replace(settings, noise_rate=max(doubt, least))
     estimate = estimate_noise_rate(
         pool.images[pool.labelled_index],
         pool.labels,
