@@ -21,7 +21,8 @@ class LabelledPool:
 
     The test part, and the labelled images' `true_labels` where they are known, are only reported: nothing is
     chosen by them. Where labels come with probabilities, students learn from these, and `labels` are the most
-    probable classes. Shapes: images uint8 (n, H, W, C), labelled_index int64 (m,) into them, labels and
+    probable classes. At least the share `least_noise` of the labels is wrong, as far as the noise tells
+    (`least_noise_rate`). Shapes: images uint8 (n, H, W, C), labelled_index int64 (m,) into them, labels and
     true_labels int64 (m,), m ≥ 1, probabilities float32 (m, classes) whose rows sum to 1, test_images uint8
     (t, H, W, C), test_labels int64 (t,).
 
@@ -37,6 +38,7 @@ class LabelledPool:
     true_labels: NDArray[np.int64] | None = None
     test_images: NDArray[np.uint8] | None = None
     test_labels: NDArray[np.int64] | None = None
+    least_noise: float = 0.0
 
     def __post_init__(self) -> None:
         index = self.labelled_index
