@@ -10,11 +10,11 @@ import io
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.serverapp import Grid
@@ -47,6 +47,12 @@ from server.learning import Learner
 from server.release import releases_told
 from server.state import CoordinatorState, Totals
 from server.testing import measure_student
+
+if TYPE_CHECKING:
+    from pate_fed.learning.students.class_sums import SumsStudent
+    from pate_fed.learning.students.own import FittedStudent
+    from pate_fed.learning.students.student import Student
+    from pate_fed.learning.teachers.forests import Forest
 
 __all__ = ["BaseRun", "RunContext", "StudySetup"]
 
@@ -209,18 +215,24 @@ class BaseRun(ABC):
     # Learn.
 
     def _measure_student(
-        self, predict: Callable[[NDArray[Any]], Ints], *, asked: Ints, index: Ints, label: Ints
+        self,
+        student: Student | Forest | FittedStudent | SumsStudent,
+        *,
+        asked: Ints,
+        index: Ints,
+        label: Ints,
     ) -> None:
         """The student's accuracy by the rule of `server.testing`.
 
-        `predict` tells inputs' classes. `asked` are the places of whose inputs it may know a label; it learnt
+        `asked` are the places of whose inputs it may know a label; it learnt
         from `label` of `index`. All int64 (n,).
         """
         tested = measure_student(
             self._study,
             self._dataset,
             asked=asked,
-            predict=predict,
+            predict=student.predict,
+            predict_proba=student.predict_proba,
             predict_left_out=lambda parts: self._learner.predict_left_out(index, label, parts),
         )
         self.accuracy = self.accuracy.with_student(tested)

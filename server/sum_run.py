@@ -186,7 +186,7 @@ class SumRun(BaseRun):
                 student = self._learner.learn(index, label)
         student.save(self._setup.student_path)
         self.student = student
-        self._measure_student(student.predict, asked=asked, index=index, label=label)
+        self._measure_student(student, asked=asked, index=index, label=label)
 
 
 _LOST = (

@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from pate_fed.format import delta_text, epsilon_text, share_text, wilson_interval
 from pate_fed.report.comparison import Comparison, RunToCompare
 from pate_fed.report.curves import compare_curves
-from pate_fed.report.page import render_page
+from pate_fed.report.page import in_columns, render_page
 from pate_fed.report.plots import Figure
 from pate_fed.report.svg import Chart, nice_ticks
 
@@ -36,7 +36,7 @@ def render_comparison(comparison: Comparison, *, title: str) -> str:
             "header": comparison.header,
             "rows": comparison.rows,
             "differing": comparison.differing_table,
-            "figures": [figure for figure in figures if figure],
+            "columns": in_columns(figures),
         },
     )
 
