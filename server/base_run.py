@@ -144,6 +144,7 @@ class BaseRun(ABC):
             sum_type=SUM if self._terms.sums is None else SUMS,
             keys=self._keys,
             left_out=self._log.write,
+            waiting=self._log.write,
         )
         request = TeachRequest(
             terms=self._terms.to_json(),

@@ -10,7 +10,7 @@ from typing import Any
 
 from pate_fed.report.plots import Figure
 
-__all__ = ["in_columns", "render_page"]
+__all__ = ["asset", "in_columns", "render_page"]
 
 _TEXT = 60  # letters of a caption in one line of a card
 _LINE = 20.0  # a line's height, in units of the pictures
@@ -19,7 +19,7 @@ _CARD = 90.0  # title, legend and margins
 
 def render_page(template: str, values: Mapping[str, Any]) -> str:
     """A template of this room, filled in; `style` is the report's style sheet."""
-    return str(_environment().get_template(template).render(style=_asset("report.css"), **values))
+    return str(_environment().get_template(template).render(style=asset("report.css"), **values))
 
 
 def in_columns(figures: Sequence[Figure | None]) -> list[list[Figure]]:
@@ -44,7 +44,8 @@ def _height(picture: str) -> float:
     return float(found[1]) if found else _CARD
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a file of this room."""
     return files("pate_fed.report").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -57,5 +58,5 @@ def _environment() -> Any:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=FunctionLoader(_asset),
+        loader=FunctionLoader(asset),
     )
