@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from pate_fed.config.sections import PROCESSES
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
+from pate_fed.format import epsilon_text
 from pate_fed.learning import RIDGE, TABLE_STUDENTS
 from pate_fed.privacy import Ledger
 from pate_fed.protocol.make_terms import encoder_file, features_file
@@ -212,6 +213,8 @@ class BaseRun(ABC):
     def _log_release(self, batch: int, *, asked: int, answered: int) -> None:
         epsilon = self._ledger.epsilon()
         self._log.write(ReleasedBatch(batch=batch, asked=asked, answered=answered, epsilon=epsilon))
+        most = epsilon_text(self._ledger.guaranteed())
+        self._progress.status(f"ε {epsilon_text(epsilon)} of {most}")
 
     # Learn.
 

@@ -49,7 +49,9 @@ def _watch(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.analyst:
         raise InputError("--analyst: the page alone shows such figures; give --web, too")
-    (_show if sys.stdout.isatty() else _print)(run_dir)
+    from pate_fed.report.terminal import can_draw
+
+    (_show if can_draw(sys.stdout) else _print)(run_dir)
     return 0
 
 
