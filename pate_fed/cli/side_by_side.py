@@ -112,9 +112,11 @@ def _error(process: subprocess.Popen[str]) -> PateFedError | None:
         return None
     if process.returncode == INTERRUPTED:
         raise Interrupted
-    text = (told.strip() or f"ended with code {process.returncode}").splitlines()[-1]
-    kind = next((kind for kind in _ERRORS if kind.exit_code == process.returncode), PateFedError)
-    return kind(text)
+    told = told.strip() or f"ended with code {process.returncode}"
+    for kind in _ERRORS:
+        if kind.exit_code == process.returncode:
+            return kind(told.splitlines()[-1])
+    return PateFedError(told)  # a fault of the program, with its traceback
 
 
 def _stop(processes: Collection[subprocess.Popen[str]]) -> None:

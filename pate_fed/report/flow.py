@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from pate_fed.format import counted
 from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
-from pate_fed.report.text import IN_ONE_PLACE, SUMMED, guarantees
+from pate_fed.report.terms_text import IN_ONE_PLACE
+from pate_fed.report.text import SUMMED, guarantees
 
 __all__ = ["Station", "flow_of"]
 

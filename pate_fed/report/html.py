@@ -15,6 +15,7 @@ from pate_fed.report.page import in_columns, render_page
 from pate_fed.report.plain_words import glossary, plain_answers
 from pate_fed.report.png import contact_sheet, data_uri
 from pate_fed.report.result import RunResult
+from pate_fed.report.terms_text import describe_terms
 
 __all__ = ["render_report", "write_report"]
 
@@ -48,7 +49,7 @@ def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
         "flow": flow_of(result),
         "plain": plain_answers(result) if publishable else [],
         "glossary": glossary(result) if publishable else [],
-        "terms": text.describe_terms(result),
+        "terms": describe_terms(result),
         "groups": _groups(result, publishable=publishable),
         "time": None if publishable else plots.time_bars(result),
         "hidden": [] if publishable else text.unpublishable(result),

@@ -8,7 +8,7 @@ from pate_fed.config.sections import EPSILON_ALARM
 from pate_fed.format import FEW_TRIALS, counted, delta_text, epsilon_text, share_text
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
-from pate_fed.report.text import IN_ONE_PLACE
+from pate_fed.report.terms_text import IN_ONE_PLACE
 
 __all__ = ["KeyFigure", "key_figures"]
 

@@ -9,7 +9,7 @@ import math
 
 from pate_fed.format import counted, delta_text, epsilon_text, share_text
 from pate_fed.report.result import LabelStudyRecord, RunResult, StudyRecord
-from pate_fed.report.text import IN_ONE_PLACE
+from pate_fed.report.terms_text import IN_ONE_PLACE
 
 __all__ = ["glossary", "plain_answers"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import vary
+from builders import SMALL_STUDY, vary
 from saved_runs import RECORD, events, make_outcome, save_run
 
 from pate_fed.cli import side_by_side
@@ -20,34 +20,11 @@ from pate_fed.runtime.signals import INTERRUPTED
 
 Run = Callable[..., Any]
 
-STUDY = """
-[parties]
-num_clients = 6
-[data.glyph]
-classes = 3
-private = 120
-public = 60
-[teacher]
-name = "hog-linear"
-[aggregation]
-aggregator = "gnmax"
-sigma2 = 2.0
-[queries]
-labels = 4
-max_queries = 4
-[privacy]
-allow_weak = true
-[student]
-name = "encoder-head"
-[engine]
-backend = "inline"
-"""
-
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
     path = tmp_path / "study.toml"
-    path.write_text(STUDY, encoding="utf-8")
+    path.write_text(SMALL_STUDY, encoding="utf-8")
     return path
 
 
@@ -154,7 +131,7 @@ def test_a_folder_of_another_study_is_left_alone(
     folder = tmp_path / "runs"
     command = ("sweep", str(study), "--set", "aggregation.sigma2=2,4", "--run-dir", str(folder))
     run(*command)
-    study.write_text(STUDY.replace("labels = 4", "labels = 3"), encoding="utf-8")
+    study.write_text(SMALL_STUDY.replace("labels = 4", "labels = 3"), encoding="utf-8")
     done = run(*command)
     assert done.code == 2 and "of another study" in done.err and len(simulated.studies) == 2
 
@@ -173,7 +150,7 @@ folder.mkdir(parents=True)
 (folder / "began").write_text(str(time.time()))
 text = study.read_text()
 if "sigma2 = 8.0" in text:
-    print("too few hospitals", file=sys.stderr)
+    print("a word before\\ntoo few hospitals", file=sys.stderr)
     sys.exit(4)
 time.sleep(60 if "sigma2 = 9.0" in text else 0.3)
 (folder / "ended").write_text(str(time.time()))
@@ -190,7 +167,7 @@ def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _jobs(folder: Path, *sigmas: float) -> list[side_by_side.Job]:
-    values = tomllib.loads(STUDY)
+    values = tomllib.loads(SMALL_STUDY)
     found = combine(values, [f"aggregation.sigma2={','.join(map(str, sigmas))}"], seeds=None, where="x")
     return [side_by_side.Job(study=each.study, folder=folder / each.folder) for each in found]
 
