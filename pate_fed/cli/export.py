@@ -17,20 +17,21 @@ __all__ = ["add_export_command"]
 
 _DESCRIPTION = """\
 Write a run for other programs: its student as ONNX, its figures, labels, epochs and spending as CSV files, or
-what is in them for TensorBoard. Figures from private votes are left out unless --analyst is
+what is in them for TensorBoard or MLflow. Figures from private votes are left out unless --analyst is
 given."""
 
 
 def add_export_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `export`."""
     export = add_command(
-        commands, "export", "a run as ONNX, CSV, or for TensorBoard", description=_DESCRIPTION
+        commands, "export", "a run as ONNX, CSV, or for TensorBoard and MLflow", description=_DESCRIPTION
     )
     export.add_argument("run_dir", metavar="RUN_DIR", help="the --run-dir of a run")
     add_option(export, "--onnx FILE", "the student, for any runtime (pip install 'pate-fed[onnx]')")
     add_option(export, "--student MODULE:MAKE", "with --onnx: the code of your own network, which is run")
     add_option(export, "--csv DIR", "figures.csv, labels.csv, epochs.csv and spending.csv")
     add_option(export, "--tensorboard DIR", "an event file (pip install tensorboard)")
+    add_option(export, "--mlflow DIR", "a run in DIR/mlflow.db (pip install mlflow)")
     add_option(export, "--analyst", "with figures from private votes, which may not be published")
     export.set_defaults(run=_export)
 
@@ -38,9 +39,9 @@ def add_export_command(commands: argparse._SubParsersAction[Parser]) -> None:
 def _export(arguments: argparse.Namespace) -> int:
     from pate_fed.report.run import Run
 
-    kinds = [kind for kind in ("onnx", "csv", "tensorboard") if getattr(arguments, kind)]
+    kinds = [kind for kind in ("onnx", "csv", "tensorboard", "mlflow") if getattr(arguments, kind)]
     if not kinds:
-        raise InputError("nothing to export: give --onnx FILE, --csv DIR or --tensorboard DIR")
+        raise InputError("nothing to export: give --onnx FILE, --csv DIR, --tensorboard DIR or --mlflow DIR")
     run, analyst = Run.load(arguments.run_dir), arguments.analyst
     for kind in kinds:
         path = Path(getattr(arguments, kind))
@@ -53,6 +54,11 @@ def _export(arguments: argparse.Namespace) -> int:
 
             names = write_csv_files(run, path, analyst=analyst)
             print(f"wrote {', '.join(names)} in {path}")
+        elif kind == "mlflow":
+            from pate_fed.report.mlflow import STORE, write_mlflow
+
+            write_mlflow(run.result, path, name=Path(arguments.run_dir).resolve().name, analyst=analyst)
+            print(f"wrote {path / STORE}: mlflow ui --backend-store-uri sqlite:///{path / STORE}")
         else:
             from pate_fed.report.tensorboard import write_tensorboard
 
