@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -30,7 +31,6 @@ __all__ = [
     "PartIdentity",
     "hold_dataset",
     "hold_part",
-    "is_part",
     "is_part_name",
     "load_part",
     "own_names",
@@ -92,11 +92,6 @@ def own_names(values: dict[str, Any]) -> dict[str, Any]:
         if isinstance(name, str) and name not in built_in and name in _entry_points(kind):
             values[section] = {**values[section], key: _full_name(name, kind)}
     return values
-
-
-def is_part(name: str, kind: str) -> bool:
-    """Whether a name is `module:attribute`, or an installed entry point of the kind's group."""
-    return PART_NAME.fullmatch(name) is not None or name in _entry_points(kind)
 
 
 def search_folder(folder: Path | None) -> None:
@@ -175,7 +170,7 @@ def part_identity(name: str, kind: str) -> PartIdentity:
     for each in files:
         held = each.read_bytes()
         digest.update(f"{each.relative_to(source.parent).as_posix()}\n{len(held)}\n".encode() + held)
-    return PartIdentity(name=full, version=_version(top), digest=digest.hexdigest())
+    return PartIdentity(name=full, version=_version(top, source), digest=digest.hexdigest())
 
 
 def require_same_part(ours: PartIdentity, theirs: PartIdentity) -> None:
@@ -237,6 +232,8 @@ def _import(module: str, what: str) -> ModuleType:
         ) from error
 
 
-def _version(top: str) -> str | None:
+@lru_cache(maxsize=256)
+def _version(top: str, source: Path) -> str | None:
+    """The version of what brought that file; once for each, as all that is installed is looked through."""
     names = metadata.packages_distributions().get(top, [])
     return metadata.version(names[0]) if names else None
