@@ -10,6 +10,7 @@ from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.errors import InputError
 
 if TYPE_CHECKING:
+    from pate_fed.learning.students.student import Student
     from pate_fed.report.run import Run
 
 __all__ = ["add_export_command"]
@@ -27,6 +28,7 @@ def add_export_command(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     export.add_argument("run_dir", metavar="RUN_DIR", help="the --run-dir of a run")
     add_option(export, "--onnx FILE", "the student, for any runtime (pip install 'pate-fed[onnx]')")
+    add_option(export, "--student MODULE:MAKE", "with --onnx: the code of your own network, which is run")
     add_option(export, "--csv DIR", "figures.csv, labels.csv, epochs.csv and spending.csv")
     add_option(export, "--tensorboard DIR", "an event file (pip install tensorboard)")
     add_option(export, "--analyst", "with figures from private votes, which may not be published")
@@ -43,7 +45,7 @@ def _export(arguments: argparse.Namespace) -> int:
     for kind in kinds:
         path = Path(getattr(arguments, kind))
         if kind == "onnx":
-            _write_onnx(run, path)
+            _write_onnx(run, path, own=arguments.student)
             continue
         _make_folder(path, option=f"--{kind}")
         if kind == "csv":
@@ -66,7 +68,7 @@ def _make_folder(path: Path, *, option: str) -> None:
         raise InputError(f"{option} {path}: no folder can be made there ({error.strerror})") from error
 
 
-def _write_onnx(run: Run, path: Path) -> None:
+def _write_onnx(run: Run, path: Path, *, own: str | None) -> None:
     from pate_fed.disk import check_file_path
     from pate_fed.format import VERSION, delta_text, epsilon_text
 
@@ -76,6 +78,7 @@ def _write_onnx(run: Run, path: Path) -> None:
             f"{run.path}: holds no student of images (student.pt); others are not written as ONNX"
         )
     study = run.result.study
+    student = run.student if own is None else _own_student(run, own)
     about = {
         "epsilon": epsilon_text(run.epsilon),
         "delta": delta_text(run.delta),
@@ -84,7 +87,30 @@ def _write_onnx(run: Run, path: Path) -> None:
     }
     if not study.noise_private:
         about["warning"] = study.noise
-    run.student.export_onnx(path, about=about)
+    student.export_onnx(path, about=about)
     print(
         f"wrote {path}: images uint8 (n, H, W, C) to probabilities float32 (n, classes), ε={about['epsilon']}"
     )
+
+
+def _own_student(run: Run, name: str) -> Student:
+    """The student of a network of the user's own, whose code the user names: a run's files may be anybody's.
+
+    Raises:
+        InputError: the run's student is another, or its code makes no such network.
+    """
+    from pate_fed.config.parts import load_part, search_folder
+    from pate_fed.learning.students.student import Student
+    from pate_fed.learning.teachers.own import is_network, make_own
+    from pate_fed.report.result import StudyRecord
+
+    study = run.result.study
+    if not isinstance(study, StudyRecord) or study.student != name:
+        raise InputError(f"--student {name}: the student of {run.path} is {study.student}")
+    search_folder(Path.cwd())
+    shape, classes = study.terms.image_shape, study.terms.num_classes
+    what = f"student {name!r}"
+    network = make_own(load_part(name, "student"), what=what, input_shape=shape, num_classes=classes)
+    if not is_network(network):
+        raise InputError(f"{what}: makes no network, and nothing else is written as ONNX")
+    return Student.load(run.path / "student.pt", network=network)
