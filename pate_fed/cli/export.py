@@ -82,6 +82,8 @@ def _write_onnx(run: Run, path: Path) -> None:
         "protects": study.protects,
         "pate_fed": VERSION,
     }
+    if study.claim is not None:
+        about["claimed"] = study.claim.warning
     if not study.noise_private:
         about["warning"] = study.noise
     run.student.export_onnx(path, about=about)

@@ -76,6 +76,7 @@ def _privacy(result: RunResult) -> dict[str, Any]:
         "adjacency": study.terms.privacy.adjacency,
         "student": student,
         "coordinator": {"epsilon": epsilon_json(figures.coordinator), "sees": study.coordinator_sees},
+        "claimed_by": None if study.claim is None else study.claim.source,
     }
 
 
@@ -154,12 +155,14 @@ def outcome_line(result: RunResult, report: Path | None = None) -> str:
 
     Where the accuracy is known, its number of test inputs (n), its 95 % interval and the share of the most
     frequent class stand behind it. ε is the one that holds against anyone who gets the student; "unbounded"
-    where a whole run has no bound, "-" for what is unknown.
+    where a whole run has no bound, "-" for what is unknown. Behind an ε that a mechanism of the user's own
+    claims stands `claimed-by=` and its name.
     """
     study, outcome = result.study, result.outcome
     none = "unbounded" if outcome.status == "success" else "-"
     parts = (
         f"ε={epsilon_text(outcome.privacy.student, unbounded=none)}",
+        *(() if study.claim is None else (f"claimed-by={study.claim.part.name}",)),
         f"δ={delta_text(study.terms.delta)}",
         f"unit={study.terms.privacy.unit}",
         f"labels={result.queries_answered}",
@@ -188,6 +191,7 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
         "status": outcome.status,
         "reason": outcome.reason,
         "epsilon": epsilon_json(outcome.privacy.student),
+        "claimed_by": None if result.study.claim is None else result.study.claim.source,
         "delta": result.study.terms.delta,
         "unit": result.study.terms.privacy.unit,
         "labels": result.queries_answered,

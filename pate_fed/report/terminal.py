@@ -287,6 +287,8 @@ def _summary(result: RunResult) -> list[tuple[str, str]]:
         *([("", f"fixed beforehand; {_epsilon(privacy.spent)} was spent")] if fixed else []),
         ("ε against coordinator", f"{_epsilon(privacy.coordinator)}: it sees {study.coordinator_sees}"),
     ]
+    if study.claim is not None:
+        rows.append(("claimed", study.claim.warning))
     if not study.noise_private:
         rows.append(("noise", f"not private: {study.noise.removeprefix('not private: ')}"))
     if outcome.seconds.total is not None:

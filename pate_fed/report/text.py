@@ -76,6 +76,8 @@ def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
         found.append(Banner("danger", title, _sentence(outcome.reason or "no reason was recorded")))
     if not study.noise_private:
         found.append(Banner("danger", "Not private: seeded noise", _SEEDED))
+    if study.claim is not None:
+        found.append(Banner("danger", "ε is claimed, not proven", _sentence(study.claim.warning)))
     epsilon = outcome.privacy.student
     if outcome.status == "success" and epsilon is None:
         reason = outcome.privacy.unbounded_because
@@ -115,6 +117,8 @@ def _why_large(result: RunResult) -> str:
     terms = study.terms
     if terms.sums is not None:
         return why + "A smaller --epsilon brings it down."
+    if terms.claim is not None:
+        return why + "More noise of the mechanism, fewer queries or more teachers bring it down."
     noise = f"noise of σ₂ = {terms.aggregation.fixed()[2]:,.4g} votes"
     if terms.num_teachers < 100:
         why += (
@@ -196,9 +200,11 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
     details: tuple[str, ...] = (f"δ = {delta}", privacy.unit, privacy.adjacency)
     if outcome.privacy.spent is not None and epsilon:
         details += (f"spent {epsilon_text(outcome.privacy.spent)}",)
+    if study.claim is not None:
+        details += (study.claim.short,)
     if not study.noise_private:
         details += ("not private: seeded noise",)
-    bad = not study.noise_private or epsilon is None or epsilon > EPSILON_ALARM
+    bad = not study.noise_private or epsilon is None or epsilon > EPSILON_ALARM or study.claim is not None
     none = "unbounded" if outcome.status == "success" else "unknown"
     share = f"of {asked:,} queries asked" + (f" ({answered / asked:.0%})" if asked else "")
     return [
@@ -308,8 +314,9 @@ def _bound(
         return none, "none"
     if not study.noise_private:
         return "None: the noise was seeded", "broken"
-    kind = "finite" if epsilon <= EPSILON_ALARM else "broken"
-    return f"ε = {epsilon_text(epsilon)}, δ = {delta_text(study.terms.delta)}", kind
+    kind = "finite" if epsilon <= EPSILON_ALARM and study.claim is None else "broken"
+    claimed = "" if study.claim is None else f" ({study.claim.short})"
+    return f"ε = {epsilon_text(epsilon)}, δ = {delta_text(study.terms.delta)}{claimed}", kind
 
 
 def _coordinator(study: StudyRecord, outcome: Outcome) -> Guarantee:
@@ -400,12 +407,18 @@ def _method(study: StudyRecord | LabelStudyRecord) -> list[tuple[str, str]]:
 
 def _of_votes(study: StudyRecord) -> list[tuple[str, str]]:
     terms = study.terms
-    _, sigma1, sigma2 = terms.aggregation.fixed()
-    checked = study.threshold is not None and not terms.adds_noise
-    return [
+    parties = [
         ("Hospitals", f"{terms.num_clients:,}, at least {terms.least_clients:,} in every batch"),
         ("Teachers a hospital", f"{_teachers_each(terms)} ({terms.teacher.name})"),
         ("Private records", study.partition or "every hospital's own"),
+    ]
+    if (claim := terms.claim) is not None:
+        own = ", ".join(f"{name} = {value}" for name, value in claim.parameters)
+        return [*parties, ("Mechanism", claim.text), ("Its parameters", own)]
+    _, sigma1, sigma2 = terms.aggregation.fixed()
+    checked = study.threshold is not None and not terms.adds_noise
+    return [
+        *parties,
         ("Mechanism", terms.aggregation.aggregator),
         ("Threshold T", _in_votes(study.threshold, terms)),
         ("Threshold noise σ₁", _in_votes(sigma1 if checked else None, terms)),

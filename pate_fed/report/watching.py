@@ -123,7 +123,8 @@ def _privacy(now: Snapshot) -> str:
     result, study = now.result, now.result.study
     spent = next((each.epsilon for each in reversed(result.releases) if each.epsilon is not None), 0.0)
     delta, cap = delta_text(study.terms.delta), study.guaranteed
-    seeded = "" if study.noise_private else "; not private: seeded noise"
+    seeded = "" if study.claim is None else f"; {study.claim.short}"
+    seeded += "" if study.noise_private else "; not private: seeded noise"
     if not result.releases and now.over and result.outcome.privacy.spent is not None:
         spent = result.outcome.privacy.spent
     if cap is None:
@@ -200,7 +201,9 @@ def describe_event(event: object, now: Snapshot) -> str | None:
     if isinstance(event, LeftOut):
         return f"left out: {_left_out(event)}"
     if isinstance(event, ReleasedBatch):
+        claim = now.result.study.claim
         cost = "" if event.epsilon is None else f"; ε {epsilon_text(event.epsilon)} spent so far"
+        cost += "" if claim is None or not cost else f" ({claim.short})"
         return f"released: {event.answered:,} labels of {counted(event.asked, 'query')}{cost}"
     if isinstance(event, Epoch):
         if event.test_accuracy is None:
@@ -217,6 +220,7 @@ def _outcome(now: Snapshot) -> str:
 def _guaranteed(study: _Study) -> str:
     cap = study.guaranteed
     told = "no ε is fixed beforehand" if cap is None else f"ε never above {epsilon_text(cap)}"
+    told += "" if study.claim is None else f"; {study.claim.short}"
     return told + ("" if study.noise_private else "; not private: seeded noise")
 
 

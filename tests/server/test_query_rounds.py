@@ -65,10 +65,9 @@ class _Study:
             queries,
             self.ledger,
             CoordinatorState(None, run_dir=folder),
-            pool=POOL,
+            order=np.arange(POOL) if order is None else order,
             against=AGAINST,
             learn=self._learn,
-            order=order,
         )
 
     def _learn(self, number: int, index: np.ndarray, label: np.ndarray) -> StudentPredictions:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -111,10 +112,17 @@ class Ledger:
         return ledger
 
     @staticmethod
-    def read(path: Path | str, *, public_key: str | None = None, head: str | None = None) -> LedgerReport:
+    def read(
+        path: Path | str,
+        *,
+        public_key: str | None = None,
+        head: str | None = None,
+        aggregators: Collection[str] | Mapping[str, Any] = (),
+    ) -> LedgerReport:
         """What the ledger at `path`, or in that run directory, holds, after every check; it takes no lock.
 
-        `public_key` must have signed every row, `head` must be the hash of one; see `verify`.
+        `public_key` must have signed every row, `head` must be the hash of one, `aggregators` are mechanisms
+        of your own whose code may be loaded; see `verify`.
 
         Raises:
             InputError: there is none.
@@ -122,7 +130,7 @@ class Ledger:
         """
         given = Path(path)
         found = given / "ledger.sqlite" if given.is_dir() else given
-        return verify(found, public_key=public_key, head=head)
+        return verify(found, public_key=public_key, head=head, aggregators=aggregators)
 
     def _resume(self, chain: Chain) -> None:
         if chain.public_key is not None:
