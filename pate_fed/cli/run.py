@@ -49,7 +49,7 @@ def _ledger_show(arguments: argparse.Namespace) -> int:
 
     path = _ledger_path(arguments.run_dir)
     if arguments.format == "json":
-        report = verify(path)
+        report = verify(path, aggregators=None)
         print(json.dumps({**report.to_dict(), "releases": report.releases()}))
     else:
         print_lines(describe(path))

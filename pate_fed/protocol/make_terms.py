@@ -14,7 +14,7 @@ from pate_fed.errors import InputError
 from pate_fed.learning import RIDGE, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
 from pate_fed.learning.teachers.own import try_own
 from pate_fed.privacy.mechanisms.class_sums import SumShape
-from pate_fed.privacy.mechanisms.own import Claim, own_mechanism
+from pate_fed.privacy.mechanisms.own import OwnMechanism, own_mechanism
 from pate_fed.privacy.protection import Protection
 from pate_fed.protocol.cost import noise_share
 from pate_fed.protocol.sum_cost import protection_by, sum_noise
@@ -32,6 +32,7 @@ __all__ = [
     "make_terms",
     "public_encoder",
     "public_features",
+    "study_mechanism",
 ]
 
 
@@ -39,6 +40,7 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
     """The terms of a study over this pool."""
     study = study.resolve()
     encoder = public_encoder(study, dataset)
+    mechanism = study_mechanism(study, num_classes=dataset.num_classes)
     asked = _sums_of(study, dataset) if study.aggregation.sums else _votes_of(study, dataset)
     return Terms(
         **asked,
@@ -59,7 +61,7 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         window=study.data.window,
         encoder=None if encoder is None else encoder.digest,
         teacher_part=_teacher_part(study),
-        claim=_claim_of(study, dataset),
+        claim=None if mechanism is None else mechanism.claim,
         about=study.about,
     )
 
@@ -135,14 +137,18 @@ def _teacher_part(study: Study) -> PartIdentity | None:
     return part_identity(name, "teacher") if is_part_name(name) else None
 
 
-def _claim_of(study: Study, dataset: Dataset) -> Claim | None:
-    """What the study's own mechanism claims, read once."""
+def study_mechanism(study: Study, *, num_classes: int) -> OwnMechanism | None:
+    """The mechanism of the user's own that a study names, with its curve read; None where it is ours.
+
+    Raises:
+        InputError: it cannot be loaded, fails, or claims no curve.
+    """
     given, parties, privacy = study.aggregation, study.parties, study.privacy
     if not given.own:
         return None
-    made = own_mechanism(
+    return own_mechanism(
         load_part(given.aggregator, "aggregator"),
-        classes=dataset.num_classes,
+        classes=num_classes,
         num_teachers=parties.num_teachers,
         protection=Protection(
             unit=privacy.unit,
@@ -152,7 +158,6 @@ def _claim_of(study: Study, dataset: Dataset) -> Claim | None:
         parameters=dict(given.parameters),
         identity=part_identity(given.aggregator, "aggregator"),
     )
-    return made.claim
 
 
 def public_encoder(study: Study, dataset: Dataset) -> Encoder | None:

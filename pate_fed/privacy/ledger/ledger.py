@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +21,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import VERSION
 from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.ledger.chain import Chain, Outputs
+from pate_fed.privacy.ledger.claims import Named
 from pate_fed.privacy.ledger.file import WriterLock, connect, create_file, disconnect, insert_row
 from pate_fed.privacy.ledger.report import LedgerReport, verify
 from pate_fed.privacy.ledger.rows import (
@@ -117,7 +117,7 @@ class Ledger:
         *,
         public_key: str | None = None,
         head: str | None = None,
-        aggregators: Collection[str] | Mapping[str, Any] = (),
+        aggregators: Named = (),
     ) -> LedgerReport:
         """What the ledger at `path`, or in that run directory, holds, after every check; it takes no lock.
 

@@ -7,7 +7,7 @@ report cannot be held against it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,12 +17,12 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.parts import entry_points
 from pate_fed.disk import read_json
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text
 from pate_fed.privacy.ledger.accountants import CapsEpsilon, accountants, second_opinions
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
+from pate_fed.privacy.ledger.claims import Named, check_claims
 from pate_fed.privacy.ledger.file import read_only
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import (
@@ -34,7 +34,7 @@ from pate_fed.privacy.ledger.terms import (
 from pate_fed.privacy.ledger.verify import SLACK, read_chain
 from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS, SharedClassSums
 from pate_fed.privacy.mechanisms.events import Mechanism, PrivacyEvent, hospital_noise
-from pate_fed.privacy.mechanisms.own import OwnMechanism, check_claim
+from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.structure import setting
 
 __all__ = ["LedgerReport", "describe", "verify", "verify_run"]
@@ -219,13 +219,13 @@ def verify(
     *,
     public_key: str | None = None,
     head: str | None = None,
-    aggregators: Collection[str] | Mapping[str, Any] = (),
+    aggregators: Named = (),
 ) -> LedgerReport:
     """Check a ledger and compute every ε again from its rows alone.
 
-    A mechanism that is none of ours is held against its code where that is an installed entry point of the
-    group pate_fed.aggregators, or named in `aggregators` (or given there, by name, where it is an object of
-    this process). No other code is loaded, whatever a ledger names: it may come from anyone.
+    `aggregators` are mechanisms that are none of ours and whose code may be loaded, to hold their claims
+    against it: names, or objects of this process by name. None: none, not even one that is installed for it
+    (`claims.check_claims`).
 
     `public_key` (Ed25519, 64 hex digits) must have signed every row, `head` must be the hash of one; both
     come from elsewhere. Without the key a chain that was computed anew by somebody who can write the file is
@@ -239,32 +239,8 @@ def verify(
     path = Path(path)
     with closing(read_only(path)) as connection:
         chain = read_chain(connection, path, public_key=public_key, head=head)
-    claims, unchecked = _check_claims(chain.terms, aggregators)
+    claims, unchecked = check_claims(chain.terms, aggregators)
     return LedgerReport(path=path, chain=chain, claims=claims, unchecked=unchecked)
-
-
-def _check_claims(
-    terms: LedgerTerms, aggregators: Collection[str] | Mapping[str, Any]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Which claims were held against their code, and why others were not, in words."""
-    checked, unchecked = [], []
-    for mechanism in terms.mechanisms:
-        if not isinstance(mechanism, OwnMechanism):
-            continue
-        name = mechanism.name
-        if name not in aggregators and name not in entry_points("aggregator").values():
-            unchecked.append(
-                f"the curve of {mechanism.claim.text} was not computed again: a ledger may name any code, so "
-                f"it is loaded only if you name it (--aggregator {name})"
-            )
-            continue
-        try:
-            check_claim(mechanism, aggregators[name] if isinstance(aggregators, Mapping) else None)
-        except InputError as error:
-            unchecked.append(f"the code of {mechanism.claim.text} cannot be used here: {error}")
-            continue
-        checked.append(f"{name}: the code that is installed here claims no more than was charged")
-    return tuple(checked), tuple(unchecked)
 
 
 def verify_run(
@@ -272,7 +248,7 @@ def verify_run(
     *,
     public_key: str | None = None,
     head: str | None = None,
-    aggregators: Collection[str] | Mapping[str, Any] = (),
+    aggregators: Named = (),
 ) -> LedgerReport:
     """Check a run's ledger as `verify` does, and hold `labels.npz` and `metrics.json` against it.
 
@@ -362,8 +338,8 @@ def _metrics(path: Path, report: LedgerReport) -> str:
 
 
 def describe(path: Path) -> list[str]:
-    """The ledger as text, line by line, after the checks of `verify`."""
-    report = verify(path)
+    """The ledger as text, line by line, after the checks of `verify`, for which no code is loaded."""
+    report = verify(path, aggregators=None)
     chain, terms = report.chain, report.chain.terms
     budget = "none" if terms.epsilon is None else f"ε={epsilon_text(terms.epsilon)}, never passed"
     return [
