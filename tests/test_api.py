@@ -173,7 +173,7 @@ def test_a_student_of_one_s_own(tmp_path: Path) -> None:
     assert run.student.predict(images).shape == (2,) and not (run.path / "student.ts").exists()
     with pytest.raises(InputError, match=f"weights of {__name__}:blank, code of the user's own"):
         _ = Run.load(run.path).student
-    with pytest.raises(InputError, match=r"student 'in_memory:student_\d+': is a int"):
+    with pytest.raises(InputError, match=r"student 'in_memory:student_\d+\.int': is a int"):
         simulate(FEW, student=3, quiet=True)
 
 
@@ -195,7 +195,7 @@ def test_data_and_a_partition_of_one_s_own(tmp_path: Path) -> None:
     assert told.terms.teacher.name == "random-forest" and told.terms.table is None
     assert run.student.predict(np.array([[0.0, 0.0], [1.0, 1.0]])).tolist() == [0, 1]
     assert (run.metrics["accuracy"]["student"] or 0) > 0.9
-    with pytest.raises(InputError, match=r"dataset 'in_memory:dataset_\d+': lacks public_images"):
+    with pytest.raises(InputError, match=r"dataset 'in_memory:dataset_\d+\.dict': lacks public_images"):
         simulate(study, dataset={key: arrays[key] for key in arrays if key != "public_images"})
     with pytest.raises(InputError, match="record 0 is not dealt out"):
         simulate(study, dataset=arrays, partitioner=lambda *_: [[1 + k] for k in range(6)], quiet=True)

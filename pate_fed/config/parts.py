@@ -16,6 +16,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -169,11 +170,20 @@ def part_identity(name: str, kind: str) -> PartIdentity:
         raise InputError(f"{kind} {name!r}: {top} has no Python source to compare; a plain module is meant")
     source = Path(path)
     files = sorted(source.parent.rglob("*.py")) if source.name == "__init__.py" else [source]
+    states = [each.stat() for each in files]
+    written = tuple((state.st_ctime_ns, state.st_mtime_ns, state.st_size) for state in states)
+    digest = _digest(source.parent, tuple(files), written)
+    return PartIdentity(name=full, version=_version(top), digest=digest)
+
+
+@lru_cache(maxsize=64)  # a process asks for every party and batch, and a package may be large
+def _digest(folder: Path, files: tuple[Path, ...], written: tuple[tuple[int, ...], ...]) -> str:
+    """SHA-256 over the files; `written` is when they were, and how long they are."""
     digest = hashlib.sha256()
     for each in files:
         held = each.read_bytes()
-        digest.update(f"{each.relative_to(source.parent).as_posix()}\n{len(held)}\n".encode() + held)
-    return PartIdentity(name=full, version=_version(top), digest=digest.hexdigest())
+        digest.update(f"{each.relative_to(folder).as_posix()}\n{len(held)}\n".encode() + held)
+    return digest.hexdigest()
 
 
 def object_identity(part: Any, name: str) -> PartIdentity:
@@ -254,6 +264,7 @@ def _import(module: str, what: str) -> ModuleType:
         ) from error
 
 
+@lru_cache(maxsize=64)  # it looks through all that is installed, which takes seconds
 def _version(top: str) -> str | None:
     names = metadata.packages_distributions().get(top, [])
     return metadata.version(names[0]) if names else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pate_fed.config.about import About
+from pate_fed.config.claim import Claim
 from pate_fed.config.parts import PartIdentity, is_part_name
 from pate_fed.config.sections import (
     AUTO,
@@ -23,7 +24,6 @@ from pate_fed.config.sections import (
 from pate_fed.config.trust import MOST_PARTIES, TrustModel
 from pate_fed.data import Schema
 from pate_fed.learning import TeacherSettings
-from pate_fed.privacy.mechanisms.own import Claim
 from pate_fed.protocol.agreed import Agreed
 from pate_fed.protocol.sum_terms import SumTerms
 from pate_fed.structure import check, refusal, same_as, setting

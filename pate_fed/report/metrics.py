@@ -76,8 +76,14 @@ def _privacy(result: RunResult) -> dict[str, Any]:
         "adjacency": study.terms.privacy.adjacency,
         "student": student,
         "coordinator": {"epsilon": epsilon_json(figures.coordinator), "sees": study.coordinator_sees},
-        "claimed_by": None if study.claim is None else study.claim.source,
+        **_claimed(result),
     }
+
+
+def _claimed(result: RunResult) -> dict[str, Any]:
+    """Whose word every ε is, where the mechanism is none of ours."""
+    claim = result.study.claim
+    return {} if claim is None else {"claimed_by": claim.source, "claim": claim.warning}
 
 
 def _accuracy(result: RunResult) -> dict[str, Any]:
@@ -191,7 +197,6 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
         "status": outcome.status,
         "reason": outcome.reason,
         "epsilon": epsilon_json(outcome.privacy.student),
-        "claimed_by": None if result.study.claim is None else result.study.claim.source,
         "delta": result.study.terms.delta,
         "unit": result.study.terms.privacy.unit,
         "labels": result.queries_answered,
@@ -200,6 +205,7 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
         "accuracy_interval": _ends(outcome.accuracy.student_interval),
         "majority": _finite(outcome.accuracy.majority),
         "balanced_accuracy": _finite(outcome.accuracy.balanced_accuracy),
+        **_claimed(result),
         "report": None if report is None else str(report),
     }
     return json.dumps(values, ensure_ascii=False, allow_nan=False)

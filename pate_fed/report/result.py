@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.claim import Claim
 from pate_fed.config.sections import Queries
 from pate_fed.errors import InputError
-from pate_fed.privacy.mechanisms.own import Claim
 from pate_fed.protocol.terms import Terms
 from pate_fed.report.accuracy import Accuracy
 

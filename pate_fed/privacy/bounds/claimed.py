@@ -8,21 +8,16 @@ known. All of it holds if the table does, which is the mechanism's own word.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
+from pate_fed.config.claim import CLAIMED_ORDERS
 from pate_fed.privacy.bounds.orders import Floats
 
-__all__ = ["CLAIMED_ORDERS", "ClaimedCurve"]
-
-_STEPS = 10.24  # orders for each factor e of α - 1: every second one at which a total is evaluated
-
-CLAIMED_ORDERS: tuple[float, ...] = tuple(1.0 + math.exp(step / _STEPS) for step in range(-40, 94))
-"""Orders from 1.02 to 8,800 at which a mechanism says its RDP."""
+__all__ = ["ClaimedCurve"]
 
 _EXACT = tuple(map(Fraction, CLAIMED_ORDERS))
 

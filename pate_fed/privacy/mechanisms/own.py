@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pate_fed.config.claim import CLAIMED_ORDERS, Claim, Parameters, Plain, check_curve
 from pate_fed.config.parts import (
     PartIdentity,
     load_part,
@@ -36,7 +37,7 @@ from pate_fed.config.parts import (
     require_same_part,
 )
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy.bounds.claimed import CLAIMED_ORDERS, ClaimedCurve
+from pate_fed.privacy.bounds.claimed import ClaimedCurve
 from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.checks import check_count, is_number
 from pate_fed.privacy.dp_events import cost_of_dp_event, is_dp_event
@@ -45,13 +46,11 @@ from pate_fed.privacy.mechanisms.noise import NoiseSource, SeededNoise, as_noise
 from pate_fed.privacy.mechanisms.noisy_max import MOST_TEACHERS, NOT_ANSWERED, Release, finish
 from pate_fed.privacy.mechanisms.totals import check_totals
 from pate_fed.privacy.protection import RECORD, Protection
-from pate_fed.structure import check, from_plain, setting, to_plain
+from pate_fed.structure import from_plain, to_plain
 
 __all__ = [
     "Aggregator",
-    "Claim",
     "OwnMechanism",
-    "Parameters",
     "Sensitivity",
     "check_claim",
     "make_aggregator",
@@ -60,12 +59,8 @@ __all__ = [
 ]
 
 Ints = NDArray[np.int64]
-Plain = bool | int | float | str
-Parameters = tuple[tuple[str, Plain], ...]
-
 KIND = "aggregator"
 _SLACK = 1e-9  # by which another machine's logarithms may differ
-_LEAST_ORDERS = 30  # to an order of 1.3: fewer would be worth nothing
 _SPOT = CLAIMED_ORDERS[::19]  # at which a curve is read again before each release
 
 
@@ -118,50 +113,6 @@ class Aggregator(Protocol):
         """RDP of one query at `order` > 1, in nats."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """A mechanism of the user's own, as terms and ledgers state it: its code, parameters and curve.
-
-    `rdp` is RDP of one query in nats at the first of `CLAIMED_ORDERS`, for neighbours as in `protection`.
-
-    Raises:
-        InputError: a curve with numbers that are not finite, not above 0, or that fall.
-    """
-
-    part: PartIdentity
-    parameters: Parameters = setting((), most=200)  # noqa: RUF009  # it makes a field
-    protection: Protection
-    rdp: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        check(self)
-        _check_curve(self.rdp, f"{KIND} {self.part.name!r}")
-
-    @property
-    def text(self) -> str:
-        """Whose word it is: name, version and digest."""
-        version = f" {self.part.version}" if self.part.version else ""
-        return f"{self.part.name}{version} (source SHA-256 {self.part.digest})"
-
-    @property
-    def short(self) -> str:
-        """The same beside a single ε."""
-        return f"claimed by {self.part.name}, not proven"
-
-    @property
-    def source(self) -> dict[str, str | None]:
-        """Name, version and digest, for JSON."""
-        return asdict(self.part)
-
-    @property
-    def warning(self) -> str:
-        """What every ε of such a study must be read with, as a sentence without its full stop."""
-        return (
-            f"every ε rests on the privacy curve that {self.text} claims for one query, and on its noise: "
-            "pate_fed has not proven them"
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class OwnMechanism(Mechanism):
     """A claimed mechanism as events and ledgers hold it; its code is loaded when it releases.
@@ -182,6 +133,12 @@ class OwnMechanism(Mechanism):
     def name(self) -> str:  # type: ignore[override]
         """The code's, module:attribute."""
         return self.claim.part.name
+
+    @property
+    def protection(self) -> Protection:
+        """The neighbours for which the curve is claimed."""
+        claim = self.claim
+        return Protection(unit=claim.unit, adjacency=claim.adjacency, votes_moved=claim.votes_moved)
 
     def __repr__(self) -> str:
         """Name and parameters: the curve is long."""
@@ -217,10 +174,9 @@ class OwnMechanism(Mechanism):
         Raises:
             InputError: another protection than the claim is for.
         """
-        if protection != self.claim.protection:
+        if protection != self.protection:
             raise InputError(
-                f"{self.name}: its curve is claimed for {self.claim.protection.text()}, not for "
-                f"{protection.text()}"
+                f"{self.name}: its curve is claimed for {self.protection.text()}, not for {protection.text()}"
             )
         return Cost.of_claim(ClaimedCurve(self.claim.rdp))
 
@@ -269,7 +225,7 @@ class OwnMechanism(Mechanism):
     @property
     def _sensitivity(self) -> Sensitivity:
         return Sensitivity(
-            num_teachers=self.num_teachers, num_classes=self.num_classes, protection=self.claim.protection
+            num_teachers=self.num_teachers, num_classes=self.num_classes, protection=self.protection
         )
 
     def _label(self, code: Any, totals: Ints, noise: NoiseSource) -> int:
@@ -321,7 +277,14 @@ def own_mechanism(
             f"{what}: is another when it is made again from its own parameters(); these must say all of it"
         )
     _try_release(made, sensitivity, what=what)
-    claim = Claim(part=known, parameters=given, protection=protection, rdp=curve)
+    claim = Claim(
+        part=known,
+        parameters=given,
+        unit=protection.unit,
+        adjacency=protection.adjacency,
+        votes_moved=protection.votes_moved,
+        rdp=curve,
+    )
     return OwnMechanism(num_teachers=num_teachers, num_classes=classes, claim=claim)
 
 
@@ -348,7 +311,7 @@ def check_claim(mechanism: OwnMechanism, part: Any = None) -> None:
         code,
         classes=mechanism.num_classes,
         num_teachers=mechanism.num_teachers,
-        protection=claim.protection,
+        protection=mechanism.protection,
         parameters=dict(claim.parameters),
         identity=claim.part,
     ).claim
@@ -438,7 +401,7 @@ def _read_curve(
     except Exception as error:
         raise InputError(f"{what}: its privacy curve fails ({type(error).__name__}: {error})") from error
     if orders is CLAIMED_ORDERS:
-        _check_curve(claimed, what)
+        check_curve(claimed, what)
     return claimed
 
 
@@ -463,23 +426,6 @@ def _claimed(made: Any, sensitivity: Sensitivity, orders: Any, *, what: str) -> 
             break
         found.append(float(value))
     return tuple(found)
-
-
-def _check_curve(rdp: tuple[float, ...], what: str) -> None:
-    if not _LEAST_ORDERS <= len(rdp) <= len(CLAIMED_ORDERS):
-        raise InputError(
-            f"{what}: claims an RDP at {len(rdp)} orders; {_LEAST_ORDERS} to {len(CLAIMED_ORDERS)} from 1.02 "
-            "on are meant, as nothing else bounds ε"
-        )
-    for order, value in zip(CLAIMED_ORDERS, rdp, strict=False):
-        if not 0 < value < math.inf:
-            raise InputError(
-                f"{what}: claims an RDP of {value!r} at order {order:.4g}; what answers by votes costs "
-                "something: nats above 0 are meant"
-            )
-    for before, after, order in zip(rdp, rdp[1:], CLAIMED_ORDERS[1:], strict=False):
-        if after < before * (1 - _SLACK):
-            raise InputError(f"{what}: its RDP falls at order {order:.4g}; Rényi divergence never does")
 
 
 def _try_release(made: Any, sensitivity: Sensitivity, *, what: str) -> None:

@@ -270,7 +270,7 @@ def audit_own(
         InputError: parameters out of range, or code that cannot be loaded.
     """
     check_count("trials", trials, least=_LEAST_TRIALS)
-    protection, teachers = mechanism.claim.protection, min(mechanism.num_teachers, 10_000)
+    protection, teachers = mechanism.protection, min(mechanism.num_teachers, 10_000)
     moved = min(protection.votes_moved, teachers // 2)
     rest = (0,) * (mechanism.num_classes - 2)
     half, gained = (teachers - moved) // 2, 0 if protection.votes_vanish else moved
