@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Queries
 from pate_fed.errors import IntegrityError
-from pate_fed.learning import choose_order
 from pate_fed.privacy import InteractiveGNMax, Ledger
 from pate_fed.privacy.ledger.rows import Entry, Provenance
 from server.state import CoordinatorState, StudentPredictions, Totals
@@ -103,7 +103,7 @@ class QueryRounds:
         if predictions is not None:
             scores = predictions.scores[order]
             released = np.bincount(label[answered], minlength=scores.shape[1])
-            order = order[choose_order(strategy, scores, released=released)]
+            order = order[find_part(strategy, "query strategy")(scores, released=released)]
         chosen: Ints = order[:size]
         return chosen
 

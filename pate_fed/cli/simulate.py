@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from pate_fed.config.backend import INLINE, cores
-from pate_fed.config.part_names import PLACES
 from pate_fed.config.parts import IN_MEMORY, hold_dataset, hold_part, release_parts, search_folder
+from pate_fed.config.registry import KINDS
 from pate_fed.config.study import Study, load_study, study_from_dict
 from pate_fed.data import as_dataset
 from pate_fed.learning import TABLE_STUDENTS, TABLE_TEACHERS
@@ -130,7 +130,7 @@ def run_simulation(
     return coordinator
 
 
-_PLACES = {kind.replace(" ", "_"): (section, key) for section, key, kind, _ in PLACES}
+_PLACES = {kind.replace(" ", "_"): (place.section, place.key) for kind, place in KINDS.items()}
 
 
 def _with_parts(study: Study | Mapping[str, Any] | str | Path | None, parts: Parts) -> Study:

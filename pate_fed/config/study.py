@@ -17,8 +17,8 @@ from pate_fed.config.about import About
 from pate_fed.config.auto import fixed_way
 from pate_fed.config.backend import INLINE, cheaper_backend, cores
 from pate_fed.config.defaults import Federation, with_defaults
-from pate_fed.config.part_names import own_names
 from pate_fed.config.parts import is_part_name
+from pate_fed.config.registry import own_names
 from pate_fed.config.sections import (
     AUTO,
     CLASS_SUMS,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from pate_fed.config.registry import find_part
 from pate_fed.config.sections import INTERACTIVE, Aggregation
 from pate_fed.config.trust import TrustModel
 from pate_fed.errors import InputError
@@ -59,20 +60,16 @@ def make_mechanism(terms: Terms) -> Mechanism:
     votes = {"num_teachers": terms.num_teachers, "num_classes": terms.num_classes}
     if terms.claim is not None:  # none of its code is loaded
         return OwnMechanism(**votes, claim=terms.claim)
-    threshold, sigma1, sigma2 = terms.aggregation.fixed()
     if terms.sigma_party is not None:
         _refuse_at_hospitals(aggregator)
         return DistributedGNMax(
             **votes,
-            threshold=None if aggregator == "gnmax" else threshold,
+            threshold=None if aggregator == "gnmax" else terms.aggregation.fixed()[0],
             sigma_party=terms.sigma_party,
             least_honest=terms.least_clients - terms.colluders,
         )
-    if aggregator == "gnmax":
-        return GNMax(**votes, sigma=sigma2)
-    if aggregator == "lnmax":
-        return LNMax(**votes, scale=sigma2)
-    return ConfidentGNMax(**votes, threshold=threshold, sigma1=sigma1, sigma2=sigma2)
+    made: Mechanism = find_part(aggregator, "aggregator")(votes, terms.aggregation)
+    return made
 
 
 def check_reach(terms: Terms) -> None:

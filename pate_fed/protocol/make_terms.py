@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.config.data import deal_records
 from pate_fed.config.parts import PartIdentity, is_part_name, load_part, part_identity
+from pate_fed.config.registry import find_part
 from pate_fed.config.sections import CLASS_SUMS, PROCESSES
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
@@ -124,7 +125,9 @@ def public_features(study: Study, dataset: Dataset) -> FeatureMap:
     from pate_fed.learning.features.build import build_feature_map
 
     settings = study.sums.of_inputs(study.data.table)
-    return build_feature_map(settings, dataset.public_images[: dataset.num_queries])
+    build = build_feature_map if settings.own else find_part(settings.name, "feature map")
+    found: FeatureMap = build(settings, dataset.public_images[: dataset.num_queries])
+    return found
 
 
 def features_file(study: Study, dataset: Dataset) -> bytes:
