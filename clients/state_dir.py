@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
+from pate_fed.disk import read_json
+from pate_fed.errors import InputError
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.state_home import state_home
@@ -17,6 +19,14 @@ LABELS_FOLDER = "labels"  # in a state directory: what belongs to private labels
 
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 _NAME_LENGTH, _DIGEST_LENGTH = 40, 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Agreed:
+    """What tells a study with votes from others, in the terms that a hospital keeps."""
+
+    study: str
+    pool_digest: str
 
 
 def find_state_dir(given: str | None, hospital: str, terms: Terms | LabelTerms | None) -> Path:
@@ -59,10 +69,12 @@ def _belongs_to(folder: Path, terms: Terms | LabelTerms) -> bool:
     """Whether a folder may hold what was answered in this study; one that cannot be read may."""
     if isinstance(terms, LabelTerms):
         return (folder / LABELS_FOLDER / TERMS_FILE).exists()
+    path = folder / TERMS_FILE
     try:
-        agreed = json.loads((folder / TERMS_FILE).read_text(encoding="utf-8"))
-        return bool((agreed["study"], agreed["pool_digest"]) == (terms.study, terms.pool_digest))
+        path.lstat()
+        agreed = read_json(_Agreed, path, what="a study's terms", aside=True)
     except FileNotFoundError:
         return False
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, InputError):
         return True
+    return (agreed.study, agreed.pool_digest) == (terms.study, terms.pool_digest)

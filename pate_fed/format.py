@@ -111,7 +111,7 @@ def printable(text: str, instead: str = " ") -> str:
 def counted(number: int, thing: str) -> str:
     """A number and its noun, in the plural where it is not 1."""
     plural = thing[:-1] + "ies" if thing.endswith("y") else thing + "s"
-    return f"{number} {thing if number == 1 else plural}"
+    return f"{number:,} {thing if number == 1 else plural}"
 
 
 def _ceil(value: float, digits: int) -> Decimal:

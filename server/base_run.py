@@ -20,7 +20,7 @@ import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from pate_fed.config.sections import PROCESSES
+from pate_fed.config.backend import PROCESSES
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.learning import RIDGE, TABLE_STUDENTS

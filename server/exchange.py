@@ -13,8 +13,7 @@ from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from pate_fed.config.backend import RAY, cores
-from pate_fed.config.sections import PROCESSES
+from pate_fed.config.backend import PROCESSES, RAY, cores
 from pate_fed.errors import IntegrityError, QuorumError
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import Record, RefusalReply, Reply, parse_reply

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.sections import PROCESSES
+from pate_fed.config.backend import PROCESSES
 from pate_fed.config.trust import QUORUM
 from pate_fed.errors import InputError
 from pate_fed.flower import prepare_environment

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pate_fed.config.sections import PROCESSES
+from pate_fed.config.backend import PROCESSES
 from pate_fed.config.study import Study, read_study
 from pate_fed.runtime.host import open_host
 from pate_fed.runtime.run_dir import choose_run_dir, read_status

@@ -68,11 +68,12 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
 
 
 def _study_lines(study: Study, terms: Terms) -> list[str]:
+    teachers = f", {counted(terms.num_teachers, 'teacher')}" if terms.sums is None else ""
     votes = f"at most {counted(terms.max_queries, 'query')}, {counted(terms.labels, 'label')}"
     asked = votes if terms.sums is None else "each party's sums of features"
     return [
         f"study: {study.name} ({study.data.dataset}, {terms.num_classes} classes)",
-        f"parties: {terms.num_clients}, {counted(terms.num_teachers, 'teacher')}",
+        f"parties: {terms.num_clients}{teachers}",
         f"asked: {asked}, of a pool of {terms.pool_size}",
     ]
 

@@ -1,14 +1,19 @@
-"""Which engine plays a simulation's parties where the study leaves it open: the one that takes less time."""
+"""Which engine plays the parties: its settings, and the cheaper one where they leave it open."""
 
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import dataclass
 
 from pate_fed.learning.settings import CLOSED_FORM, STACKED, TABLE_TEACHERS
+from pate_fed.structure import check, setting
 
-__all__ = ["AUTO", "INLINE", "RAY", "cheaper_backend", "cores"]
+__all__ = ["AUTO", "INLINE", "PROCESSES", "RAY", "Engine", "cheaper_backend", "cores"]
 
 AUTO, RAY, INLINE = "auto", "ray", "inline"
+PROCESSES = "grpc"  # separate processes: set by python -m pate_fed.server, not by a user
+BACKENDS = (AUTO, RAY, INLINE)
 
 # Seconds of one core, measured (tests/benchmarks/test_backend_benchmark.py prints them).
 _TEACHER_S = {**dict.fromkeys(CLOSED_FORM, 0.1), STACKED: 0.15, **dict.fromkeys(TABLE_TEACHERS, 1.5)}
@@ -16,6 +21,42 @@ _HEAVY_S = 10.0  # a deep network takes 40, and of a user's own nobody knows
 _PARTY_S = 0.15  # more where messages go through Ray's processes
 _START_S = 15.0  # of Ray, and of torch in its processes
 _WORTH_S = 30.0  # saved below which everything stays in one process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """How the study runs here; no figure of the result depends on it. Times in seconds."""
+
+    backend: str = setting(
+        AUTO,
+        flags=("--backend",),
+        help="Flower's engine on Ray, all in this process, or whichever takes less time",
+        choices=BACKENDS,
+        also=(PROCESSES,),
+    )
+    device: str = setting(
+        "auto",
+        flags=("--device",),
+        help="auto, cpu or cuda",
+        pattern=re.compile(r"auto|cpu|cuda(:\d+)?"),
+        allowed="auto, cpu, cuda or cuda:N",
+    )
+    gpus_per_client: float | None = setting(
+        None,
+        flags=("--gpus-per-client",),
+        help="share of a GPU a party takes (default: from free memory)",
+        above=0,
+        high=1,
+    )
+    teach_timeout_s: float = setting(
+        86_400.0, help="longest wait for a party's teachers", unit="seconds", above=0, high=10**8
+    )
+    vote_timeout_s: float = setting(
+        14_400.0, help="longest wait for a batch's votes", unit="seconds", above=0, high=10**8
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 def cores() -> int:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pate_fed.config.backend import AUTO, INLINE, RAY
+from pate_fed.config.backend import AUTO
 from pate_fed.config.trust import MOST_PARTIES, QUORUM, Shares
 from pate_fed.data import DATASETS, GlyphSettings, InputSpec, Schema, is_scheme
 from pate_fed.errors import InputError
@@ -27,11 +27,9 @@ __all__ = [
     "MOST_CLASSES",
     "MOST_INPUTS",
     "MOST_TEACHERS",
-    "PROCESSES",
     "VOTES",
     "Aggregation",
     "Data",
-    "Engine",
     "Parties",
     "Privacy",
     "Queries",
@@ -44,12 +42,10 @@ INTERACTIVE = "interactive-gnmax"
 CLASS_SUMS = "class-sums"
 VOTES = "confident-gnmax"
 AGGREGATORS = (AUTO, VOTES, "gnmax", "lnmax", INTERACTIVE, CLASS_SUMS)
-BACKENDS = (AUTO, RAY, INLINE)
 FROM_FILES = ("table", "images")
 _LABELS = 500
 _OWN_PARTITION = re.compile(rf"(?!dirichlet:){PART_NAME.pattern}")
 _LEAST_A_LABEL, _MOST_A_LABEL = 1.5, 4.0  # queries
-PROCESSES = "grpc"  # separate processes: set by python -m pate_fed.server, not by a user
 
 # What goes beyond these is a slip of the hand, or an attack on whoever would allocate it.
 MOST_IN_PARTY = 100_000  # teachers
@@ -442,39 +438,3 @@ class Privacy:
         """
         dealt_anew = self.unit == "hospital" or self.adjacency == "add-or-remove-one"
         return teachers_per_client if dealt_anew else 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
-    """How the study runs here; no figure of the result depends on it. Times in seconds."""
-
-    backend: str = setting(
-        AUTO,
-        flags=("--backend",),
-        help="Flower's engine on Ray, all in this process, or whichever takes less time",
-        choices=BACKENDS,
-        also=(PROCESSES,),
-    )
-    device: str = setting(
-        "auto",
-        flags=("--device",),
-        help="auto, cpu or cuda",
-        pattern=re.compile(r"auto|cpu|cuda(:\d+)?"),
-        allowed="auto, cpu, cuda or cuda:N",
-    )
-    gpus_per_client: float | None = setting(
-        None,
-        flags=("--gpus-per-client",),
-        help="share of a GPU a party takes (default: from free memory)",
-        above=0,
-        high=1,
-    )
-    teach_timeout_s: float = setting(
-        86_400.0, help="longest wait for a party's teachers", unit="seconds", above=0, high=10**8
-    )
-    vote_timeout_s: float = setting(
-        14_400.0, help="longest wait for a batch's votes", unit="seconds", above=0, high=10**8
-    )
-
-    def __post_init__(self) -> None:
-        check(self)

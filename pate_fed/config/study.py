@@ -15,7 +15,7 @@ from typing import Any
 
 from pate_fed.config.about import About
 from pate_fed.config.auto import fixed_way
-from pate_fed.config.backend import INLINE, cheaper_backend, cores
+from pate_fed.config.backend import INLINE, Engine, cheaper_backend, cores
 from pate_fed.config.defaults import Federation, with_defaults
 from pate_fed.config.parts import is_part_name
 from pate_fed.config.registry import own_names
@@ -25,7 +25,6 @@ from pate_fed.config.sections import (
     INTERACTIVE,
     Aggregation,
     Data,
-    Engine,
     Parties,
     Privacy,
     Queries,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ __all__ = ["InferredSchema", "infer_schema"]
 MOST_VALUES = 20  # of a category, or of a label: more are names, dates or notes
 _FEW_WORDS = 3  # among numbers, that may stand for a missing value
 _MOSTLY = 0.9
+_ALL_DIFFERENT = 1000  # whole numbers, none of them twice: no measurement does that, a counter does
+_NUMBERED = re.compile(r"(^|[_\W])(id|nbr|nr|no|num|number|key|index|uid|uuid)$|Id$|ID$")
 _LABELS = ("label", "class", "target", "outcome", "diagnosis", "y")
 _PATIENTS = ("patient", "patient_id", "patientid", "patient_nbr", "subject", "subject_id", "mrn", "pid")
 
@@ -36,7 +39,8 @@ def infer_schema(
     """The schema that all files fit.
 
     A column of numbers is a number, one of at most 20 texts a category; what has more texts, a date or a
-    name, is left out. Without `label` and `patient` their columns are found by the usual names.
+    name, is left out, and so is a column that only counts the rows. Without `label` and `patient` their
+    columns are found by the usual names.
 
     Raises:
         InputError: a file that cannot be read, other columns in one than in the first, or no column that
@@ -60,7 +64,9 @@ def infer_schema(
         if name in (label, patient):
             continue
         values, words = _values(counts[name]), _words(counts[name])
-        if words is not None:
+        if _identifies(name, counts[name], files=len(paths)):
+            left_out.append((name, "has another whole number in each row: it numbers them"))
+        elif words is not None:
             missing |= words
             columns.append((name, ()))
         elif not values:
@@ -138,6 +144,14 @@ def _values(count: Counter[str]) -> tuple[str, ...]:
         if key not in kept or (len(text), text) < (len(kept[key]), kept[key]):
             kept[key] = text
     return tuple(kept[key] for key in sorted(kept, key=lambda key: (isinstance(key, str), key)))
+
+
+def _identifies(name: str, count: Counter[str], *, files: int) -> bool:
+    """Whether a column holds another whole number in each row, by its name or by so many rows."""
+    enough = 20 if _NUMBERED.search(name) else _ALL_DIFFERENT
+    if len(count) < enough or max(count.values()) > files:  # each file may number its own
+        return False
+    return all(text.isascii() and text.isdigit() for text in count)
 
 
 def _words(count: Counter[str]) -> set[str] | None:

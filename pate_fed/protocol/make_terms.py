@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from pate_fed.config.backend import PROCESSES
 from pate_fed.config.data import deal_records
 from pate_fed.config.parts import PartIdentity, is_part_name, load_part, part_identity
 from pate_fed.config.registry import find_part
-from pate_fed.config.sections import CLASS_SUMS, PROCESSES
+from pate_fed.config.sections import CLASS_SUMS
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.errors import InputError

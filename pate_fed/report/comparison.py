@@ -16,7 +16,7 @@ from pate_fed.format import FEW_TRIALS, delta_text, duration_text, epsilon_text,
 from pate_fed.report.log import read_result
 from pate_fed.report.metrics import make_metrics, without_private
 from pate_fed.report.result import LabelStudyRecord, RunResult
-from pate_fed.report.text import describe_terms
+from pate_fed.report.terms_text import describe_terms
 
 __all__ = ["Comparison", "RunToCompare", "load_run", "name_runs"]
 

@@ -11,6 +11,7 @@ from pate_fed.report import curves, plots, quality, text
 from pate_fed.report.page import render_page
 from pate_fed.report.png import contact_sheet, data_uri
 from pate_fed.report.result import RunResult
+from pate_fed.report.terms_text import describe_terms
 
 __all__ = ["render_report", "write_report"]
 
@@ -41,7 +42,7 @@ def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
         "key_figures": text.key_figures(result),
         "guarantees": text.guarantees(result),
         "lead": text.protection_lead(result),
-        "terms": text.describe_terms(result),
+        "terms": describe_terms(result),
         "groups": _groups(result, publishable=publishable),
         "samples": _samples(result),
         "time": plots.time_bars(result),

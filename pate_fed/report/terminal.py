@@ -267,7 +267,8 @@ def print_summary(result: RunResult, stream: TextIO | None = None) -> None:
 def _summary(result: RunResult) -> list[tuple[str, str]]:
     study, terms, outcome = result.study, result.study.terms, result.outcome
     accuracy, privacy = outcome.accuracy, outcome.privacy
-    parties = f"{terms.num_clients} hospitals, {terms.num_teachers} teachers"
+    teachers = f", {terms.num_teachers} teachers" if terms.num_teachers else ""
+    parties = f"{terms.num_clients} hospitals{teachers}"
     if result.left_out:
         parties += f"; {len({left.party for left in result.left_out})} left out at least once"
     private = f"◆ {accuracy.votes_text} (from private votes: do not publish)"

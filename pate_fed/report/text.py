@@ -1,4 +1,4 @@
-"""What the report says in words: outcome, warnings, who is protected against whom, the study's terms."""
+"""What the report says in words: outcome, warnings, figures, and who is protected against whom."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import math
 from dataclasses import dataclass
 
 from pate_fed.config.sections import EPSILON_ALARM
-from pate_fed.format import FEW_TRIALS, delta_text, epsilon_text, share_text
-from pate_fed.protocol.terms import Terms
+from pate_fed.format import FEW_TRIALS, counted, delta_text, epsilon_text, share_text
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.result import LabelStudyRecord, Outcome, RunResult, StudyRecord
-from pate_fed.report.sums_text import by_coordinator, method_of_sums, seen_of_sums, ways_of_sums
+from pate_fed.report.sums_text import by_coordinator, seen_of_sums
+from pate_fed.report.terms_text import IN_ONE_PLACE
 
 __all__ = [
     "Banner",
     "Guarantee",
     "KeyFigure",
     "banners",
-    "describe_terms",
-    "engine_text",
     "fewer_labels",
     "guarantees",
     "key_figures",
@@ -26,8 +24,8 @@ __all__ = [
     "unpublishable",
 ]
 
-# What the coordinator sees of private labels: all of them, or only a masked sum.
-IN_ONE_PLACE, SUMMED = "labels", "noisy-counts"
+# What the coordinator sees of private labels where they are masked: only their sum.
+_SUMMED = "noisy-counts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +57,6 @@ class Guarantee:
     bound: str
     by: str
     kind: str
-
-
-def _plural(count: int, noun: str) -> str:
-    if count != 1:
-        noun = noun.removesuffix("y") + "ies" if noun.endswith("y") else noun + "s"
-    return f"{count:,} {noun}"
 
 
 def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
@@ -122,11 +114,11 @@ def _why_large(result: RunResult) -> str:
     noise = f"noise of σ₂ = {terms.aggregation.fixed()[2]:,.4g} votes"
     if terms.num_teachers < 100:
         why += (
-            f"The reason: {_plural(terms.num_teachers, 'teacher')} can outvote only a little noise "
+            f"The reason: {counted(terms.num_teachers, 'teacher')} can outvote only a little noise "
             f"({noise}), and little noise hides little of one {terms.privacy.unit}. "
         )
     else:
-        answers = _plural(result.queries_answered, "answered query")
+        answers = counted(result.queries_answered, "answered query")
         why += f"The reason: {answers} with {noise} add up. "
     return (
         why + "More teachers, more noise or fewer labels bring it down; pate-fed plan computes by how much."
@@ -141,8 +133,8 @@ def fewer_labels(result: RunResult) -> str | None:
     if result.queries_asked < terms.max_queries or answered >= terms.labels:
         return None
     return (
-        f"All {_plural(terms.max_queries, 'query')} were asked for {answered:,} of "
-        f"{_plural(terms.labels, 'label')}: the teachers agree less often than the threshold asks for. "
+        f"All {counted(terms.max_queries, 'query')} were asked for {answered:,} of "
+        f"{counted(terms.labels, 'label')}: the teachers agree less often than the threshold asks for. "
         "Another study could take a lower --threshold, which costs no ε, or a larger --max-queries, which "
         "costs little. Its ε adds up with this one's."
     )
@@ -226,7 +218,7 @@ def key_figures(result: RunResult) -> list[KeyFigure]:
 
 def _hospitals(study: StudyRecord | LabelStudyRecord) -> tuple[str, ...]:
     teachers, quorum = study.terms.num_teachers, f"quorum {study.terms.least_clients:,}"
-    told = (_plural(teachers, "teacher"),) if teachers else ()
+    told = (counted(teachers, "teacher"),) if teachers else ()
     return (*told, "labels in one place" if study.coordinator == IN_ONE_PLACE else quorum)
 
 
@@ -267,7 +259,7 @@ def _of_labels(study: LabelStudyRecord, outcome: Outcome) -> list[Guarantee]:
     if study.coordinator == IN_ONE_PLACE:
         trust = "trust alone: whoever runs this study has the labels"
         return [public, Guarantee("Whoever ran it", sees, "Nothing", "Unbounded: no promise", trust, "none")]
-    masks = ", and masks" if study.coordinator == SUMMED else ""
+    masks = ", and masks" if study.coordinator == _SUMMED else ""
     at_home, own = f"noise that every hospital adds at home{masks}", "Every hospital's own labels"
     return [
         public,
@@ -302,7 +294,7 @@ def _public(study: StudyRecord, outcome: Outcome) -> Guarantee:
 
 def _fixed_by(study: StudyRecord) -> str:
     terms = study.terms
-    caps = f"at most {_plural(terms.max_queries, 'query')} and {_plural(terms.labels, 'label')}"
+    caps = f"at most {counted(terms.max_queries, 'query')} and {counted(terms.labels, 'label')}"
     return caps if terms.privacy.epsilon is None else f"the budget and {caps}"
 
 
@@ -329,7 +321,7 @@ def _coordinator(study: StudyRecord, outcome: Outcome) -> Guarantee:
         "hospital-noise": (
             "Exact totals, one hospital's own votes. " + _AT_HOME,
             f"noise and masks added at home; the masks hold {_masks_hold(study)}; up to "
-            f"{_plural(study.terms.colluders, 'hospital')} may tell it their own noise",
+            f"{counted(study.terms.colluders, 'hospital')} may tell it their own noise",
         ),
     }.get(study.coordinator, by_coordinator(study.terms, masks=_masks_hold(study)))
     bound, kind = _bound(study, outcome.privacy.coordinator, none="Unbounded: no promise")
@@ -342,7 +334,7 @@ def _masks_hold(study: StudyRecord) -> str:
     clients, least = study.terms.num_clients, study.terms.least_clients
     honest, lying = least - 1, max(0, 2 * least - clients - 1)
     return (
-        f"while at most {_plural(honest, 'hospital')} pool what they know with it "
+        f"while at most {counted(honest, 'hospital')} pool what they know with it "
         f"({lying:,} where it breaks the protocol)"
     )
 
@@ -355,7 +347,7 @@ def _other_hospitals(study: StudyRecord, outcome: Outcome) -> Guarantee:
         if not study.terms.colluders:
             bound, kind = "No bound is stated", "none"
         by = (
-            f"the noise of the others: up to {_plural(study.terms.colluders, 'hospital')} may pool their own "
+            f"the noise of the others: up to {counted(study.terms.colluders, 'hospital')} may pool their own "
             "shares of it"
         )
     return Guarantee(
@@ -366,117 +358,6 @@ def _other_hospitals(study: StudyRecord, outcome: Outcome) -> Guarantee:
         by,
         kind,
     )
-
-
-def describe_terms(result: RunResult) -> list[tuple[str, str]]:
-    """The study's terms as names and values, in reading order; what does not apply is left out."""
-    study = result.study
-    summed = study.terms if isinstance(study, StudyRecord) and study.terms.sums is not None else None
-    voted = study if isinstance(study, StudyRecord) and summed is None else None
-    terms, budget = study.terms, study.terms.privacy.epsilon
-    stop = f"at {_plural(terms.labels, 'label')} or {_plural(terms.max_queries, 'query')}"
-    shown = [
-        ("Data set", f"{study.dataset}, {terms.num_classes} classes"),
-        ("Public pool", f"{terms.pool_size:,} {study.inputs}, SHA-256 {terms.pool_digest[:12]}…"),
-        *_method(study),
-        ("Noise from", study.noise),
-        ("Votes reach the coordinator", _ways(voted) if voted else ""),
-        ("Sums reach the coordinator", "" if summed is None else ways_of_sums(summed)),
-        ("Protected", study.protects),
-        ("Budget", "none was set; ε is reported" if budget is None else f"ε = {budget:,.6g}"),
-        ("Stop", stop if voted else ""),
-        ("Questions", _questions(voted) if voted else ""),
-        ("Student", _student(result)),
-        ("Ran on", engine_text(study.backend)),
-        ("Seed", "none" if terms.seed is None else f"{terms.seed} (repeatable, not private)"),
-    ]
-    return [(name, value) for name, value in shown if value]
-
-
-def _teachers_each(terms: Terms) -> str:
-    if terms.records_per_teacher is None:
-        return f"{terms.teachers_per_client:,}"
-    return f"1 to {terms.teachers_per_client:,}, one for {_plural(terms.records_per_teacher, 'record')}"
-
-
-def _method(study: StudyRecord | LabelStudyRecord) -> list[tuple[str, str]]:
-    if isinstance(study, LabelStudyRecord):
-        return _of_method(study)
-    return _of_votes(study) if study.terms.sums is None else method_of_sums(study.terms)
-
-
-def _of_votes(study: StudyRecord) -> list[tuple[str, str]]:
-    terms = study.terms
-    parties = [
-        ("Hospitals", f"{terms.num_clients:,}, at least {terms.least_clients:,} in every batch"),
-        ("Teachers a hospital", f"{_teachers_each(terms)} ({terms.teacher.name})"),
-        ("Private records", study.partition or "every hospital's own"),
-    ]
-    if (claim := terms.claim) is not None:
-        own = ", ".join(f"{name} = {value}" for name, value in claim.parameters)
-        return [*parties, ("Mechanism", claim.text), ("Its parameters", own)]
-    _, sigma1, sigma2 = terms.aggregation.fixed()
-    checked = study.threshold is not None and not terms.adds_noise
-    return [
-        *parties,
-        ("Mechanism", terms.aggregation.aggregator),
-        ("Threshold T", _in_votes(study.threshold, terms)),
-        ("Threshold noise σ₁", _in_votes(sigma1 if checked else None, terms)),
-        ("Vote noise σ₂", _in_votes(sigma2, terms)),
-    ]
-
-
-def _of_method(study: LabelStudyRecord) -> list[tuple[str, str]]:
-    hospitals = f"{study.num_clients:,}, at least {study.least_clients:,} must answer"
-    return [
-        ("Hospitals", "" if study.coordinator == IN_ONE_PLACE else hospitals),
-        ("Method", study.mechanism),
-    ]
-
-
-_ENGINES = {
-    "ray": "Flower's simulation engine on Ray",
-    "inline": "one process",
-    "grpc": "a process for each hospital, over gRPC",
-}
-
-
-def engine_text(backend: str) -> str:
-    """Where parties run, in words."""
-    return _ENGINES.get(backend, backend)
-
-
-def _student(result: RunResult) -> str:
-    """Its name, and what it takes to be wrong of its labels, where it estimates that."""
-    values = result.epochs[-1].values if result.epochs else {}
-    shares = (("β", values.get("noise_rate")), ("τ", values.get("removal")))
-    found = [f"{name} = {share:.2f}" for name, share in shares if share is not None]
-    return ", ".join([result.study.student, *found]) if result.study.student else ""
-
-
-def _questions(study: StudyRecord) -> str:
-    asked = study.queries
-    if (asked.rounds or 1) == 1:
-        return ""
-    own = study.dataset in ("table", "images") or ":" in study.dataset
-    order = f"{asked.strategy} first"
-    if asked.strategy == "random":
-        order = "at random" if own else "in the pool's order"
-    return f"in {asked.rounds} rounds, {order}; a student of the labels so far shapes all but the first"
-
-
-def _ways(study: StudyRecord) -> str:
-    terms = study.terms
-    if terms.sigma_party is not None:
-        return (
-            f"masked, with noise of σ = {terms.sigma_party:.4g} votes of every hospital; counted on are the "
-            f"{terms.least_clients - terms.colluders:,} that are surely there and tell nobody"
-        )
-    return "masked: only their sum can be read" if terms.secure_sum else "as they are"
-
-
-def _in_votes(value: float | None, terms: Terms) -> str:
-    return "" if value is None else f"{value:,.6g} votes ({value / terms.num_teachers:.3g} a teacher)"
 
 
 def unpublishable(result: RunResult) -> list[tuple[str, str]]:

@@ -56,7 +56,7 @@ def test_what_a_hospital_must_know_stands_there() -> None:
         "The column ill",
         "The column id says which rows are one patient's",
         "no, yes, maybe",
-        "2000 public inputs",
+        "2,000 public inputs",
         TABLE.pool_digest,
         terms.digest,
         "4 at your hospital, 40 in the study",

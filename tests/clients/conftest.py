@@ -14,7 +14,8 @@ prepare_environment()
 
 from clients.hospital import Hospital
 from clients.site import Site
-from pate_fed.config.sections import Data, Engine, Parties
+from pate_fed.config.backend import Engine
+from pate_fed.config.sections import Data, Parties
 from pate_fed.config.study import Study
 from pate_fed.data import GlyphSettings
 from pate_fed.identity import Authority, HospitalIdentity, make_request

@@ -20,7 +20,8 @@ from clients.hospital import Hospital
 from clients.masked import is_sound
 from clients.site import Site
 from clients.site_files import LocalSettings
-from pate_fed.config.sections import Aggregation, Data, Engine, Parties
+from pate_fed.config.backend import Engine
+from pate_fed.config.sections import Aggregation, Data, Parties
 from pate_fed.config.study import Study
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import GlyphSettings, pool_digest

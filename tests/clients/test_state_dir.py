@@ -52,6 +52,9 @@ def test_without_an_admission_it_is_the_folder_here(tmp_path: Path) -> None:
         (json.dumps({"study": TERMS.study, "pool_digest": TERMS.pool_digest}), True),
         (json.dumps({"study": "hearts", "pool_digest": TERMS.pool_digest}), False),
         ("{torn", True),
+        ("[]", True),
+        (json.dumps({"study": 3, "pool_digest": None}), True),
+        (json.dumps({"study": "hearts"}), True),
         (None, False),
     ],
 )

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pate_fed.config import study as studies
-from pate_fed.config.backend import cheaper_backend, cores
-from pate_fed.config.sections import Engine, Parties
+from pate_fed.config.backend import Engine, cheaper_backend, cores
+from pate_fed.config.sections import Parties
 from pate_fed.config.study import Study
 from pate_fed.learning import TeacherSettings
 

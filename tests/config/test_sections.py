@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pate_fed.config.sections import Aggregation, Data, Engine, Parties, Privacy, Queries
+from pate_fed.config.backend import Engine
+from pate_fed.config.sections import Aggregation, Data, Parties, Privacy, Queries
 from pate_fed.config.study import Study
 from pate_fed.errors import InputError
 

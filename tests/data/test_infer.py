@@ -56,6 +56,31 @@ def test_the_label_is_found_by_name_else_last_else_asked_for(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
+    ("name", "rows", "twice", "left"),
+    [
+        ("encounter_id", 40, False, True),
+        ("EncounterID", 40, False, True),
+        ("visit no", 40, False, True),
+        ("encounter_id", 40, True, False),  # a ward's number, say
+        ("platelets", 40, False, False),  # few rows: a measurement may differ in each
+        ("platelets", 1000, False, True),
+        ("acid", 40, False, False),
+    ],
+)
+def test_what_only_numbers_the_rows_is_left_out(
+    tmp_path: Path, name: str, rows: int, twice: bool, left: bool
+) -> None:
+    files = []
+    for where in ("a", "b"):  # each hospital numbers its own
+        lines = [f"{7 if twice and n < 3 else 1000 + n},{n % 5},{n % 2}\n" for n in range(rows)]
+        files.append(tmp_path / f"{where}.csv")
+        files[-1].write_text(f"{name},x,y\n" + "".join(lines))
+    found = infer_schema(files)
+    assert ([key for key, _ in found.left_out] == [name]) is left
+    assert (name in dict(found.schema.columns)) is not left
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("x,y\n", "no rows"),

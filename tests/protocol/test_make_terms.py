@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pate_fed.config.sections import Aggregation, Data, Engine, Parties, Queries
+from pate_fed.config.backend import Engine
+from pate_fed.config.sections import Aggregation, Data, Parties, Queries
 from pate_fed.config.study import Study
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import Dataset, pool_digest

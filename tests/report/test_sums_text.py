@@ -12,7 +12,8 @@ from pate_fed.protocol.cost import make_ledger_terms
 from pate_fed.report.html import write_report
 from pate_fed.report.log import RunLog, read_result
 from pate_fed.report.result import Outcome, PrivacyFigures, ReleasedBatch, RunResult, StudyRecord
-from pate_fed.report.text import banners, describe_terms, guarantees
+from pate_fed.report.terms_text import describe_terms
+from pate_fed.report.text import banners, guarantees
 
 
 def _result(*, at_hospitals: bool, epsilon: float = 1.0) -> RunResult:

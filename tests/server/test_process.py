@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pate_fed.config.sections import PROCESSES
+from pate_fed.config.backend import PROCESSES
 from pate_fed.errors import InputError
 from server.process import study_to_run
 

@@ -17,7 +17,8 @@ prepare_environment()
 
 from clients.hospital import Hospital
 from clients.local import read_site
-from pate_fed.config.sections import Aggregation, Data, Engine, Parties, Privacy, Queries
+from pate_fed.config.backend import Engine
+from pate_fed.config.sections import Aggregation, Data, Parties, Privacy, Queries
 from pate_fed.config.study import Study
 from pate_fed.config.trust import TrustModel
 from pate_fed.data import GlyphSettings

@@ -18,7 +18,8 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 from clients.hospital import Hospital
-from pate_fed.config.sections import Aggregation, Data, Engine, Parties, Privacy
+from pate_fed.config.backend import Engine
+from pate_fed.config.sections import Aggregation, Data, Parties, Privacy
 from pate_fed.config.study import Study, study_from_dict
 from pate_fed.config.sums import Sums
 from pate_fed.config.trust import TrustModel

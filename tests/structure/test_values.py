@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.structure import SettingError, check, entries, from_plain, setting, to_plain
+from pate_fed.structure import SettingError, check, from_plain, setting, to_plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,35 +93,8 @@ def test_values_built_in_python_are_held_to_the_same() -> None:
     assert Outer(name="a", shape=[1, 2]).shape == (1, 2)  # type: ignore[arg-type]
 
 
-def test_an_error_survives_another_process() -> None:
-    error = SettingError("a.b", "one is meant", "2", "--b", "f")
-    assert str(pickle.loads(pickle.dumps(error))) == str(error) == "--b (a.b in f) is 2: one is meant"
-
-
 def test_unknown_keys_may_be_left_aside_and_cells_read() -> None:
     assert from_plain(Inner, {"share": 1, "new": 3}, where="f", aside=True) == Inner(share=1.0)
     assert from_plain(Inner, {"share": "0.25", "count": ""}, where="f", text=True) == Inner(share=0.25)
     with pytest.raises(InputError, match="count in f is 'x': a whole number"):
         from_plain(Inner, {"count": "x"}, where="f", text=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pictures:
-    images: NDArray[np.uint8]
-
-
-def test_images_survive_and_damaged_ones_do_not() -> None:
-    images = np.random.default_rng(0).integers(0, 255, (2, 3, 4, 1), dtype=np.uint8)
-    plain = json.loads(json.dumps(to_plain(Pictures(images=images))))
-    np.testing.assert_array_equal(from_plain(Pictures, plain, where="f").images, images)
-    for change in ({"shape": [2**40]}, {"shape": [-1]}, {"zlib_base64": "!"}, {"shape": [2, 3, 4, 2]}):
-        with pytest.raises(InputError, match=r"images in f .*an array is meant"):
-            from_plain(Pictures, {"images": {**plain["images"], **change}}, where="f")
-    with pytest.raises(InputError, match="images"):
-        from_plain(Pictures, {"images": images.astype(np.int64)}, where="f")
-
-
-def test_declarations_are_there_to_be_read() -> None:
-    share, count = entries(Inner)
-    assert (share.setting.flag, share.default, share.kinds) == ("--share", 0.5, (float,))
-    assert (count.setting.flag, count.default, count.kinds) == (None, None, (int,))

@@ -1,0 +1,42 @@
+"""Settings and messages: dataclasses whose fields declare type, range, unit, help and flag once.
+
+`from_plain` reads such a dataclass from what TOML, JSON, a message, a log line or a CSV row holds, `to_plain`
+is the inverse, and `check` holds a value that was built in Python to the same declarations. Every room may
+use it: the standard library, NumPy and `pate_fed.errors` are all that it imports.
+"""
+
+from __future__ import annotations
+
+from pate_fed.structure.declarations import (
+    PART_NAME,
+    PARTY_NAME,
+    PARTY_NAME_IS,
+    Entry,
+    Setting,
+    SettingError,
+    entries,
+    same_as,
+    setting,
+)
+from pate_fed.structure.values import check, fit, from_plain, from_record, refusal, to_plain, to_record
+from pate_fed.structure.wording import nearest
+
+__all__ = [
+    "PARTY_NAME",
+    "PARTY_NAME_IS",
+    "PART_NAME",
+    "Entry",
+    "Setting",
+    "SettingError",
+    "check",
+    "entries",
+    "fit",
+    "from_plain",
+    "from_record",
+    "nearest",
+    "refusal",
+    "same_as",
+    "setting",
+    "to_plain",
+    "to_record",
+]

@@ -1,0 +1,152 @@
+"""How a dataclass declares its fields: type, range, unit, help and flag, each once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, field, fields
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from pate_fed.errors import InputError
+
+__all__ = [
+    "PARTY_NAME",
+    "PARTY_NAME_IS",
+    "PART_NAME",
+    "Entry",
+    "Setting",
+    "SettingError",
+    "entries",
+    "members",
+    "same_as",
+    "setting",
+]
+
+PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+PART_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")  # code of one's own
+PARTY_NAME_IS = "1 to 64 letters, digits, dots, dashes or underscores"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a field may hold beside its type, and how a user sets it.
+
+    `low` and `high` are inclusive, `above` and `below` exclusive bounds of a number, or of each in a list.
+    `choices` are the texts that are shown, `also` others that are allowed, with `part` also the name of code
+    of one's own, module:attribute; `pattern` must match a whole text,
+    `most` is its greatest length. `holds` tells of anything else whether it fits, and `allowed` says so in
+    words. `flags` are the options of the command line that set it, the first by its name; `read` brings a
+    plain value into the field's form.
+    """
+
+    help: str = ""
+    unit: str = ""
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    below: float | None = None
+    choices: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    part: bool = False
+    pattern: re.Pattern[str] | None = None
+    most: int | None = None
+    holds: Callable[[Any], bool] | None = None
+    allowed: str = ""
+    flags: tuple[str, ...] = ()
+    read: Callable[[Any], Any] | None = None
+
+    @property
+    def flag(self) -> str | None:
+        """The option's name on the command line."""
+        return self.flags[0] if self.flags else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One field of a dataclass: its resolved type, what it may hold, and its default (or MISSING)."""
+
+    name: str
+    hint: Any
+    setting: Setting
+    default: Any
+    required: bool
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The types that it may have, without None."""
+        return tuple(kind for kind in members(self.hint) if kind is not NoneType)
+
+    def from_text(self, text: str) -> Any:
+        """The number or truth value that a text says, None where an empty one may be; else the text."""
+        if not text and NoneType in get_args(self.hint):
+            return None
+        for kind in self.kinds:
+            if kind is bool and text in ("True", "False"):
+                return text == "True"
+            if kind in (int, float):
+                with suppress(ValueError):
+                    return kind(text)
+        return text
+
+
+class SettingError(InputError):
+    """A field holds what it may not: which one, what it holds, and what would be right.
+
+    `path` names it from the outermost table on ("parties.quorum"), `where` is the file or message.
+    """
+
+    def __init__(
+        self, path: str, wanted: str, shown: str = "", flag: str | None = None, where: str = ""
+    ) -> None:
+        super().__init__(path, wanted, shown, flag, where)  # all of them, so that it can be pickled
+        self.path, self.wanted, self.shown, self.flag, self.where = path, wanted, shown, flag, where
+
+    def __str__(self) -> str:
+        place = f"{self.path} in {self.where}" if self.path and self.where else self.path or self.where
+        head = f"{self.flag} ({place})" if self.flag else place
+        return f"{head} is {self.shown}: {self.wanted}" if self.shown else f"{head}: {self.wanted}"
+
+    def placed(self, *, path: str | None = None, where: str = "") -> SettingError:
+        """The same error with its place."""
+        path = self.path if path is None else path
+        return SettingError(path, self.wanted, self.shown, self.flag, where or self.where)
+
+
+def setting(default: Any = MISSING, *, factory: Any = MISSING, compare: bool = True, **declared: Any) -> Any:
+    """A dataclass field that carries its declaration, by the names of `Setting`."""
+    metadata = {"setting": Setting(**declared)}
+    return field(default=default, default_factory=factory, compare=compare, metadata=metadata)
+
+
+def same_as(kind: type[Any], name: str, default: Any = MISSING) -> Any:
+    """A dataclass field that may hold what that field of another dataclass may."""
+    declared = next(each.metadata for each in fields(kind) if each.name == name)
+    return field(default=default, metadata=declared)
+
+
+def entries(kind: type[Any]) -> tuple[Entry, ...]:
+    """The fields of a dataclass with their declarations."""
+    if kind not in _ENTRIES:
+        hints = get_type_hints(kind)
+        _ENTRIES[kind] = tuple(
+            Entry(
+                name=each.name,
+                hint=hints[each.name],
+                setting=each.metadata.get("setting", _ANYTHING),
+                default=each.default if each.default_factory is MISSING else each.default_factory(),
+                required=each.default is MISSING and each.default_factory is MISSING,
+            )
+            for each in fields(kind)
+        )
+    return _ENTRIES[kind]
+
+
+_ENTRIES: dict[type[Any], tuple[Entry, ...]] = {}  # evaluating annotations is slow
+_ANYTHING = Setting()
+
+
+def members(hint: Any) -> tuple[Any, ...]:
+    """The types of a union, or the one type there is."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
