@@ -22,7 +22,7 @@ CLAIMED_ORDERS: tuple[float, ...] = tuple(1.0 + math.exp(step / _STEPS) for step
 """Orders from 1.02 to 8,800 at which a mechanism says its RDP."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Claim:
     """A mechanism of the user's own, as terms and ledgers state it: its code, parameters and curve.
 
@@ -43,6 +43,11 @@ class Claim:
     def __post_init__(self) -> None:
         check(self)
         check_curve(self.rdp, f"aggregator {self.part.name!r}")
+
+    def __repr__(self) -> str:
+        """Name and parameters: the curve is long."""
+        own = "".join(f", {name}={value!r}" for name, value in self.parameters)
+        return f"Claim({self.part.name}{own}, RDP at {len(self.rdp)} orders)"
 
     @property
     def text(self) -> str:

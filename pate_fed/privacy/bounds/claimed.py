@@ -22,11 +22,15 @@ __all__ = ["ClaimedCurve"]
 _EXACT = tuple(map(Fraction, CLAIMED_ORDERS))
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True, order=True, repr=False)
 class ClaimedCurve:
     """RDP of one query in nats at the first so many of `CLAIMED_ORDERS`, finite and above 0."""
 
     values: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        """How far it reaches: the numbers are many."""
+        return f"ClaimedCurve({len(self.values)} orders, {self.values[-1]:.4g} nats at the last)"
 
     @property
     def most_order(self) -> Fraction:

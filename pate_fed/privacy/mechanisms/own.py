@@ -11,10 +11,9 @@ A part is an object, a class that gives one, or a factory `make(**parameters)`. 
 - `parameters()`: plain values (numbers, truth values, texts) by name, from which a factory makes the same
   again; those of a dataclass are its fields.
 
-Every query that is asked is charged the whole curve, answered or not, so ε is fixed by the cap on queries.
-Curve and randomness are the mechanism's word, and nothing here proves them. Whatever states an ε says so, and
-names the code, its version and the SHA-256 of its source. The numbers of the curve are read once and stand in
-the terms and the ledger, so code that says something else later is refused and changes no ε.
+Every asked query is charged the whole curve, answered or not. Curve and randomness are the mechanism's word;
+whatever states an ε says so. The curve is read once and stands in the terms and the ledger: code that says
+something else later is refused, and changes no ε.
 """
 
 from __future__ import annotations
@@ -29,13 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.config.claim import CLAIMED_ORDERS, Claim, Parameters, Plain, check_curve
-from pate_fed.config.parts import (
-    PartIdentity,
-    load_part,
-    object_identity,
-    part_identity,
-    require_same_part,
-)
+from pate_fed.config.parts import PartIdentity, load_part, object_identity, part_identity, require_same_part
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy.bounds.claimed import ClaimedCurve
 from pate_fed.privacy.bounds.cost import Cost
@@ -210,7 +203,7 @@ class OwnMechanism(Mechanism):
         return finish(self, label != NOT_ANSWERED, label, source, protection, coordinator)
 
     def _code(self) -> Any:
-        """The code, after a look at whether it still claims the same."""
+        """The code, which still claims the same."""
         what = f"{KIND} {self.name!r}"
         found = make_aggregator(load_part(self.name, KIND), dict(self.claim.parameters), what=what)
         same = own_parameters(found, what=what) == self.claim.parameters
@@ -257,8 +250,8 @@ def own_mechanism(
 ) -> OwnMechanism:
     """A mechanism of one's own with its curve read, for an `Accountant` or a study.
 
-    `part` is the object, class or factory; see the module. `name` is what errors call it, `identity` its code
-    (a stand-in where it is an object of this process alone, which then can be charged, and not released).
+    `part` is the object, class or factory. `name` is what errors call it, `identity` its code; without one
+    it can be charged, and not released.
 
     Raises:
         InputError: the part is none, fails, or claims no curve; the message names it.

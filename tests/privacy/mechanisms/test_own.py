@@ -38,6 +38,9 @@ def test_a_query_costs_what_it_claims_and_ε_adds_up() -> None:
     assert accountant.epsilon(1e-5) >= theirs.epsilon(1e-5)  # of its totals; of its outcome is less
     assert "claimed by mechanisms of one's own, not proven" in repr(accountant)
     assert "claimed" not in repr(theirs)
+    assert repr(MECHANISM) == "OwnMechanism(own_parts:GeometricMax, scale=3.0, num_classes=3, curve claimed)"
+    assert repr(MECHANISM.claim) == "Claim(own_parts:GeometricMax, scale=3.0, RDP at 134 orders)"
+    assert len(repr(accountant.cost)) < 300
     assert accountant.remaining(MECHANISM, epsilon=100, delta=1e-5) > 0
     with pytest.raises(InputError, match="has no DpEvent"):
         accountant.to_dp_event()
