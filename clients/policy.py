@@ -69,27 +69,42 @@ class Policy:
     telephone; where there are any, the roster may hold nobody else.
     """
 
-    studies: tuple[str, ...] = ()
-    pools: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
-    teachers: tuple[str, ...] = ()
-    aggregators: tuple[str, ...] = ()
-    feature_maps: tuple[str, ...] = ()
-    most_queries: int | None = setting(None, low=0)
-    most_queries_a_day: int | None = setting(None, low=0)
-    least_hospitals: int = setting(3, low=0)
-    plain_votes: bool = False
-    uncapped: bool = False
-    epsilon_public: float | None = setting(None, low=0, allowed=_LIMIT)
-    epsilon_coordinator: float | None = setting(None, low=0, allowed=_LIMIT)
-    epsilon_public_total: float | None = setting(None, low=0, allowed=_LIMIT)
-    epsilon_coordinator_total: float | None = setting(None, low=0, allowed=_LIMIT)
-    delta: float = setting(1e-3, low=0, allowed=_LIMIT)
-    seeded_noise: bool = False
-    class_sums: str = setting(NOISY_SUMS, choices=(NO_SUMS, NOISY_SUMS, EXACT_SUMS))
-    every_signature: bool = False
+    studies: tuple[str, ...] = setting((), help="names of studies, or digests of terms; none: any study")
+    pools: tuple[str, ...] = setting((), help="SHA-256 of public pools; none: any pool")
+    classes: tuple[str, ...] = setting((), help="names of classes that are voted on; none: any")
+    teachers: tuple[str, ...] = setting((), help="code of others that may run here, as module:attribute")
+    feature_maps: tuple[str, ...] = setting((), help="the same, for features of class sums")
+    aggregators: tuple[str, ...] = setting((), help="mechanisms of others whose word for ε is taken")
+    most_queries: int | None = setting(None, low=0, help="public inputs answered in all")
+    most_queries_a_day: int | None = setting(None, low=0, help="public inputs answered in a day")
+    least_hospitals: int = setting(3, low=0, help="hospitals that every released batch must count")
+    plain_votes: bool = setting(False, help="the coordinator may see this hospital's votes, one by one")
+    uncapped: bool = setting(False, help="the study may ask about every public input")
+    epsilon_public: float | None = setting(
+        None, low=0, allowed=_LIMIT, help="the most that a study can cost against the public, at its own δ"
+    )
+    epsilon_coordinator: float | None = setting(
+        None, low=0, allowed=_LIMIT, help="the same against the coordinator; without a bound it is refused"
+    )
+    epsilon_public_total: float | None = setting(
+        None, low=0, allowed=_LIMIT, help="the most that all studies together can cost, at delta"
+    )
+    epsilon_coordinator_total: float | None = setting(
+        None, low=0, allowed=_LIMIT, help="the same against all coordinators together"
+    )
+    delta: float = setting(1e-3, low=0, allowed=_LIMIT, help="the largest δ where an ε is limited")
+    seeded_noise: bool = setting(False, help="take part in rehearsals whose noise protects nobody")
+    class_sums: str = setting(
+        NOISY_SUMS,
+        choices=(NO_SUMS, NOISY_SUMS, EXACT_SUMS),
+        help="class sums leave never, with this hospital's noise, or also without",
+    )
+    every_signature: bool = setting(False, help="all hospitals of a masked sum sign who is in it")
     trusted: Mapping[str, str] = setting(
-        factory=dict, read=_fingerprints, allowed="a table of hospitals' names and fingerprints"
+        factory=dict,
+        read=_fingerprints,
+        allowed="a table of hospitals' names and fingerprints",
+        help="hospitals by name and fingerprint; with any, masked sums with these alone",
     )
 
     def __post_init__(self) -> None:
@@ -154,13 +169,15 @@ class Policy:
         )
 
     def _demands(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
+        """What is asked of any study and of its method, each with whether it holds and what would help."""
+        return [*self._demands_on_study(terms), *self._demands_on_method(terms)]
+
+    def _demands_on_study(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
         named = not self.studies or terms.study in self.studies or terms.digest in self.studies
         names = terms.classes or ("without names",)
         foreign = sorted(set(names) - set(self.classes)) if self.classes else []
         few = terms.least_clients < self.least_hospitals
-        sums = isinstance(terms, Terms) and terms.sums is not None
         part, claim, features = _code_of(terms)
-        votes = isinstance(terms, Terms) and not sums  # what leaves about labels is noisy before it leaves
         return [
             (
                 Refusal.POLICY_STUDY,
@@ -195,6 +212,12 @@ class Policy:
                 f"a batch may count {terms.least_clients}, the policy wants {self.least_hospitals}; "
                 f"the line least_hospitals = {terms.least_clients} in {POLICY_FILE} would allow it",
             ),
+        ]
+
+    def _demands_on_method(self, terms: Agreement) -> list[tuple[Refusal, bool, str]]:
+        sums = isinstance(terms, Terms) and terms.sums is not None
+        votes = isinstance(terms, Terms) and not sums  # what leaves about labels is noisy before it leaves
+        return [
             (
                 Refusal.POLICY_SECURE_SUM,
                 terms.secure_sum or not votes or self.plain_votes,

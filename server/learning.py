@@ -214,6 +214,7 @@ class Learner:
                 true_labels=truth if (truth >= 0).all() else None,
                 test_images=dataset.public_images[pool:],
                 test_labels=dataset.public_labels[pool:],
+                least_noise=self._least_noise(),
             )
             student: Student = train(
                 labelled,
@@ -221,7 +222,6 @@ class Learner:
                 seed=self._seed(number),
                 device=study.engine.device,
                 encoder=public_encoder(study, dataset),
-                least_noise=self._least_noise(),
                 checkpoint=self._state.checkpoint(index, label),
                 on_epoch=on_epoch,
                 make=self._make_own if study.student.own else None,

@@ -1,4 +1,4 @@
-"""Which public inputs test a student, and how: the one rule of it (docs/studies.md, "What tests a student").
+"""Which public inputs test a student, and how: the one rule of it (docs/explanation/student.md).
 
 A part of the pool that is named to test (a known data set's own, or what `data.num_queries` leaves) tests
 alone. Else, until there are 1,000: the inputs that are kept, those that were not asked about, and those that

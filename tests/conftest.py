@@ -8,22 +8,47 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Before torch is loaded, here and in the processes that tests start: their networks are too small for two
 # threads, which would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Some hundred processes are started here, and each would compile the same code anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).resolve().parent.parent
-# Modules whose tests are long: they begin first, so that no worker is left with one at the end.
-LONG = [
-    *("deployment/test_processes.py", "server/test_simulation.py", "label_dp/test_methods.py"),
-    *("flower/test_engine.py", "server/test_app_processes.py", "server/test_app.py", "deployment"),
-    *("test_api.py", "config/test_study.py"),
-    *("reproduce", "learning", "server", "privacy/planning", "runtime/test_isolation.py", "secure_sum"),
+# A worker takes a whole room: what the room's tests share is made once, and what they compute, as a plan's
+# curves, is found again. The longest begin first, so that no worker is left with one at the end.
+LONGEST = [
+    "deployment",
+    "privacy",
+    "server",
+    "learning",
+    "cli",
+    "reproduce",
+    "clients",
+    "label_dp",
+    "secure_sum",
 ]
+PLANNED = {
+    f"{room}.py"
+    for room in ("config/test_auto", "config/test_defaults", "config/test_study", "cli/test_plan")
+}
 
+
+def _room(nodeid: str) -> str:
+    """The tests that a worker takes together; those that plan noise belong to the accounting's."""
+    path = nodeid.partition("::")[0].partition("tests/")[2]
+    return "privacy" if path in PLANNED else path.partition("/")[0]
+
+
+# A machine that does other things as well fails no test for that.
+settings.register_profile("pate_fed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("pate_fed")
 
 # Searches for garbage among what is only being imported take a third of the collection's time, and at the end
 # of a session as long again.
@@ -38,14 +63,21 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long modules first, in whatever order they have among themselves."""
-    tests = Path(__file__).resolve().parent
+    """Long rooms first, in whatever order they have among themselves."""
+    places = {room: place for place, room in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(_room(item.nodeid), len(places)))
 
-    def rank(item: pytest.Item) -> int:
-        path = item.path.relative_to(tests)
-        return next((place for place, name in enumerate(LONG) if path.is_relative_to(name)), len(LONG))
 
-    items.sort(key=rank)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whole rooms to each worker, with `--dist loadscope`."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Rooms(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _room(nodeid)
+
+    return Rooms(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -90,3 +122,17 @@ def plant_foreign_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cal
 
     yield plant
     assert [path.name for path in marks.iterdir()] == []
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What `pate_fed.disk` syncs from here on, in turn, as its name was then."""
+    paths: list[str] = []
+    sync = os.fsync
+
+    def watch(handle: int) -> None:
+        paths.append(os.readlink(f"/proc/self/fd/{handle}"))
+        sync(handle)
+
+    monkeypatch.setattr("pate_fed.disk.os.fsync", watch)
+    return paths

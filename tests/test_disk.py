@@ -16,20 +16,6 @@ from pate_fed.errors import InputError, IntegrityError
 VOTES = np.array([[1, 0], [0, 1], [1, 0]])
 
 
-@pytest.fixture
-def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was synced, in turn, as its name was then."""
-    seen: list[str] = []
-    sync = os.fsync
-
-    def watch(handle: int) -> None:
-        seen.append(os.readlink(f"/proc/self/fd/{handle}"))
-        sync(handle)
-
-    monkeypatch.setattr("pate_fed.disk.os.fsync", watch)
-    return seen
-
-
 @pytest.mark.parametrize(
     "write",
     [

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["CLASSES", "COLUMNS", "SITES", "Patients", "Site", "draw_patients"]
+__all__ = ["CLASSES", "COLUMNS", "SITES", "DemoHospital", "Patients", "draw_patients"]
 
 COLUMNS = ("age", "heart_rate", "breaths", "systolic", "temperature", "oxygen")
 CLASSES = ("stable", "critical")
@@ -22,7 +22,7 @@ _CRITICAL = 0.45
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class DemoHospital:
     """A hospital, whom it treats, and from what age to what age."""
 
     name: str
@@ -31,10 +31,10 @@ class Site:
 
 
 SITES = (
-    Site("north", "children", (0, 10)),
-    Site("east", "the young", (10, 40)),
-    Site("south", "adults", (40, 65)),
-    Site("west", "the old", (65, 95)),
+    DemoHospital("north", "children", (0, 10)),
+    DemoHospital("east", "the young", (10, 40)),
+    DemoHospital("south", "adults", (40, 65)),
+    DemoHospital("west", "the old", (65, 95)),
 )
 
 

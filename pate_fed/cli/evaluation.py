@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
     from pate_fed.report.accuracy import Accuracy
 
-__all__ = ["Evaluation", "taught_places", "true_labels"]
+__all__ = ["AccuracyTally", "taught_places", "true_labels"]
 
 UNKNOWN = -1
 
 
-class Evaluation:
+class AccuracyTally:
     """Gathers a student's classes and the true ones, file by file; `names` are its classes'."""
 
     def __init__(self, names: Sequence[str]) -> None:

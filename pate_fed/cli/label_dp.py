@@ -55,6 +55,23 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
         "randres+denoise-ssl, randres+aug-descent, pate-fm, pate-fm+normal, pate-fm+ssl, "
         "pate-fm+denoise-ssl, pate-fm+aug-descent, alibi, lp-1st, lp-2st (default randres+denoise-ssl)",
     )
+    _add_data_options(made)
+    _add_hospital_options(made)
+    made.add_argument("--device", metavar="NAME", help="cpu (default), cuda or auto")
+    made.add_argument("--seed", type=int, help="seeded noise, which protects nobody: for simulation")
+    made.add_argument(
+        "--run-dir",
+        "--out",
+        metavar="DIR",
+        help="where the run's files go (default runs/NAME-TIME); one that was cut off goes on",
+    )
+    made.add_argument(
+        "--format", choices=("text", "json"), default="text", help="of the outcome line (default text)"
+    )
+    made.set_defaults(run=_label_dp)
+
+
+def _add_data_options(made: argparse.ArgumentParser) -> None:
     made.add_argument("--dataset", metavar="NAME", help=f"{', '.join(_SETS)} (default fashion-mnist)")
     made.add_argument("--data-dir", metavar="DIR", help="folder of the data files (else PATE_FED_DATA)")
     made.add_argument("--download", action="store_true", help="let torchvision fetch the data set")
@@ -65,6 +82,9 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
     made.add_argument("--clusters", type=int, metavar="N", help="clusters (default: what suits the method)")
     made.add_argument("--teachers", type=int, help="PATE-FM's teachers (default 250)")
     made.add_argument("--epochs", type=int, help="passes over the records (default 5)")
+
+
+def _add_hospital_options(made: argparse.ArgumentParser) -> None:
     hospitals = "labels at N hospitals, which trust nobody"
     add_option(made, "--num-clients N", hospitals, aliases=("--hospitals",), dest="hospitals")
     made.add_argument(
@@ -79,18 +99,6 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
     apart = made.add_argument_group("hospitals with processes of their own, python -m pate_fed.client")
     apart.add_argument("--init", metavar="DIR", help="make this study's keys in a new folder, and stop there")
     add_address_options(apart)
-    made.add_argument("--device", metavar="NAME", help="cpu (default), cuda or auto")
-    made.add_argument("--seed", type=int, help="seeded noise, which protects nobody: for simulation")
-    made.add_argument(
-        "--run-dir",
-        "--out",
-        metavar="DIR",
-        help="where the run's files go (default runs/NAME-TIME); one that was cut off goes on",
-    )
-    made.add_argument(
-        "--format", choices=("text", "json"), default="text", help="of the outcome line (default text)"
-    )
-    made.set_defaults(run=_label_dp)
 
 
 def _label_dp(arguments: argparse.Namespace) -> int:

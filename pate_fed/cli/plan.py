@@ -107,15 +107,15 @@ def _fill(arguments: argparse.Namespace) -> None:
         from pate_fed.config.study import read_study
 
         study = read_study(Path(arguments.config), num_hospitals=arguments.hospitals)
-        federation, privacy = study.federation(), study.privacy
+        ensemble, privacy = study.ensemble(), study.privacy
         values = {
-            "epsilon": federation.budget,
+            "epsilon": ensemble.budget,
             "delta": privacy.delta,
-            "classes": federation.num_classes,
+            "classes": ensemble.num_classes,
             "unit": privacy.unit,
             "adjacency": privacy.adjacency,
             "hospitals": study.parties.num_clients,
-            "teachers": federation.num_teachers,
+            "teachers": ensemble.num_teachers,
             "records": known_records(study),
         }
     values.setdefault("teachers", arguments.hospitals if arguments.records else 250)

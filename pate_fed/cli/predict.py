@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.cli.evaluation import Evaluation, taught_places, true_labels
+from pate_fed.cli.evaluation import AccuracyTally, taught_places, true_labels
 from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option
 from pate_fed.errors import InputError, IntegrityError
 
@@ -91,7 +91,7 @@ def predict_files(
         )
     model = _load(student, device)
     unit = model.unit
-    evaluation, beside = Evaluation(model.class_names), dict[Path, tuple[str, Any]]()
+    evaluation, beside = AccuracyTally(model.class_names), dict[Path, tuple[str, Any]]()
     for path in files if unit == "row" else _with_pictures(files):
         inputs, classes = model.read(path), list[int]()
         for start in range(0, len(inputs), BATCH):

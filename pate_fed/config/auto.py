@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pate_fed.config.defaults import USEFUL_LABELS, Federation, keeps_in_proportion, useful_offer
+from pate_fed.config.defaults import USEFUL_LABELS, Ensemble, keeps_in_proportion, useful_offer
 from pate_fed.config.sections import CLASS_SUMS, VOTES
 from pate_fed.config.sums import SUMS_EPSILON, Sums
 from pate_fed.config.trust import AT_HOSPITALS, LEAST_PARTIES, TrustModel
@@ -78,23 +78,23 @@ def _chosen(study: Study) -> tuple[str, str]:
     Raises:
         InputError: none does.
     """
-    federation = study.federation()
-    teachers = counted(federation.num_teachers, "teacher")
-    if keeps_in_proportion(federation):
+    ensemble = study.ensemble()
+    teachers = counted(ensemble.num_teachers, "teacher")
+    if keeps_in_proportion(ensemble):
         return VOTES, f"{teachers} are enough, and no statistic of records leaves a hospital"
-    offer, records = useful_offer(federation), known_records(study)
+    offer, records = useful_offer(ensemble), known_records(study)
     refused, expected = _no_sums(study), None
     if records:
-        votes, expected = _expected(study, federation, offer, records)
+        votes, expected = _expected(study, ensemble, offer, records)
         refused = refused or (None if expected.serves else expected.rests)
         if refused is None and votes is not None and _is_clearly_better(expected, votes):
             return CLASS_SUMS, f"right in {_share(expected)}, votes in {_share(votes)}, by estimate; {_MASKS}"
     if offer is not None:
         return VOTES, (
-            f"{teachers} buy {counted(offer.answered, 'label')} at ε {federation.budget:g}, which is enough, "
+            f"{teachers} buy {counted(offer.answered, 'label')} at ε {ensemble.budget:g}, which is enough, "
             "and no statistic of records leaves a hospital"
         )
-    few = f"{teachers} buy fewer than {USEFUL_LABELS} labels by votes at ε {federation.budget:g}"
+    few = f"{teachers} buy fewer than {USEFUL_LABELS} labels by votes at ε {ensemble.budget:g}"
     if refused is None:
         known = "how many records there are is not known yet"
         estimate = known if expected is None else f"sums are right in {_share(expected)} by estimate"
@@ -116,21 +116,19 @@ def _no_sums(study: Study) -> str | None:
     return None
 
 
-def _expected(
-    study: Study, federation: Federation, offer: Offer | None, records: int
-) -> tuple[Way | None, Way]:
+def _expected(study: Study, ensemble: Ensemble, offer: Offer | None, records: int) -> tuple[Way | None, Way]:
     """What votes, where they serve, and class sums are expected to give; simulated parties are alike."""
     from pate_fed.privacy.planning.choice import Sites, sums_way, votes_way
 
     sites = Sites(
         hospitals=study.parties.num_clients,
-        teachers=federation.num_teachers,
+        teachers=ensemble.num_teachers,
         records=records,
-        classes=federation.num_classes,
+        classes=ensemble.num_classes,
         epsilon=study.privacy.epsilon or SUMS_EPSILON,
         delta=study.privacy.delta,
         shift=0.0,
-        protection=federation.protection,
+        protection=ensemble.protection,
     )
     return None if offer is None else votes_way(sites, offer), sums_way(sites)
 

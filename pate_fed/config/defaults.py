@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_BY_DEFAULT",
     "USEFUL_LABELS",
-    "Federation",
+    "Ensemble",
     "affordable_offer",
     "keeps_in_proportion",
     "useful_offer",
@@ -43,7 +43,7 @@ _WITHIN = 0.97  # of the budget, by the same estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Federation:
+class Ensemble:
     """Who votes, on what and how: what noise, threshold and counts are chosen for.
 
     `shares` says who is counted on where the hospitals add the noise; None where the coordinator does.
@@ -65,7 +65,7 @@ class Federation:
         aggregation: Aggregation,
         privacy: Privacy,
         shares: Shares | None = None,
-    ) -> Federation:
+    ) -> Ensemble:
         """From the sections of a study."""
         return cls(
             num_teachers=parties.num_teachers,
@@ -96,7 +96,7 @@ class Federation:
 
 
 def with_defaults(
-    federation: Federation, aggregation: Aggregation, queries: Queries
+    ensemble: Ensemble, aggregation: Aggregation, queries: Queries
 ) -> tuple[Aggregation, Queries]:
     """The aggregation and the queries with T, σ1, σ2, labels and queries from the planner, or as they are.
 
@@ -113,7 +113,7 @@ def with_defaults(
     )
     if given != (None,) * len(given) or aggregation.own:
         return aggregation, queries
-    offer = None if keeps_in_proportion(federation) else useful_offer(federation)
+    offer = None if keeps_in_proportion(ensemble) else useful_offer(ensemble)
     if offer is None:
         return aggregation, queries
     planned = replace(aggregation, threshold=offer.threshold, sigma1=offer.sigma1, sigma2=offer.sigma2)
@@ -121,27 +121,27 @@ def with_defaults(
 
 
 @lru_cache(maxsize=64)
-def keeps_in_proportion(federation: Federation) -> bool:
+def keeps_in_proportion(ensemble: Ensemble) -> bool:
     """Whether the usual noise and counts keep to the budget, nearly: by an estimate, on the safe side."""
     from pate_fed.privacy import ConfidentGNMax, GNMax, LNMax, epsilon_of
     from pate_fed.privacy.bounds.cost import Cost
     from pate_fed.privacy.mechanisms.events import Mechanism
     from pate_fed.privacy.planning.search import about_rho, gaussian_room
 
-    teachers, shares = federation.num_teachers, federation.shares
-    usual = Aggregation(aggregator=federation.planned_as).resolve(teachers, shares)
+    teachers, shares = ensemble.num_teachers, ensemble.shares
+    usual = Aggregation(aggregator=ensemble.planned_as).resolve(teachers, shares)
     labels = Queries().resolve(interactive=False).labels or 0
     asked = min(
         _MOST_QUERIES, math.ceil(labels * usual.queries_a_label(teachers, noise_at_hospitals=bool(shares)))
     )
     threshold, sigma1, sigma2 = usual.fixed()
-    budget, delta, protection = federation.budget, federation.privacy.delta, federation.protection
+    budget, delta, protection = ensemble.budget, ensemble.privacy.delta, ensemble.protection
     if shares is not None:
         totals = Cost(rho=Fraction(protection.l2_squared * asked) / (2 * Fraction(sigma2) ** 2))
         return epsilon_of(totals, delta) <= _WITHIN * budget
     size: dict[str, Any] = {"num_teachers": teachers, "num_classes": 2}
     mechanism: Mechanism = GNMax(**size, sigma=sigma2)
-    if federation.planned_as == "lnmax":
+    if ensemble.planned_as == "lnmax":
         mechanism = LNMax(**size, scale=sigma2)
     elif usual.has_threshold:
         mechanism = ConfidentGNMax(**size, threshold=threshold, sigma1=sigma1, sigma2=sigma2)
@@ -149,25 +149,25 @@ def keeps_in_proportion(federation: Federation) -> bool:
     return about_rho(mechanism.cost(asked, labels, protection)) <= gaussian_room(_WITHIN * budget, delta)
 
 
-def useful_offer(federation: Federation) -> Offer | None:
+def useful_offer(ensemble: Ensemble) -> Offer | None:
     """What the budget buys, where that is enough labels to learn from; else None."""
-    if _is_too_small(federation):
+    if _is_too_small(ensemble):
         return None
-    offer = affordable_offer(federation)
+    offer = affordable_offer(ensemble)
     return None if offer is None or offer.answered < USEFUL_LABELS else offer
 
 
-def _is_too_small(federation: Federation) -> bool:
+def _is_too_small(ensemble: Ensemble) -> bool:
     """Whether the budget buys so few teachers far less than the useful labels, by the estimate."""
-    if federation.votes_moved > federation.num_teachers:
+    if ensemble.votes_moved > ensemble.num_teachers:
         return True
     # The hospitals' own noise buys fewer labels than the coordinator's.
-    guess = _search(federation).guess(federation.planned_as, federation.budget)
+    guess = _search(ensemble).guess(ensemble.planned_as, ensemble.budget)
     return guess is None or guess.labels < _NEARLY * USEFUL_LABELS
 
 
 @lru_cache(maxsize=64)
-def affordable_offer(federation: Federation) -> Offer | None:
+def affordable_offer(ensemble: Ensemble) -> Offer | None:
     """The most effective labels that the budget, or ε 4, buys so many teachers; None where none.
 
     ε is what a study with these caps guarantees; where the hospitals add the noise, against the coordinator.
@@ -175,27 +175,27 @@ def affordable_offer(federation: Federation) -> Offer | None:
     """
     from pate_fed.privacy.planning.hospital_noise import SharesSearch, refused_shares
 
-    if federation.votes_moved > federation.num_teachers:
+    if ensemble.votes_moved > ensemble.num_teachers:
         return None
-    search, shares = _search(federation), federation.shares
+    search, shares = _search(ensemble), ensemble.shares
     if shares is None:
-        return search.offer(federation.planned_as, federation.budget)
-    if refused_shares(search, shares.num_clients, federation.aggregator) is not None:
+        return search.offer(ensemble.planned_as, ensemble.budget)
+    if refused_shares(search, shares.num_clients, ensemble.aggregator) is not None:
         return None
-    found = SharesSearch(search, shares).offer(federation.planned_as, federation.budget)
+    found = SharesSearch(search, shares).offer(ensemble.planned_as, ensemble.budget)
     return None if found is None else found.offer
 
 
 @lru_cache(maxsize=64)
-def _search(federation: Federation) -> OfferSearch:
+def _search(ensemble: Ensemble) -> OfferSearch:
     from pate_fed.privacy.planning.search import OfferSearch
     from pate_fed.privacy.planning.vote_model import assumed_votes
 
-    size = federation.num_classes, federation.num_teachers
+    size = ensemble.num_classes, ensemble.num_teachers
     return OfferSearch(
         assumed_votes(_AGREEMENT, *size),
-        federation.num_teachers,
+        ensemble.num_teachers,
         _MOST_QUERIES,
-        federation.protection,
-        federation.privacy.delta,
+        ensemble.protection,
+        ensemble.privacy.delta,
     )

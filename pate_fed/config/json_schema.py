@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 from pate_fed.config.study import Study
-from pate_fed.structure import PART_NAME, Entry, Setting, entries, to_plain
+from pate_fed.structure import PART_NAME, DeclaredField, Setting, entries, to_plain
 
 __all__ = ["json_schema", "study_schema"]
 
@@ -49,7 +49,7 @@ def _table(kind: type[Any], tables: dict[str, Any]) -> dict[str, Any]:
     return {**table, "required": required} if required else table
 
 
-def _setting(entry: Entry, tables: dict[str, Any]) -> dict[str, Any]:
+def _setting(entry: DeclaredField, tables: dict[str, Any]) -> dict[str, Any]:
     declared = entry.setting
     if declared.read is not None:  # written in a form of its own, which its reader checks
         value: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from pate_fed.config.study import Study, load_study, study_from_dict
 from pate_fed.errors import InputError
-from pate_fed.structure import Entry, SettingError, entries
+from pate_fed.structure import DeclaredField, SettingError, entries
 
 __all__ = ["add_study_options", "study_from_arguments", "study_options"]
 
@@ -29,7 +29,7 @@ _TITLES = {
 }
 
 
-def study_options() -> dict[str, Entry]:
+def study_options() -> dict[str, DeclaredField]:
     """Every setting of a study that has an option, by its key of `study.toml`."""
     top = entries(Study)
     found = {f"{section.name}.{each.name}": each for section in top for each in _settings(section.hint)}
@@ -37,7 +37,7 @@ def study_options() -> dict[str, Entry]:
     return {key: entry for key, entry in found.items() if entry.setting.flag is not None}
 
 
-def _settings(section: Any) -> tuple[Entry, ...]:
+def _settings(section: Any) -> tuple[DeclaredField, ...]:
     return entries(section) if isinstance(section, type) and is_dataclass(section) else ()
 
 
@@ -113,7 +113,7 @@ def _refuse_idle(arguments: argparse.Namespace, study: Study) -> None:
             raise InputError(f"{flag} {given} would have no effect: {why}; leave it out")
 
 
-def _help(entry: Entry) -> str:
+def _help(entry: DeclaredField) -> str:
     choices, default = entry.setting.choices, entry.default
     text = entry.setting.help + (f": {', '.join(choices)}" if choices else "")
     text += ", or module:attribute of your own" if entry.setting.part else ""
@@ -122,7 +122,7 @@ def _help(entry: Entry) -> str:
     return text.replace("%", "%%")
 
 
-def _metavar(key: str, entry: Entry) -> str:
+def _metavar(key: str, entry: DeclaredField) -> str:
     if entry.setting.choices:
         return "NAME"
     if int in entry.kinds:

@@ -36,7 +36,6 @@ __all__ = [
     "full_name",
     "hold_dataset",
     "hold_part",
-    "is_part",
     "is_part_name",
     "load_part",
     "object_identity",
@@ -173,7 +172,7 @@ def part_identity(name: str, kind: str) -> PartIdentity:
     states = [each.stat() for each in files]
     written = tuple((state.st_ctime_ns, state.st_mtime_ns, state.st_size) for state in states)
     digest = _digest(source.parent, tuple(files), written)
-    return PartIdentity(name=full, version=_version(top), digest=digest)
+    return PartIdentity(name=full, version=_version(top, source), digest=digest)
 
 
 @lru_cache(maxsize=64)  # a process asks for every party and batch, and a package may be large
@@ -264,7 +263,8 @@ def _import(module: str, what: str) -> ModuleType:
         ) from error
 
 
-@lru_cache(maxsize=64)  # it looks through all that is installed, which takes seconds
-def _version(top: str) -> str | None:
+@lru_cache(maxsize=256)
+def _version(top: str, source: Path) -> str | None:
+    """The version of what brought that file; once for each, as all that is installed is looked through."""
     names = metadata.packages_distributions().get(top, [])
     return metadata.version(names[0]) if names else None

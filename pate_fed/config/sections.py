@@ -415,8 +415,16 @@ class Privacy:
     delta: float = setting(
         1e-5, flags=("--delta",), help="the δ that every ε is stated for", above=0, below=1
     )
-    unit: str = setting("record", choices=("record", "hospital"))
-    adjacency: str = setting("replace-one", choices=("replace-one", "add-or-remove-one"))
+    unit: str = setting(
+        "record",
+        choices=("record", "hospital"),
+        help="whose presence is hidden: one record, or all of a hospital's",
+    )
+    adjacency: str = setting(
+        "replace-one",
+        choices=("replace-one", "add-or-remove-one"),
+        help="what neighbours differ in: a unit is another, or is not there",
+    )
     sanitise: bool = setting(
         False, flags=("--sanitise",), help="release a data-dependent ε that may be published"
     )

@@ -16,7 +16,7 @@ from typing import Any
 from pate_fed.config.about import About
 from pate_fed.config.auto import fixed_way
 from pate_fed.config.backend import INLINE, Engine, cheaper_backend, cores
-from pate_fed.config.defaults import Federation, with_defaults
+from pate_fed.config.defaults import Ensemble, with_defaults
 from pate_fed.config.parts import is_part_name
 from pate_fed.config.registry import own_names
 from pate_fed.config.sections import (
@@ -54,7 +54,7 @@ _TOP = ("name", "seed", "reason")  # stand in [study]
 class Study:
     """A whole study. With `seed` the noise is seeded too, so nothing protects anyone."""
 
-    name: str = setting("", most=100)
+    name: str = setting("", most=100, help="of the study, in reports and in the name of its run directory")
     seed: int | None = setting(
         None,
         flags=("--seed",),
@@ -217,13 +217,13 @@ class Study:
         if self.aggregation.sums:
             return False
         left_open = Aggregation(aggregator=self.aggregation.aggregator)
-        _, queries = with_defaults(self.federation(), left_open, Queries())
+        _, queries = with_defaults(self.ensemble(), left_open, Queries())
         return queries.labels is not None and (queries.labels, queries.max_queries) == (
             self.queries.labels,
             self.queries.max_queries,
         )
 
-    def federation(self) -> Federation:
+    def ensemble(self) -> Ensemble:
         """Who votes, on what and how, for the planner."""
         secrecy = self.secrecy
         noisy = secrecy.at_hospitals
@@ -231,8 +231,8 @@ class Study:
             secrecy.shares(self.parties.num_clients, self.least_clients) if noisy else None
         )
 
-    def _planned_for(self, shares: Shares | None) -> Federation:
-        return Federation.of(
+    def _planned_for(self, shares: Shares | None) -> Ensemble:
+        return Ensemble.of(
             parties=self.parties,
             data=self.data,
             aggregation=self.aggregation,

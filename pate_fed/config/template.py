@@ -11,7 +11,7 @@ from pate_fed.config.study import Study
 from pate_fed.config.trust import LEAST_PARTIES
 from pate_fed.data import Schema
 from pate_fed.learning import TABLE_STUDENTS, TABLE_TEACHERS
-from pate_fed.structure import Entry, entries, to_plain
+from pate_fed.structure import DeclaredField, entries, to_plain
 
 __all__ = ["study_template"]
 
@@ -69,12 +69,12 @@ def study_template(
     return "\n".join(lines)
 
 
-def _kind(entry: Entry) -> Any:
+def _kind(entry: DeclaredField) -> Any:
     """The dataclass of a section or of a table in one; None where it is a single value."""
     return next((kind for kind in entry.kinds if isinstance(kind, type) and is_dataclass(kind)), None)
 
 
-def _setting(entry: Entry, given: dict[str, Any], default: Any) -> list[str]:
+def _setting(entry: DeclaredField, given: dict[str, Any], default: Any) -> list[str]:
     declared = entry.setting
     told = declared.help or declared.allowed
     if declared.choices:

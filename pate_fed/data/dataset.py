@@ -22,7 +22,7 @@ __all__ = ["DATASETS", "Dataset", "first_equal", "load_dataset", "pool_digest", 
 
 DATASETS: tuple[str, ...] = ("glyph", "fashion-mnist", "mnist", "svhn", "cifar10", "cifar100", "cinic10")
 
-Progress = Callable[[int, int], None]
+OnBlock = Callable[[int, int], None]
 
 _ARRAYS = ("private_images", "private_labels", "public_images", "public_labels")
 
@@ -77,7 +77,7 @@ def load_dataset(
     data_dir: Path | None = None,
     download: bool = False,
     cache_dir: Path | None = None,
-    on_progress: Progress | None = None,
+    on_progress: OnBlock | None = None,
 ) -> Dataset:
     """Load a data set, as memory maps of files that are written into the user's cache on first use.
 

@@ -26,7 +26,7 @@ from pate_fed.data.glyph_raster import GRID, INNER, SYMBOLS, DistanceMaps, fonts
 from pate_fed.data.settings import GlyphSettings
 from pate_fed.data.source import DatasetSource
 
-__all__ = ["BLOCK", "SIDE", "VERSION", "Labels", "draw_block", "glyph_source", "make_labels"]
+__all__ = ["BLOCK", "SIDE", "VERSION", "GlyphLabels", "draw_block", "glyph_source", "make_labels"]
 
 VERSION = 1  # raise it whenever an image changes
 SIDE = 28
@@ -36,7 +36,7 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Labels:
+class GlyphLabels:
     """The symbols of one part: `true (n,)`, and `given (n,)` as the hospitals know them."""
 
     true: NDArray[np.int64]
@@ -79,7 +79,7 @@ def _draw(settings: GlyphSettings, folder: Path, on_progress: Callable[[int, int
         images.flush()
 
 
-def make_labels(settings: GlyphSettings, part: str) -> Labels:
+def make_labels(settings: GlyphSettings, part: str) -> GlyphLabels:
     """The symbols of a part in random order, with exactly the class sizes and wrong labels that were set.
 
     Class c of k has a weight that falls evenly from `imbalance` to 1; a wrong label is any other class with
@@ -94,7 +94,7 @@ def make_labels(settings: GlyphSettings, part: str) -> Labels:
     chosen = stream.shuffled()[:wrong]
     other = (stream.raw()[:wrong] % np.uint64(settings.classes - 1)).astype(np.int64)
     given[chosen] = (true[chosen] + 1 + other) % settings.classes
-    return Labels(true=true, given=given)
+    return GlyphLabels(true=true, given=given)
 
 
 def _class_sizes(classes: int, count: int, imbalance: Fraction) -> list[int]:

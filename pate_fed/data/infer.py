@@ -39,8 +39,8 @@ def infer_schema(
     """The schema that all files fit.
 
     A column of numbers is a number, one of at most 20 texts a category; what has more texts, a date or a
-    name, is left out, and so is a column that only counts the rows. Without `label` and `patient` their
-    columns are found by the usual names.
+    name, is left out, and so is a column that only counts the rows. Without `label` and `patient`
+    their columns are found by the usual names.
 
     Raises:
         InputError: a file that cannot be read, other columns in one than in the first, or no column that

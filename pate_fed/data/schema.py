@@ -46,13 +46,21 @@ class Schema:
         InputError: names twice, too few classes, or no column.
     """
 
-    label: str = setting(allowed="the name of a column", most=MOST_TEXT)
-    classes: tuple[str, ...] = setting(most=MOST_TEXT)
+    label: str = setting(allowed="the name of a column", most=MOST_TEXT, help="the column of the class")
+    classes: tuple[str, ...] = setting(most=MOST_TEXT, help="what that column may hold")
     columns: tuple[tuple[str, tuple[str, ...]], ...] = setting(
-        read=_pairs, most=MOST_TEXT, allowed='name = "number" or a list of values, for each column,'
+        read=_pairs,
+        most=MOST_TEXT,
+        allowed='name = "number" or a list of values, for each column,',
+        help='the columns that are read: "number", or a list of values',
     )
-    patient: str | None = setting(None, allowed="the name of a column", most=MOST_TEXT)
-    missing: tuple[str, ...] = setting((), most=MOST_TEXT)
+    patient: str | None = setting(
+        None,
+        allowed="the name of a column",
+        most=MOST_TEXT,
+        help="the column that is equal for a patient's rows",
+    )
+    missing: tuple[str, ...] = setting((), most=MOST_TEXT, help="texts that stand for a missing value")
 
     def __post_init__(self) -> None:
         check(self)

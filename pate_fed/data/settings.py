@@ -28,14 +28,24 @@ class GlyphSettings:
         InputError: a value is out of its range; the error names key, value and range.
     """
 
-    classes: int = setting(10, low=2, high=150)
-    private: int = setting(60_000, low=1, high=10_000_000)
-    public: int = setting(10_000, low=2, high=10_000_000)
-    seed: int = setting(0, low=0, high=2**63 - 1)
-    imbalance: float = setting(2.0, low=1, high=100, allowed="a number from 1 (balanced) to 100")
-    wrong_labels: float = setting(0.1, low=0, high=0.9)
-    distortion: float = setting(1.0, low=0, high=2, allowed="a number from 0 (upright) to 2")
-    noise: float = setting(1.0, low=0, high=2, allowed="a number from 0 (clean) to 2")
+    classes: int = setting(10, low=2, high=150, help="characters")
+    private: int = setting(60_000, low=1, high=10_000_000, help="images that are dealt out")
+    public: int = setting(10_000, low=2, high=10_000_000, help="images of the pool")
+    seed: int = setting(0, low=0, high=2**63 - 1, help="of what is drawn")
+    imbalance: float = setting(
+        2.0,
+        low=1,
+        high=100,
+        allowed="a number from 1 (balanced) to 100",
+        help="how many times as frequent the most frequent class is as the rarest",
+    )
+    wrong_labels: float = setting(0.1, low=0, high=0.9, help="share of private labels that are wrong")
+    distortion: float = setting(
+        1.0, low=0, high=2, allowed="a number from 0 (upright) to 2", help="rotation, shear, shifts"
+    )
+    noise: float = setting(
+        1.0, low=0, high=2, allowed="a number from 0 (clean) to 2", help="blur, noise and clutter"
+    )
 
     def __post_init__(self) -> None:
         check(self)

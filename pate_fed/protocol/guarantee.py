@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pate_fed.config.defaults import MOST_BY_DEFAULT, USEFUL_LABELS, Federation, affordable_offer
+from pate_fed.config.defaults import MOST_BY_DEFAULT, USEFUL_LABELS, Ensemble, affordable_offer
 from pate_fed.config.sections import EPSILON_ALARM
 from pate_fed.errors import InputError
 from pate_fed.format import counted, delta_text, epsilon_text
@@ -57,7 +57,7 @@ def _instead(terms: Terms) -> str:
         )
     teachers, privacy = terms.num_teachers, terms.privacy
     offer = affordable_offer(
-        Federation(
+        Ensemble(
             num_teachers=teachers,
             num_classes=terms.num_classes,
             aggregator="confident-gnmax",

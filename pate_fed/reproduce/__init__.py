@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pate_fed.errors import InputError
 from pate_fed.reproduce.census import reproduce_adult, reproduce_diabetes
@@ -71,4 +72,4 @@ def reproduce(name: str, plan: Reproduction, *, on_progress: Log | None = None) 
         plan.out_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--run-dir {plan.out_dir}: cannot be made ({error.strerror})") from error
-    return make(plan, on_progress or (lambda line: None))
+    return make(replace(plan, name=name), on_progress or (lambda line: None))

@@ -25,7 +25,7 @@ from pate_fed.learning import StudentSettings, TeacherSettings
 from pate_fed.privacy import ConfidentGNMax
 from pate_fed.reproduce.columns import Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import Labels, StudentRow, release_labels, train_and_test
+from pate_fed.reproduce.measures import ReleasedLabels, StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.votes import authors_totals, ensemble_size, inputs_of, teachers_totals
 
 __all__ = ["StudentOfLabels", "reproduce_default_student"]
@@ -73,7 +73,7 @@ def _totals(plan: Reproduction, dataset: Dataset, log: Log) -> Ints:
     return teachers_totals(plan, dataset, path, teacher=teacher, log=log)
 
 
-def _labels(totals: Ints, seed: int) -> Labels:
+def _labels(totals: Ints, seed: int) -> ReleasedLabels:
     """Labels as the default study releases them, with seeded noise."""
     size = ensemble_size(totals)
     threshold, sigma1, sigma2 = Aggregation().resolve(size["num_teachers"]).fixed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -11,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.errors import InputError
 from pate_fed.reproduce.rows import append_row, bind_rows, read_rows, task_of
+from pate_fed.reproduce.stored import store_result
 from pate_fed.reproduce.workers import as_ready
 
 __all__ = ["Log", "Reproduction", "Table", "Task", "run_tables"]
@@ -28,7 +30,7 @@ class Reproduction:
     `tables` are those of PATE++ to fill, None the paper's 1, 2 and 3 (4 is Table I with a public encoder at
     teachers and students); `totals` names a .npz or .npy with ready totals (9000, 10); `data_dir` None stands
     for the environment's PATE_FED_DATA. `workers` are the processes that train students side by side, where
-    a reproduction has many alike.
+    a reproduction has many alike. `name` is the reproduction's, for the command that its result names.
 
     Raises:
         InputError: no seeds or workers at all, or `totals` is no file.
@@ -42,6 +44,7 @@ class Reproduction:
     device: str = "cpu"
     totals: Path | None = None
     workers: int = 1
+    name: str = ""
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
@@ -57,6 +60,19 @@ class Reproduction:
             if entry.name in ("paper", "seeds", "tables", "totals", "workers"):
                 if getattr(self, entry.name) != entry.default:
                     yield f"--{entry.name}"
+
+    @property
+    def command(self) -> str:
+        """The command that makes the same figures."""
+        tables = () if self.tables is None else ("--tables", *map(str, self.tables))
+        options = (
+            *(("--paper",) if self.paper else ()),
+            *(("--seeds", str(self.seeds)) if self.seeds != 5 else ()),
+            *tables,
+            *(("--totals", self.totals.name) if self.totals is not None else ()),
+            *(("--data-dir", "DIR") if self.data_dir is not None else ()),
+        )
+        return shlex.join(("pate-fed", "reproduce", self.name, *options))
 
     def file(self, name: str, kind: str) -> Path:
         """A file of the output, apart for each scale."""
@@ -110,7 +126,8 @@ def run_tables(
     """Make the rows that are missing, write the tables' lines to `text`, and return them.
 
     `show` gets each table's rows and writes pictures and summaries. Both are written about once a minute, so
-    that a call of hours can be looked at; a call that was stopped goes on with the next row.
+    that a call of hours can be looked at; a call that was stopped goes on with the next row. The figures of
+    all rows go to NAME.json beside `text`, too (`store_result`).
 
     Raises:
         InputError: a table's rows were made from other inputs, or are not this command's.
@@ -120,9 +137,12 @@ def run_tables(
         bind_rows(table.path, table.inputs)
         found.append(_in_order(table, read_rows(table.path, table.row)))
 
+    stored = text.with_name(f"{plan.name or text.stem}{'-paper' if plan.paper else ''}.json")
+
     def write() -> list[str]:
         lines = [line for table, rows in zip(tables, found, strict=True) for line in table.lines(rows)]
         text.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        store_result(stored, command=plan.command, device=plan.device, rows=found, lines=lines)
         show(*found)
         return lines
 

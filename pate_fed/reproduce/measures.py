@@ -26,14 +26,21 @@ from pate_fed.reproduce.driver import Reproduction
 if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
 
-__all__ = ["Labels", "StudentRow", "affordable_sigma2", "least_noise", "release_labels", "train_and_test"]
+__all__ = [
+    "ReleasedLabels",
+    "StudentRow",
+    "affordable_sigma2",
+    "least_noise",
+    "release_labels",
+    "train_and_test",
+]
 
 Ints = NDArray[np.int64]
 AnyMechanism = GNMax | LNMax | ConfidentGNMax
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Labels:
+class ReleasedLabels:
     """Released labels (m,) and their inputs (m,), the inputs that were asked about, and the event."""
 
     index: Ints
@@ -42,7 +49,7 @@ class Labels:
     event: PrivacyEvent
 
 
-def release_labels(mechanism: AnyMechanism, totals: Ints, *, seed: int, labels: int) -> Labels:
+def release_labels(mechanism: AnyMechanism, totals: Ints, *, seed: int, labels: int) -> ReleasedLabels:
     """Up to so many labels of inputs in random order, with seeded noise: not private.
 
     Shapes: totals (n, classes).
@@ -50,7 +57,7 @@ def release_labels(mechanism: AnyMechanism, totals: Ints, *, seed: int, labels: 
     order = np.random.default_rng(seed).permutation(len(totals)).astype(np.int64)
     release = mechanism.release(totals[order], SeededNoise(seed), max_answers=labels)
     asked = order[: release.asked]
-    return Labels(asked[release.answered], release.label[release.answered], asked, release.event)
+    return ReleasedLabels(asked[release.answered], release.label[release.answered], asked, release.event)
 
 
 def least_noise(

@@ -33,7 +33,7 @@ from pate_fed.learning import StudentSettings
 from pate_fed.privacy import GNMax
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import Labels, StudentRow, release_labels, train_and_test
+from pate_fed.reproduce.measures import ReleasedLabels, StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
 from pate_fed.reproduce.rows import write_rows
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
@@ -136,7 +136,7 @@ def _tasks(plan: Reproduction) -> Iterator[tuple[float, str, float | None, float
 
 def released_labels(
     totals: NDArray[np.int64], *, epsilon: float, seed: int, labels: int | None = None
-) -> Labels:
+) -> ReleasedLabels:
     """2,200 labels, or as many as are asked for, at Proposition 2's noise for `epsilon`."""
     count = LABELS if labels is None else labels
     sigma = proposition2_sigma(answered=count, epsilon=epsilon, delta=DELTA)

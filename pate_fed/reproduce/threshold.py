@@ -20,7 +20,13 @@ from pate_fed.learning import StudentSettings
 from pate_fed.privacy import ConfidentGNMax, GNMax
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
-from pate_fed.reproduce.measures import Labels, StudentRow, affordable_sigma2, release_labels, train_and_test
+from pate_fed.reproduce.measures import (
+    ReleasedLabels,
+    StudentRow,
+    affordable_sigma2,
+    release_labels,
+    train_and_test,
+)
 from pate_fed.reproduce.votes import ensemble_size, inputs_of, teachers_totals
 
 __all__ = ["SETTINGS", "ThresholdRun", "reproduce_threshold"]
@@ -76,7 +82,7 @@ def reproduce_threshold(plan: Reproduction, log: Log) -> list[str]:
     return run_tables(plan, [table], text=plan.out_dir / "threshold.txt", log=log)
 
 
-def _release(totals: NDArray[np.int64], setting: Setting, seed: int) -> tuple[Labels, float]:
+def _release(totals: NDArray[np.int64], setting: Setting, seed: int) -> tuple[ReleasedLabels, float]:
     """The labels, and the σ2 that the looks at the votes leave room for."""
     threshold, sigma1, labels = setting
     size, affordable = ensemble_size(totals), partial(affordable_sigma2, epsilon=EPSILON, delta=DELTA)

@@ -43,7 +43,7 @@ from pate_fed.secure_sum.messages import (
     consent_digest,
     read_reply,
 )
-from pate_fed.secure_sum.progress import Progress, Stage, load_batches, save_batches
+from pate_fed.secure_sum.progress import BatchProgress, Stage, load_batches, save_batches
 from pate_fed.secure_sum.refusals import RefusedError, SumRefusal
 from pate_fed.secure_sum.roster import Demands, check_demands, check_roster
 from pate_fed.secure_sum.study_state import StudyState, load_study, save_study
@@ -61,7 +61,7 @@ class HospitalSum:
     __slots__ = ("_batches", "_demands", "_identity", "_state")
 
     def __init__(
-        self, identity: Identity, demands: Demands, state: StudyState, batches: dict[int, Progress]
+        self, identity: Identity, demands: Demands, state: StudyState, batches: dict[int, BatchProgress]
     ) -> None:
         self._identity, self._demands, self._state, self._batches = identity, demands, state, batches
 
@@ -217,7 +217,7 @@ class HospitalSum:
         self.forget_replies()  # a coordinator that opens the next batch has the sum of the one before
         dealt = dealing.deal(seat, opening)
         held = np.stack([dealt.secrets, dealt.own])
-        self._batches[opening.batch] = Progress(opening=opening, held=held, handled=[opening.digest])
+        self._batches[opening.batch] = BatchProgress(opening=opening, held=held, handled=[opening.digest])
         return BatchShares(
             **opening.head,
             party=self.enrolment.party,
@@ -309,7 +309,7 @@ class HospitalSum:
         check_demands(seat.members, self.enrolment.party, self._demands)
         return seat
 
-    def _expect(self, request: MaskRequest | SurvivorNotice | UnmaskRequest, stage: Stage) -> Progress:
+    def _expect(self, request: MaskRequest | SurvivorNotice | UnmaskRequest, stage: Stage) -> BatchProgress:
         """The batch, where this request is the next step of it.
 
         A request that only comes late, early or twice leaves the batch as it is: networks do that. One that
@@ -333,7 +333,7 @@ class HospitalSum:
         return progress
 
     @staticmethod
-    def _void(progress: Progress, reason: SumRefusal, detail: str = "") -> RefusedError:
+    def _void(progress: BatchProgress, reason: SumRefusal, detail: str = "") -> RefusedError:
         if progress.stage != Stage.UNMASKED:
             progress.finish(Stage.VOID)
         return RefusedError(reason, detail)
@@ -343,7 +343,7 @@ class HospitalSum:
         enough = len(chosen) >= seat.members.threshold
         return enough and bool(np.isin(chosen, among).all()) and seat.position in chosen
 
-    def _is_signed(self, seat: dealing.Seat, progress: Progress, request: UnmaskRequest) -> bool:
+    def _is_signed(self, seat: dealing.Seat, progress: BatchProgress, request: UnmaskRequest) -> bool:
         needed = len(progress.survivors) if self._demands.every_signature else seat.members.threshold
         signers = request.consenting
         if len(signers) < needed or not np.isin(signers, progress.survivors).all():

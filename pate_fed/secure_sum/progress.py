@@ -18,7 +18,7 @@ from pate_fed.secure_sum import shamir
 from pate_fed.secure_sum.codec import Record, Value, pack, unpack
 from pate_fed.secure_sum.messages import BatchOpening, Positions
 
-__all__ = ["Progress", "Stage", "expect", "load_batches", "open_state", "save_batches", "seal_state"]
+__all__ = ["BatchProgress", "Stage", "expect", "load_batches", "open_state", "save_batches", "seal_state"]
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class Stage(IntEnum):
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Progress:
+class BatchProgress:
     """One batch: its stage, the digests of the requests that were answered, and the secrets still needed.
 
     `reply` is the packed reply to the last of these requests, empty where it is not kept. Shapes: `held`
@@ -59,15 +59,15 @@ class Progress:
         self.stage, self.held, self.reply = stage, _NOTHING, b""
 
     def __repr__(self) -> str:
-        return f"Progress(batch={self.opening.batch}, stage={self.stage.name}, secrets=<hidden>)"
+        return f"BatchProgress(batch={self.opening.batch}, stage={self.stage.name}, secrets=<hidden>)"
 
 
-def save_batches(batches: Mapping[int, Progress]) -> bytes:
+def save_batches(batches: Mapping[int, BatchProgress]) -> bytes:
     """All batches as bytes, with a checksum."""
     return seal_state("batches", {f"{number:010d}": _pack(batches[number]) for number in batches})
 
 
-def load_batches(data: bytes) -> dict[int, Progress]:
+def load_batches(data: bytes) -> dict[int, BatchProgress]:
     """The batches in bytes.
 
     Raises:
@@ -99,7 +99,7 @@ def open_state(what: str, data: bytes) -> Record:
     return unpack(inner)
 
 
-def _pack(progress: Progress) -> bytes:
+def _pack(progress: BatchProgress) -> bytes:
     return pack(
         {
             "opening": progress.opening.to_bytes(),
@@ -113,11 +113,11 @@ def _pack(progress: Progress) -> bytes:
     )
 
 
-def _unpack(value: Value) -> Progress:
+def _unpack(value: Value) -> BatchProgress:
     try:
         record = unpack(expect(value, bytes))
         handled = expect(record["handled"], bytes)
-        return Progress(
+        return BatchProgress(
             opening=BatchOpening.from_bytes(expect(record["opening"], bytes)),
             held=shamir.from_bytes(expect(record["held"], bytes)).reshape(-1, 2, shamir.LIMBS),
             stage=Stage(expect(record["stage"], int)),

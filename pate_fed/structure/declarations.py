@@ -15,7 +15,7 @@ __all__ = [
     "PARTY_NAME",
     "PARTY_NAME_IS",
     "PART_NAME",
-    "Entry",
+    "DeclaredField",
     "Setting",
     "SettingError",
     "entries",
@@ -64,7 +64,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class DeclaredField:
     """One field of a dataclass: its resolved type, what it may hold, and its default (or MISSING)."""
 
     name: str
@@ -126,12 +126,12 @@ def same_as(kind: type[Any], name: str, default: Any = MISSING) -> Any:
     return field(default=default, metadata=declared)
 
 
-def entries(kind: type[Any]) -> tuple[Entry, ...]:
+def entries(kind: type[Any]) -> tuple[DeclaredField, ...]:
     """The fields of a dataclass with their declarations."""
     if kind not in _ENTRIES:
         hints = get_type_hints(kind)
         _ENTRIES[kind] = tuple(
-            Entry(
+            DeclaredField(
                 name=each.name,
                 hint=hints[each.name],
                 setting=each.metadata.get("setting", _ANYTHING),
@@ -143,7 +143,7 @@ def entries(kind: type[Any]) -> tuple[Entry, ...]:
     return _ENTRIES[kind]
 
 
-_ENTRIES: dict[type[Any], tuple[Entry, ...]] = {}  # evaluating annotations is slow
+_ENTRIES: dict[type[Any], tuple[DeclaredField, ...]] = {}  # evaluating annotations is slow
 _ANYTHING = Setting()
 
 

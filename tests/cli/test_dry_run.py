@@ -8,38 +8,16 @@ from pathlib import Path
 
 import own_parts
 import pytest
+from builders import SMALL_STUDY
 
 from pate_fed import server, simulation
 from pate_fed.report.run import Run
-
-STUDY = """\
-[parties]
-num_clients = 5
-[data.glyph]
-classes = 3
-private = 100
-public = 60
-[teacher]
-name = "hog-linear"
-[aggregation]
-aggregator = "gnmax"
-sigma2 = 4.0
-[queries]
-labels = 6
-max_queries = 6
-[privacy]
-allow_weak = true
-[student]
-name = "encoder-head"
-[engine]
-backend = "inline"
-"""
 
 
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
+    (tmp_path / "study.toml").write_text(SMALL_STUDY, encoding="utf-8")
     return tmp_path
 
 
@@ -50,7 +28,7 @@ def test_it_shows_what_the_run_then_guarantees_and_writes_nothing(
     assert simulation.main([*command, "--dry-run", "--format", "json"]) == 0
     foreseen = json.loads(capsys.readouterr().out)
     assert [path.name for path in study.iterdir()] == ["study.toml"]
-    assert (foreseen["num_clients"], foreseen["most_queries"], foreseen["most_labels"]) == (5, 6, 6)
+    assert (foreseen["num_clients"], foreseen["most_queries"], foreseen["most_labels"]) == (6, 4, 4)
     assert foreseen["guaranteed"]["coordinator"] is None
     assert simulation.main([*command, "--quiet"]) == 0
     run = Run.load(study / "run")
@@ -61,7 +39,7 @@ def test_it_shows_what_the_run_then_guarantees_and_writes_nothing(
 def test_it_is_text_by_default(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert simulation.main(["--config", "study.toml", "--dry-run"]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("study: ") and said[1] == "parties: 5, 5 teachers"
+    assert said[0].startswith("study: ") and said[1] == "parties: 6, 6 teachers"
     assert any(line.startswith("guaranteed: ε=") for line in said)
     assert said[-1] == "dry run: nothing was started, asked or written"
     assert [path.name for path in study.iterdir()] == ["study.toml"]
@@ -74,10 +52,10 @@ def test_a_coordinator_has_it_too(study: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_it_refuses_what_the_run_would(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = STUDY.replace("num_clients = 5", "num_clients = 101")
+    text = SMALL_STUDY.replace("num_clients = 6", "num_clients = 121")
     (study / "study.toml").write_text(text, encoding="utf-8")
     assert simulation.main(["--config", "study.toml", "--dry-run"]) == 2
-    assert "100" in capsys.readouterr().err
+    assert "120" in capsys.readouterr().err
 
 
 def test_a_part_of_the_current_folder_is_found_in_a_simulation_alone(
@@ -85,7 +63,7 @@ def test_a_part_of_the_current_folder_is_found_in_a_simulation_alone(
 ) -> None:
     monkeypatch.syspath_prepend("")  # undone afterwards, with what the search appends
     monkeypatch.setattr("pate_fed.config.parts._folder", None)
-    text = STUDY.replace('"gnmax"\nsigma2 = 4.0', '"dry_mech:make"')
+    text = SMALL_STUDY.replace('"gnmax"\nsigma2 = 2.0', '"dry_mech:make"')
     (study / "study.toml").write_text(text, encoding="utf-8")
     (study / "dry_mech.py").write_bytes(Path(own_parts.__file__).read_bytes())
     monkeypatch.setattr("sys.path", [place for place in sys.path if place])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import SMALL_STUDY
 from saved_runs import RECORD, events, make_outcome, save_run
 
 from pate_fed.cli.sweep import combine
@@ -17,34 +18,11 @@ from pate_fed.runtime.signals import INTERRUPTED
 
 Run = Callable[..., Any]
 
-STUDY = """
-[parties]
-num_clients = 6
-[data.glyph]
-classes = 3
-private = 120
-public = 60
-[teacher]
-name = "hog-linear"
-[aggregation]
-aggregator = "gnmax"
-sigma2 = 2.0
-[queries]
-labels = 4
-max_queries = 4
-[privacy]
-allow_weak = true
-[student]
-name = "encoder-head"
-[engine]
-backend = "inline"
-"""
-
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
     path = tmp_path / "study.toml"
-    path.write_text(STUDY, encoding="utf-8")
+    path.write_text(SMALL_STUDY, encoding="utf-8")
     return path
 
 
@@ -150,7 +128,7 @@ def test_a_folder_of_another_study_is_left_alone(
     folder = tmp_path / "runs"
     command = ("sweep", str(study), "--set", "aggregation.sigma2=2,4", "--run-dir", str(folder))
     run(*command)
-    study.write_text(STUDY.replace("labels = 4", "labels = 3"), encoding="utf-8")
+    study.write_text(SMALL_STUDY.replace("labels = 4", "labels = 3"), encoding="utf-8")
     done = run(*command)
     assert done.code == 2 and "of another study" in done.err and len(simulated.studies) == 2
 

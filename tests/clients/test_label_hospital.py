@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -165,18 +164,8 @@ def test_labels_are_looked_at_under_the_first_terms_only(disks: Path, summed: bo
 
 
 @pytest.mark.parametrize("summed", [False, True])
-def test_terms_and_responses_outlive_a_power_cut(
-    real: Path, summed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_terms_and_responses_outlive_a_power_cut(real: Path, summed: bool, synced: list[str]) -> None:
     """Until its folder is synced, a file that was renamed may be gone after one: drawn anew, ε doubles."""
-    synced: list[str] = []
-    sync = os.fsync
-
-    def watch(handle: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
-        sync(handle)
-
-    monkeypatch.setattr("pate_fed.disk.os.fsync", watch)
     terms = labels_terms(CLUSTER if summed else None)
     enrol = CoordinatorSum(Identity.generate(), study=terms.digest).enrol_request().to_bytes()
     ask_labels(0, terms, CLUSTER if summed else NOTHING, enrol if summed else b"")

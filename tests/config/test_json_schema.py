@@ -38,8 +38,8 @@ def test_every_file_of_the_documents_fits() -> None:
     root = Path(__file__).parents[2]
     blocks = [
         block.split("```")[0]
-        for page in ("README.md", "docs/studies.md", "docs/records.md", "deploy/README.md")
-        for block in (root / page).read_text(encoding="utf-8").split("```toml\n")[1:]
+        for page in (root / "README.md", root / "deploy" / "README.md", *(root / "docs").rglob("*.md"))
+        for block in page.read_text(encoding="utf-8").split("```toml\n")[1:]
     ]
     policy = Draft202012Validator(json_schema(Policy, title="policy"))
     assert len(blocks) > 3

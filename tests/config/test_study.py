@@ -20,7 +20,7 @@ names = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=1
 
 @example(name="", seed=None, clients=100, epsilon=None, delta=1e-6, alpha=1.0)  # noise is planned
 @example(name="s", seed=3, clients=1, epsilon=1e-6, delta=1e-12, alpha=1.0)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(
     name=names,
     seed=st.none() | st.integers(0, 2**63 - 1),

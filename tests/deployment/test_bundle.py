@@ -43,6 +43,7 @@ def _spying_bundle() -> bytes:
     return bundle.getvalue()
 
 
+@pytest.mark.processes
 def test_a_spying_bundle_gets_nothing_and_the_hospitals_log_says_so(
     rehearsal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,8 +37,8 @@ FATES = {
 @pytest.mark.parametrize(
     ("party", "fate"),
     [
-        ("hospital", "in compiled code"),
-        ("coordinator", "swallowed"),
+        pytest.param("hospital", "in compiled code", marks=pytest.mark.processes),
+        pytest.param("coordinator", "swallowed", marks=pytest.mark.processes),
         # Processes: the rest of what was seen once takes longer than it tells more.
         *(
             pytest.param(party, fate, marks=pytest.mark.slow)

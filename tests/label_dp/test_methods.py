@@ -44,8 +44,12 @@ def test_every_method_learns_easy_classes(
     assert outcome.labels.epsilon <= budget * 1.0000001
     assert (outcome.labels.delta == 0) == (not name.startswith(("pate-fm", "noise")))
     assert not outcome.labels.private and "seeded" in outcome.labels.text()
-    again = run_method(name, public, _source(truth), epsilon=budget, settings=settings, seed=0)
-    assert np.array_equal(again.classify(fresh), outcome.classify(fresh))
+    short = replace(QUICK, learn=replace(QUICK.learn, epochs=1))
+    once, again = (
+        run_method(name, public, _source(truth), epsilon=budget, settings=short, seed=0).classify(fresh)
+        for _ in range(2)
+    )
+    assert np.array_equal(once, again)
 
 
 class _OnRecord(Record):

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from builders import make_sum_terms, make_terms, vary
 
-from pate_fed.config.sections import Privacy
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.privacy.mechanisms.class_sums import SumShape
-from pate_fed.protocol.cost import check_reach, coordinator_view, make_ledger_terms, worst_epsilon
+from pate_fed.protocol.cost import check_reach
 from pate_fed.protocol.sizes import largest_messages
-from pate_fed.protocol.sum_cost import protection_by, sum_mechanism, sum_noise
 from pate_fed.protocol.terms import Terms
 
 
@@ -57,55 +53,6 @@ def test_votes_are_not_sums() -> None:
         Terms.from_json(text.replace('"secure_sum":true', '"secure_sum":false'))
     with pytest.raises(InputError):
         replace(make_terms(), sums=make_sum_terms().sums)
-
-
-def test_noise_at_the_hospitals_costs_the_same_against_everyone() -> None:
-    terms = make_sum_terms()
-    public, coordinator = worst_epsilon(terms)
-    assert public == coordinator and public is not None and 0.8 < public < 0.9
-    assert coordinator_view(terms, 8).kind == "noisy-sums"
-    fixed = make_ledger_terms(terms, noise="n", private=True)
-    assert (fixed.most_asked, fixed.most_answered, fixed.epsilon) == (1500, 1500, None)
-    assert "one record replaced" in fixed.protects and "vote" not in fixed.protects
-    # Eight survive at least, and one of these tells its noise.
-    assert sum_mechanism(terms).sigma == pytest.approx(2400 * math.sqrt(7))
-
-
-def test_noise_at_the_coordinator_leaves_no_bound_against_it() -> None:
-    public, coordinator = worst_epsilon(make_sum_terms(at_hospitals=False))
-    assert public is not None and 0.5 < public < 2
-    assert coordinator is None
-
-
-def test_a_budget_that_the_noise_passes_is_refused_before_anything() -> None:
-    with pytest.raises(InputError, match=r"--epsilon 0\.5 .*leave --sigma2 out"):
-        worst_epsilon(make_sum_terms(epsilon=0.5))
-    public, _ = worst_epsilon(make_sum_terms(epsilon=1.5))
-    assert public is not None and public < 1.5
-
-
-def test_a_hospital_is_protected_only_where_its_sum_is_cut() -> None:
-    with pytest.raises(InputError, match="most_records"):
-        protection_by(Privacy(unit="hospital"), None)
-    assert protection_by(Privacy(unit="hospital"), 7).votes_moved == 7
-    assert protection_by(Privacy(), None).votes_moved == 1
-    one, _ = worst_epsilon(make_sum_terms())
-    five, _ = worst_epsilon(make_sum_terms(unit="hospital", most_units=5))
-    assert one is not None and five is not None and five > 5 * one
-    with pytest.raises(InputError, match="takes its noise along"):
-        worst_epsilon(make_sum_terms(unit="hospital", most_units=5, adjacency="add-or-remove-one"))
-
-
-def test_noise_follows_from_the_budget_or_is_what_was_given() -> None:
-    shape = SumShape(num_classes=3, dimension=20, squared_norm=1024**2)
-    protection = protection_by(Privacy(), None)
-    given = sum_noise(shape, protection, privacy=Privacy(), sigma2=4.0, shares=None)
-    assert given == 4096
-    strict = sum_noise(shape, protection, privacy=Privacy(epsilon=0.5), sigma2=None, shares=None)
-    loose = sum_noise(shape, protection, privacy=Privacy(epsilon=5.0), sigma2=None, shares=None)
-    assert strict > 5 * loose > 0
-    with pytest.raises(InputError, match="--epsilon"):
-        sum_noise(shape, protection, privacy=Privacy(), sigma2=None, shares=None)
 
 
 def test_the_largest_messages_hold_all_sums() -> None:

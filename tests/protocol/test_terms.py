@@ -42,7 +42,6 @@ def _kinds(terms: Terms, path: tuple[str, ...]) -> tuple[Any, ...]:
     return next(entry for entry in entries(type(owner)) if entry.name == path[-1]).kinds
 
 
-PATHS = [(terms, path) for terms in (NOISY, TABLE) for path in _leaves(json.loads(terms.to_json()))]
 WRONG: dict[type, list[Any]] = {
     bool: [0, 1, "true", [], 0.5],
     int: ["3", 2.5, True, [3], {}, -1, 10**19, float("nan")],
@@ -52,27 +51,25 @@ WRONG: dict[type, list[Any]] = {
 OTHERS = [3, "x", True, 2.5, ["x", 3], [None], {"x": 3}]
 
 
-@pytest.mark.parametrize(
-    ("terms", "path"), PATHS, ids=lambda value: ".".join(value) if isinstance(value, tuple) else ""
-)
-def test_a_wrong_value_of_any_field_is_refused(terms: Terms, path: tuple[str, ...]) -> None:
-    for wrong in WRONG.get(_kinds(terms, path)[0], OTHERS):
-        with pytest.raises(IntegrityError):
-            Terms.from_json(_with(terms, path, wrong))
+@pytest.mark.parametrize("terms", [NOISY, TABLE], ids=["votes", "table"])
+def test_a_wrong_value_of_any_field_is_refused(terms: Terms) -> None:
+    for path in _leaves(json.loads(terms.to_json())):
+        for wrong in WRONG.get(_kinds(terms, path)[0], OTHERS):
+            with pytest.raises(IntegrityError):
+                pytest.fail(f"{path}: {Terms.from_json(_with(terms, path, wrong))}")
 
 
-@pytest.mark.parametrize(
-    ("terms", "path"), PATHS, ids=lambda value: ".".join(value) if isinstance(value, tuple) else ""
-)
-def test_a_field_that_is_left_out_is_refused(terms: Terms, path: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("terms", [NOISY, TABLE], ids=["votes", "table"])
+def test_a_field_that_is_left_out_is_refused(terms: Terms) -> None:
     """Both sides would fill in defaults of their own release."""
-    whole = json.loads(terms.to_json())
-    table = whole
-    for key in path[:-1]:
-        table = table[key]
-    del table[path[-1]]
-    with pytest.raises(IntegrityError):
-        Terms.from_json(json.dumps(whole))
+    for path in _leaves(json.loads(terms.to_json())):
+        whole = json.loads(terms.to_json())
+        table = whole
+        for key in path[:-1]:
+            table = table[key]
+        del table[path[-1]]
+        with pytest.raises(IntegrityError):
+            pytest.fail(f"{path}: {Terms.from_json(json.dumps(whole))}")
 
 
 def test_colluders_are_a_number_where_hospitals_add_the_noise() -> None:

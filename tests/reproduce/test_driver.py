@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.reproduce import Reproduction, driver
+from pate_fed.reproduce import Reproduction, driver, stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,27 @@ def test_a_table_is_made_once_and_shown_in_order(tmp_path: Path, workers: int) -
     }
     again = driver.run_tables(plan, [table], text=text, log=said.append)
     assert again == lines and len(said) == 4
+
+
+def test_the_figures_are_stored_with_what_made_them(tmp_path: Path) -> None:
+    plan = Reproduction(data_dir=tmp_path, out_dir=tmp_path, seeds=2, name="some-table")
+    driver.run_tables(plan, [_table(tmp_path / "rows.csv")], text=tmp_path / "t.txt", log=lambda line: None)
+    kept = json.loads((tmp_path / "some-table.json").read_text(encoding="utf-8"))
+    assert kept["command"] == "pate-fed reproduce some-table --seeds 2 --data-dir DIR"
+    assert kept["seeds"] == [0, 1] and len(kept["date"]) == 10 and "cores" in kept["machine"]
+    assert kept["figures"] == [
+        {"of": of, "n": 2, "mean": {"accuracy": 0.625}, "spread": {"accuracy": 0.176777}}
+        for of in ({"student": "gan"}, {"student": "pate+", "beta": 0.2})
+    ]
+    assert kept["text"] == ["gan 0", "pate+ 0", "gan 1", "pate+ 1"]
+    assert re.fullmatch(r"[0-9a-f]{12}\+?", kept["commit"] or "0" * 12)
+
+
+def test_of_one_seed_no_spread_is_known_and_what_is_unknown_is_left_out() -> None:
+    [figure] = stored.figures_of([Row("gan", None, 0, accuracy=float("nan"))])
+    assert figure == {"of": {"student": "gan"}, "n": 1, "mean": {}, "spread": {}}
+    [figure] = stored.figures_of([Row("gan", None, 0, accuracy=0.5)])
+    assert figure["spread"] == {"accuracy": None}
 
 
 def test_a_stopped_call_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
 OPTIONS = {
     "flower-simulation": ["--help"],
-    "pate-fed": ["plan", "--epsilon", "3", "--max-queries", "500"],
+    "pate-fed": ["plan", "--epsilon", "0.01", "--teachers", "2"],
     "pate-fed-coordinator": ["--config", "none.toml", "--insecure"],
     "pate-fed-health": ["hospital", "nowhere"],
     "pate-fed-hospital": ["--hospital", "a", "--data", "none.csv", "--server", "h:1", "--insecure-anywhere"],

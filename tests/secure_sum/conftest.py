@@ -154,3 +154,16 @@ def vectors() -> Callable[..., Any]:
         return np.random.default_rng(seed).integers(0, most, size=(n, length), endpoint=True)
 
     return draw
+
+
+@pytest.fixture
+def outside_a_batch(federation: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Four hospitals, and the first one's requests and replies outside a batch, by kind."""
+    parties = federation(4)
+    requests = {"sum.enrol": parties.coordinator.enrol_request(), "sum.roster": parties.roster}
+    replies = {
+        "sum.enrolment": parties.hospitals["hospital-0"].enrolment,
+        "sum.pinned": parties.ask("hospital-0", parties.roster),
+        "sum.refused": parties.hospitals["hospital-0"].refuse(SumRefusal.FAULT),
+    }
+    return parties, requests, replies

@@ -12,20 +12,8 @@ from pate_fed.secure_sum.codec import pack
 from pate_fed.secure_sum.fields import VERSION
 
 
-def _ran(federation: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """Four hospitals, and the first one's requests and replies outside a batch, by kind."""
-    parties = federation(4)
-    requests = {"sum.enrol": parties.coordinator.enrol_request(), "sum.roster": parties.roster}
-    replies = {
-        "sum.enrolment": parties.hospitals["hospital-0"].enrolment,
-        "sum.pinned": parties.ask("hospital-0", parties.roster),
-        "sum.refused": parties.hospitals["hospital-0"].refuse(SumRefusal.FAULT),
-    }
-    return parties, requests, replies
-
-
-def test_messages_of_a_newer_version_are_refused_with_a_sentence(federation: Any) -> None:
-    _, requests, replies = _ran(federation)
+def test_messages_of_a_newer_version_are_refused_with_a_sentence(outside_a_batch: Any) -> None:
+    _, requests, replies = outside_a_batch
     for read, messages in ((read_request, requests), (read_reply, replies)):
         for message in messages.values():
             newer = {**message.to_record(), "version": VERSION + 1, "a field of the future": b""}
@@ -38,8 +26,8 @@ def test_messages_of_a_newer_version_are_refused_with_a_sentence(federation: Any
         read_request(pack({**requests["sum.roster"].to_record(), "version": 0}))
 
 
-def test_records_that_no_message_makes_are_refused(federation: Any) -> None:
-    _, requests, replies = _ran(federation)
+def test_records_that_no_message_makes_are_refused(outside_a_batch: Any) -> None:
+    _, requests, replies = outside_a_batch
     for read, messages in ((read_request, requests), (read_reply, replies)):
         for message in messages.values():
             good = message.to_record()

@@ -21,6 +21,7 @@ from pate_fed.secure_sum import (
     Demands,
     Identity,
     RefusedError,
+    SumBatch,
     SumRange,
     SumRefusal,
     SumStore,
@@ -50,15 +51,20 @@ def stores(coordinator: CoordinatorSum, tmp_path: Path) -> list[SumStore]:
     return made
 
 
-def _total(coordinator: CoordinatorSum, stores: list[SumStore]) -> Any:
-    """A whole batch in which every message meets a machine from the disk."""
+def _open_batch(coordinator: CoordinatorSum, stores: list[SumStore]) -> SumBatch:
+    """The first batch of a roster that every store has pinned."""
     roster = coordinator.close_roster()
     for store in stores:
         with store.machine() as machine:
             coordinator.note_pinned(machine.pin(roster))
-    batch = coordinator.open_batch(
+    return coordinator.open_batch(
         batch=0, batch_digest="cd" * 32, length=4, sum_range=SumRange(smallest=0, largest=100)
     )
+
+
+def _total(coordinator: CoordinatorSum, stores: list[SumStore]) -> Any:
+    """A whole batch in which every message meets a machine from the disk."""
+    batch = _open_batch(coordinator, stores)
     for requests in batch.rounds():
         for party, request in requests.items():
             number = int(party[1:])
@@ -191,13 +197,7 @@ def test_without_enrolment_or_with_damage_there_is_no_machine(stores: list[SumSt
 
 def test_a_refused_message_is_remembered_too(coordinator: CoordinatorSum, stores: list[SumStore]) -> None:
     """A void batch stays void in the next process."""
-    roster = coordinator.close_roster()
-    for store in stores:
-        with store.machine() as machine:
-            coordinator.note_pinned(machine.pin(roster))
-    batch = coordinator.open_batch(
-        batch=0, batch_digest="cd" * 32, length=4, sum_range=SumRange(smallest=0, largest=100)
-    )
+    batch = _open_batch(coordinator, stores)
     for store in stores:
         with store.machine() as machine:
             batch.take(machine.answer(batch.opening, _no_votes))

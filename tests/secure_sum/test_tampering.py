@@ -40,18 +40,6 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def _ran(federation: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """Four hospitals, and the first one's requests and replies outside a batch, by kind."""
-    parties = federation(4)
-    requests = {"sum.enrol": parties.coordinator.enrol_request(), "sum.roster": parties.roster}
-    replies = {
-        "sum.enrolment": parties.hospitals["hospital-0"].enrolment,
-        "sum.pinned": parties.ask("hospital-0", parties.roster),
-        "sum.refused": parties.hospitals["hospital-0"].refuse(SumRefusal.FAULT),
-    }
-    return parties, requests, replies
-
-
 def _hear(parties: Any, name: str, record: Any) -> None:
     parties.hospitals[name].answer(read_request(pack(record)), lambda: VALUES[0])
 
@@ -101,8 +89,8 @@ def test_the_coordinator_notices_every_flipped_bit(step: str, federation: Any) -
     np.testing.assert_array_equal(batch.total(), VALUES.sum(axis=0))
 
 
-def test_enrolments_and_pins_with_flipped_bits_are_refused(federation: Any) -> None:
-    parties, _, replies = _ran(federation)
+def test_enrolments_and_pins_with_flipped_bits_are_refused(outside_a_batch: Any) -> None:
+    parties, _, replies = outside_a_batch
     fresh = CoordinatorSum(parties.coordinator_identity, study=parties.roster.study)
     for kind, take in (
         ("sum.enrolment", fresh.admit),

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from builders import make_rows
 from numpy.typing import NDArray
 
 from pate_fed.config.sections import Data
@@ -140,18 +141,7 @@ def _table_learner(stop: threading.Event) -> tuple[Learner, Dataset]:
     """A coordinator's learner of 40 rows whose only column's sign is their class."""
     table = {"label": "y", "classes": ["no", "yes"], "columns": {"a": "number"}}
     settings = {"data": {"dataset": "table", "pool": "p.csv", "table": table}, "student": {"trees": 5}}
-    rows = np.random.default_rng(0).normal(size=(40, 1))
-    dataset = Dataset(
-        name="pool",
-        num_classes=2,
-        class_names=("no", "yes"),
-        private_images=rows[:0],
-        private_labels=np.empty(0, dtype=np.int64),
-        public_images=rows,
-        public_labels=(rows[:, 0] > 0).astype(np.int64),
-        num_queries=40,
-        pool_digest="00" * 32,
-    )
+    dataset = make_rows(40, 40)
     learner = Learner(
         study_from_dict(settings).resolve(),
         dataset,

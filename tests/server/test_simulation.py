@@ -189,6 +189,7 @@ def test_the_installed_package_has_all_it_needs(
     assert "wrote" in done.stdout
 
 
+@pytest.mark.processes
 def test_ray_gives_the_same_labels_and_keeps_strangers_foreign_code_and_signals_out(
     inline: tuple[Path, subprocess.CompletedProcess[str]],
     networks: Path,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -142,17 +141,9 @@ WRITES: dict[str, Callable[[CoordinatorState], object]] = {
 
 @pytest.mark.parametrize("name", WRITES)
 def test_what_is_kept_is_private_and_outlives_a_power_cut(
-    name: str, state: CoordinatorState, folder: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, state: CoordinatorState, folder: Path, synced: list[str]
 ) -> None:
     """Until its folder is synced, a file that was renamed may be gone: asked twice, ε too small."""
-    synced: list[str] = []
-    sync = os.fsync
-
-    def watch(handle: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
-        sync(handle)
-
-    monkeypatch.setattr("pate_fed.disk.os.fsync", watch)
     WRITES[name](state)
     files = [path for path in folder.parent.rglob("*") if path.is_file()]
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} <= {0o600}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from pate_fed.config.sections import Aggregation, Privacy
 from pate_fed.config.trust import TrustModel
-from pate_fed.data import Schema
+from pate_fed.data import Dataset, Schema
 from pate_fed.learning import TeacherSettings
 from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.protocol.label_terms import LabelTerms
@@ -18,6 +20,31 @@ T = TypeVar("T")
 
 PLAIN_POLICY = "seeded_noise = true\nplain_votes = true\nleast_hospitals = 2\n"
 """The policy.toml of hospitals that rehearse with seeded noise and plain votes, two of three in a batch."""
+
+
+SMALL_STUDY = """
+[parties]
+num_clients = 6
+[data.glyph]
+classes = 3
+private = 120
+public = 60
+[teacher]
+name = "hog-linear"
+[aggregation]
+aggregator = "gnmax"
+sigma2 = 2.0
+[queries]
+labels = 4
+max_queries = 4
+[privacy]
+allow_weak = true
+[student]
+name = "encoder-head"
+[engine]
+backend = "inline"
+"""
+"""A study.toml of six parties that is simulated in a second."""
 
 
 def make_terms(**changes: Any) -> Terms:
@@ -136,4 +163,20 @@ def _names(value: object) -> set[str]:
         return set()
     return {each.name for each in fields(value)}.union(
         *(_names(getattr(value, each.name)) for each in fields(value))
+    )
+
+
+def make_rows(count: int, queries: int) -> Dataset:
+    """A table's pool of which the sign of the only column is the class."""
+    rows = np.random.default_rng(0).normal(size=(count, 1))
+    return Dataset(
+        name="pool",
+        num_classes=2,
+        class_names=("no", "yes"),
+        private_images=rows[:0],
+        private_labels=np.empty(0, dtype=np.int64),
+        public_images=rows,
+        public_labels=(rows[:, 0] > 0).astype(np.int64),
+        num_queries=queries,
+        pool_digest="00" * 32,
     )

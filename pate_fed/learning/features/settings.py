@@ -34,7 +34,9 @@ class FeatureSettings:
         InputError: a value out of range, or one of another map.
     """
 
-    name: str = setting(KERNEL, choices=FEATURE_MAPS, part=True)
+    name: str = setting(
+        KERNEL, choices=FEATURE_MAPS, part=True, help="the public map of an input to features"
+    )
     lattice: int = setting(1024, help="steps of the lattice in a length of 1", low=16, high=2**16)
     dimension: int | None = setting(None, help="anchors of the public pool", low=1, high=100_000)
     whitening: float | None = setting(None, help="power of the anchors' kernel matrix", low=0, high=2)

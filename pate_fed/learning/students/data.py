@@ -20,7 +20,8 @@ class LabelledPool:
     """Public images, some of them with released, partly wrong labels, and what a student is measured on.
 
     The test part, and the labelled images' `true_labels` where they are known, are only reported: nothing is
-    chosen by them. Shapes: images uint8 (n, H, W, C), labelled_index int64 (m,) into them, labels and
+    chosen by them. At least the share `least_noise` of the labels is wrong, as far as the noise tells
+    (`least_noise_rate`). Shapes: images uint8 (n, H, W, C), labelled_index int64 (m,) into them, labels and
     true_labels int64 (m,), m ≥ 1, test_images uint8 (t, H, W, C), test_labels int64 (t,).
 
     Raises:
@@ -34,6 +35,7 @@ class LabelledPool:
     true_labels: NDArray[np.int64] | None = None
     test_images: NDArray[np.uint8] | None = None
     test_labels: NDArray[np.int64] | None = None
+    least_noise: float = 0.0
 
     def __post_init__(self) -> None:
         index = self.labelled_index

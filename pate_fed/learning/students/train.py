@@ -49,7 +49,6 @@ def train_student(
     seed: int,
     device: str = "cpu",
     encoder: Encoder | None = None,
-    least_noise: float = 0.0,
     checkpoint: Path | None = None,
     on_epoch: OnEpoch | None = None,
     make: MakeNetwork | None = None,
@@ -60,10 +59,10 @@ def train_student(
     labelled ones serve as such; a class without a label is not learnt; labels all of one class give a student
     of that class.
 
-    Where β is estimated it is at least `least_noise`, which `least_noise_rate` knows from the noise.
-    Probabilities are calibrated: those of "encoder-head" by left-out labels, others' on up to 2,000 images
-    without a label, beside such a head (`Student.calibrate`); where there are none, fewer than 50 labels or
-    labels of one class alone, they are the networks' own, and too sure.
+    Where β is estimated it is at least the pool's `least_noise`. Probabilities are calibrated: those of
+    "encoder-head" by left-out labels, others' on up to 2,000 images without a label, beside such a head
+    (`Student.calibrate`); where there are none, fewer than 50 labels or labels of one class alone, they are
+    the networks' own, and too sure.
 
     With `checkpoint` the state is written there after each epoch; a later call with the same arguments goes
     on from it, to the student that an undisturbed run would have given. The file is removed at the end.
@@ -90,7 +89,7 @@ def train_student(
         if on_epoch is not None:
             on_epoch(student.history[0])
         return student
-    settings = _with_noise_rate(settings, pool, device, encoder, least_noise)
+    settings = _with_noise_rate(settings, pool, device, encoder)
     on_encoder = (encoder or fit_encoder(pool.images)) if settings.built_on == "encoder" else None
     saved = Checkpoint.at(checkpoint, pool, settings, seed, encoder=on_encoder)
     with seeded(seed, device):
@@ -103,7 +102,7 @@ def train_student(
 
 
 def _with_noise_rate(
-    settings: StudentSettings, pool: LabelledPool, device: str, encoder: Encoder | None, least: float
+    settings: StudentSettings, pool: LabelledPool, device: str, encoder: Encoder | None
 ) -> StudentSettings:
     """The same with an open β set: estimated, or 0 for "fixmatch"."""
     if settings.noise_rate is not None or not (settings.co_teaching or settings.name == "fixmatch"):
@@ -116,7 +115,7 @@ def _with_noise_rate(
         num_classes=pool.num_classes,
         encoder=encoder or fit_encoder(pool.images),
         device=device,
-        least=least,
+        least=pool.least_noise,
     )
     return replace(settings, noise_rate=estimate)
 

@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pate_fed.privacy.bounds.noise_law import Ints, NoiseLaw
+from pate_fed.privacy.bounds.noise_law import Ints, NoiseLaw, running_sum, tail_sum
 from pate_fed.privacy.bounds.orders import Floats
 
-__all__ = ["Lattice", "Region"]
+Bools = NDArray[np.bool_]
+
+__all__ = ["CoarseLattice", "Lattice", "Region"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,13 @@ class Region:
             high = min(high, self.ahead - 1 + gap)
         return ahead - self.low, high
 
+    def holds(self, u: Ints, v: Ints) -> Bools:
+        """Whether each pair is in it. Shapes: any that broadcast to one."""
+        least = np.minimum(u, v)
+        wins = ((u >= self.ahead) & (u - v >= self.gap)) | ((v >= self.ahead) & (v - u >= self.gap))
+        found: Bools = (least >= -self.low) & (least < self.both) & ~wins
+        return found
+
 
 class Lattice:
     """Chances that a, b or another class wins, at every whole u and v of a region and its neighbour.
@@ -65,7 +75,7 @@ class Lattice:
         self._depth = law.depth()
         self._most = region.widest + ends + 3 + shift + self._depth
         self._mass = law.masses(self._most)
-        self._below = np.concatenate(([0.0], np.cumsum(self._mass)))
+        self._below = np.concatenate(([0.0], running_sum(self._mass)))
         self._pad = region.widest + 2 * shift + 1
         half = self._below[:-1] + self._mass / 2  # Pr[Z + U < j + U'], U and U' uniform tie keys
         self._half = np.concatenate((np.zeros(self._pad), half, np.ones(self._pad)))
@@ -107,8 +117,7 @@ class Lattice:
         end = min(max(most, abs(gap)) + self._depth, self._most)
         part = slice(least + self._most, end + self._most + 1)
         terms = self._mass[part] * self._half[part.start + self._pad + gap : part.stop + self._pad + gap]
-        found: Floats = np.cumsum(terms[::-1])[::-1]
-        return found
+        return tail_sum(terms)
 
     def _coefficients(self, u: Ints, gap: int) -> tuple[Floats, Floats]:
         """Bernstein coefficients 0 and 1 of the chances that a, b, another wins: (3, len(u)), u rising."""
@@ -121,11 +130,87 @@ class Lattice:
             self._under(-u - 1),
             self._under(-v - 1),
         )
-        both = mass_u * mass_v / 2
-        lost_u, lost_v = mass_u * under_v, mass_v * under_u
-        neither = under_u * under_v
-        start = np.stack((first + lost_u + both, second + lost_v + both, neither))
-        middle = np.stack(
-            (first + lost_u / 2 + both, second + lost_v / 2 + both, neither + (lost_u + lost_v) / 2)
+        return _bernstein(first, second, mass_u, mass_v, under_u, under_v)
+
+
+class CoarseLattice:
+    """The chances of `Lattice` where u and v are multiples of `step`, all at once.
+
+    They suffice for more noise than `law` has (Lemma 7). What takes time depends on the noise in steps only.
+    """
+
+    def __init__(self, law: NoiseLaw, region: Region, *, shift: int = 1, step: int) -> None:
+        self._shift, self._step = shift, step
+        top = max(region.ahead, region.both + region.gap)
+        self._places = np.arange(-(region.low // step), top // step + 1)
+        u = self._places * step
+        self._kept = region.holds(u[:, None], u[None, :])
+        # Noise from -top on, to where what lies beyond is below 1e-16 of any chance; `_winning` reads further
+        # ahead for the other total, by the largest difference.
+        self._start = -int(self._places[-1]) - 1
+        self._rows = (region.low + region.widest + law.depth()) // step + 2 - self._start
+        self._columns = self._rows + len(u)
+        self._most = (self._columns + abs(self._start) + 2) * step + 2 * shift + 2
+        self._mass = law.masses(self._most)
+        self._below = np.concatenate(([0.0], running_sum(self._mass)))
+        self._half = self._below[:-1] + self._mass / 2
+
+    def pairs(self, form: Callable[[Floats], Floats]) -> Iterator[tuple[Floats, Floats]]:
+        """The Bernstein coefficients 0, 1 and 2 of (u, v) and of its neighbour. Shapes: (3, cells) both."""
+        k = self._shift
+        for less in (0, 1):  # coefficient 2 is the next cell's 0, where both stand one lower
+            here, there = self._coefficients(-less, -less), self._coefficients(-less - k, -less + k)
+            for mine, other in list(zip(here, there, strict=True))[: 2 - less]:
+                yield form(mine), form(other)
+
+    def _coefficients(self, more_u: int, more_v: int) -> tuple[Floats, Floats]:
+        """Coefficients 0 and 1 where u and v are `more` than a multiple: (3, cells)."""
+        kept, at = self._kept, self._places * self._step
+        u, v = (places[kept] for places in np.meshgrid(at + more_u, at + more_v, indexing="ij"))
+        first = self._winning(more_u, more_v)
+        second = (first if more_u == more_v else self._winning(more_v, more_u)).T
+        below, mass = self._below, self._mass
+        return _bernstein(
+            first[kept],
+            second[kept],
+            mass[self._most - u],
+            mass[self._most - v],
+            below[self._most - u],
+            below[self._most - v],
         )
-        return start, middle
+
+    def _winning(self, own: int, other: int) -> Floats:
+        """Σ over j >= 1 - u of Pr[Z = j] Pr[Z' + U' < j + U + u - v], by u and v in steps.
+
+        In runs of `step` values of j: with u = i `step` + `own` and v = l `step` + `other` those of run n are
+        masses of run n and chances of run n + i - l, so all products of runs are one matrix.
+        """
+        step, start = self._step, self._start
+        parts = []
+        for table, runs, less in ((self._mass, self._rows, own), (self._half, self._columns, other)):
+            begin = self._most + start * step + 1 - less
+            parts.append(table[begin : begin + runs * step].reshape(runs, step))
+        sums = parts[0] @ parts[1].T
+        for row in range(self._rows - 2, -1, -1):
+            sums[row, :-1] += sums[row + 1, 1:]
+        at = -self._places - start
+        found: Floats = sums[np.ix_(at, at)]
+        return found
+
+
+def _bernstein(
+    first: Floats, second: Floats, mass_u: Floats, mass_v: Floats, under_u: Floats, under_v: Floats
+) -> tuple[Floats, Floats]:
+    """Coefficients 0 and 1 of the chances that a, b, another wins: (3, cells) each.
+
+    From the chances that a wins above the others' best whole total, that b does, Pr[Z = -u], Pr[Z = -v],
+    Pr[Z < -u] and Pr[Z < -v].
+    """
+    both = mass_u * mass_v / 2
+    lost_u, lost_v = mass_u * under_v, mass_v * under_u
+    neither = under_u * under_v
+    start = np.stack((first + lost_u + both, second + lost_v + both, neither))
+    middle = np.stack(
+        (first + lost_u / 2 + both, second + lost_v / 2 + both, neither + (lost_u + lost_v) / 2)
+    )
+    return start, middle

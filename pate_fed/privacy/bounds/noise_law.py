@@ -15,16 +15,47 @@ from numpy.typing import NDArray
 from pate_fed.privacy.bounds.discrete import log_mass_gaussian_difference
 from pate_fed.privacy.bounds.orders import Floats
 
-__all__ = ["GAUSSIAN", "LAPLACE", "Ints", "NoiseLaw"]
+__all__ = ["GAUSSIAN", "LAPLACE", "Ints", "NoiseLaw", "Reach", "running_sum", "tail_sum"]
 
 Ints = NDArray[np.int64]
 
 GAUSSIAN, LAPLACE = "gaussian", "laplace"
 
-_WIDEST = 20_000  # votes that a table reaches: some 10^9 steps for a sum of two laws
+_WIDEST = 600_000  # votes that a table reaches
 _RANGE = {GAUSSIAN: 36.0, LAPLACE: 600.0}  # scales within which a probability is a float
-_ENOUGH = {GAUSSIAN: 12.0, LAPLACE: 30.0}  # scales beyond which an event adds less than 1e-12
+# Scales, and votes, beyond which an event adds less than 1e-12 to a moment; the further ones are for little
+# noise, where the first reaches beyond what a float can hold. What they are costs tightness and never truth.
+_ENOUGH = {GAUSSIAN: ((12.0, 7), (8.5, 3), (7.5, 1)), LAPLACE: ((30.0, 7),)}
+_PLAIN = 4096  # terms whose sum is off by less than 5e-13 of it
+_LEAST = 1e-250  # of the largest sum, added where a float may hold less
 _DEPTH = {GAUSSIAN: 9.0, LAPLACE: 38.0}  # scales beyond a tail's begin that hold all but 1e-16 of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Votes of one noise, and of a difference of two, beyond which little is added to a moment."""
+
+    one: int
+    pair: int
+
+
+def running_sum(terms: Floats) -> Floats:
+    """Sums of the first, the first two, ... terms. Shapes: (n,) to the same.
+
+    Many terms in blocks: n of one sign are then off by at most some 2√n roundings, and not by n.
+    """
+    if len(terms) <= _PLAIN:
+        return np.cumsum(terms)
+    wide = math.isqrt(len(terms)) + 1
+    rows = np.cumsum(np.pad(terms, (0, -len(terms) % wide)).reshape(-1, wide), axis=1)
+    rows[1:] += np.cumsum(rows[:-1, -1])[:, None]
+    found: Floats = rows.ravel()[: len(terms)]
+    return found
+
+
+def tail_sum(terms: Floats) -> Floats:
+    """Sums from each term to the last. Shapes: (n,) to the same."""
+    return running_sum(terms[::-1])[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +73,15 @@ class NoiseLaw:
             found = min(epsilon, found)
         return found * (1 + 2**-50)
 
-    def farthest(self, order: float, shift: int) -> int | None:
-        """Votes beyond which nothing adds to a moment that a float can tell; None if no table reaches."""
-        reach = 2 * shift * order + _ENOUGH[self.kind] * self.scale + 7
-        if reach + 2 * shift + 6 > min(_RANGE[self.kind] * self.scale, _WIDEST):
-            return None
-        return math.floor(reach)
+    def reaches(self, order: float, shift: int) -> list[Reach]:
+        """Votes beyond which nothing adds to a moment that a float can tell; empty if no table reaches."""
+        found = []
+        for scales, votes in _ENOUGH[self.kind]:
+            one = math.floor(2 * shift * order + scales * self.scale + votes)
+            pair = math.floor(4 * shift * order + 1.5 * scales * self.scale + 2 * votes)
+            if one + 2 * shift <= min(_RANGE[self.kind] * self.scale, _WIDEST):
+                found.append(Reach(one=one, pair=pair))
+        return found
 
     def depth(self) -> int:
         """Votes beyond the begin of a tail that hold all but 1e-16 of it."""
@@ -62,16 +96,13 @@ class NoiseLaw:
     def upper_tails(self, most: int) -> Floats:
         """Pr[Z >= j] for j = -most..most."""
         wide = most + self.depth()
-        tails = np.cumsum(self.masses(wide)[::-1])[::-1]
-        found: Floats = tails[wide - most : wide + most + 1]
+        found: Floats = tail_sum(self.masses(wide))[wide - most : wide + most + 1]
         return found
 
     def tilted_tails(self, order: float, shift: int, most: int) -> Floats:
         """Ln Σ over x >= j of P(x)^α P(x + shift)^(1-α) for j = -most..most."""
         wide = most + self.depth()
-        tails = np.logaddexp.accumulate(self._tilted(order, shift, wide)[::-1])[::-1]
-        found: Floats = tails[wide - most : wide + most + 1]
-        return found
+        return _log_tails(self._tilted(order, shift, wide))[wide - most : wide + most + 1]
 
     def difference_masses(self, most: int) -> Floats:
         """Pr[Z - Z' = j] for j = -most..most."""
@@ -86,8 +117,7 @@ class NoiseLaw:
     def difference_tails(self, most: int) -> Floats:
         """Pr[Z - Z' >= j] for j = 0..most."""
         wide = most + 2 * self.depth()
-        tails = np.cumsum(self.difference_masses(wide)[::-1])[::-1]
-        found: Floats = tails[wide : wide + most + 1]
+        found: Floats = tail_sum(self.difference_masses(wide))[wide : wide + most + 1]
         return found
 
     def tilted_sum_tails(self, order: float, most: int) -> Floats:
@@ -96,15 +126,11 @@ class NoiseLaw:
         if self.kind == GAUSSIAN:  # m(x) = P(x) e^((α-1)(2x+1)/(2σ²)), so only the sum's tilt is added
             j = np.arange(2 * wide + 1)
             logs = log_mass_gaussian_difference(j, self.scale) + (order - 1) * (j + 1) / self.scale**2
-            top = float(logs.max())
-            sums = np.exp(logs - top)
-        else:
-            once = self._tilted(order, 1, wide)
-            top = 2 * float(once.max())
-            mass = np.exp(once - top / 2)
-            sums = np.convolve(mass, mass)[2 * wide :]
-        tails = np.cumsum(sums[::-1])[::-1]
-        found: Floats = top + np.log(tails[: most + 1] + 1e-250)
+            return _log_tails(logs)[: most + 1]
+        once = self._tilted(order, 1, wide)
+        top = float(once.max())
+        mass = np.exp(once - top)
+        found: Floats = 2 * top + np.log(tail_sum(np.convolve(mass, mass)[2 * wide :]) + _LEAST)[: most + 1]
         return found
 
     def _logs(self, x: Ints) -> Floats:
@@ -120,3 +146,10 @@ class NoiseLaw:
         total = math.log(float(np.exp(self._logs(x)).sum()))
         logs: Floats = order * self._logs(x) + (1 - order) * self._logs(x + shift) - total
         return logs
+
+
+def _log_tails(logs: Floats) -> Floats:
+    """Ln of the sums of e^`logs` from each term to the last, rounded up. Shapes: (n,) to the same."""
+    top = float(logs.max())
+    found: Floats = top + np.log(tail_sum(np.exp(logs - top)) + _LEAST)
+    return found

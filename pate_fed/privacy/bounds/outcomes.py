@@ -15,17 +15,24 @@ from functools import lru_cache
 
 import numpy as np
 
-from pate_fed.privacy.bounds.lattice import Lattice, Region
-from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE, Ints, NoiseLaw
+from pate_fed.privacy.bounds.lattice import CoarseLattice, Lattice, Region
+from pate_fed.privacy.bounds.noise_law import GAUSSIAN, LAPLACE, Ints, NoiseLaw, Reach
 from pate_fed.privacy.bounds.orders import Floats, check_orders, check_sigma
 from pate_fed.privacy.checks import check_count
 
 __all__ = ["WIDEST", "argmax_rdp", "bit_rdp", "moved_rdp"]
 
-WIDEST = {GAUSSIAN: 256.0, LAPLACE: 48.0}  # votes of noise beyond which the lattice takes many seconds
+WIDEST = {GAUSSIAN: 10_000.0, LAPLACE: 100.0}  # votes of noise that a lattice is searched for
+_BEYOND = {GAUSSIAN: 1.25, LAPLACE: 1.75}  # of that, from where that much noise costs more than the totals
+_EVERY = 256.0  # votes of Gaussian noise up to which every point of the lattice is
+_PART = 40  # of the noise, the step from point to point beyond: it costs 0.15 %
 _MOST_MOVED = 100_000  # votes of one unit; beyond, the totals are charged
-_ROUNDING = 1e-12  # of a probability: cumulative sums of at most 10^4 positive terms
-_GOAL = {GAUSSIAN: 1.001, LAPLACE: 1.15}  # of the larger supremum of two outcomes; that of three is above
+_ROUNDING = 1e-12  # of a probability: sums of at most 10^6 positive terms, and Lemma 7's share
+# Of the larger supremum of two outcomes, at which a bound outside the lattice is low enough; that of three
+# outcomes is mostly above the first, and where it is not the next is tried.
+_GOALS = {GAUSSIAN: (1.001,), LAPLACE: (1.15, 1.03, 1.002)}
+_LOW_ENOUGH = 1.003  # of what the lattice reaches
+_GRID = 8  # orders for each factor e of α - 1, between which chords bound what several votes cost
 
 
 @lru_cache(maxsize=4096)
@@ -43,9 +50,12 @@ def bit_rdp(scale: float, order: float, *, shift: int = 1, kind: str = GAUSSIAN)
     k = check_count("shift", shift, least=1)
     law = NoiseLaw(kind, scale)
     own = law.rdp(order, k)
-    reach = law.farthest(order, k)
-    if reach is None:
-        return own
+    found = (_bit_rdp(law, order, k, reach.one) for reach in law.reaches(order, k))
+    return next((rdp for rdp in found if rdp < own), own)
+
+
+def _bit_rdp(law: NoiseLaw, order: float, k: int, reach: int) -> float:
+    """The bit's supremum up to `reach`, and its bound beyond."""
     most = reach + k + 1
     above = law.upper_tails(most + k)  # Pr[Z >= j] for j = -(most + k)..most + k
 
@@ -60,7 +70,7 @@ def bit_rdp(scale: float, order: float, *, shift: int = 1, kind: str = GAUSSIAN)
         loses=above[[reach - k + most + k]],
         others=law.tilted_tails(order, k, most)[[reach + most]],
     )
-    return min(own, _rounded_up(max(inside, float(outside[0])), order))
+    return _rounded_up(max(inside, float(outside[0])), order)
 
 
 @lru_cache(maxsize=4096)
@@ -70,7 +80,7 @@ def argmax_rdp(scale: float, order: float, *, kind: str = GAUSSIAN) -> float:
     The totals have discrete N(0, `scale`²) noise each, or discrete Laplace noise of that scale; ties are
     broken uniformly. The bound holds for any number of classes and any votes, and is at most the noisy
     totals' own: α/σ² (P18, Proposition 8), or min(ε, ε² α/2) with ε = 2/scale. For large σ it tends to 2/π of
-    that, for Laplace noise to about a third. Noise beyond `WIDEST` is charged as the totals.
+    that, for Laplace noise to about a third. Noise beyond `WIDEST` is charged as so much, or as the totals.
 
     Raises:
         InputError: scale or order out of range.
@@ -78,21 +88,47 @@ def argmax_rdp(scale: float, order: float, *, kind: str = GAUSSIAN) -> float:
     scale, order = check_sigma("sigma", scale), float(check_orders(order)[0])
     law = NoiseLaw(kind, scale)
     own = 2 * law.rdp(order, 1) if kind == GAUSSIAN else law.rdp(order, 2)
-    reach = law.farthest(order, 1)
-    if reach is None or scale > WIDEST[kind]:
+    if scale > _BEYOND[kind] * WIDEST[kind]:
         return own
-    region, outside = _outside(law, order, reach)
-    pairs = Lattice(law, region).pairs(_log)
-    inside = max((_renyi(here, there, order) for here, there in pairs), default=0.0)
-    return min(own, _rounded_up(max(inside, outside), order))
+    law, step = _narrower(law)
+    found = (_argmax_rdp(law, order, reach, step) for reach in law.reaches(order, 1))
+    return next((rdp for rdp in found if rdp < own), own)
+
+
+def _narrower(law: NoiseLaw) -> tuple[NoiseLaw, int]:
+    """Less noise that stands for `law`, and the step of the lattice's points that then suffices (Lemma 7)."""
+    if law.scale <= (_EVERY if law.kind == GAUSSIAN else WIDEST[law.kind]):
+        return law, 1
+    if law.kind == LAPLACE:
+        return NoiseLaw(law.kind, WIDEST[law.kind]), 1
+    step = math.floor(min(law.scale, WIDEST[law.kind]) / _PART)
+    # (3/2 step)² = s² r²/σ² with r² = σ² - s²: the larger root.
+    share = math.sqrt(1 - (3 * step / law.scale) ** 2)
+    return NoiseLaw(
+        law.kind, min(law.scale * math.sqrt((1 + share) / 2) * (1 - 1e-12), WIDEST[law.kind])
+    ), step
+
+
+def _argmax_rdp(law: NoiseLaw, order: float, reach: Reach, step: int) -> float:
+    """The winner's supremum over the lattice's points, and the bounds outside of it."""
+    found = math.inf
+    for goal in _GOALS[law.kind]:
+        region, outside = _outside(law, order, reach, goal)
+        lattice = Lattice(law, region) if step == 1 else CoarseLattice(law, region, step=step)
+        pairs = lattice.pairs(_log)
+        inside = max((_renyi(here, there, order) for here, there in pairs), default=0.0)
+        found = min(found, _rounded_up(max(inside, outside), order))
+        if outside <= _LOW_ENOUGH * inside:
+            break
+    return found
 
 
 def moved_rdp(one: Callable[[float], float], order: float, votes: int) -> float:
     """RDP at `order` where a unit sways `votes` votes, each from and to any class; `one` is that of a vote.
 
     Σ over j < k of kα/(kα - j) `one`(kα - j), by Hölder's inequality along a path of single votes (Bun and
-    Steinke 2016, unrolled). (α - 1) times a divergence is convex, so two orders bound those between. ∞ for so
-    many votes that the sum is long.
+    Steinke 2016, unrolled). (α - 1) times a divergence is convex, so chords from order to order bound it
+    between them. ∞ for so many votes that the sum is long.
     """
     if votes == 1:
         return one(order)
@@ -100,16 +136,24 @@ def moved_rdp(one: Callable[[float], float], order: float, votes: int) -> float:
         return math.inf
     high = votes * order
     low = high - votes + 1
-    first, last = (low - 1) * one(low), (high - 1) * one(high)
+    between = np.exp(np.arange(math.floor(_GRID * math.log(low - 1)), _GRID * math.log(high - 1)) / _GRID)
+    nodes = np.array([low, *(1 + between[(between > low - 1) & (between < high - 1)]), high])
+    moments = (nodes - 1) * [one(node) for node in nodes.tolist()]
     orders = high - np.arange(votes)
-    chord = first + (last - first) * (orders - low) / (high - low)
-    found = float((high / orders * chord / (orders - 1)).sum())
+    # Never above the one chord from end to end, whose bounds at the ends are not off by more than another's.
+    chords = np.minimum(
+        np.interp(orders, nodes, moments), np.interp(orders, nodes[[0, -1]], moments[[0, -1]])
+    )
+    found = float((high / orders * chords / (orders - 1)).sum())
     return found * (1 + 1e-12)
 
 
-def _outside(law: NoiseLaw, order: float, reach: int) -> tuple[Region, float]:
-    """The distances in votes from which each bound of Lemma 3 holds, and the largest of these bounds."""
-    most = reach + 4
+def _outside(law: NoiseLaw, order: float, reach: Reach, goal: float) -> tuple[Region, float]:
+    """The distances in votes from which each bound of Lemma 3 holds, and the largest of these bounds.
+
+    `goal` is what they may be, of the larger supremum of two outcomes.
+    """
+    most = reach.one + 4
     # By the distance g: Pr[Z >= g]; the moments of Z >= g where the total falls, and where it rises.
     tail, toward, away = (
         law.upper_tails(most)[most:],
@@ -118,13 +162,13 @@ def _outside(law: NoiseLaw, order: float, reach: int) -> tuple[Region, float]:
     )
     whole = float(law.tilted_tails(order, 1, most)[0])
     pair, pair_moment = law.difference_tails(most), law.tilted_sum_tails(order, most)
-    bit, two = bit_rdp(law.scale, order, kind=law.kind), _pair_rdp(law.scale, order, law.kind)
-    goal = _GOAL[law.kind] * max(bit, two)
-    at = np.arange(3, reach + 1)
+    bit, two = bit_rdp(law.scale, order, kind=law.kind), _pair_rdp(law, order, reach.pair)
+    enough = goal * max(bit, two)
+    at = np.arange(3, reach.one + 1)
 
     def first(rdp: float, *, loses: Floats, others: Floats) -> tuple[int, float]:
         bound = _contested(rdp, order, loses=loses, others=others)
-        below = np.flatnonzero(bound <= goal)
+        below = np.flatnonzero(bound <= enough)
         place = int(below[0]) if len(below) else len(at) - 1
         return int(at[place]), float(bound[place])
 
@@ -143,14 +187,12 @@ def _outside(law: NoiseLaw, order: float, reach: int) -> tuple[Region, float]:
 
 
 @lru_cache(maxsize=4096)
-def _pair_rdp(scale: float, order: float, kind: str) -> float:
+def _pair_rdp(law: NoiseLaw, order: float, reach: int) -> float:
     """The supremum where a and b alone contest: [d + Z - Z' > 0], a tie counting half, d changing by 2."""
-    law = NoiseLaw(kind, scale)
-    reach = 2 * (law.farthest(order, 1) or 0)
     most = reach + 4
     mass = law.difference_masses(most)
-    above = np.cumsum(mass[::-1])[::-1]  # Pr[Z - Z' >= j], but for what lies beyond `most`
-    tails = law.difference_tails(most)
+    tails = law.difference_tails(most + 1)
+    above = np.concatenate((1 - tails[:0:-1], tails[1:-1]))  # Pr[Z - Z' >= j] for j = -most..most
 
     def wins(d: Ints) -> Floats:  # ln of both outcomes' chances
         return _log(np.stack([above[1 - e + most] + mass[most - e] / 2 for e in (d, -d)]))

@@ -162,20 +162,8 @@ def plan(
     check_count("max_queries", max_queries, least=1)
     check_epsilon(epsilon), check_delta(delta)
     _check_hospitals(num_hospitals, num_teachers, protection)
-    if protection.votes_moved > num_teachers:
-        raise InputError(
-            f"votes_moved={protection.votes_moved}: must not be more than the {num_teachers} teachers"
-        )
-    if aggregator is not None and aggregator not in PLANNED:
-        raise InputError(
-            f"aggregator={aggregator!r}: {', '.join(PLANNED)} can be planned; what interactive-gnmax saves "
-            "depends on a student that nobody knows beforehand, and its noise and caps are confident-gnmax's"
-        )
-    model = votes if isinstance(votes, VoteModel) else assumed_votes(votes, num_classes, num_teachers)
-    if model.shares.shape[1] != num_classes:
-        raise InputError(f"the votes have {model.shares.shape[1]} classes, the study has {num_classes}")
+    names, model = _names(aggregator), _votes(votes, num_classes, num_teachers)
     search = OfferSearch(model, num_teachers, max_queries, protection, delta)
-    names = PLANNED[:2] if aggregator is None else (aggregator,)
     offers = tuple(offer for name in names if (offer := search.offer(name, epsilon)))
     best = max(offers, key=lambda offer: offer.effective_labels, default=None)
     hospitals = num_hospitals or num_teachers
@@ -206,6 +194,34 @@ def plan(
             _advice(best, search, num_hospitals, epsilon, votes if isinstance(votes, float) else None)
         ),
     )
+
+
+def _names(aggregator: str | None) -> tuple[str, ...]:
+    """The aggregators that are planned.
+
+    Raises:
+        InputError: one that cannot be.
+    """
+    if aggregator is None:
+        return PLANNED[:2]
+    if aggregator not in PLANNED:
+        raise InputError(
+            f"aggregator={aggregator!r}: {', '.join(PLANNED)} can be planned; what interactive-gnmax saves "
+            "depends on a student that nobody knows beforehand, and its noise and caps are confident-gnmax's"
+        )
+    return (aggregator,)
+
+
+def _votes(votes: float | VoteModel, num_classes: int, num_teachers: int) -> VoteModel:
+    """The votes that are planned for.
+
+    Raises:
+        InputError: an agreement out of range, or votes with another number of classes.
+    """
+    model = votes if isinstance(votes, VoteModel) else assumed_votes(votes, num_classes, num_teachers)
+    if model.shares.shape[1] != num_classes:
+        raise InputError(f"the votes have {model.shares.shape[1]} classes, the study has {num_classes}")
+    return model
 
 
 def _point(
@@ -263,8 +279,15 @@ def _typed(value: Any) -> str:
 
 
 def _check_hospitals(num_hospitals: int | None, num_teachers: int, protection: Protection) -> None:
-    if num_hospitals is None:
-        return
+    if num_hospitals is not None:
+        _check_size(num_hospitals, num_teachers, protection)
+    if protection.votes_moved > num_teachers:
+        raise InputError(
+            f"votes_moved={protection.votes_moved}: must not be more than the {num_teachers} teachers"
+        )
+
+
+def _check_size(num_hospitals: int, num_teachers: int, protection: Protection) -> None:
     check_count("num_hospitals", num_hospitals, least=1)
     if num_hospitals > num_teachers:
         raise InputError(

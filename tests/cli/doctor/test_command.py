@@ -40,6 +40,7 @@ def _doctor(folder: Path, *options: str, path: Path | None = None) -> subprocess
     )
 
 
+@pytest.mark.processes
 def test_without_options_it_looks_at_this_machine_and_leaves_nothing(tmp_path: Path) -> None:
     done = _doctor(tmp_path, "--format", "json")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -109,6 +109,7 @@ def outcome(noise: str) -> str:
     return f"{digests} {student.history}"
 
 
+@pytest.mark.processes
 def test_two_processes_give_the_same_votes_and_the_same_student() -> None:
     program = f"import sys\n{inspect.getsource(outcome)}\nprint(outcome(sys.argv[1]))"
     there = subprocess.run(

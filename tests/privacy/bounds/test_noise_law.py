@@ -72,10 +72,9 @@ def test_moments_of_the_sum_of_two_totals_that_move(law: NoiseLaw) -> None:
 
 def test_beyond_the_farthest_nothing_is_told_by_a_float(law: NoiseLaw) -> None:
     mass = _masses(law)
-    reach = law.farthest(ORDER, 1)
-    assert reach is not None
+    reach = law.reaches(ORDER, 1)[0].one
     beyond = mpmath.fsum(
         p**ORDER * mass[x + 1] ** (1 - ORDER) for x, p in mass.items() if reach < x < max(mass)
     )
     assert 0 < beyond < 1e-12
-    assert law.farthest(1e9, 1) is None
+    assert not law.reaches(1e9, 1)

@@ -1,0 +1,44 @@
+"""Write all that is generated in docs/: `python docs/site/make.py`. A test holds that it was run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pictures import PICTURES
+from reference_code import exit_codes, protocol_messages, python_api
+from reference_files import commands, policy_toml, study_toml
+from results_page import results_page
+
+__all__ = ["generated", "main"]
+
+PAGES = {
+    "commands.md": commands,
+    "study-toml.md": study_toml,
+    "policy-toml.md": policy_toml,
+    "python-api.md": python_api,
+    "exit-codes.md": exit_codes,
+    "messages.md": protocol_messages,
+}
+DOCS = Path(__file__).resolve().parents[1]
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """Every generated file with its text."""
+    for name, picture in PICTURES.items():
+        yield DOCS / "assets" / f"{name}.svg", picture().svg()
+    for name, page in PAGES.items():
+        yield DOCS / "reference" / name, page()
+    yield DOCS / "results.md", results_page()
+
+
+def main() -> None:
+    """Write them; those that change are told."""
+    for path, text in generated():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {path.relative_to(DOCS.parent)}")
+
+
+if __name__ == "__main__":
+    main()
