@@ -86,6 +86,15 @@ def test_without_a_name_no_code_is_loaded_and_that_is_no_success(
     assert any(line.startswith("NOT PROVEN: every ε rests on") for line in describe(path))
 
 
+def test_an_installed_entry_point_needs_no_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = {"theirs": NAME}
+    monkeypatch.setattr("pate_fed.privacy.ledger.claims.entry_points", lambda kind: offered)
+    assert verify(path).claims and not verify(path).unchecked
+    assert verify(path, aggregators=None).unchecked  # and `ledger show` loads not even that
+    offered["theirs"] = "own_parts:another"
+    assert verify(path).unchecked
+
+
 def test_every_place_with_an_ε_says_whose_word_it_is(path: Path) -> None:
     report = verify(path, aggregators=(NAME,))
     digest = part_identity(NAME, "aggregator").digest
