@@ -51,8 +51,12 @@ class Learner:
         self._study, self._dataset, self._path, self._state = study, dataset, path, state
         self._log, self._progress, self._stop = log, progress, stop
 
-    def learn(self, index: Ints, label: Ints) -> Student | Forest | FittedStudent:
+    def learn(
+        self, index: Ints, label: Ints, probabilities: NDArray[np.float32] | None = None
+    ) -> Student | Forest | FittedStudent:
         """The study's student; its epochs are in the log, its TorchScript beside `path` if the code is ours.
+
+        Networks and heads learn from `probabilities` (m, classes) where labels come with them.
 
         Raises:
             InputError: a student of the user's own fails.
@@ -61,7 +65,7 @@ class Learner:
         plain = self._plain(index, label, None)
         if plain is not None:
             return plain
-        student = self._network(index, label, None)
+        student = self._network(index, label, None, probabilities)
         student.class_names = self._dataset.class_names
         if not self._study.student.own:  # tracing what is not ours may fail, and nothing may after the votes
             student.export(self._path.with_suffix(".ts"))
@@ -187,7 +191,13 @@ class Learner:
         )
         return student
 
-    def _network(self, index: Ints, label: Ints, number: int | None) -> Student:
+    def _network(
+        self,
+        index: Ints,
+        label: Ints,
+        number: int | None,
+        probabilities: NDArray[np.float32] | None = None,
+    ) -> Student:
         from pate_fed.learning.students.data import LabelledPool
         from pate_fed.learning.students.train import train_student
 
@@ -211,6 +221,7 @@ class Learner:
                 labelled_index=index,
                 labels=label,
                 num_classes=dataset.num_classes,
+                probabilities=probabilities,
                 true_labels=truth if (truth >= 0).all() else None,
                 test_images=dataset.public_images[pool:],
                 test_labels=dataset.public_labels[pool:],

@@ -175,18 +175,19 @@ class SumRun(BaseRun):
             self._log.write(evaluation)
 
     def _learn(self, noisy: Ints) -> None:
-        """The student of the sums themselves, or one of the labels that they give the public inputs."""
+        """The student of the sums themselves, or one of what they say of the public inputs."""
         with self._timed("student"):
             asked, _, label = self._ledger.released()
             index = asked
+            ridge = self._ridge or self._fit(noisy)
+            student: SumsStudent | Student | Forest | FittedStudent = ridge
             if self._study.student.name == RIDGE:
-                student: SumsStudent | Student | Forest | FittedStudent = self._ridge or self._fit(noisy)
                 asked = asked[:0]  # no public input's label taught it
             else:
-                student = self._learner.learn(index, label)
+                student = self._learner.learn(index, label, ridge.predict_proba(self._pool[index]))
         student.save(self._setup.student_path)
         self.student = student
-        self._measure_student(student.predict, asked=asked, index=index, label=label)
+        self._measure_student(student, asked=asked, index=index, label=label)
 
 
 _LOST = (

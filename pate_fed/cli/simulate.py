@@ -27,7 +27,7 @@ from pate_fed.structure import nearest
 if TYPE_CHECKING:
     from server.app import Coordinator
 
-__all__ = ["Parts", "run_simulation", "simulate"]
+__all__ = ["Parts", "run_simulation", "simulate", "study_values"]
 
 _ONE_AT_A_TIME = threading.Lock()  # parties learn of their study through this process's environment
 
@@ -135,7 +135,7 @@ _PLACES = {kind.replace(" ", "_"): (place.section, place.key) for kind, place in
 
 def _with_parts(study: Study | Mapping[str, Any] | str | Path | None, parts: Parts) -> Study:
     """The study with objects of this process as its parts, by kind; None: the part that it names."""
-    values, where = _values(study)
+    values, where = study_values(study)
     for kind, part in parts.items():
         if part is None:
             continue
@@ -160,7 +160,7 @@ def _with_parts(study: Study | Mapping[str, Any] | str | Path | None, parts: Par
     return study_from_dict(values, where=where)
 
 
-def _values(study: Study | Mapping[str, Any] | str | Path | None) -> tuple[dict[str, Any], str]:
+def study_values(study: Study | Mapping[str, Any] | str | Path | None) -> tuple[dict[str, Any], str]:
     """A study as `study.toml` has it, and what errors call it."""
     if isinstance(study, str | Path):
         return load_study(Path(study)), str(study)

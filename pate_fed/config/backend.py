@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pate_fed.learning.settings import CLOSED_FORM, STACKED, TABLE_TEACHERS
 from pate_fed.structure import check, setting
 
-__all__ = ["AUTO", "INLINE", "PROCESSES", "RAY", "Engine", "cheaper_backend", "cores"]
+__all__ = ["AUTO", "INLINE", "PROCESSES", "RAY", "Engine", "cheaper_backend", "cores", "teaching_seconds"]
 
 AUTO, RAY, INLINE = "auto", "ray", "inline"
 PROCESSES = "grpc"  # separate processes: set by python -m pate_fed.server, not by a user
@@ -72,5 +72,21 @@ def cheaper_backend(teacher: str, *, num_clients: int, num_teachers: int, availa
     many cores.
     """
     work = num_teachers * _TEACHER_S.get(teacher, _HEAVY_S)
-    on_ray = _START_S + (work + num_clients * _PARTY_S) / max(1, min(available, num_clients))
+    on_ray = _seconds_on_ray(work, num_clients=num_clients, available=available)
     return RAY if work - on_ray >= _WORTH_S else INLINE
+
+
+def teaching_seconds(
+    teacher: str, *, backend: str, num_clients: int, num_teachers: int, available: int
+) -> float | None:
+    """Roughly how long teaching takes; of hospitals apart, at each. None: nobody knows of this teacher."""
+    if teacher not in _TEACHER_S:
+        return None
+    work = num_teachers * _TEACHER_S[teacher]
+    if backend == RAY:
+        return _seconds_on_ray(work, num_clients=num_clients, available=available)
+    return work if backend == INLINE else work / num_clients
+
+
+def _seconds_on_ray(work: float, *, num_clients: int, available: int) -> float:
+    return _START_S + (work + num_clients * _PARTY_S) / max(1, min(available, num_clients))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.config.backend import INLINE, cores
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.errors import InputError, PateFedError, naming_extras
 from pate_fed.flower.compat import apart_from_signals, isolated_job, own_token, quiet_flower
 
 if TYPE_CHECKING:
@@ -30,13 +31,15 @@ _TEACHER_GPU_BYTES = 1.5e9  # CUDA context, weights and one batch of a party, wi
 def gpu_share(device: str, wanted: float | None, *, actors: int) -> float:
     """The fraction of a GPU that one party takes: as asked for, else from the memory that is free.
 
+    Without torch, as where tables are all that is installed for, nothing takes one.
+
     Raises:
         InputError: a GPU was asked for by name and there is none.
     """
-    import torch
-
-    if device == "cpu":
+    if device == "cpu" or (device == "auto" and importlib.util.find_spec("torch") is None):
         return 0.0
+    with naming_extras(f"--device {device}"):
+        import torch
     count = torch.cuda.device_count()
     if count == 0:
         if device != "auto":

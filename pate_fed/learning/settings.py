@@ -96,9 +96,11 @@ class StudentSettings:
     A batch has at least two images, which the generator's norms need, and never more than there are.
     `dropout` is the share of features that a discriminator drops, `input_noise` the deviation of the noise
     on its input; None takes the network's own.
-    For "pate++" `count_decay` is α and `removal` is τ, the share of labels taken off after the first stage;
-    None takes τ = β. It trains twice, `epochs` each time; None is 10 epochs in all, and 10 in each stage of
-    GANs on the encoder.
+    For "pate++" `removal` is τ, the share of labels taken off after the first stage, those most often
+    suspected with `count_decay` α; None takes off the labels that both discriminators contradict, or τ = β
+    where `ema_decay` is 0. It trains twice, `epochs` each time.
+    With averaged weights co-teaching discriminators see deformed images, and learn what their peer and a head
+    in closed form say of unlabelled ones; on pixels None is then a dropout of 0.1 and noise of 0.05.
     With `patience` a share `held_out` of the labels does not teach. A stage ends after so many epochs in
     which no more of them were met than in the best one before; the last one not worse than it by a standard
     error answers. Where the share is fewer than 10 labels, all labels teach, for all epochs; "encoder-head"
@@ -129,7 +131,7 @@ class StudentSettings:
     epochs: int | None = setting(
         None,
         flags=("--student-epochs",),
-        help="passes over the public data, in each stage (default: 10, or two stages of 5 from pixels)",
+        help="passes over the public data, in each stage (default: 10)",
         low=1,
         high=MOST,
     )
@@ -159,7 +161,10 @@ class StudentSettings:
         0.9, help="pate++: α, how slowly an earlier suspicion of a label fades", low=0, below=1
     )
     removal: float | None = setting(
-        None, help="pate++: τ, share of labels that are removed (default: noise_rate)", low=0, below=1
+        None,
+        help="pate++: τ, share of labels that are removed (default: those that both contradict)",
+        low=0,
+        below=1,
     )
     test_every: int = setting(1, help="epochs between two tests of its accuracy", low=1, high=MOST)
     trees: int = setting(100, help="of a forest, for tables", low=1, high=MOST)
@@ -214,6 +219,12 @@ class StudentSettings:
         return self.name in ("pate+", "pate++")
 
     @property
+    def by_opinions(self) -> bool:
+        """Whether discriminators also learn what averaged weights say of unlabelled images."""
+        on_features = self.generates and self.built_on == "encoder"
+        return self.ema_decay > 0 and (self.co_teaching or on_features)
+
+    @property
     def stages(self) -> int:
         """How often the student is trained from scratch."""
         return 2 if self.name == "pate++" else 1
@@ -221,10 +232,7 @@ class StudentSettings:
     @property
     def stage_epochs(self) -> int:
         """Epochs of each stage."""
-        if self.epochs is not None:
-            return self.epochs
-        on_features = self.generates and self.built_on == "encoder"
-        return self.DEFAULT_EPOCHS // (1 if on_features else self.stages)
+        return self.epochs or self.DEFAULT_EPOCHS
 
     @property
     def ramp(self) -> int:

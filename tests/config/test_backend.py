@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pate_fed.config import study as studies
-from pate_fed.config.backend import Engine, cheaper_backend, cores
+from pate_fed.config.backend import Engine, cheaper_backend, cores, teaching_seconds
 from pate_fed.config.sections import Parties
 from pate_fed.config.study import Study
 from pate_fed.learning import TeacherSettings
@@ -31,6 +31,14 @@ from pate_fed.learning import TeacherSettings
 def test_ray_where_it_saves_time(teacher: str, clients: int, available: int, meant: str) -> None:
     size = {"num_clients": clients, "num_teachers": clients}
     assert cheaper_backend(teacher, **size, available=available) == meant
+
+
+def test_teaching_takes_what_the_choice_of_the_engine_counts_with() -> None:
+    size = {"num_clients": 250, "num_teachers": 500, "available": 2}
+    assert teaching_seconds("encoder-head", backend="inline", **size) == 50
+    assert teaching_seconds("encoder-head", backend="grpc", **size) == 0.2  # at each hospital
+    assert teaching_seconds("encoder-head", backend="ray", **size) == 15 + (50 + 37.5) / 2
+    assert teaching_seconds("mine.py:Net", backend="inline", **size) is None
 
 
 def test_more_cores_never_speak_against_ray() -> None:

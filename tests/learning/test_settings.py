@@ -68,15 +68,28 @@ def test_what_a_student_is_built_on() -> None:
 
 @pytest.mark.parametrize(
     ("name", "network", "epochs"),
+    [("co-teaching", None, 10), ("pate++", None, 20), ("pate++", "small-cnn", 20), ("supervised", None, 10)],
+)
+def test_every_stage_has_ten_epochs(name: str, network: str | None, epochs: int) -> None:
+    assert StudentSettings(name=name, network=network).stage_epochs == 10
+    assert StudentSettings(name=name, network=network).total_epochs == epochs
+
+
+@pytest.mark.parametrize(
+    ("name", "network", "ema_decay", "told"),
     [
-        ("co-teaching", None, 10),
-        ("pate++", None, 10),  # in each of two stages
-        ("pate++", "small-cnn", 5),
-        ("supervised", None, 10),
+        ("co-teaching", None, 0.998, True),
+        ("pate++", "small-cnn", 0.998, True),
+        ("pate++", "small-cnn", 0.0, False),  # the paper's
+        ("gan", None, 0.998, True),
+        ("gan", "small-cnn", 0.998, False),  # the improved GAN's
+        ("supervised", None, 0.998, False),
     ],
 )
-def test_a_stage_has_ten_epochs_or_half_of_them(name: str, network: str | None, epochs: int) -> None:
-    assert StudentSettings(name=name, network=network).stage_epochs == epochs
+def test_averaged_weights_tell_what_unlabelled_images_are(
+    name: str, network: str | None, ema_decay: float, told: bool
+) -> None:
+    assert StudentSettings(name=name, network=network, ema_decay=ema_decay).by_opinions is told
 
 
 @pytest.mark.parametrize(("epochs", "ramp"), [(1, 1), (5, 3), (10, 5), (30, 15), (400, 15)])

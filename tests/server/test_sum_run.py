@@ -288,13 +288,30 @@ IMAGES = Study(
 ).resolve()
 
 
-def test_images_are_summed_and_another_student_learns_from_the_labels_that_sums_give(
+def test_images_are_summed_and_another_student_learns_what_the_sums_say_of_the_pool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from pate_fed.learning.students import train
+    from pate_fed.learning.students.data import LabelledPool
+
+    taught: list[LabelledPool] = []
+    true = train.train_student
+
+    def spy(pool: LabelledPool, *rest: Any, **options: Any) -> Any:
+        taught.append(pool)
+        return true(pool, *rest, **options)
+
+    monkeypatch.setattr(train, "train_student", spy)
     world = World(IMAGES, tmp_path, monkeypatch)
     assert world.run(resume=False) == 0
     [entry] = world.check()
     assert entry.event.mechanism.parameters()["dimension"] == 13  # and a constant
+    [pool] = taught
+    with np.load(world.run_dir / "labels.npz") as labels:
+        assert set(labels.files) == {"index", "answered", "label"}
+        assert pool.probabilities is not None
+        assert np.array_equal(pool.probabilities.argmax(axis=1), labels["label"])
+    assert 1 / 3 < pool.probabilities.max(axis=1).mean() < 0.999
     assert (world.run_dir / "student.pt").exists() and not (world.run_dir / "student.npz").exists()
     privacy = _metrics(world)["privacy"]
     assert 2.99 < privacy["student"]["data_independent"] <= 3

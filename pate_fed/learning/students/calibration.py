@@ -23,12 +23,17 @@ HALVINGS = 20
 def calibrate(scores: Tensor, labels: Tensor) -> tuple[float, float]:
     """Sharpness s and noise share b that make `scores` most likely under partly wrong `labels`.
 
-    The model is (1 - b)·p + b/K with p = softmax(s·scores): wrong labels fall on every class alike.
+    The model is (1 - b)·p + b/K with p = softmax(s·scores): wrong labels fall on every class alike. Labels
+    that are probabilities tell of their doubt themselves, so b is 0 then.
 
-    Shapes: float (n, K), about 0 to 1, and int64 (n,), n ≥ 1.
+    Shapes: float (n, K), about 0 to 1, and int64 (n,) or float (n, K), n ≥ 1.
     """
     best = (-float("inf"), 1.0, 0.0)
     for sharpness in torch.logspace(*SCORES, STEPS).tolist():
+        if labels.ndim == 2:
+            likely = float((labels * (sharpness * scores).log_softmax(dim=1)).sum())
+            best = max(best, (likely, sharpness, 0.0))
+            continue
         right = (sharpness * scores).softmax(dim=1).gather(1, labels[:, None]).squeeze(1)
         for random in torch.arange(0.0, 0.9, 0.03).tolist():
             chance = ((1 - random) * right + random / scores.shape[1]).clamp(min=1e-12)

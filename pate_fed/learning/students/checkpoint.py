@@ -57,8 +57,8 @@ class Checkpoint:
             return cls(None, "")
         given = [asdict(settings), seed, pool.images.shape, pool.num_classes, encoder and encoder.digest]
         digest = hashlib.sha256(json.dumps(given).encode())
-        for array in (pool.images, pool.labelled_index, pool.labels):
-            digest.update(np.ascontiguousarray(array).tobytes())
+        for array in (pool.images, pool.labelled_index, pool.labels, pool.probabilities):
+            digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
         run = digest.hexdigest()
         if not Path(path).exists():
             return cls(path, run)

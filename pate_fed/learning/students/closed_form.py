@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pate_fed.learning.inputs import to_tensor
-from pate_fed.learning.networks.encoder import WHITENING, Encoder, HistogramFeatures, reduction
+from pate_fed.learning.networks.encoder import WHITENING, Encoder, reduction
 from pate_fed.learning.networks.heads import (
     MOST_CENTRES,
     KernelHead,
@@ -29,7 +30,14 @@ from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.label_graph import Graph, held_out_scores
 from pate_fed.learning.students.student import Student
 
-__all__ = ["deformed_copies", "fit_head_student", "head_probabilities"]
+__all__ = [
+    "PoolFeatures",
+    "deformed_at_random",
+    "deformed_copies",
+    "fit_head_student",
+    "head_probabilities",
+    "small_changes",
+]
 
 ALPHAS = (0.8, 0.95, 0.99, 0.997)  # how far labels spread over the graph
 SPREAD_CENTRES, GRAPH_DIRECTIONS = 2000, 80
@@ -38,8 +46,29 @@ FEW, FEW_ALPHAS = 10, (0.95, 0.99)  # a tenth of the images; the second must be 
 TURN, SLANT, GROWTH = 0.2, 0.25, 1.15  # radians, pixels a pixel, factor; chosen on MNIST's first 9,000
 
 
+class PoolFeatures:
+    """Features (n, d) of a pool's images on the encoder, and of their deformed copies, each encoded once."""
+
+    def __init__(self, encoder: Encoder, images: NDArray[np.uint8], device: str) -> None:
+        self.encoder, self.preprocess = encoder, encoder.preprocessing().to(device)
+        self._pixels = to_tensor(images, device)
+        self.plain = self.preprocess.in_parts(self._pixels)
+
+    @cached_property
+    def copies(self) -> Tensor:
+        """Of each deformed copy, half precision (copies, n, d)."""
+        found = [self.preprocess.in_parts(copy).half() for copy in deformed_copies(self._pixels)]
+        return torch.stack(found)
+
+
 def fit_head_student(
-    pool: LabelledPool, settings: StudentSettings, encoder: Encoder, *, seed: int, device: str
+    pool: LabelledPool,
+    settings: StudentSettings,
+    encoder: Encoder,
+    *,
+    seed: int,
+    device: str,
+    features: PoolFeatures | None = None,
 ) -> Student:
     """A kernel head from public images, some of them labelled; strength and sharpness from left-out labels.
 
@@ -47,25 +76,28 @@ def fit_head_student(
     head learns the spread classes of all images instead, without the labels that the others contradict. With
     few labels (a tenth of the images or less) as good within two standard errors will do: then there is far
     more to learn from the images than from the labels, and neighbours are sought among deformed images too.
-    More than 3,000 samples share that many centres.
+    More than 3,000 samples share that many centres. `features` are the pool's, where they are known.
     """
     index, labels, classes = np.asarray(pool.labelled_index), pool.labels, pool.num_classes
-    pixels, preprocess = to_tensor(pool.images, device), encoder.preprocessing().to(device)
-    features = preprocess.in_parts(pixels)
+    found = PoolFeatures(encoder, pool.images, device) if features is None else features
+    preprocess, plain = found.preprocess, found.plain
     chosen = torch.from_numpy(np.array(index)).to(device)
     generator = torch.Generator().manual_seed(seed)
     targets = one_hot(labels, classes, device)
     truth = targets.argmax(dim=1)
-    own = features[chosen]
+    if pool.probabilities is not None:
+        targets = torch.from_numpy(np.array(pool.probabilities, dtype=np.float64)).to(device)
+    own = plain[chosen]
     centres = subsample(own, MOST_CENTRES, generator)
     model, left_out = fit_kernel_classifier(preprocess, own, targets, centres=centres)
     agreement, alpha = float((left_out.argmax(dim=1) == truth).double().mean()), 0.0
     believed = np.ones(len(labels), dtype=np.bool_)
-    few = FEW * len(labels) <= len(pixels)
-    graph = _graph(preprocess, features, deformed_copies(pixels) if few else ())
+    few = FEW * len(labels) <= len(plain)
+    graph = _graph(plain, found.copies if few else ())
     error = (agreement * (1 - agreement) / len(labels)) ** 0.5 if few else 0.0
     need = agreement - 2 * error
-    for each in FEW_ALPHAS if few else ALPHAS:
+    # Probabilities come of a model of their own: its labels are spread already.
+    for each in () if pool.probabilities is not None else FEW_ALPHAS if few else ALPHAS:
         scores = held_out_scores(graph, index, labels, classes=classes, alpha=each, seed=seed)
         agrees = scores.argmax(axis=1) == labels
         if agrees.mean() >= need:
@@ -74,14 +106,15 @@ def fit_head_student(
     if alpha and believed.any():
         # Labels that the others contradict are taken off, as in PATE++: measured, four of five are wrong.
         scores = graph.spread(index[believed], labels[believed], classes=classes, alpha=alpha)
-        centres = subsample(features, SPREAD_CENTRES, generator)
+        centres = subsample(plain, SPREAD_CENTRES, generator)
         targets = one_hot(scores.argmax(axis=1), classes, device)
-        model, left_out = fit_kernel_classifier(preprocess, features, targets, centres=centres)
+        model, left_out = fit_kernel_classifier(preprocess, plain, targets, centres=centres)
         left_out = left_out[chosen]
-    sharpness, _ = calibrate(left_out, truth)
+    told = truth if pool.probabilities is None else targets
+    sharpness, _ = calibrate(left_out, told)
     assert isinstance(model.output, KernelHead)
     model.output.sharpness.fill_(sharpness)
-    loss = float(nn.functional.cross_entropy(sharpness * left_out, truth))
+    loss = float(nn.functional.cross_entropy(sharpness * left_out, told))
     return Student(
         [model],
         None,
@@ -116,27 +149,44 @@ def deformed_copies(pixels: Tensor) -> Iterator[Tensor]:
 
     Ten in all, one small change each; the edge's pixels fill up.
     """
+    for change in small_changes(pixels):
+        # One grid for all images: one for each takes longer than the images themselves.
+        grid = nn.functional.affine_grid(change[None], [1, *pixels.shape[1:]], align_corners=False)
+        yield _sampled(pixels, grid.expand(len(pixels), -1, -1, -1))
+
+
+def deformed_at_random(pixels: Tensor, changes: Tensor) -> Tensor:
+    """Images (n, C, H, W), each as it is or with one of the `changes` (c, 2, 3), by torch's random state."""
+    as_it_is = torch.eye(2, 3, dtype=pixels.dtype, device=pixels.device)[None]
+    which = torch.randint(len(changes) + 1, (len(pixels),), device=pixels.device)
+    chosen = torch.cat([as_it_is, changes])[which]
+    grid = nn.functional.affine_grid(chosen, list(pixels.shape), align_corners=False)
+    return _sampled(pixels, grid)
+
+
+def small_changes(pixels: Tensor) -> Tensor:
+    """The ten changes as affine maps of a grid from -1 to 1, (10, 2, 3), for images (n, C, H, W)."""
     step = reduction((int(pixels.shape[2]), int(pixels.shape[3]), int(pixels.shape[1])))
-    across, down = 2 * step / pixels.shape[3], 2 * step / pixels.shape[2]  # of a grid from -1 to 1
+    across, down = 2 * step / pixels.shape[3], 2 * step / pixels.shape[2]
     cosine, sine = math.cos(TURN), math.sin(TURN)
     changes = [[[1, 0, way * across], [0, 1, 0]] for way in (1, -1)]
     changes += [[[1, 0, 0], [0, 1, way * down]] for way in (1, -1)]
     changes += [[[cosine, -way * sine, 0], [way * sine, cosine, 0]] for way in (1, -1)]
     changes += [[[1, way * SLANT, 0], [0, 1, 0]] for way in (1, -1)]
     changes += [[[size, 0, 0], [0, size, 0]] for size in (GROWTH, 1 / GROWTH)]
-    for change in changes:
-        turned = torch.tensor([change], dtype=pixels.dtype, device=pixels.device)
-        # One grid for all images: one for each takes longer than the images themselves.
-        grid = nn.functional.affine_grid(turned, [1, *pixels.shape[1:]], align_corners=False)
-        grid = grid.expand(len(pixels), -1, -1, -1)
-        yield nn.functional.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
+    return torch.tensor(changes, dtype=pixels.dtype, device=pixels.device)
 
 
-def _graph(preprocess: HistogramFeatures, features: Tensor, copies: Iterable[Tensor]) -> Graph:
+def _sampled(pixels: Tensor, grid: Tensor) -> Tensor:
+    found: Tensor = nn.functional.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
+    return found
+
+
+def _graph(features: Tensor, copies: Iterable[Tensor]) -> Graph:
     """Of the leading directions at their own lengths: measured on MNIST, better neighbours than whitened."""
     lengths = features.std(dim=0, correction=0) ** (WHITENING / (1 - WHITENING))
 
     def unwhitened(rows: Tensor) -> NDArray[np.float32]:
-        return np.asarray((rows * lengths)[:, :GRAPH_DIRECTIONS].cpu().numpy())
+        return np.asarray((rows.float() * lengths)[:, :GRAPH_DIRECTIONS].cpu().numpy())
 
-    return Graph(unwhitened(features), copies=[unwhitened(preprocess.in_parts(copy)) for copy in copies])
+    return Graph(unwhitened(features), copies=[unwhitened(copy) for copy in copies])

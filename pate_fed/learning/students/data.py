@@ -20,9 +20,11 @@ class LabelledPool:
     """Public images, some of them with released, partly wrong labels, and what a student is measured on.
 
     The test part, and the labelled images' `true_labels` where they are known, are only reported: nothing is
-    chosen by them. At least the share `least_noise` of the labels is wrong, as far as the noise tells
+    chosen by them. Where labels come with probabilities, students learn from these, and `labels` are the most
+    probable classes. At least the share `least_noise` of the labels is wrong, as far as the noise tells
     (`least_noise_rate`). Shapes: images uint8 (n, H, W, C), labelled_index int64 (m,) into them, labels and
-    true_labels int64 (m,), m ≥ 1, test_images uint8 (t, H, W, C), test_labels int64 (t,).
+    true_labels int64 (m,), m ≥ 1, probabilities float32 (m, classes) whose rows sum to 1, test_images uint8
+    (t, H, W, C), test_labels int64 (t,).
 
     Raises:
         InputError: images, index or labels are not that, or there is no label.
@@ -32,6 +34,7 @@ class LabelledPool:
     labelled_index: NDArray[np.int64]
     labels: NDArray[np.int64]
     num_classes: int
+    probabilities: NDArray[np.float32] | None = None
     true_labels: NDArray[np.int64] | None = None
     test_images: NDArray[np.uint8] | None = None
     test_labels: NDArray[np.int64] | None = None
@@ -52,6 +55,11 @@ class LabelledPool:
                 f"labelled_index runs from {index.min()} to {index.max()}: "
                 f"0 to {len(self.images) - 1} is meant"
             )
+        shares, shape = self.probabilities, (len(index), self.num_classes)
+        if shares is not None and not (
+            shares.shape == shape and (shares >= 0).all() and np.allclose(shares.sum(axis=1), 1, atol=1e-3)
+        ):
+            raise InputError(f"probabilities are {shares.shape}: {shape} is meant, rows that sum to 1")
 
     @property
     def unlabelled_index(self) -> NDArray[np.int64]:
@@ -68,6 +76,7 @@ class TrainingSets:
     wrong: Tensor  # bool (m,), false throughout where the truth is not known
     truth_known: bool
     unlabelled: Tensor  # int64 (n - m,), or the labelled ones where nothing else is left
+    shares: Tensor | None = None  # float (m, K), where labels came as probabilities
 
     @classmethod
     def of(cls, pool: LabelledPool, device: str) -> TrainingSets:
@@ -83,7 +92,15 @@ class TrainingSets:
             wrong=tensor(pool.labels) != tensor(pool.labels if truth is None else truth),
             truth_known=truth is not None,
             unlabelled=tensor(rest if len(rest) else pool.labelled_index),
+            shares=None
+            if pool.probabilities is None
+            else torch.from_numpy(np.array(pool.probabilities, dtype=np.float32)).to(device),
         )
+
+    @property
+    def targets(self) -> Tensor:
+        """What a loss is told of the labelled inputs: classes int64 (m,), or probabilities (m, K)."""
+        return self.labels if self.shares is None else self.shares
 
     def without(self, removed: Tensor) -> TrainingSets:
         """M_l^san and M_u^san: the `removed` samples, bool (m,), lose their label and join the unlabelled."""
@@ -93,6 +110,7 @@ class TrainingSets:
             labels=self.labels[~removed],
             wrong=self.wrong[~removed],
             unlabelled=torch.cat([self.unlabelled, self.labelled[removed]]),
+            shares=None if self.shares is None else self.shares[~removed],
         )
 
 

@@ -138,7 +138,7 @@ class FixMatch(Trainer):
         unlabelled = batches(len(sets.unlabelled), RATIO * labelled.numel(), RATIO * size, device)
         sums = torch.zeros(3, dtype=torch.float64, device=device)
         for pick, other in zip(labelled, unlabelled, strict=True):
-            losses = self._learn_batch(sets.labelled[pick], sets.labels[pick], sets.unlabelled[other], rate)
+            losses = self._learn_batch(sets.labelled[pick], sets.targets[pick], sets.unlabelled[other], rate)
             sums += losses
         # The only time in an epoch that the host waits for the device.
         supervised, unsupervised, kept_share = (value / len(unlabelled) for value in sums.tolist())

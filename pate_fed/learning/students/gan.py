@@ -4,9 +4,13 @@ PATE++ (arXiv 2211.01628): Algorithm 1 is the step, section III-B the small-loss
 discriminators, section III-C and Algorithm 3 the search for wrong labels. "supervised" and "vat" are the same
 loop without a generator.
 
-On the public encoder a discriminator's inputs are features of images a little deformed, and its peer also
-tells it the classes of the unlabelled ones, by averaged weights and from the images as they are (Tarvainen
-and Valpola, "Mean teachers", NIPS 2017, with two students in place of one).
+Where weights are averaged, two discriminators (and one on the public encoder) see images a little deformed,
+and learn of the unlabelled ones what classes the peer finds, by averaged weights and in the images as they
+are (Tarvainen and Valpola, "Mean teachers", NIPS 2017, with two students in place of one). A head in closed
+form has a part in that: alone, two peers convince each other, and gave up half of a class with few labels.
+Labels on which the two disagree become rare then, so PATE+ also learns from some of small loss, and PATE++
+takes the label off what both contradict after the first stage. With the last weights (`ema_decay` 0) all is
+as in the paper.
 """
 
 from __future__ import annotations
@@ -20,17 +24,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pate_fed.learning.networks.classifiers import (
+    AT_ONCE,
     Classifier,
-    Preprocessing,
     Shape,
     build_discriminator,
     build_encoder_discriminator,
     own_network,
 )
-from pate_fed.learning.networks.encoder import Encoder
 from pate_fed.learning.networks.generators import FeatureGenerator, Generator, build_generator
 from pate_fed.learning.settings import EpochRecord, StudentSettings
-from pate_fed.learning.students.closed_form import deformed_copies
+from pate_fed.learning.students.closed_form import PoolFeatures, deformed_at_random, small_changes
 from pate_fed.learning.students.data import TrainingSets, batches
 from pate_fed.learning.students.losses import (
     feature_matching_loss,
@@ -44,6 +47,7 @@ from pate_fed.learning.students.vat import virtual_adversarial_loss
 __all__ = [
     "GANTrainer",
     "balanced",
+    "contradicted",
     "decayed",
     "exchange",
     "keep_rate",
@@ -53,14 +57,22 @@ __all__ = [
 ]
 
 BETA1 = 0.5  # of Adam, as in the improved-GAN recipe
-# On the encoder: weights of the two losses of unlabelled inputs, the power to which a peer's opinion is
-# taken, and the share of a stage until it has its whole weight.
+# With opinions: weights of the two losses of unlabelled inputs, the power to which an opinion is taken, and
+# the share of a stage until it has its whole weight.
 ADVERSARIAL, OPINION, SHARPER, WARM_UP = 0.3, 3.0, 2.0, 0.3
+HEAD, HEAD_FROM_PIXELS = 0.5, 0.8  # a head's share in them; networks on pixels know less
+UNDISPUTED = 0.5  # with opinions, of the labels that PATE+ would keep were none undisputed
+DROPOUT, INPUT_NOISE = 0.1, 0.05  # of our networks on pixels that are told what to think of deformed images
+OURS = ("small-cnn", "deep-cnn")
 RARE = 0.25  # of the mean number of labels a class
 
 
 class GANTrainer(Trainer):
-    """One or two discriminators, on the `encoder` if there is one, and a generator; or what `make` makes."""
+    """One or two discriminators and a generator; or networks that `make` makes.
+
+    On the encoder they are given the pool's `features` on it. `head` says of every public input what a head
+    in closed form finds, as logarithms of probabilities, float (n, K).
+    """
 
     def __init__(
         self,
@@ -68,35 +80,41 @@ class GANTrainer(Trainer):
         shape: Shape,
         num_classes: int,
         pixels: Tensor,
-        encoder: Encoder | None = None,
+        features: PoolFeatures | None = None,
         *,
+        head: Tensor | None = None,
         make: Callable[[], Any] | None = None,
     ) -> None:
         device = pixels.device
         networks = [
-            _discriminator(settings, shape, num_classes, encoder, make).to(device)
+            _discriminator(settings, shape, num_classes, features, make).to(device)
             for _ in range(2 if settings.co_teaching else 1)
         ]
         self.num_classes, self.preprocess = num_classes, networks[0].preprocess
-        if encoder is None:
+        if features is None:
             self.preprocess.fit(pixels)
         for network in networks:
             network.preprocess.load_state_dict(self.preprocess.state_dict())
         # Nothing in the preprocessing is trained, so all public inputs go through it once.
-        self.inputs = self.preprocess(pixels) if encoder is None else self.preprocess.in_parts(pixels)
+        self.inputs = self.preprocess(pixels) if features is None else features.plain
         for network in networks:
             network.initialise_from_data(self.inputs)
         self.copies: Tensor | None = None  # of the inputs, (copies, n, d), they themselves first
+        self.head, self.head_share = head, HEAD_FROM_PIXELS if features is None else HEAD
+        if settings.by_opinions and features is not None:
+            self.copies = torch.cat([self.inputs[None].half(), features.copies])
         generator: Generator | None = None
-        if settings.generates and encoder is None:
+        if settings.generates and features is None:
             generator = build_generator(settings.built_on, shape).to(device)
-        elif settings.generates:
-            features = FeatureGenerator(shape, self.inputs.shape[1]).to(device)
-            features.fit(self.inputs, pixels)
-            generator, self.copies = features, _deformed(self.preprocess, self.inputs, pixels)
+        elif settings.generates and features is not None:
+            drawn = FeatureGenerator(shape, self.inputs.shape[1]).to(device)
+            drawn.fit(self.inputs, pixels)
+            generator = drawn
         super().__init__(settings, networks, generator)
-        # VAT's steps in the pixels are preprocessed again and again.
-        self.pixels = pixels if settings.name == "vat" else None
+        # VAT's steps in the pixels are preprocessed again and again, and so are deformed images.
+        vat, deformed = settings.name == "vat", settings.by_opinions and features is None
+        self.pixels = pixels if vat or deformed else None
+        self.changes = small_changes(pixels) if deformed else None
         # Adam works weight by weight, so one optimiser over both discriminators is two.
         adam = partial(make_optimiser, learning_rate=settings.learning_rate, beta1=BETA1)
         self.optimiser = adam(self.weights)
@@ -114,7 +132,7 @@ class GANTrainer(Trainer):
         if self._unlabelled:
             size = max(size, len(sets.unlabelled))
         labelled = batches(len(sets.labelled), size, self.settings.batch_size, self.inputs.device)
-        if self.copies is not None:
+        if self.settings.by_opinions:
             labelled = balanced(sets.labels, labelled)
         unlabelled = batches(len(sets.unlabelled), size, self.settings.batch_size, self.inputs.device)
         unlearnt = torch.ones(self.num_classes, dtype=torch.bool, device=self.inputs.device)
@@ -123,9 +141,10 @@ class GANTrainer(Trainer):
         sums = torch.zeros(6, dtype=torch.float64, device=self.inputs.device)
         for pick, pick_unlabelled in zip(labelled, unlabelled, strict=True):
             others = sets.unlabelled[pick_unlabelled]
-            x, y = self._shown(sets.labelled[pick]), sets.labels[pick]
-            u = self._shown(others) if self.pixels is None else self.pixels[others]
-            opinions = None if self.copies is None else self._opinions(others, unlearnt, trust)
+            x, y = self._shown(sets.labelled[pick]), sets.targets[pick]
+            vat = self.pixels if self.settings.name == "vat" else None
+            u = self._shown(others) if vat is None else vat[others]
+            opinions = self._opinions(others, unlearnt, trust) if self.settings.by_opinions else None
             figures, disagree, suspected = self._learn_batch(x, y, u, rate, opinions)
             suspicions.index_add_(0, pick, suspected.to(suspicions.dtype))
             told = torch.stack([disagree.sum(), (disagree & sets.wrong[pick]).sum()]).double()
@@ -137,7 +156,10 @@ class GANTrainer(Trainer):
         return self._record(epoch, sums.tolist(), batches=len(labelled), truth_known=sets.truth_known)
 
     def _shown(self, index: Tensor) -> Tensor:
-        """The inputs at `index`, int64 (n,), or a copy of each at random."""
+        """The inputs at `index`, int64 (n,), or with opinions a deformed copy of each at random."""
+        if self.pixels is not None and self.changes is not None:
+            shown = deformed_at_random(self.pixels[index], self.changes)
+            return self.preprocess(shown)  # type: ignore[no-any-return]
         if self.copies is None:
             return self.inputs[index]
         which = torch.randint(len(self.copies), (len(index),), device=index.device)
@@ -146,12 +168,14 @@ class GANTrainer(Trainer):
     def _opinions(self, index: Tensor, unlearnt: Tensor, trust: float) -> list[Tensor]:
         """For each discriminator the classes of inputs (n,) by its peer's averaged weights, each (n, K).
 
-        Powers of probabilities, times the loss's weight; none for `unlearnt` classes, bool (K,). One alone
-        has no peer but its own average.
+        With a head its and the peer's probabilities are averaged by their logarithms. Powers of them, times
+        the loss's weight; none for `unlearnt` classes, bool (K,). One alone has no peer but its own average.
         """
         with torch.no_grad():
-            logits = [average.logits(self.inputs[index]) for average in reversed(self.averages)]
-        sharp = [SHARPER * each.masked_fill(unlearnt, -torch.inf) for each in logits]
+            told = [average.logits(self.inputs[index]) for average in reversed(self.averages)]
+        if self.head is not None:
+            told = [torch.lerp(each.log_softmax(dim=1), self.head[index], self.head_share) for each in told]
+        sharp = [SHARPER * each.masked_fill(unlearnt, -torch.inf) for each in told]
         return [OPINION * trust * each.softmax(dim=1) for each in sharp]
 
     def _learn_batch(
@@ -159,9 +183,9 @@ class GANTrainer(Trainer):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """One step of the discriminators, then one of the generator; `u` is pixels for VAT.
 
-        `opinions` on `u`, (batch, K) each, go with discriminators on the encoder. Returns three losses and
-        the kept share, float64 (4,); then bool (batch,) each: the labelled samples on which the
-        discriminators disagree, and those suspected of a wrong label.
+        `y` are classes (batch,) or probabilities (batch, K); `opinions` are on `u`, (batch, K) each. Returns
+        three losses and the kept share, float64 (4,); then bool (batch,) each: the labelled samples on which
+        the discriminators disagree, and those suspected of a wrong label.
         """
         fake = self.generator.draw_inputs(len(u), self.preprocess) if self.generator is not None else None
         parts = [x] if fake is None else [x, u, fake.detach()]
@@ -173,6 +197,9 @@ class GANTrainer(Trainer):
         disagree = first != second
         candidates = disagree if self.settings.by_disagreement else torch.ones_like(disagree)
         chosen = exchange(losses, candidates, rate=rate)
+        if opinions is not None and self.settings.by_disagreement:
+            undisputed = exchange(losses, torch.ones_like(disagree), rate=UNDISPUTED * rate)
+            chosen = [disputed | easy for disputed, easy in zip(chosen, undisputed, strict=True)]
         supervised = [masked_mean(loss, keep) for loss, keep in zip(losses, chosen, strict=True)]
         unsupervised = [] if fake is None else [unsupervised_loss(each[1], each[2]) for each in logits]
         if opinions is not None:
@@ -180,7 +207,7 @@ class GANTrainer(Trainer):
                 ADVERSARIAL * loss + F.cross_entropy(each[1], opinion)
                 for loss, each, opinion in zip(unsupervised, logits, opinions, strict=True)
             ]
-        if self.pixels is not None:
+        if self.settings.name == "vat":
             unsupervised = [virtual_adversarial_loss(network, u) for network in self.networks]
         self.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward([torch.stack(supervised + unsupervised).sum()])
@@ -191,7 +218,7 @@ class GANTrainer(Trainer):
             torch.stack(each).detach().mean() if each else matching for each in (supervised, unsupervised)
         ]
         figures = torch.stack([*means, matching, torch.stack(chosen).float().mean()]).double()
-        return figures, disagree, suspects(first, second, y)
+        return figures, disagree, suspects(first, second, y if y.ndim == 1 else y.argmax(dim=1))
 
     def _learn_generator(self, u: Tensor, fake: Tensor) -> Tensor:
         assert self.generator is not None and self.generator_optimiser is not None
@@ -207,7 +234,7 @@ class GANTrainer(Trainer):
     @property
     def _unlabelled(self) -> bool:
         """Whether unlabelled inputs teach, too."""
-        return self.generator is not None or self.pixels is not None
+        return self.generator is not None or self.settings.name == "vat"
 
     def _set_learning_rate(self, epoch: int) -> None:
         progress = (epoch - 1) / self.settings.stage_epochs
@@ -232,25 +259,23 @@ class GANTrainer(Trainer):
         )
 
 
-def _deformed(preprocess: Preprocessing, inputs: Tensor, pixels: Tensor) -> Tensor:
-    """Features `inputs` (n, d) of images and of each image's deformed copies, in half precision."""
-    found = [preprocess.in_parts(copy).half() for copy in deformed_copies(pixels)]
-    return torch.stack([inputs.half(), *found])
-
-
 def _discriminator(
     settings: StudentSettings,
     shape: Shape,
     num_classes: int,
-    encoder: Encoder | None,
+    features: PoolFeatures | None,
     make: Callable[[], Any] | None,
 ) -> Classifier:
     if make is not None:
         return own_network(make(), channels=shape[2])
     noise = {"dropout": settings.dropout, "input_noise": settings.input_noise}
-    if encoder is None:
+    if settings.by_opinions and settings.built_on in OURS:
+        light = {"dropout": DROPOUT, "input_noise": INPUT_NOISE}
+        noise = {name: light[name] if share is None else share for name, share in noise.items()}
+    if features is None:
         return build_discriminator(settings.built_on, shape, num_classes, **noise)
-    return build_encoder_discriminator(encoder.preprocessing(), encoder.basis.shape[1], num_classes, **noise)
+    preprocess, width = features.encoder.preprocessing(), features.plain.shape[1]
+    return build_encoder_discriminator(preprocess, width, num_classes, **noise)
 
 
 def balanced(labels: Tensor, like: Tensor) -> Tensor:
@@ -313,6 +338,21 @@ def decayed(counts: Tensor, suspected: Tensor, *, decay: float) -> Tensor:
     instead, so that its table never forgets. Shapes: float (m,) and (m,) to (m,).
     """
     return decay * counts + suspected.to(counts.dtype)
+
+
+def contradicted(trainer: GANTrainer, sets: TrainingSets) -> Tensor:
+    """The labels that both discriminators contradict, by averaged weights, bool (m,); none if it were all.
+
+    They know how many that are, where a share τ = β̂ would err with the estimate of β.
+    """
+    parts = torch.split(sets.labelled, AT_ONCE)
+    with torch.no_grad():
+        found = [
+            torch.cat([average.logits(trainer.inputs[part]).argmax(dim=1) for part in parts])
+            for average in trainer.averages
+        ]
+    wrong = torch.stack([each != sets.labels for each in found]).all(dim=0)
+    return wrong & ~wrong.all()
 
 
 def most_suspected(counts: Tensor, *, share: float) -> Tensor:

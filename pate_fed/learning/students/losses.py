@@ -23,9 +23,9 @@ __all__ = [
 
 
 def supervised_losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """-log p(y | x, y ≤ K) of each sample: -l_y + LSE(l).
+    """-log p(y | x, y ≤ K) of each sample: -l_y + LSE(l); its mean under probabilities of y.
 
-    Shapes: logits (n, K), labels int64 (n,), result (n,).
+    Shapes: logits (n, K), labels int64 (n,) or float (n, K), result (n,).
     """
     return F.cross_entropy(logits, labels, reduction="none")
 

@@ -18,20 +18,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.inputs import check_images, image_shape, to_tensor
 from pate_fed.learning.networks.encoder import Encoder, fit_encoder
 from pate_fed.learning.settings import CLOSED_FORM, EpochRecord, StudentSettings
 from pate_fed.learning.students.checkpoint import Checkpoint
-from pate_fed.learning.students.closed_form import fit_head_student, head_probabilities
+from pate_fed.learning.students.closed_form import PoolFeatures, fit_head_student, head_probabilities
 from pate_fed.learning.students.data import LabelledPool, TrainingSets
 from pate_fed.learning.students.early_stopping import EarlyStop, held_out_part
 from pate_fed.learning.students.fixmatch import FixMatch
-from pate_fed.learning.students.gan import GANTrainer, most_suspected
+from pate_fed.learning.students.gan import GANTrainer, contradicted, most_suspected
 from pate_fed.learning.students.noise_rate import estimate_noise_rate
 from pate_fed.learning.students.student import Student
+from pate_fed.learning.students.trainer import Trainer
 
 __all__ = ["train_student"]
 
@@ -40,6 +43,7 @@ MakeNetwork = Callable[[], Any]
 
 MOST_ASKED = 2000  # images on which a student is calibrated
 ENOUGH_LABELS = 50  # for a head to calibrate it
+LEAST_SHARE = 1e-4  # a head is never surer that a class is not meant
 
 
 def train_student(
@@ -61,8 +65,8 @@ def train_student(
 
     Where β is estimated it is at least the pool's `least_noise`. Probabilities are calibrated: those of
     "encoder-head" by left-out labels, others' on up to 2,000 images without a label, beside such a head
-    (`Student.calibrate`); where there are none, fewer than 50 labels or labels of one class alone, they are
-    the networks' own, and too sure.
+    (`Student.calibrate`), or beside the probabilities that labels came with; where there are none, fewer than
+    50 labels or labels of one class alone, they are the networks' own, and too sure.
 
     With `checkpoint` the state is written there after each epoch; a later call with the same arguments goes
     on from it, to the student that an undisturbed run would have given. The file is removed at the end.
@@ -90,7 +94,8 @@ def train_student(
             on_epoch(student.history[0])
         return student
     settings = _with_noise_rate(settings, pool, device, encoder)
-    on_encoder = (encoder or fit_encoder(pool.images)) if settings.built_on == "encoder" else None
+    needed = settings.built_on == "encoder" or settings.by_opinions
+    on_encoder = (encoder or fit_encoder(pool.images)) if needed else None
     saved = Checkpoint.at(checkpoint, pool, settings, seed, encoder=on_encoder)
     with seeded(seed, device):
         student = _train_stages(
@@ -104,10 +109,10 @@ def train_student(
 def _with_noise_rate(
     settings: StudentSettings, pool: LabelledPool, device: str, encoder: Encoder | None
 ) -> StudentSettings:
-    """The same with an open β set: estimated, or 0 for "fixmatch"."""
+    """The same with an open β set: estimated, or 0 for "fixmatch" and for labels that tell of their doubt."""
     if settings.noise_rate is not None or not (settings.co_teaching or settings.name == "fixmatch"):
         return settings
-    if settings.name == "fixmatch":
+    if settings.name == "fixmatch" or pool.probabilities is not None:
         return replace(settings, noise_rate=0.0)
     estimate = estimate_noise_rate(
         pool.images[pool.labelled_index],
@@ -136,15 +141,22 @@ def _train_stages(
     new_student = partial(
         Student, settings=settings, image_shape=shape, num_classes=pool.num_classes, device=device
     )
-    new_trainer = FixMatch.of_images if settings.name == "fixmatch" else partial(GANTrainer, make=make)
     held_images, held_labels = None, np.empty(0, dtype=np.int64)
     held_out = held_out_part(len(pool.labels), settings, seed=seed)
+    teaching = pool
     if held_out is not None:
         sets, mask = sets.without(held_out.to(device)), held_out.numpy()
         held_images, held_labels = pool.images[pool.labelled_index[mask]], pool.labels[mask]
+        teaching = replace(
+            pool,
+            labelled_index=pool.labelled_index[~mask],
+            labels=pool.labels[~mask],
+            probabilities=None if pool.probabilities is None else pool.probabilities[~mask],
+        )
+    new_trainer = _trainers(teaching, settings, encoder, seed=seed, device=device, make=make)
     for stage in range(saved.stage, settings.stages + 1):
         taught = sets if saved.removed is None else sets.without(saved.removed.to(device))
-        trainer = new_trainer(settings, shape, pool.num_classes, pixels, encoder)
+        trainer = new_trainer(settings, shape, pool.num_classes, pixels)
         stop = EarlyStop(settings.patience, count=len(held_labels))
         student = new_student(trainer.averages, trainer.generator, history=saved.history)
         epoch = saved.restore(trainer, stop)
@@ -161,7 +173,7 @@ def _train_stages(
                 epoch=len(saved.history) + 1,  # among all stages'; rates went by the stage's own
                 stage=stage,
                 noise_rate=settings.beta if settings.co_teaching else None,
-                removal=settings.tau if settings.stages > 1 else None,
+                removal=_removal(settings, saved),
                 test_accuracy=accuracy,
                 held_out_share=held_out_share,
             )
@@ -171,12 +183,64 @@ def _train_stages(
                 on_epoch(record)
         stop.restore_best(trainer)
         student.check_weights()
-        if stage < settings.stages and trainer.counts is not None:
+        if stage < settings.stages:
             # PATE++: the next stage learns without the labels that look wrong.
-            saved.removed = most_suspected(trainer.counts, share=settings.tau)
+            saved.removed = _suspected(trainer, settings, taught)
         del trainer  # and its inputs, before the next stage's are made
     student.removed = None if saved.removed is None else saved.removed.cpu().numpy()
     return student
+
+
+def _suspected(trainer: Trainer, settings: StudentSettings, sets: TrainingSets) -> Tensor:
+    """The labels that PATE++ takes off, bool (m,)."""
+    if settings.by_opinions and settings.removal is None:
+        assert isinstance(trainer, GANTrainer)
+        return contradicted(trainer, sets)
+    assert trainer.counts is not None
+    return most_suspected(trainer.counts, share=settings.tau)
+
+
+def _removal(settings: StudentSettings, saved: Checkpoint) -> float | None:
+    """τ as an epoch's record tells it: of the second stage what was taken off, where that was not set."""
+    if settings.stages == 1:
+        return None
+    if not settings.by_opinions or settings.removal is not None:
+        return settings.tau
+    return None if saved.removed is None else float(saved.removed.float().mean())
+
+
+def _trainers(
+    pool: LabelledPool,
+    settings: StudentSettings,
+    encoder: Encoder | None,
+    *,
+    seed: int,
+    device: str,
+    make: MakeNetwork | None,
+) -> Callable[..., Trainer]:
+    """What makes a stage's trainer of settings, shape, classes and pixels."""
+    on_encoder = settings.built_on == "encoder"
+    if settings.name == "fixmatch":
+        return partial(FixMatch.of_images, encoder=encoder if on_encoder else None)
+    features = None if encoder is None else PoolFeatures(encoder, pool.images, device)
+    head = None
+    if settings.by_opinions and settings.co_teaching and _all_told(pool):
+        assert pool.probabilities is not None
+        shares = np.empty((len(pool.images), pool.num_classes), dtype=np.float32)
+        shares[pool.labelled_index] = pool.probabilities
+        head = torch.from_numpy(shares).to(device).clamp(min=LEAST_SHARE).log()
+    elif features is not None and settings.by_opinions and settings.co_teaching:
+        closed = StudentSettings(name="encoder-head")
+        found = fit_head_student(
+            pool, closed, features.encoder, seed=seed, device=device, features=features
+        ).predict_proba(pool.images)
+        head = torch.from_numpy(found).to(device).clamp(min=LEAST_SHARE).log()
+    return partial(GANTrainer, features=features if on_encoder else None, head=head, make=make)
+
+
+def _all_told(pool: LabelledPool) -> bool:
+    """Whether all images came with probabilities, so that no head need say more."""
+    return pool.probabilities is not None and not len(pool.unlabelled_index)
 
 
 def _accuracy(
@@ -191,6 +255,10 @@ def _accuracy(
 def _calibrate(student: Student, pool: LabelledPool, *, device: str, encoder: Encoder | None) -> None:
     """Set the student's sharpness by what a head expects of images without a label, where it can be told."""
     rest = pool.unlabelled_index
+    if pool.probabilities is not None:
+        some = np.unique(np.linspace(0, len(pool.labels) - 1, MOST_ASKED).astype(np.int64))
+        student.calibrate(pool.images[pool.labelled_index[some]], pool.probabilities[some])
+        return
     if not len(rest) or len(pool.labels) < ENOUGH_LABELS or len(np.unique(pool.labels)) == 1:
         return
     asked = pool.images[rest[np.unique(np.linspace(0, len(rest) - 1, MOST_ASKED).astype(np.int64))]]

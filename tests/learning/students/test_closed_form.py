@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pate_fed.learning import StudentSettings
 from pate_fed.learning.students import closed_form
-from pate_fed.learning.students.closed_form import deformed_copies
+from pate_fed.learning.students.closed_form import deformed_at_random, deformed_copies, small_changes
 from pate_fed.learning.students.data import LabelledPool
 from pate_fed.learning.students.student import Student
 from pate_fed.learning.students.train import train_student
@@ -92,6 +92,16 @@ def test_deformed_copies_move_turn_slant_and_grow() -> None:
     assert np.allclose([down[:2], up[:2]], [[13, 13.5], [15, 13.5]], atol=1e-4)
     assert np.allclose([each[:2] for each in turned[:4]], [middle] * 4, atol=0.2)  # about the middle
     assert len(turned) == 6 and turned[4][2] < image.sum() < turned[5][2]
+
+
+def test_each_image_of_a_batch_is_deformed_by_itself() -> None:
+    image = torch.rand(1, 1, 28, 28)
+    ways = torch.stack([image[0], *(copy[0] for copy in deformed_copies(image))])
+    torch.manual_seed(0)
+    shown = deformed_at_random(image.expand(200, -1, -1, -1), small_changes(image))
+    nearest = (shown[:, None] - ways[None]).flatten(2).abs().amax(dim=2)
+    assert nearest.amin(dim=1).max() < 1e-4  # each is one of the eleven
+    assert len(nearest.argmin(dim=1).unique()) == 11
 
 
 def test_few_labels_are_spread_over_all_images(stripes: MakeStripes, pool_of: MakePool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,9 +33,14 @@ def test_a_batch_is_no_larger_than_the_sets_and_no_smaller_than_two() -> None:
 def test_removed_samples_join_the_unlabelled(pool_of: MakePool) -> None:
     index, labels = np.array([5, 2, 9]), np.array([0, 1, 1])
     images = np.zeros((10, 8, 8, 1), dtype=np.uint8)
-    sets = TrainingSets.of(pool_of(images, labels, index=index, true_labels=np.array([0, 0, 1])), "cpu")
+    shares = np.eye(4, dtype=np.float32)[[0, 1, 2]]
+    pool = replace(
+        pool_of(images, labels, index=index, true_labels=np.array([0, 0, 1])), probabilities=shares
+    )
+    sets = TrainingSets.of(pool, "cpu")
     clean = sets.without(torch.tensor([False, True, False]))
     assert clean.labelled.tolist() == [5, 9] and clean.labels.tolist() == [0, 1]
+    assert clean.targets.tolist() == shares[[0, 2]].tolist()
     assert sets.wrong.tolist() == [False, True, False] and clean.wrong.tolist() == [False, False]
     assert sorted(clean.unlabelled.tolist() + clean.labelled.tolist()) == list(range(10))
 
@@ -48,6 +54,9 @@ def test_removed_samples_join_the_unlabelled(pool_of: MakePool) -> None:
         ({"labelled_index": np.array([0.0, 1.0])}, "float64"),
         ({"labels": np.array([0, 4])}, "0 to 3"),
         ({"labels": np.array([0]), "labelled_index": np.array([0, 1])}, r"\(2,\)"),
+        ({"probabilities": np.full((2, 3), 1 / 3)}, r"\(2, 3\): \(2, 4\)"),
+        ({"probabilities": np.full((2, 4), 0.3)}, "sum to 1"),
+        ({"probabilities": np.array([[1.5, -0.5, 0, 0]] * 2)}, "sum to 1"),
     ],
 )
 def test_bad_input_is_named(change: dict[str, NDArray[np.int64]], message: str) -> None:

@@ -18,10 +18,12 @@ from pate_fed.learning import StudentSettings, optimisers
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.encoder import fit_encoder
 from pate_fed.learning.students import gan
+from pate_fed.learning.students.closed_form import PoolFeatures
 from pate_fed.learning.students.data import LabelledPool, TrainingSets
 from pate_fed.learning.students.gan import (
     GANTrainer,
     balanced,
+    contradicted,
     decayed,
     exchange,
     keep_rate,
@@ -149,7 +151,7 @@ def test_classes_come_alike_often_but_a_handful_of_labels_does_not() -> None:
     assert shares == pytest.approx(expected, abs=0.02)
 
 
-def test_discriminators_on_the_encoder_see_balanced_labels(
+def test_discriminators_with_opinions_see_balanced_labels(
     stripes: MakeStripes, pool_of: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images, labels = stripes(300)
@@ -164,7 +166,9 @@ def test_discriminators_on_the_encoder_see_balanced_labels(
     order = np.concatenate([kept, np.setdiff1d(np.arange(300), kept)])
     sets = TrainingSets.of(pool_of(images[order], labels[kept]), "cpu")
     shares = []
-    for trainer in (_on_encoder(images[order]), _trainer(images[order])):
+    papers = replace(QUICK, name="co-teaching", network="small-cnn", ema_decay=0.0)
+    as_they_come = GANTrainer(papers, (16, 16, 1), 4, to_tensor(images[order], "cpu"))
+    for trainer in (_on_encoder(images[order]), as_they_come):
         seen.clear()
         for epoch in range(1, 6):
             trainer.run_epoch(epoch, sets)
@@ -264,7 +268,9 @@ def test_each_loss_moves_its_own_weights(stripes: MakeStripes, name: str) -> Non
 
 def _on_encoder(images: NDArray[np.uint8], name: str = "co-teaching") -> GANTrainer:
     settings = replace(QUICK, name=name, network="encoder")
-    return GANTrainer(settings, (16, 16, 1), 4, to_tensor(images, "cpu"), encoder=fit_encoder(images))
+    return GANTrainer(
+        settings, (16, 16, 1), 4, to_tensor(images, "cpu"), PoolFeatures(fit_encoder(images), images, "cpu")
+    )
 
 
 @pytest.mark.parametrize("name", ["co-teaching", "gan"])
@@ -279,6 +285,31 @@ def test_a_peer_tells_what_it_sees_in_the_image_as_it_is(stripes: MakeStripes, n
         assert torch.allclose(opinion, expected, atol=1e-5)
     assert not any(opinion.requires_grad for opinion in told)
     assert (len(told) == 1) == (name == "gan")
+
+
+@pytest.mark.parametrize(("network", "share"), [("encoder", gan.HEAD), ("small-cnn", gan.HEAD_FROM_PIXELS)])
+def test_a_head_has_its_part_in_what_a_peer_tells(stripes: MakeStripes, network: str, share: float) -> None:
+    images, labels = stripes(60)
+    features = PoolFeatures(fit_encoder(images), images, "cpu") if network == "encoder" else None
+    head = (0.7 * F.one_hot(torch.from_numpy(labels.copy()), 4) + 0.075).log()
+    settings = replace(QUICK, name="co-teaching", network=network)
+    trainer = GANTrainer(settings, (16, 16, 1), 4, to_tensor(images, "cpu"), features, head=head)
+    index, nothing = torch.arange(30, 60), torch.zeros(4, dtype=torch.bool)
+    for opinion, peer in zip(trainer._opinions(index, nothing, 1.0), reversed(trainer.averages), strict=True):
+        peers = peer.logits(trainer.inputs[index]).softmax(dim=1)
+        both = (peers ** (1 - share) * head[index].exp() ** share) ** gan.SHARPER
+        assert torch.allclose(opinion, gan.OPINION * both / both.sum(dim=1, keepdim=True), atol=1e-4)
+
+
+def test_images_on_pixels_are_shown_deformed_unless_all_is_as_in_the_paper(stripes: MakeStripes) -> None:
+    pixels, index = to_tensor(stripes(60)[0], "cpu"), torch.arange(60)
+    settings = replace(QUICK, name="pate++", network="small-cnn")
+    ours = GANTrainer(settings, (16, 16, 1), 4, pixels)
+    torch.manual_seed(0)
+    same = (ours._shown(index.repeat(10)) - ours.inputs.repeat(10, 1, 1, 1)).abs().flatten(1).amax(1) < 1e-3
+    assert 0.02 < float(same.float().mean()) < 0.2  # one in eleven
+    papers = GANTrainer(replace(settings, ema_decay=0.0), (16, 16, 1), 4, pixels)
+    assert torch.equal(papers._shown(index), papers.inputs)
 
 
 def test_opinions_draw_a_discriminator_to_its_peer(stripes: MakeStripes) -> None:
@@ -311,7 +342,7 @@ def test_the_generator_of_features_learns_and_the_encoder_stays_as_it_is(
         (16, 16, 1),
         4,
         to_tensor(images, "cpu"),
-        encoder=encoder,
+        PoolFeatures(encoder, images, "cpu"),
     )
     assert trainer.generator is not None
     before = [each.clone() for each in trainer.generator.parameters()]
@@ -340,3 +371,39 @@ def test_pate_plus_learns_from_disagreement_only(stripes: MakeStripes) -> None:
     chosen = [losses[1 - i][disagree].argsort()[:kept] for i in (0, 1)]
     expected = np.mean([losses[i][disagree][chosen[i]].mean().item() for i in (0, 1)])
     assert figures[0].item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_pate_plus_with_opinions_also_learns_what_is_undisputed(stripes: MakeStripes) -> None:
+    images, labels = stripes(60)
+    settings = replace(QUICK, name="pate+", network="small-cnn")
+    trainer = GANTrainer(settings, (16, 16, 1), 4, to_tensor(images, "cpu"))
+    for network, average in zip(trainer.networks, trainer.averages, strict=True):
+        network.eval()
+        network.load_state_dict(trainer.networks[0].state_dict())  # they agree on everything
+        average.eval()
+    x, y, u = trainer.inputs[:30], torch.from_numpy(labels[:30]), trainer.inputs[30:]
+    opinions = trainer._opinions(torch.arange(30, 60), torch.zeros(4, dtype=torch.bool), 1.0)
+    figures, disagree, _ = trainer._learn_batch(x, y, u, 0.8, opinions)
+    assert not disagree.any()
+    assert figures[3].item() == pytest.approx(math.ceil(gan.UNDISPUTED * 0.8 * 30) / 30, abs=1e-6)
+
+
+def test_labels_that_both_contradict_are_found_and_never_all(stripes: MakeStripes, pool_of: MakePool) -> None:
+    images, _ = stripes(60)
+    trainer = GANTrainer(
+        replace(QUICK, name="pate++", network="small-cnn"), (16, 16, 1), 4, to_tensor(images, "cpu")
+    )
+    with torch.no_grad():
+        first, second = (average.logits(trainer.inputs).argmax(dim=1) for average in trainer.averages)
+    labels = first.clone()
+    labels[:30:3] = second[:30:3]  # one of the two is for it
+    labels[1:30:3] = (first[1:30:3] + 1) % 4
+    sets = TrainingSets.of(pool_of(images, labels[:30].numpy()), "cpu")
+    expected = (first[:30] != labels[:30]) & (second[:30] != labels[:30])
+    assert 0 < int(expected.sum()) < 30
+    assert torch.equal(contradicted(trainer, sets), expected)
+    other = torch.tensor(
+        [next(k for k in range(4) if k not in (int(a), int(b))) for a, b in zip(first, second, strict=True)]
+    )
+    nobodys = TrainingSets.of(pool_of(images, other[:30].numpy()), "cpu")
+    assert not contradicted(trainer, nobodys).any()  # something must teach the second stage

@@ -19,6 +19,7 @@ from pate_fed.learning import StudentSettings, optimisers
 from pate_fed.learning.inputs import to_tensor
 from pate_fed.learning.networks.encoder import fit_encoder
 from pate_fed.learning.students import gan
+from pate_fed.learning.students.closed_form import PoolFeatures
 from pate_fed.learning.students.data import LabelledPool, TrainingSets
 from pate_fed.learning.students.fixmatch import FixMatch
 from pate_fed.learning.students.gan import GANTrainer
@@ -123,7 +124,9 @@ def _elsewhere(name: str, network: str) -> tuple[GANTrainer | FixMatch, Training
     )
     if name == "fixmatch":
         return FixMatch.of_images(settings, shape, 4, pixels, encoder), sets
-    return GANTrainer(settings, shape, 4, pixels, encoder=encoder), sets
+    features = None if encoder is None else PoolFeatures(encoder, images, "meta")
+    head = torch.zeros(24, 4, device="meta") if settings.co_teaching else None
+    return GANTrainer(settings, shape, 4, pixels, features, head=head), sets
 
 
 def _last_line(trainer: GANTrainer | FixMatch, sets: TrainingSets) -> str:
