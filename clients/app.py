@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
 
 from clients.hospital import Hospital
 from clients.label_hospital import LabelHospital
@@ -34,9 +35,7 @@ from pate_fed.protocol.messages import (
 )
 from pate_fed.protocol.refusals import Refusal
 
-__all__ = ["app", "note_sent", "refuse_bundle"]
-
-app = ClientApp()
+__all__ = ["app", "make_app", "note_sent", "refuse_bundle"]
 
 H = TypeVar("H", bound="Hospital | LabelHospital")
 M = TypeVar("M")
@@ -127,20 +126,36 @@ def _logged(hospital: Hospital | LabelHospital, reply: Reply, start: float) -> R
     return reply
 
 
-# A study with votes: agree to its terms and train, vote on a batch in the open or one step under masks.
-app.train("teacher")(
-    _handler(_voter, TeachRequest.from_record, lambda hospital, asked: hospital.teach(asked))
-)
-app.query("votes")(_handler(_voter, VoteRequest.from_record, lambda hospital, asked: hospital.vote(asked)))
-app.query("sum")(_handler(_voter, SumRequest.from_record, lambda hospital, asked: hospital.sum_step(asked)))
-# Class sums: agree as to a study with votes, then one step of their one sum.
-app.query("sums")(_handler(_voter, SumRequest.from_record, lambda hospital, asked: hospital.sum_step(asked)))
-# Private labels: agree, and send them after randomised response or enrol; one step of the sum of counts.
-app.query("labels")(
-    _handler(_labeller, LabelRequest.from_record, lambda hospital, asked: hospital.answer(asked))
-)
-app.query("counts")(
-    _handler(_labeller, SumRequest.from_record, lambda hospital, asked: hospital.sum_step(asked))
-)
-# Any kind of study is over.
-app.query("end")(_handler(_voter, EndRequest.from_record, lambda hospital, asked: hospital.end(asked)))
+def make_app(mods: Sequence[Mod] = ()) -> ClientApp:
+    """A hospital's app; `mods` of Flower wrap every handler, the first outermost.
+
+    `python -m pate_fed.client` runs `app`, which has none: they are for simulations in a Flower project of
+    one's own, as what they add to a reply would leave the house.
+    """
+    made = ClientApp(mods=list(mods))
+    for register, action, handler in (
+        # A study with votes: agree to its terms and train, vote on a batch in the open or under masks.
+        (made.train, "teacher", _handler(_voter, TeachRequest.from_record, lambda h, asked: h.teach(asked))),
+        (made.query, "votes", _handler(_voter, VoteRequest.from_record, lambda h, asked: h.vote(asked))),
+        (made.query, "sum", _handler(_voter, SumRequest.from_record, lambda h, asked: h.sum_step(asked))),
+        # Class sums: agree as to a study with votes, then one step of their one sum.
+        (made.query, "sums", _handler(_voter, SumRequest.from_record, lambda h, asked: h.sum_step(asked))),
+        # Private labels: agree, and send them after randomised response or enrol; one step of counts' sum.
+        (
+            made.query,
+            "labels",
+            _handler(_labeller, LabelRequest.from_record, lambda h, asked: h.answer(asked)),
+        ),
+        (
+            made.query,
+            "counts",
+            _handler(_labeller, SumRequest.from_record, lambda h, asked: h.sum_step(asked)),
+        ),
+        # Any kind of study is over.
+        (made.query, "end", _handler(_voter, EndRequest.from_record, lambda h, asked: h.end(asked))),
+    ):
+        register(action)(handler)
+    return made
+
+
+app = make_app()

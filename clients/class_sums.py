@@ -40,7 +40,7 @@ def keep_features(site: Site, terms: Terms, content: bytes) -> None:
         IntegrityError: another one came, or none, or one of which the terms say what is not so.
     """
     _read(_sums_of(terms), content)
-    write_private(_path(site), content, durable=not site.simulated)
+    write_private(_path(site), content, durable=site.durable)
 
 
 def check_sums(site: Site, terms: Terms) -> None:

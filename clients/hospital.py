@@ -150,7 +150,7 @@ class Hospital(SummingHospital[Terms]):
         if votes is not None:
             self.log.note("voted again", queries=len(votes), bytes=votes.nbytes)
         elif not self.journal.overlaps(request.index):
-            counted, keep = self._count(terms, request.index), bool(asker) and not self._site.simulated
+            counted, keep = self._count(terms, request.index), bool(asker) and self._site.durable
             votes = self.journal.answer_once(request, counted, asker=asker, keep=keep)
         if votes is None:
             return self.refuse(Refusal.REPEATED)

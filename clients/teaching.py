@@ -31,12 +31,19 @@ if TYPE_CHECKING:
     from pate_fed.learning.teachers.forests import Forest
     from pate_fed.learning.teachers.network import Teacher
 
-__all__ = ["count_votes", "teacher_paths", "train_missing"]
+__all__ = ["count_votes", "teacher_paths", "train_missing", "trained_together"]
 
 Ints = NDArray[np.int64]
 
 _PARTS = "parts.sha256"
 _TOGETHER, _TOGETHER_GPU = 8, 256  # simulated parties trained at once: what a core's cache and a GPU like
+
+
+def trained_together(teacher: str, device: str) -> int:
+    """How many neighbouring simulated parties train their teachers at once on cpu or cuda."""
+    if teacher != STACKED:
+        return 1
+    return _TOGETHER if device == "cpu" else _TOGETHER_GPU
 
 
 def teacher_paths(site: Site) -> list[Path]:
@@ -85,7 +92,7 @@ def _train_neighbours(site: Site, anew: Callable[[int], None]) -> list[int]:
     Whoever of the group is asked first does it, and the others find theirs where they look for them. While
     another process is at the group, one that nobody is at is trained: it will be asked next.
     """
-    count = _TOGETHER if site.device == "cpu" else _TOGETHER_GPU
+    count = site.together or trained_together(site.study.teacher.name, site.device)
     own, *others = neighbours(site, count)
 
     def lacks() -> list[int]:

@@ -10,19 +10,20 @@ import io
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from pate_fed.config.backend import PROCESSES
+from pate_fed.config.backend import CLUSTER, PROCESSES
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
+from pate_fed.format import epsilon_text
 from pate_fed.learning import RIDGE, TABLE_STUDENTS
 from pate_fed.privacy import Ledger
 from pate_fed.protocol.make_terms import encoder_file, features_file
@@ -47,6 +48,12 @@ from server.learning import Learner
 from server.release import releases_told
 from server.state import CoordinatorState, Totals
 from server.testing import measure_student
+
+if TYPE_CHECKING:
+    from pate_fed.learning.students.class_sums import SumsStudent
+    from pate_fed.learning.students.own import FittedStudent
+    from pate_fed.learning.students.student import Student
+    from pate_fed.learning.teachers.forests import Forest
 
 __all__ = ["BaseRun", "RunContext", "StudySetup"]
 
@@ -130,6 +137,7 @@ class BaseRun(ABC):
             progress=self._progress,
             backend=engine.backend,
             answer_s=engine.vote_timeout_s,
+            cluster=engine.played_on == CLUSTER,
         )
         federation = Federation(
             self._terms,
@@ -138,6 +146,7 @@ class BaseRun(ABC):
             sum_type=SUM if self._terms.sums is None else SUMS,
             keys=self._keys,
             left_out=self._log.write,
+            waiting=self._log.write,
         )
         request = TeachRequest(
             terms=self._terms.to_json(),
@@ -205,22 +214,30 @@ class BaseRun(ABC):
     def _log_release(self, batch: int, *, asked: int, answered: int) -> None:
         epsilon = self._ledger.epsilon()
         self._log.write(ReleasedBatch(batch=batch, asked=asked, answered=answered, epsilon=epsilon))
+        most = epsilon_text(self._ledger.guaranteed())
+        self._progress.status(f"ε {epsilon_text(epsilon)} of {most}")
 
     # Learn.
 
     def _measure_student(
-        self, predict: Callable[[NDArray[Any]], Ints], *, asked: Ints, index: Ints, label: Ints
+        self,
+        student: Student | Forest | FittedStudent | SumsStudent,
+        *,
+        asked: Ints,
+        index: Ints,
+        label: Ints,
     ) -> None:
         """The student's accuracy by the rule of `server.testing`.
 
-        `predict` tells inputs' classes. `asked` are the places of whose inputs it may know a label; it learnt
+        `asked` are the places of whose inputs it may know a label; it learnt
         from `label` of `index`. All int64 (n,).
         """
         tested = measure_student(
             self._study,
             self._dataset,
             asked=asked,
-            predict=predict,
+            predict=student.predict,
+            predict_proba=student.predict_proba,
             predict_left_out=lambda parts: self._learner.predict_left_out(index, label, parts),
         )
         self.accuracy = self.accuracy.with_student(tested)

@@ -7,6 +7,7 @@ late is left out by name; below the quorum nothing is released.
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from pate_fed.protocol.messages import (
 )
 from pate_fed.protocol.terms import Terms
 from pate_fed.protocol.votes import check_votes
+from pate_fed.report.log import Waiting
 from pate_fed.report.result import LeftOut
 from pate_fed.report.terminal import Phase, Progress
 from pate_fed.structure import PARTY_NAME, PARTY_NAME_IS
@@ -54,6 +56,9 @@ Agreement = Terms | LabelTerms
 
 E = TypeVar("E", TeachReply, LabelReply)
 
+_TELL_EVERY_S = 2.0
+_MOST_NAMED = 20
+
 
 @dataclass(frozen=True, slots=True)
 class AdmittedKeys:
@@ -72,7 +77,7 @@ class Channel:
     """How messages go over a Grid of this backend, until the user says `stop`.
 
     Each has `answer_s` seconds to be answered. `window` bounds those under way at once where the backend does
-    not; None: all.
+    not; None: all. A `cluster` bounds them itself.
     """
 
     grid: Grid
@@ -81,6 +86,7 @@ class Channel:
     progress: Progress
     answer_s: float
     window: int | None = None
+    cluster: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +112,8 @@ class Invitation(Generic[E]):
 class Federation:
     """Admits the study's hospitals, asks them, and sums what they answer.
 
-    `sum_type` is the type of messages that ask for masked vectors. `left_out` is told who is not counted.
+    `sum_type` is the type of messages that ask for masked vectors. `left_out` is told who is not counted,
+    `waiting` now and then who has not answered yet.
     `participants` are names by the nodes that they were first.
     """
 
@@ -119,9 +126,10 @@ class Federation:
         sum_type: str,
         keys: AdmittedKeys | None,
         left_out: Callable[[LeftOut], None],
+        waiting: Callable[[Waiting], None] = lambda event: None,
     ) -> None:
         self._terms, self._channel, self._state = terms, channel, state
-        self._keys, self._left_out = keys, left_out
+        self._keys, self._left_out, self._waiting = keys, left_out, waiting
         self._masked: MaskedRounds | None = None
         if terms.secure_sum:
             expected = None if keys is None else keys.sum_identities
@@ -320,16 +328,22 @@ class Federation:
     ) -> Counter[str]:
         """Send, and take each answer; whose is missing or wrong is left out. The reasons, counted."""
         channel, reasons = self._channel, Counter[str]()
+        missing, told_at = set(requests), time.monotonic()
+        self._tell_waiting(phase, requests, missing, answer_s)
         for answer in exchange(
             channel.grid,
             requests,
             message_type=message_type,
             timeout_s=answer_s,
             stop=channel.stop,
-            window=window_for(channel.backend) or channel.window,
+            window=channel.window if channel.cluster else window_for(channel.backend) or channel.window,
             presence=self._presence,
         ):
             self._note_received(answer)
+            missing.discard(answer.node)
+            if missing and time.monotonic() - told_at >= _TELL_EVERY_S:
+                told_at = time.monotonic()
+                self._tell_waiting(phase, requests, missing, answer_s)
             try:
                 take(answer)
             except IntegrityError as error:
@@ -337,6 +351,22 @@ class Federation:
                 party = self.participants.get(answer.node, answer.sender)
                 self._left_out(LeftOut(party=party, phase=phase, reason=str(error)))
         return reasons
+
+    def _tell_waiting(
+        self, phase: str, requests: Mapping[int, Record], missing: set[int], answer_s: float
+    ) -> None:
+        """Who has not answered yet: by name where they are few and their names are known."""
+        known = self.participants if self._keys is None else dict(self._keys.names)
+        few = missing if len(missing) <= _MOST_NAMED else ()
+        self._waiting(
+            Waiting(
+                phase=phase,
+                asked=len(requests),
+                answered=len(requests) - len(missing),
+                missing=tuple(sorted(known[node] for node in few if node in known)),
+                patience_s=answer_s,
+            )
+        )
 
     def _note_received(self, answer: Answer) -> None:
         """Tell the receipts, whatever becomes of the reply."""

@@ -205,7 +205,7 @@ class StudyRun(BaseRun):
         student.save(self._setup.student_path)
         self.student = student
         self.cautions = self._cautions(student)
-        self._measure_student(student.predict, asked=asked, index=index, label=label)
+        self._measure_student(student, asked=asked, index=index, label=label)
 
     def _cautions(self, student: Student | Forest | FittedStudent) -> tuple[str, ...]:
         index, answered, label = self._ledger.released()

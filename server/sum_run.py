@@ -187,7 +187,7 @@ class SumRun(BaseRun):
                 student = self._learner.learn(index, label, ridge.predict_proba(self._pool[index]))
         student.save(self._setup.student_path)
         self.student = student
-        self._measure_student(student.predict, asked=asked, index=index, label=label)
+        self._measure_student(student, asked=asked, index=index, label=label)
 
 
 _LOST = (

@@ -9,7 +9,7 @@ labels are all that is looked at, so nothing here costs privacy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from pate_fed.config.study import Study
 from pate_fed.data import Dataset, first_equal
 from pate_fed.learning import TABLE_STUDENTS
 from pate_fed.report.accuracy import Accuracy, HowTested
+from pate_fed.report.calibration import Calibration
 
 __all__ = ["TestPart", "choose_test_part", "measure_student"]
 
@@ -96,11 +97,13 @@ def measure_student(
     *,
     asked: Ints,
     predict: Callable[[NDArray[Any]], Ints],
+    predict_proba: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
     predict_left_out: Callable[[tuple[Ints, ...]], tuple[Ints, ...]],
 ) -> Accuracy:
     """The student's accuracy, by the rule above; nothing is known where no public input has a true label.
 
-    `predict` gives the published student's classes of inputs; `predict_left_out` classes of the inputs in
+    `predict` gives the published student's classes of inputs, `predict_proba` their probabilities, where it
+    knows any, float (n, classes); `predict_left_out` classes of the inputs in
     each part by a student of the labels outside it, -1 where there is none.
     """
     part = choose_test_part(study, dataset, asked=asked)
@@ -121,4 +124,8 @@ def measure_student(
         splits=len(part.left_out),
         seen_unlabelled=int((told & (places < dataset.num_queries)).sum()) if sees else 0,
     )
-    return Accuracy.of_student(classes, dataset.public_labels[places], tested=tested)
+    accuracy = Accuracy.of_student(classes, dataset.public_labels[places], tested=tested)
+    if predict_proba is None or not len(own):
+        return accuracy
+    sure = Calibration.of(predict_proba(dataset.public_images[own]), dataset.public_labels[own])
+    return replace(accuracy, calibration=sure)

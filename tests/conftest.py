@@ -24,19 +24,12 @@ ROOT = Path(__file__).resolve().parent.parent
 # A worker takes a whole room: what the room's tests share is made once, and what they compute, as a plan's
 # curves, is found again. The longest begin first, so that no worker is left with one at the end.
 LONGEST = [
-    "deployment",
-    "privacy",
-    "server",
-    "learning",
-    "cli",
-    "reproduce",
-    "clients",
-    "label_dp",
-    "secure_sum",
+    *("deployment", "privacy", "server", "learning", "reproduce", "cli", "label_dp", "clients"),
+    *("secure_sum", "data", "runtime", "flower", "test_api.py", "config", "test_extras.py"),
 ]
 PLANNED = {
-    f"{room}.py"
-    for room in ("config/test_auto", "config/test_defaults", "config/test_study", "cli/test_plan")
+    f"{module}.py"
+    for module in ("config/test_auto", "config/test_defaults", "config/test_study", "cli/test_plan")
 }
 
 

@@ -38,7 +38,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[Step]]:
 
 
 def test_the_public_names() -> None:
-    names = ["Plan", "Run", "Step", "Study", "__version__", "plan", "simulate"]
+    names = ["Plan", "Run", "Step", "Study", "__version__", "client_app", "make_client_app"]
+    names += ["make_server_app", "plan", "server_app", "simulate"]
     assert pate_fed.__all__ == names and dir(pate_fed) == names
     assert all(getattr(pate_fed, name) is not None for name in names)
     with pytest.raises(AttributeError, match="has no attribute 'simulat'"):
@@ -157,7 +158,10 @@ def test_a_teacher_of_one_s_own_by_object_and_by_name(
 
 
 def test_a_student_of_one_s_own(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
     from sklearn.neighbors import KNeighborsClassifier
+
+    from pate_fed.cli.main import main
 
     run = simulate(FEW, student=KNeighborsClassifier(1), run_dir=tmp_path / "estimator", quiet=True)
     images = np.zeros((2, *run.result.study.terms.image_shape), dtype=np.uint8)
@@ -173,6 +177,13 @@ def test_a_student_of_one_s_own(tmp_path: Path) -> None:
     assert run.student.predict(images).shape == (2,) and not (run.path / "student.ts").exists()
     with pytest.raises(InputError, match=f"weights of {__name__}:blank, code of the user's own"):
         _ = Run.load(run.path).student
+    exported = tmp_path / "student.onnx"
+    export = ["export", str(run.path), "--onnx", str(exported)]
+    assert main([*export, "--student", "os:system"]) == 2 and main(export) == 2
+    assert not exported.exists()
+    assert main([*export, "--student", f"{__name__}:blank"]) == 0
+    found = onnxruntime.InferenceSession(exported).run(None, {"images": images})[0]
+    assert np.allclose(found, run.student.predict_proba(images), atol=1e-4)
     with pytest.raises(InputError, match=r"student 'in_memory:student_\d+': is a int"):
         simulate(FEW, student=3, quiet=True)
 

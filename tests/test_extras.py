@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -15,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables_study import write_tables_study
 
-from pate_fed.cli.demo import HOSPITALS, make_demo
 from pate_fed.cli.doctor import machine
 from pate_fed.errors import EXTRA_OF, InputError, naming_extras, require_libraries
 
@@ -55,21 +53,6 @@ for words in json.loads(sys.argv[1]):
 print(json.dumps(told))
 """
 
-# Votes, and forests that are quick.
-VOTES = """
-[teacher]
-name = "random-forest"
-trees = 2
-[aggregation]
-aggregator = "gnmax"
-sigma2 = 8.0
-[queries]
-labels = 10
-[student]
-name = "forest"
-trees = 2
-"""
-
 Told = list[tuple[int, str, str]]
 
 
@@ -92,18 +75,7 @@ def _plainly(*commands: str, folder: Path) -> Told:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with four hospitals' tables, and a study of them in one process."""
     folder = tmp_path_factory.mktemp("plain")
-    make_demo(folder)
-    text = (folder / "study.toml").read_text(encoding="utf-8")
-    files = json.dumps([f"{name}.csv" for name in HOSPITALS])
-    for old, new in (
-        ("num_clients = 4", "num_clients = 4\nteachers_per_client = 5"),
-        ('pool = "pool.csv"', f'pool = "pool.csv"\nprivate = {files}'),
-        ("epsilon = 1.0", "epsilon = 9.0"),
-    ):
-        assert old in text
-        text = text.replace(old, new)
-    text += VOTES
-    (folder / "simulated.toml").write_text(text, encoding="utf-8")
+    write_tables_study(folder)
     return folder
 
 
@@ -203,7 +175,7 @@ def test_every_library_that_is_imported_is_declared() -> None:
         "grpc": "grpcio",
         **dict.fromkeys(("google", "httpx"), "flwr"),  # whose own interfaces take them
     }
-    optional = {"pandas", "opendp"}  # a reader's own, asked for where they are used
+    optional = {"mlflow", "pandas", "opendp"}  # a reader's own, asked for where they are used
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             for name in _imported(ast.parse(path.read_text(encoding="utf-8"))):
@@ -220,65 +192,3 @@ def _imported(tree: Any) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found.add(node.module)
     return found
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what a wheel is built from, as a build leaves files beside it."""
-    folder = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
-    for room in ROOMS:
-        shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
-    return folder
-
-
-@pytest.mark.slow
-def test_a_wheel_can_be_built_again_byte_by_byte(source: Path, tmp_path: Path) -> None:
-    digests = set()
-    for number in range(2):
-        folder = shutil.copytree(source, tmp_path / f"copy-{number}")
-        for path in folder.rglob("*"):
-            os.utime(path, (1e9 + number, 1e9 + number))
-        command = ["build", "-q", "--wheel", "--out-dir", str(tmp_path / f"{number}"), str(folder)]
-        subprocess.run([_uv(), *command], check=True, env={**os.environ, "SOURCE_DATE_EPOCH": "315532800"})
-        [wheel] = (tmp_path / f"{number}").glob("*.whl")
-        digests.add(hashlib.sha256(wheel.read_bytes()).hexdigest())
-    assert len(digests) == 1
-
-
-@pytest.mark.slow
-def test_a_plain_environment_is_small_and_runs_a_study_of_tables(
-    source: Path, demo: Path, tmp_path: Path
-) -> None:
-    """Needs a package index, and some minutes."""
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
-    scripts = tmp_path / "venv/bin"
-    subprocess.run([scripts / "pip", "install", "-q", "--no-compile", str(source)], check=True)
-    subprocess.run([scripts / "pip", "uninstall", "-q", "-y", "pip", "setuptools"], check=True)
-    size = sum(path.stat().st_size for path in (tmp_path / "venv").rglob("*") if not path.is_symlink())
-    assert size <= 400e6
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PATE_FED_CACHE": str(tmp_path / "cache")}
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [scripts / words[0], *words[1:]],
-            cwd=demo,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-        )
-
-    study = ("flower-simulation", "--config", "simulated.toml", "--quiet")
-    ran = run(*study, "--backend", "inline", "--run-dir", "installed")
-    assert ran.returncode == 0, ran.stderr
-    assert run("pate-fed", "ledger", "verify", "installed").returncode == 0
-    lacking = run(*study, "--backend", "ray")
-    assert lacking.returncode == 2
-    assert "pip install 'pate-fed[simulation]'" in lacking.stderr
-
-
-def _uv() -> str:
-    """The program that Flower brings."""
-    return str(Path(sys.executable).parent / "uv")

@@ -18,7 +18,7 @@ _HEAD = """# Results
 
 Every figure with what made it: its command, seeds, machine and day. Figures are means over the seeds, ± their
 standard deviation. Noise differs from run to run, so an accuracy moves by about a point. *Code* says what has
-changed since a figure was measured.
+changed since a figure was measured; a + after a commit means that files beside it were changed.
 
 This page is made of the files in `docs/results/` by `python docs/site/make.py`. `pate-fed reproduce NAME
 --out DIR` writes such a file, `DIR/NAME.json`: copy it there, and give that command.

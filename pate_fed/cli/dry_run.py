@@ -8,9 +8,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.parser import print_lines
+from pate_fed.config.backend import PROCESSES, cores, teaching_seconds
 from pate_fed.config.study import Study
-from pate_fed.format import counted, epsilon_json
+from pate_fed.format import counted, duration_text, epsilon_json
 from pate_fed.runtime.run_dir import fresh_run_dir
+from pate_fed.structure import to_plain
 
 if TYPE_CHECKING:
     from pate_fed.protocol.terms import Terms
@@ -41,6 +43,7 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
     )
     terms, fixed, sizes = coordinator.terms, coordinator.ledger_terms, largest_messages(coordinator.terms)
     most = {"to_party": sizes.to_hospital, "to_coordinator": sizes.to_coordinator}
+    seconds = _teaching_seconds(study, terms)
     if as_json:
         figures: dict[str, Any] = {
             "status": "dry run",
@@ -49,6 +52,7 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
             "num_teachers": terms.num_teachers,
             "num_classes": terms.num_classes,
             "pool_size": terms.pool_size,
+            "aggregation": to_plain(terms.aggregation),
             "most_queries": terms.max_queries,
             "most_labels": terms.labels,
             "delta": terms.delta,
@@ -58,10 +62,12 @@ def dry_run(study: Study, *, run_dir: str | None, as_json: bool) -> int:
             },
             "coordinator_sees": fixed.coordinator.text(),
             "largest_message_bytes": most,
+            "teaching_seconds": seconds,
         }
         print(json.dumps(figures, ensure_ascii=False))
         return 0
-    print_lines([*_study_lines(study, terms), *guarantee_lines(fixed), _sizes_line(most)])
+    lines = [*_study_lines(study, terms), *guarantee_lines(fixed), _sizes_line(most)]
+    print_lines([*lines, _time_line(study, seconds)])
     print("dry run: nothing was started, asked or written")
     return 0
 
@@ -70,9 +76,14 @@ def _study_lines(study: Study, terms: Terms) -> list[str]:
     teachers = f", {counted(terms.num_teachers, 'teacher')}" if terms.sums is None else ""
     votes = f"at most {counted(terms.max_queries, 'query')}, {counted(terms.labels, 'label')}"
     asked = votes if terms.sums is None else "each party's sums of features"
+    chosen = terms.aggregation
+    checked = {"T": chosen.threshold, "σ1": chosen.sigma1} if chosen.has_threshold else {}
+    noise = {**checked, "σ2": chosen.sigma2}
+    fixed = [f"{name} {value:g}" for name, value in noise.items() if value is not None]
     return [
         f"study: {study.name} ({study.data.dataset}, {terms.num_classes} classes)",
         f"parties: {terms.num_clients}{teachers}",
+        f"aggregator: {', '.join([chosen.aggregator, *fixed])}",
         f"asked: {asked}, of a pool of {terms.pool_size}",
     ]
 
@@ -80,3 +91,22 @@ def _study_lines(study: Study, terms: Terms) -> list[str]:
 def _sizes_line(most: dict[str, int]) -> str:
     to, back = (f"{size / 1e6:.1f} MB" for size in most.values())
     return f"largest message: below {to} to a party, below {back} to the coordinator"
+
+
+def _teaching_seconds(study: Study, terms: Terms) -> float | None:
+    if terms.sums is not None:
+        return 0.0  # nothing is trained
+    return teaching_seconds(
+        study.teacher.name,
+        backend=study.engine.backend,
+        num_clients=terms.num_clients,
+        num_teachers=terms.num_teachers,
+        available=cores(),
+    )
+
+
+def _time_line(study: Study, seconds: float | None) -> str:
+    if seconds is None:
+        return f"time: nobody knows how long {study.teacher.name} teaches"
+    where = "at each hospital" if study.engine.backend == PROCESSES else "here"
+    return f"time: roughly {duration_text(seconds)} of teaching {where}, and the student's after it"

@@ -10,25 +10,28 @@ from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.errors import InputError
 
 if TYPE_CHECKING:
+    from pate_fed.learning.students.student import Student
     from pate_fed.report.run import Run
 
 __all__ = ["add_export_command"]
 
 _DESCRIPTION = """\
 Write a run for other programs: its student as ONNX, its figures, labels, epochs and spending as CSV files, or
-what is in them for TensorBoard. Figures from private votes are left out unless --analyst is
+what is in them for TensorBoard or MLflow. Figures from private votes are left out unless --analyst is
 given."""
 
 
 def add_export_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `export`."""
     export = add_command(
-        commands, "export", "a run as ONNX, CSV, or for TensorBoard", description=_DESCRIPTION
+        commands, "export", "a run as ONNX, CSV, or for TensorBoard and MLflow", description=_DESCRIPTION
     )
     export.add_argument("run_dir", metavar="RUN_DIR", help="the --run-dir of a run")
     add_option(export, "--onnx FILE", "the student, for any runtime (pip install 'pate-fed[onnx]')")
+    add_option(export, "--student MODULE:MAKE", "with --onnx: the code of your own network, which is run")
     add_option(export, "--csv DIR", "figures.csv, labels.csv, epochs.csv and spending.csv")
     add_option(export, "--tensorboard DIR", "an event file (pip install tensorboard)")
+    add_option(export, "--mlflow DIR", "a run in DIR/mlflow.db (pip install mlflow)")
     add_option(export, "--analyst", "with figures from private votes, which may not be published")
     export.set_defaults(run=_export)
 
@@ -36,14 +39,14 @@ def add_export_command(commands: argparse._SubParsersAction[Parser]) -> None:
 def _export(arguments: argparse.Namespace) -> int:
     from pate_fed.report.run import Run
 
-    kinds = [kind for kind in ("onnx", "csv", "tensorboard") if getattr(arguments, kind)]
+    kinds = [kind for kind in ("onnx", "csv", "tensorboard", "mlflow") if getattr(arguments, kind)]
     if not kinds:
-        raise InputError("nothing to export: give --onnx FILE, --csv DIR or --tensorboard DIR")
+        raise InputError("nothing to export: give --onnx FILE, --csv DIR, --tensorboard DIR or --mlflow DIR")
     run, analyst = Run.load(arguments.run_dir), arguments.analyst
     for kind in kinds:
         path = Path(getattr(arguments, kind))
         if kind == "onnx":
-            _write_onnx(run, path)
+            _write_onnx(run, path, own=arguments.student)
             continue
         _make_folder(path, option=f"--{kind}")
         if kind == "csv":
@@ -51,6 +54,11 @@ def _export(arguments: argparse.Namespace) -> int:
 
             names = write_csv_files(run, path, analyst=analyst)
             print(f"wrote {', '.join(names)} in {path}")
+        elif kind == "mlflow":
+            from pate_fed.report.mlflow import STORE, write_mlflow
+
+            write_mlflow(run.result, path, name=Path(arguments.run_dir).resolve().name, analyst=analyst)
+            print(f"wrote {path / STORE}: mlflow ui --backend-store-uri sqlite:///{path / STORE}")
         else:
             from pate_fed.report.tensorboard import write_tensorboard
 
@@ -66,7 +74,7 @@ def _make_folder(path: Path, *, option: str) -> None:
         raise InputError(f"{option} {path}: no folder can be made there ({error.strerror})") from error
 
 
-def _write_onnx(run: Run, path: Path) -> None:
+def _write_onnx(run: Run, path: Path, *, own: str | None) -> None:
     from pate_fed.disk import check_file_path
     from pate_fed.format import VERSION, delta_text, epsilon_text
 
@@ -76,6 +84,7 @@ def _write_onnx(run: Run, path: Path) -> None:
             f"{run.path}: holds no student of images (student.pt); others are not written as ONNX"
         )
     study = run.result.study
+    student = run.student if own is None else _own_student(run, own)
     about = {
         "epsilon": epsilon_text(run.epsilon),
         "delta": delta_text(run.delta),
@@ -84,7 +93,30 @@ def _write_onnx(run: Run, path: Path) -> None:
     }
     if not study.noise_private:
         about["warning"] = study.noise
-    run.student.export_onnx(path, about=about)
+    student.export_onnx(path, about=about)
     print(
         f"wrote {path}: images uint8 (n, H, W, C) to probabilities float32 (n, classes), ε={about['epsilon']}"
     )
+
+
+def _own_student(run: Run, name: str) -> Student:
+    """The student of a network of the user's own, whose code the user names: a run's files may be anybody's.
+
+    Raises:
+        InputError: the run's student is another, or its code makes no such network.
+    """
+    from pate_fed.config.parts import load_part, search_folder
+    from pate_fed.learning.students.student import Student
+    from pate_fed.learning.teachers.own import is_network, make_own
+    from pate_fed.report.result import StudyRecord
+
+    study = run.result.study
+    if not isinstance(study, StudyRecord) or study.student != name:
+        raise InputError(f"--student {name}: the student of {run.path} is {study.student}")
+    search_folder(Path.cwd())
+    shape, classes = study.terms.image_shape, study.terms.num_classes
+    what = f"student {name!r}"
+    network = make_own(load_part(name, "student"), what=what, input_shape=shape, num_classes=classes)
+    if not is_network(network):
+        raise InputError(f"{what}: makes no network, and nothing else is written as ONNX")
+    return Student.load(run.path / "student.pt", network=network)

@@ -39,65 +39,53 @@ def add_label_dp_command(commands: argparse._SubParsersAction[Parser]) -> None:
         description="Learns from records whose features are public and whose labels are private: makes the "
         "labels private, then trains a model on them. --advise says which method suits.",
     )
-    made.add_argument("--epsilon", type=float, required=True, help="budget of one record's label")
-    made.add_argument("--delta", type=float, default=1e-5, help="δ, where a method has one (default 1e-5)")
-    made.add_argument("--advise", action="store_true", help="say which method suits; touches no data")
-    made.add_argument(
-        "--classes", type=int, metavar="K", help="classes of --advise; --dataset files needs it"
-    )
-    made.add_argument("--records", type=int, metavar="N", help="records of --advise; else take the first N")
-    made.add_argument("--abundant-compute", action="store_true", help="--advise: teachers are cheap")
-    made.add_argument(
-        "--method",
-        metavar="NAME",
-        # As in pate_fed.label_dp.options, which takes a while to import.
-        help="how labels are made private, and learnt from: noise-cluster, randres+normal, randres+ssl, "
+    add_option(made, "--epsilon X", "budget of one record's label", required=True)
+    add_option(made, "--delta X", "δ, where a method has one", default=1e-5)
+    add_option(made, "--advise", "say which method suits; touches no data")
+    add_option(made, "--classes N", "classes of --advise; --dataset files needs it")
+    add_option(made, "--records N", "records of --advise; else take the first N")
+    add_option(made, "--abundant-compute", "--advise: teachers are cheap")
+    # These choices are as in pate_fed.label_dp, which takes a while to import.
+    methods = (
+        "how labels are made private, and learnt from: noise-cluster, randres+normal, randres+ssl, "
         "randres+denoise-ssl, randres+aug-descent, pate-fm, pate-fm+normal, pate-fm+ssl, "
-        "pate-fm+denoise-ssl, pate-fm+aug-descent, alibi, lp-1st, lp-2st (default randres+denoise-ssl)",
+        "pate-fm+denoise-ssl, pate-fm+aug-descent, alibi, lp-1st, lp-2st (default randres+denoise-ssl)"
     )
+    add_option(made, "--method NAME", methods)
     _add_data_options(made)
     _add_hospital_options(made)
-    made.add_argument("--device", metavar="NAME", help="cpu (default), cuda or auto")
-    made.add_argument("--seed", type=int, help="seeded noise, which protects nobody: for simulation")
-    made.add_argument(
-        "--run-dir",
-        "--out",
-        metavar="DIR",
-        help="where the run's files go (default runs/NAME-TIME); one that was cut off goes on",
-    )
-    made.add_argument(
-        "--format", choices=("text", "json"), default="text", help="of the outcome line (default text)"
-    )
+    add_option(made, "--device NAME", "cpu, cuda or auto (default cpu)")
+    add_option(made, "--seed N", "seeded noise, which protects nobody: for simulation")
+    where = "where the run's files go (default runs/NAME-TIME); one that was cut off goes on"
+    add_option(made, "--run-dir DIR", where, aliases=("--out",))
+    add_option(made, "--format", "of the outcome line", choices=("text", "json"), default="text")
     made.set_defaults(run=_label_dp)
 
 
 def _add_data_options(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--dataset", metavar="NAME", help=f"{', '.join(_SETS)} (default fashion-mnist)")
-    made.add_argument("--data-dir", metavar="DIR", help="folder of the data files (else PATE_FED_DATA)")
-    made.add_argument("--download", action="store_true", help="let torchvision fetch the data set")
+    add_option(made, "--dataset NAME", f"{', '.join(_SETS)} (default fashion-mnist)")
+    add_option(made, "--data-dir DIR", "folder of the data files (else PATE_FED_DATA)")
+    add_option(made, "--download", "let torchvision fetch the data set")
     for name in ("images", "labels", "test-images", "test-labels"):
-        made.add_argument(f"--{name}", metavar="FILE", help="--dataset files: a .npy or .npz")
-    made.add_argument("--network", metavar="NAME", help="light (default) or one on images")
-    made.add_argument("--clusterer", metavar="NAME", help="light (default), pca, scan or MODULE:FUNCTION")
-    made.add_argument("--clusters", type=int, metavar="N", help="clusters (default: what suits the method)")
-    made.add_argument("--teachers", type=int, help="PATE-FM's teachers (default 250)")
-    made.add_argument("--epochs", type=int, help="passes over the records (default 5)")
+        add_option(made, f"--{name} FILE", "--dataset files: a .npy or .npz")
+    networks = "light, small-cnn, deep-cnn, resnet-18, vgg-16, wrn-28-4 (default light)"
+    add_option(made, "--network NAME", networks)
+    add_option(made, "--clusterer NAME", "light, pca, scan or MODULE:FUNCTION (default light)")
+    add_option(made, "--clusters N", "clusters (default: what suits the method)")
+    add_option(made, "--teachers N", "PATE-FM's teachers (default 250)")
+    epochs = "passes over the records (default 5)"
+    add_option(made, "--student-epochs N", epochs, aliases=("--epochs",), dest="epochs")
 
 
 def _add_hospital_options(made: argparse.ArgumentParser) -> None:
     hospitals = "labels at N hospitals, which trust nobody"
     add_option(made, "--num-clients N", hospitals, aliases=("--hospitals",), dest="hospitals")
-    made.add_argument(
-        "--quorum", type=float, help=f"--num-clients: least share that must answer (default {QUORUM})"
-    )
-    made.add_argument(
-        "--backend",
-        choices=("inline", "ray"),
-        help="--num-clients: in this process (default: each answers within milliseconds) or on Ray",
-    )
-    made.add_argument("--policy", metavar="FILE", help="--num-clients: the policy.toml that each of them has")
+    add_option(made, "--quorum X", f"--num-clients: least share that must answer (default {QUORUM})")
+    backend = "--num-clients: in this process (default: each answers within milliseconds) or on Ray"
+    add_option(made, "--backend", backend, choices=("inline", "ray"))
+    add_option(made, "--policy FILE", "--num-clients: the policy.toml that each of them has")
     apart = made.add_argument_group("hospitals with processes of their own, python -m pate_fed.client")
-    apart.add_argument("--init", metavar="DIR", help="make this study's keys in a new folder, and stop there")
+    add_option(apart, "--init DIR", "make this study's keys in a new folder, and stop there")
     add_address_options(apart)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.cli.evaluation import AccuracyTally, taught_places, true_labels
-from pate_fed.cli.parser import Parser, add_command, add_format_option, add_option
+from pate_fed.cli.parser import Parser, add_command, add_option
 from pate_fed.errors import InputError, IntegrityError
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ def add_predict_command(commands: argparse._SubParsersAction[Parser]) -> None:
         help="pictures, folders of them, .npy, .npz or idx files; for a table .csv or .npz; where they "
         "tell true classes (a label, y, a folder's name) the accuracy follows",
     )
-    add_format_option(predict)
+    add_option(
+        predict, "--format", "of the output, json: an object a line", choices=("text", "json"), default="text"
+    )
     add_option(predict, "--device NAME", "cpu, cuda or auto", default="cpu")
     predict.set_defaults(run=_predict)
 

@@ -1,4 +1,4 @@
-"""A whole study on this machine: what `flower-simulation` and `pate_fed.simulate` both run."""
+"""A whole study from this machine: what `flower-simulation` and `pate_fed.simulate` both run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,23 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.config.backend import INLINE, cores
-from pate_fed.config.parts import hold_dataset, hold_part, release_parts, search_folder
+from pate_fed.config.backend import CLUSTER, INLINE, cores
+from pate_fed.config.data import data_digest, records_digest
+from pate_fed.config.parts import (
+    hold_dataset,
+    hold_part,
+    is_part_name,
+    load_part,
+    own_files,
+    release_parts,
+    search_folder,
+)
 from pate_fed.config.study import Study, load_study, study_from_dict
-from pate_fed.data import as_dataset
+from pate_fed.data import Dataset, as_dataset
 from pate_fed.learning import TABLE_STUDENTS, TABLE_TEACHERS
 from pate_fed.report.run import Run
 from pate_fed.report.terminal import Progress, Step, make_progress, tell_progress
@@ -23,7 +33,7 @@ from pate_fed.runtime.signals import Interrupted, interruptible
 if TYPE_CHECKING:
     from server.app import Coordinator
 
-__all__ = ["run_simulation", "simulate"]
+__all__ = ["run_simulation", "simulate", "study_values"]
 
 _ONE_AT_A_TIME = threading.Lock()  # parties learn of their study through this process's environment
 
@@ -104,7 +114,7 @@ def run_simulation(
     )
     with interruptible(stop), simulated_disks() as folder:
         _write_site(study, folder, coordinator.records)
-        coordinator.run(lambda server_app: _run_apps(server_app, study, folder))
+        coordinator.run(lambda server_app: _run_apps(server_app, study, folder, coordinator.dataset))
     return coordinator
 
 
@@ -113,7 +123,7 @@ _PLACES = {"dataset": ("data", "dataset"), "partitioner": ("parties", "partition
 
 def _with_parts(study: Study | Mapping[str, Any] | str | Path | None, parts: Mapping[str, Any]) -> Study:
     """The study with objects of this process as its parts, by kind; None: the part that it names."""
-    values, where = _values(study)
+    values, where = study_values(study)
     for kind, part in parts.items():
         if part is None:
             continue
@@ -131,7 +141,7 @@ def _with_parts(study: Study | Mapping[str, Any] | str | Path | None, parts: Map
     return study_from_dict(values, where=where)
 
 
-def _values(study: Study | Mapping[str, Any] | str | Path | None) -> tuple[dict[str, Any], str]:
+def study_values(study: Study | Mapping[str, Any] | str | Path | None) -> tuple[dict[str, Any], str]:
     """A study as `study.toml` has it, and what errors call it."""
     if isinstance(study, str | Path):
         return load_study(Path(study)), str(study)
@@ -147,11 +157,13 @@ def _put(values: dict[str, Any], section: str, settings: Mapping[str, Any], *, o
         values[section] = {**given, **settings} if over else {**settings, **given}
 
 
-def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
+def _run_apps(server_app: Any, study: Study, folder: Path, dataset: Dataset) -> float:
     """Run the study; the seconds in which parties worked, per process that plays them."""
     from pate_fed.flower.engine import run_apps
 
     nodes, engine = study.parties.num_clients, study.engine
+    if engine.played_on == CLUSTER and engine.ray_address is not None:
+        return _run_on_cluster(server_app, study, dataset, engine.ray_address)
     run_apps(
         server_app,
         _client_app,
@@ -162,6 +174,46 @@ def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
         folder=folder,
     )
     return _seconds_worked(folder) / (1 if engine.backend == INLINE else min(cores(), nodes))
+
+
+def _run_on_cluster(server_app: Any, study: Study, dataset: Dataset, address: str) -> float:
+    """As `_run_apps`, with the parties on a cluster's nodes, to which all they need is sent."""
+    from clients.node import SentStudy, data_to_send, play_parties
+    from clients.teaching import trained_together
+    from pate_fed.flower.cluster import ClusterSettings, PartyKit, run_on_cluster
+
+    engine = study.engine
+    if is_part_name(study.teacher.name):  # its code is sent as well, once it is imported
+        load_part(study.teacher.name, "teacher")
+
+    def together(device: str, processes: int) -> int:
+        """Neighbours that train at once; never so many that a process has none."""
+        most = -(-study.parties.num_clients // processes)
+        return min(trained_together(study.teacher.name, device), most)
+
+    def sent(device: str, processes: int) -> SentStudy:
+        return SentStudy(
+            study=replace(study, engine=replace(engine, device=device)).to_toml(),
+            data=data_digest(dataset),
+            records=records_digest(study, dataset),
+            files=own_files(),
+            together=together(device, processes),
+        )
+
+    shared = None if engine.shared_dir is None else Path(engine.shared_dir)
+    seconds, processes = run_on_cluster(
+        server_app,
+        PartyKit(enter=play_parties, things=sent, data=data_to_send(dataset), together=together),
+        ClusterSettings(
+            address=address,
+            insecure=engine.insecure_cluster,
+            shared_dir=shared,
+            device=engine.device,
+            gpus_per_client=engine.gpus_per_client,
+        ),
+        num_nodes=study.parties.num_clients,
+    )
+    return seconds / processes
 
 
 def _client_app() -> Any:

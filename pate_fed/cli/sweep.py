@@ -1,4 +1,4 @@
-"""`pate-fed sweep`: a study with several values of its settings, run one after another and compared."""
+"""`pate-fed sweep`: a study with several values of its settings, run side by side and compared."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["Combination", "add_sweep_command", "combine"]
 
 _DESCRIPTION = """\
-Simulate a study once for each combination of the values that --set gives, one after another, each in a folder
-of its own. An interrupted sweep goes on when the same command is given again: finished runs are not repeated.
-In the end compare.html shows the students' accuracy against ε, with intervals."""
+Simulate a study once for each combination of the values that --set gives, each in a folder of its own, as
+many at once as there are cores and memory for. An interrupted sweep goes on with the same command:
+finished runs are not repeated. In the end compare.html shows the students' accuracy against ε."""
 
 _EPILOG = """\
 With --seeds the noise is seeded, so nothing is private: right for choosing settings on data that is public.
@@ -67,17 +67,45 @@ def _sweep(arguments: argparse.Namespace) -> int:
     # Everything that would stop a run halfway is found before the first one.
     done = [_is_done(folder / each.folder, each.study) for each in combinations]
     print_lines(_announce(combinations, done), indent=2)
-    error: PateFedError | None = None
-    for number, (each, finished) in enumerate(zip(combinations, done, strict=True), 1):
-        head = f"{number}/{len(combinations)} {each.folder}"
-        if finished:
-            print(f"{head}: finished before", flush=True)
-            continue
-        print(f"{head}: runs", flush=True)
-        found = _run(each, folder / each.folder)
-        error = error or found
+    errors = _run_all(combinations, done, folder)
     _compare(combinations, folder)
-    return 0 if error is None else error.exit_code
+    return errors[0].exit_code if errors else 0
+
+
+def _run_all(combinations: Sequence[Combination], done: Sequence[bool], folder: Path) -> list[PateFedError]:
+    """Run those that are not done; a run that fails stops no other. What went wrong, as it went wrong."""
+    from pate_fed.cli.side_by_side import Job, most_at_once, run_side_by_side
+
+    heads, left, errors = dict[Path, str](), list[Job](), list[PateFedError]()
+    for number, (each, finished) in enumerate(zip(combinations, done, strict=True), 1):
+        place = folder / each.folder
+        heads[place] = f"{number}/{len(combinations)} {each.folder}"
+        if finished:
+            print(f"{heads[place]}: finished before", flush=True)
+        else:
+            left.append(Job(study=each.study, folder=place))
+    at_once = most_at_once([job.study for job in left])
+
+    def begin(job: Job) -> None:
+        _set_aside(job.folder)
+        print(f"{heads[job.folder]}: runs", flush=True)
+
+    def end(job: Job, error: PateFedError | None) -> None:
+        if error is not None:
+            errors.append(error)
+            print(f"error: {job.folder.name}: {error}", file=sys.stderr, flush=True)
+        elif at_once > 1:
+            print(f"{heads[job.folder]}: done", flush=True)
+
+    if at_once > 1:
+        print(f"{at_once} run at once, each on one core", flush=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        run_side_by_side(left, at_once=at_once, begin=begin, end=end)
+        return errors
+    for job in left:
+        begin(job)
+        end(job, _run(job.study, job.folder))
+    return errors
 
 
 def combine(
@@ -204,15 +232,13 @@ def _announce(combinations: Sequence[Combination], done: Sequence[bool]) -> list
     return lines
 
 
-def _run(combination: Combination, folder: Path) -> PateFedError | None:
-    """Run one study; what ended it before its time is told, and the next one follows."""
+def _run(study: Study, folder: Path) -> PateFedError | None:
+    """Run one study here, with its bars; what ended it before its time."""
     from pate_fed.cli.simulate import simulate
 
-    _set_aside(folder)
     try:
-        simulate(combination.study, run_dir=folder, quiet=not sys.stderr.isatty())
+        simulate(study, run_dir=folder, quiet=not sys.stderr.isatty())
     except PateFedError as error:
-        print(f"error: {combination.folder}: {error}", file=sys.stderr, flush=True)
         return error
     return None
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pate_fed.cli.parser import Parser, add_command, print_lines
+from pate_fed.cli.parser import Parser, add_command, add_option, print_lines
 from pate_fed.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,9 +23,10 @@ what it can never pass, released labels by class, the student's curve. It takes 
 simulation or of a coordinator. A finished run is shown once. Ctrl-C ends the watching, never the study."""
 
 _EPILOG = """\
-It reads log.jsonl and labels.npz and changes nothing. Off a terminal it prints a line for each thing that
-happens. Nothing that it shows comes from private votes. A run that was killed never says so: how long ago it
-was last heard of is shown."""
+It reads log.jsonl, labels.npz and the ledger, and changes nothing. Off a terminal it prints a line for each
+thing that happens. --web prints the address of a page on this machine, which updates itself until Ctrl-C.
+Nothing that is shown comes from private votes, but for the page with --analyst. A run that was killed never
+says so: how long ago it was last heard of is shown."""
 
 _EVERY_S = 0.5
 
@@ -33,6 +35,8 @@ def add_watch_command(commands: argparse._SubParsersAction[Parser]) -> None:
     """Register `watch`."""
     watch = add_command(commands, "watch", "a study while it runs", description=_DESCRIPTION, epilog=_EPILOG)
     watch.add_argument("run_dir", metavar="RUN_DIR", help="the --run-dir of a run, also of one under way")
+    add_option(watch, "--web", "as a page on this machine (127.0.0.1), for a browser")
+    add_option(watch, "--analyst", "with figures from private votes, which may not be published (--web)")
     watch.set_defaults(run=_watch)
 
 
@@ -40,8 +44,44 @@ def _watch(arguments: argparse.Namespace) -> int:
     run_dir = Path(arguments.run_dir)
     if not any((run_dir / name).is_file() for name in ("study.toml", "log.jsonl")):
         raise InputError(f"{run_dir}: holds no run; give the --run-dir of one that is under way or finished")
-    (_show if sys.stdout.isatty() else _print)(run_dir)
+    if arguments.web:
+        _serve(run_dir, analyst=arguments.analyst)
+        return 0
+    if arguments.analyst:
+        raise InputError("--analyst: the page alone shows such figures; give --web, too")
+    from pate_fed.report.terminal import can_draw
+
+    (_show if can_draw(sys.stdout) else _print)(run_dir)
     return 0
+
+
+def _serve(run_dir: Path, *, analyst: bool) -> None:
+    """A page on loopback that tells of the run, also when it is over, until Ctrl-C."""
+    from pate_fed.cli.watch_web import News, WatchServer
+    from pate_fed.report.watch_page import render_parts, render_watch_page, watch_script, watch_style
+    from pate_fed.report.watching import read_snapshot
+
+    news = News()
+    now, size = read_snapshot(run_dir), _size(run_dir)
+    files = {"style.css": (watch_style(), "text/css"), "watch.js": (watch_script(), "text/javascript")}
+    # Whoever opens it gets what was read last: reading it again is the loop's alone.
+    server = WatchServer(news, lambda: render_watch_page(now, run_dir, analyst=analyst), files)
+    thread = threading.Thread(target=server.serve_forever, name="watch", daemon=True)
+    thread.start()
+    try:
+        print(f"{server.url}\nthis address is for you alone; Ctrl-C ends it, never the study", flush=True)
+        while True:
+            over = now is not None and now.over
+            news.tell(render_parts(now, run_dir, analyst=analyst), over=over)
+            time.sleep(_EVERY_S)
+            size, before = _size(run_dir), size
+            if size != before:
+                now = read_snapshot(run_dir)
+    finally:
+        news.close()
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def _print(run_dir: Path) -> None:

@@ -22,7 +22,10 @@ from pate_fed.data import (
 )
 from pate_fed.errors import InputError
 
-__all__ = ["deal_records", "load_study_data", "records_digest"]
+__all__ = ["data_digest", "deal_records", "load_study_data", "records_digest"]
+
+
+_ROWS = 10_000
 
 
 def load_study_data(study: Study, on_progress: Callable[[int, int], None] | None = None) -> Dataset:
@@ -81,6 +84,16 @@ def deal_records(study: Study, dataset: Dataset) -> list[NDArray[np.int64]]:
     if not all(map(np.array_equal, *found)):
         raise InputError(f"{what}: gives other parts each time; draw what is random in it from its seed")
     return found[0]
+
+
+def data_digest(dataset: Dataset) -> str:
+    """SHA-256 hex of all inputs and private labels of a data set, with their types and shapes."""
+    digest = sha256()
+    for array in (dataset.private_images, dataset.private_labels, dataset.public_images):
+        digest.update(f"{array.dtype.str}{array.shape}\n".encode())
+        for start in range(0, len(array), _ROWS):  # a data set may be larger than what memory there is
+            digest.update(np.ascontiguousarray(array[start : start + _ROWS]).data)
+    return digest.hexdigest()
 
 
 def records_digest(study: Study, dataset: Dataset) -> str:

@@ -33,6 +33,7 @@ __all__ = [
     "hold_part",
     "is_part_name",
     "load_part",
+    "own_files",
     "own_names",
     "part_identity",
     "release_parts",
@@ -171,6 +172,28 @@ def part_identity(name: str, kind: str) -> PartIdentity:
         held = each.read_bytes()
         digest.update(f"{each.relative_to(source.parent).as_posix()}\n{len(held)}\n".encode() + held)
     return PartIdentity(name=full, version=_version(top, source), digest=digest.hexdigest())
+
+
+def own_files() -> dict[str, bytes]:
+    """Python files of the folder of `search_folder` that this process has imported, by their paths there.
+
+    Of a package all of its files, as its digest is over all. For a simulation's processes elsewhere.
+    """
+    if _folder is None:
+        return {}
+    folder, found = _folder.resolve(), dict[str, bytes]()
+    tops = {name.partition(".")[0] for name in sys.modules} - {*_OWN, "__main__"}
+    for top in tops:
+        path = getattr(sys.modules.get(top), "__file__", None)
+        if path is None or not path.endswith(".py"):
+            continue
+        source = Path(path).resolve()
+        package = source.name == "__init__.py"
+        if (source.parent.parent if package else source.parent) != folder:
+            continue
+        for each in sorted(source.parent.rglob("*.py")) if package else [source]:
+            found[each.relative_to(folder).as_posix()] = each.read_bytes()
+    return found
 
 
 def require_same_part(ours: PartIdentity, theirs: PartIdentity) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pate_fed.config.about import About
 from pate_fed.config.auto import fixed_way
-from pate_fed.config.backend import INLINE, Engine, cheaper_backend, cores
+from pate_fed.config.backend import INLINE, RAY, Engine, cheaper_backend, cluster_address, cores
 from pate_fed.config.defaults import Ensemble, with_defaults
 from pate_fed.config.parts import is_part_name, own_names
 from pate_fed.config.sections import (
@@ -174,18 +174,30 @@ class Study:
         )
 
     def _engine(self) -> Engine:
-        """With the backend that takes less time on this machine, where it is left open."""
-        if self.engine.backend != AUTO:
-            return self.engine
+        """With the backend that takes less time on this machine, where it is left open.
+
+        A cluster that was named, here or in the environment, is used.
+        """
+        engine = self.engine
+        if engine.backend not in (AUTO, RAY):
+            return engine
+        address = engine.ray_address or cluster_address()
+        if address is not None:
+            return replace(engine, backend=RAY, ray_address=address)
+        if engine.shared_dir is not None or engine.insecure_cluster:
+            name = "insecure_cluster" if engine.shared_dir is None else "shared_dir"
+            raise refusal(self, f"engine.{name}", "only with a cluster, --ray-address or RAY_ADDRESS,")
+        if engine.backend != AUTO:
+            return engine
         if self.aggregation.sums:  # nothing is trained
-            return replace(self.engine, backend=INLINE)
+            return replace(engine, backend=INLINE)
         backend = cheaper_backend(
             self.teacher.name,
             num_clients=self.parties.num_clients,
             num_teachers=self.parties.num_teachers,
             available=cores(),
         )
-        return replace(self.engine, backend=backend)
+        return replace(engine, backend=backend)
 
     @property
     def is_planned(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import signal
@@ -14,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pate_fed.config.backend import INLINE, cores
-from pate_fed.errors import InputError, PateFedError
+from pate_fed.errors import InputError, PateFedError, naming_extras
 from pate_fed.flower.compat import apart_from_signals, isolated_job, own_token, quiet_flower
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-__all__ = ["gpu_share", "run_apps"]
+__all__ = ["gpu_share", "run_apps", "take_back_sigterm"]
 
 _LONGEST_FOLDER = 44  # a socket's path has at most 107 bytes, of which Ray's own part takes 63
 _TEACHER_GPU_BYTES = 1.5e9  # CUDA context, weights and one batch of a party, with room to spare
@@ -30,13 +31,15 @@ _TEACHER_GPU_BYTES = 1.5e9  # CUDA context, weights and one batch of a party, wi
 def gpu_share(device: str, wanted: float | None, *, actors: int) -> float:
     """The fraction of a GPU that one party takes: as asked for, else from the memory that is free.
 
+    Without torch, as where tables are all that is installed for, nothing takes one.
+
     Raises:
         InputError: a GPU was asked for by name and there is none.
     """
-    import torch
-
-    if device == "cpu":
+    if device == "cpu" or (device == "auto" and importlib.util.find_spec("torch") is None):
         return 0.0
+    with naming_extras(f"--device {device}"):
+        import torch
     count = torch.cuda.device_count()
     if count == 0:
         if device != "auto":
@@ -90,13 +93,13 @@ def run_apps(
             share = gpu_share(device, gpus_per_client, actors=actors)
             resources: dict[str, dict[str, Any]] = {"client_resources": {"num_cpus": 1, "num_gpus": share}}
             started.result()
-            _take_back_sigterm()
+            take_back_sigterm()
             run_simulation(server_app, client_app, num_supernodes=num_nodes, backend_config=resources)
         finally:
             ray.shutdown()
 
 
-def _take_back_sigterm() -> None:
+def take_back_sigterm() -> None:
     """Ray puts a handler of its own before ours, which has SIGTERM abort the process three seconds later."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)
@@ -116,6 +119,7 @@ def _start_ray(actors: int, folder: Path) -> None:
     try:
         with apart_from_signals():
             ray.init(
+                address="local",  # whatever RAY_ADDRESS names
                 num_cpus=actors,
                 include_dashboard=False,
                 job_config=isolated_job(),

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["GUARD", "prepare_environment"]
+__all__ = ["GUARD", "prepare_environment", "rest_idle_threads"]
 
 GUARD = "PATE_FED_GUARD"  # what `guard` needs in a child, no secret among it
 
@@ -29,10 +29,14 @@ def prepare_environment() -> None:
     Telemetry stays off even where the user's environment asks for it: a hospital's promise is not a default.
     """
     os.environ.update(_SWITCHES)
-    # Threads that wait for each other in a loop make torch several times slower where cores are shared.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    rest_idle_threads()
     scripts = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", "")
     if scripts not in path.split(os.pathsep):
         # Flower starts its helpers (flower-superexec) by bare name.
         os.environ["PATH"] = os.pathsep.join([scripts, path]) if path else scripts
+
+
+def rest_idle_threads() -> None:
+    """Before torch is loaded: threads that wait in a loop make it several times slower on shared cores."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

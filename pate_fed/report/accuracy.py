@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.format import FEW_TRIALS, accuracy_text, counted, share_text, wilson_interval
+from pate_fed.report.calibration import Calibration
 
 __all__ = ["Accuracy", "HowTested", "Recall"]
 
@@ -70,7 +71,8 @@ class Accuracy:
     `labels` are those of `labels_n` answered queries, `student` was measured on `student_n` public inputs;
     `labels_majority`, `majority` and `votes_majority` are the shares of the most frequent class among either,
     which whoever always says it gets right. `by_class` are, for each class, how many test inputs of it the
-    student got right, and of how many; `tested` says which inputs these were.
+    student got right, and of how many; `tested` says which inputs these were. `calibration` is of those that
+    the published student itself was tested on.
     """
 
     teacher_mean: float | None = None
@@ -85,6 +87,7 @@ class Accuracy:
     majority: float | None = None
     by_class: tuple[tuple[int, int], ...] = ()
     tested: HowTested = field(default_factory=HowTested)
+    calibration: Calibration | None = None
 
     @classmethod
     def of_student(cls, found: Ints, truth: Ints, *, tested: HowTested | None = None) -> Accuracy:
@@ -115,6 +118,7 @@ class Accuracy:
             majority=other.majority,
             by_class=other.by_class,
             tested=other.tested,
+            calibration=other.calibration,
         )
 
     @property

@@ -11,14 +11,14 @@ from statistics import fmean, stdev
 from pate_fed.format import delta_text, epsilon_text, share_text, wilson_interval
 from pate_fed.report.comparison import Comparison, RunToCompare
 from pate_fed.report.curves import compare_curves
-from pate_fed.report.page import render_page
+from pate_fed.report.page import in_columns, render_page
 from pate_fed.report.plots import Figure
 from pate_fed.report.svg import Chart, nice_ticks
 
 __all__ = ["accuracy_against_epsilon", "render_comparison"]
 
 _MOST_NAMES = 8  # with more points, names stand in the table alone
-_LONGEST = 24
+_SHIFT = 13.0  # between points of the same ε, which would lie on each other
 
 
 def render_comparison(comparison: Comparison, *, title: str) -> str:
@@ -36,7 +36,7 @@ def render_comparison(comparison: Comparison, *, title: str) -> str:
             "header": comparison.header,
             "rows": comparison.rows,
             "differing": comparison.differing_table,
-            "figures": [figure for figure in figures if figure],
+            "columns": in_columns(figures),
         },
     )
 
@@ -71,8 +71,9 @@ def accuracy_against_epsilon(runs: Sequence[RunToCompare]) -> Figure | None:
         y_label="the student's accuracy",
         y_text=lambda value: f"{100 * value:.3g}%",
     )
-    for point in points:
-        _draw(chart, point, named=len(points) <= _MOST_NAMES)
+    named = len(points) <= _MOST_NAMES
+    for number, (point, shift) in enumerate(zip(points, _shifts(points), strict=True), 1):
+        _draw(chart, point, shift=shift, number=f"{number}" if named else "")
     left_out = len(runs) - sum(point.repeats for point in points)
     caption = "ε against the public, whatever the data are. Lines are 95 % intervals: " + (
         "the wider of Student's t over repeats and Wilson's of the test inputs; pale dots are the repeats."
@@ -86,6 +87,7 @@ def accuracy_against_epsilon(runs: Sequence[RunToCompare]) -> Figure | None:
         title="Accuracy against ε",
         picture=chart.svg(f"Accuracy against ε: {words}."),
         caption=caption,
+        legend=tuple(("c1", f"{at}: {point.name}") for at, point in enumerate(points, 1)) if named else (),
         header=("run", "ε", "accuracy", "95 %", "repeats"),
         rows=tuple(_row(point) for point in points),
     )
@@ -131,18 +133,21 @@ def _student_t(freedom: int) -> float:
     return float(stdtrit(freedom, 0.975))
 
 
-def _draw(chart: Chart, point: _Point, *, named: bool) -> None:
-    x = chart.x(point.epsilon)
+def _shifts(points: Sequence[_Point]) -> list[float]:
+    """How far each point is drawn beside its place, so that those of one ε stand side by side."""
+    before = [[other.epsilon for other in points[:place]] for place in range(len(points))]
+    return [_SHIFT * others.count(point.epsilon) for others, point in zip(before, points, strict=True)]
+
+
+def _draw(chart: Chart, point: _Point, *, shift: float, number: str) -> None:
+    x = chart.x(point.epsilon) + shift
     for accuracy in point.each:
         chart.dot(x, chart.y(accuracy), "dot soft")
     chart.line(x, chart.y(point.low), x, chart.y(point.high), "line c1")
     tip = f"{point.name}: {share_text(point.accuracy)} at ε = {epsilon_text(point.epsilon)}"
     chart.dot(x, chart.y(point.accuracy), "dot c1", tip=tip)
-    if named:
-        left = x > (chart.left + chart.right) / 2
-        name = point.name if len(point.name) <= _LONGEST else f"…{point.name[1 - _LONGEST :]}"
-        place, anchor = (x - 8, "end") if left else (x + 8, "start")
-        chart.text(place, chart.y(point.accuracy) + 4, name, "t halo", anchor=anchor)
+    if number:  # the name itself, which is in the legend, would lie on what stands beside
+        chart.text(x + 5.5, chart.y(point.accuracy) - 4, number, "t strong halo")
 
 
 def _row(point: _Point) -> tuple[str, ...]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pate_fed.disk import write_result
 from pate_fed.format import duration_text, epsilon_text
 from pate_fed.report import curves, plots, quality, text
-from pate_fed.report.page import render_page
+from pate_fed.report.flow import flow_of
+from pate_fed.report.key_figures import key_figures
+from pate_fed.report.page import in_columns, render_page
+from pate_fed.report.plain_words import glossary, plain_answers
 from pate_fed.report.png import contact_sheet, data_uri
 from pate_fed.report.result import RunResult
 from pate_fed.report.terms_text import describe_terms
@@ -39,13 +43,15 @@ def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
         "publishable": publishable,
         "alarms": [note for note in notes if note.kind == "danger"],
         "notes": [note for note in notes if note.kind != "danger"],
-        "key_figures": text.key_figures(result),
+        "key_figures": key_figures(result),
         "guarantees": text.guarantees(result),
         "lead": text.protection_lead(result),
+        "flow": flow_of(result),
+        "plain": plain_answers(result) if publishable else [],
+        "glossary": glossary(result) if publishable else [],
         "terms": describe_terms(result),
         "groups": _groups(result, publishable=publishable),
-        "samples": _samples(result),
-        "time": plots.time_bars(result),
+        "time": None if publishable else plots.time_bars(result),
         "hidden": [] if publishable else text.unpublishable(result),
         "sanitised": _sanitised(result, publishable=publishable),
         "duration": duration_text(result.outcome.seconds.total),
@@ -53,26 +59,36 @@ def _context(result: RunResult, *, publishable: bool) -> dict[str, Any]:
     }
 
 
-def _groups(result: RunResult, *, publishable: bool) -> list[tuple[str, list[plots.Figure]]]:
+def _groups(result: RunResult, *, publishable: bool) -> list[tuple[str, list[list[plots.Figure]]]]:
+    """Titles, each with its figures in columns."""
     agreement = None if publishable else plots.top_vote_histogram(result)
     accuracy = quality.accuracy_bars(result, publishable=publishable)
     matrix, curve = plots.confusion_matrix(result), curves.test_accuracy_curve(result)
-    groups: list[tuple[str, list[plots.Figure | None]]] = [
-        ("Privacy over the run", [plots.epsilon_curve(result), agreement]),
-        ("How good it is", [accuracy, quality.recall_bars(result), matrix, curve]),
-        ("How the student learnt", [*curves.learning_curves(result)]),
-    ]
-    return [(title, [figure for figure in figures if figure]) for title, figures in groups]
+    sure = quality.calibration_curve(result)
+    privacy = ("Privacy over the run", [plots.epsilon_curve(result), agreement])
+    good = ("How good it is", [accuracy, quality.recall_bars(result), sure, matrix, curve])
+    learnt = ("How the student learnt", [*curves.learning_curves(result), _samples(result)])
+    groups: list[tuple[str, Sequence[plots.Figure | None]]] = (
+        [good, privacy] if publishable else [privacy, good, learnt]
+    )
+    return [(title, in_columns(figures)) for title, figures in groups]
 
 
-def _samples(result: RunResult) -> tuple[int, str] | None:
-    """How many images the generator drew and their sheet; whole rows, so that no corner stays empty."""
+def _samples(result: RunResult) -> plots.Figure | None:
+    """What the generator draws, in whole rows, so that no corner stays empty."""
     if result.samples is None or not len(result.samples.images):
         return None
     images = result.samples.images
     columns = next((number for number in range(16, 7, -1) if len(images) % number == 0), 8)
     images = images[: max(len(images) // columns * columns, min(len(images), columns))]
-    return len(images), data_uri(contact_sheet(images, columns=columns))
+    uri = data_uri(contact_sheet(images, columns=columns))
+    alt = f"{len(images)} images drawn by the student's generator"
+    return plots.Figure(
+        title="What the generator draws",
+        picture=f'<img class="samples" src="{uri}" alt="{alt}">',
+        caption=f"{len(images)} images from noise; the generator learnt from public images and released "
+        "labels.",
+    )
 
 
 def _sanitised(result: RunResult, *, publishable: bool) -> str | None:

@@ -33,7 +33,18 @@ from pate_fed.report.result import (
 )
 from pate_fed.structure import from_plain, to_plain
 
-__all__ = ["EVENTS", "LOG_NAME", "Event", "PartyWork", "RunLog", "Taught", "Voted", "read_log", "read_result"]
+__all__ = [
+    "EVENTS",
+    "LOG_NAME",
+    "Event",
+    "PartyWork",
+    "RunLog",
+    "Taught",
+    "Voted",
+    "Waiting",
+    "read_log",
+    "read_result",
+]
 
 LOG_NAME = "log.jsonl"
 
@@ -57,6 +68,20 @@ class Voted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """How many of `asked` parties have answered by now, and which are waited for, if they are few.
+
+    They have `patience_s` seconds from the question on. It is told now and then, for whoever watches.
+    """
+
+    phase: str
+    asked: int
+    answered: int
+    missing: tuple[str, ...] = ()
+    patience_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartyWork:
     """Simulated parties' own work in seconds a process: teaching and voting without the engine.
 
@@ -72,6 +97,7 @@ Event = (
     | LabelStudyRecord
     | Taught
     | Voted
+    | Waiting
     | PartyWork
     | ReleasedBatch
     | Spending
@@ -87,6 +113,7 @@ EVENTS: dict[str, type[Any]] = {
     "label_study": LabelStudyRecord,
     "teach": Taught,
     "vote": Voted,
+    "waiting": Waiting,
     "party_work": PartyWork,
     "release": ReleasedBatch,
     "spending": Spending,

@@ -25,7 +25,7 @@ _MOST_CLASSES = 20  # with more, a confusion matrix shows no numbers and no name
 class Figure:
     """An inline SVG with its title, caption, legend (CSS class, name), and its numbers as a table.
 
-    `private`: computed from private votes, for the analyst only. `tall`: takes two rows beside others.
+    `private`: computed from private votes, for the analyst only.
     """
 
     title: str
@@ -35,7 +35,6 @@ class Figure:
     header: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     private: bool = False
-    tall: bool = False
 
 
 def epsilon_curve(result: RunResult) -> Figure | None:
@@ -60,17 +59,19 @@ def epsilon_curve(result: RunResult) -> Figure | None:
         tip = f"ε = {epsilon_text(epsilon)} after {queries:,} queries, {labels:,} labels"
         chart.dot(chart.x(queries), chart.y(epsilon), "dot c1", tip=tip)
     if shown and fixed is not None:
-        chart.mark_y(fixed, f"fixed beforehand: ε = {epsilon_text(fixed)}")
+        chart.mark_y(fixed)
     alt = f"ε grows with the queries asked, to {epsilon_text(top)} after {points[-1][0]:,} queries."
     caption = "Spent against the public whatever the data are, charged before a batch is released."
     if fixed is not None and top == fixed and points[-2][2] == fixed:
         caption += " It ends level: all queries together cost no more than what was fixed beforehand."
     if fixed is not None and not shown:
         caption += f" What was fixed beforehand, ε = {epsilon_text(fixed)}, lies far above."
+    named = (("c1", "spent"), ("mark", f"fixed beforehand: ε = {epsilon_text(fixed)}"))
     return Figure(
         title="Privacy spent",
         picture=chart.svg(alt),
         caption=caption,
+        legend=named if shown else (),
         header=("queries asked", "labels released", "ε"),
         rows=tuple(
             (f"{queries:,}", f"{labels:,}", epsilon_text(epsilon)) for queries, labels, epsilon in points[1:]
@@ -184,7 +185,6 @@ def confusion_matrix(result: RunResult) -> Figure | None:
             f"Confusion matrix of {size} classes: {right:,} of {total:,} released labels are right"
             + (f"; most often {name(worst[0][1])} is called {name(worst[0][2])}." if worst else ".")
         ),
-        tall=True,
         caption=f"{right:,} of {total:,} right. A row is a true class, a column the label it got; shades are "
         "shares of the row. From released labels and public truth, so it costs no privacy.",
         header=("truth", "called", "times"),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Any, Protocol, TextIO
 
-from pate_fed.format import delta_text, duration_text, epsilon_text, printable
+from pate_fed.format import FEW_TRIALS, delta_text, duration_text, epsilon_text, printable, share_text
 from pate_fed.report.result import RunResult
 from pate_fed.report.text import fewer_labels
 
@@ -19,6 +22,7 @@ __all__ = [
     "Progress",
     "Step",
     "accuracy_rows",
+    "can_draw",
     "counted_phase",
     "make_progress",
     "print_summary",
@@ -45,13 +49,21 @@ class Progress(Protocol):
     def log(self, text: str) -> None:
         """A line between the bars, such as a warning."""
 
+    def status(self, text: str) -> None:
+        """What holds of the run from now on, such as ε so far: beside every bar, or a line of its own."""
+
 
 def make_progress(quiet: bool, stream: TextIO | None = None) -> Progress:
-    """Bars where `stream` (default: standard error) is a terminal, else plain lines; silent when quiet."""
+    """Bars where `stream` (default: standard error) can draw them, else plain lines; silent when quiet."""
     stream = sys.stderr if stream is None else stream
     if quiet:
         return _Silent()
-    return _Bars(stream) if stream.isatty() else _Lines(stream)
+    return _Bars(stream) if can_draw(stream) else _Lines(stream)
+
+
+def can_draw(stream: TextIO) -> bool:
+    """Whether a stream is a terminal on which lines can be drawn again: not a file, and not TERM=dumb."""
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +111,9 @@ class _Silent:
     def log(self, text: str) -> None:
         """Nothing to show."""
 
+    def status(self, text: str) -> None:
+        """Nothing to show."""
+
 
 class _Told:
     """Calls a function with every step."""
@@ -113,6 +128,9 @@ class _Told:
         yield counted
 
     def log(self, text: str) -> None:
+        self._tell(Step(note=text))
+
+    def status(self, text: str) -> None:
         self._tell(Step(note=text))
 
     def _tell(self, step: Step) -> None:
@@ -152,6 +170,9 @@ class _Lines:
     def log(self, text: str) -> None:
         with self._lock:
             print(printable(text), file=self._stream, flush=True)
+
+    def status(self, text: str) -> None:
+        self.log(text)
 
 
 class _Line:
@@ -193,6 +214,7 @@ class _Bars:
         self._lock = threading.RLock()
         self._display: Any = None
         self._open = 0
+        self._status = ""
 
     @contextmanager
     def phase(self, name: str, total: int) -> Iterator[Phase]:
@@ -201,7 +223,7 @@ class _Bars:
                 self._display = _display(self._console)
                 self._display.start()
             self._open += 1
-            bar = _Bar(self._display, printable(name), total)
+            bar = _Bar(self._display, printable(name), total, status=self._status)
         try:
             yield bar
         finally:
@@ -215,86 +237,179 @@ class _Bars:
     def log(self, text: str) -> None:
         self._console.print(printable(text), markup=False, highlight=False)
 
+    def status(self, text: str) -> None:
+        with self._lock:
+            self._status = printable(text)
+            if self._display is not None:
+                for task in self._display.tasks:
+                    if not task.finished:
+                        self._display.update(task.id, status=self._status)
+
 
 class _Bar:
-    def __init__(self, display: Any, name: str, total: int) -> None:
-        self._display = display
-        self._task = display.add_task(name, total=total, note="")
+    def __init__(self, display: Any, name: str, total: int, *, status: str) -> None:
+        self._display, self._total = display, total
+        self._lock, self._done = threading.Lock(), 0
+        self._task = display.add_task(name, total=total, note="", status=status, count=f"0/{total:,}")
 
     def advance(self, n: int = 1, note: str = "") -> None:
         extra = {"note": printable(note)} if note else {}
-        self._display.update(self._task, advance=n, **extra)
+        with self._lock:
+            self._done += n
+            count = f"{self._done:,}/{self._total:,}"
+            self._display.update(self._task, advance=n, count=count, **extra)
 
     def end(self) -> None:
         self._display.stop_task(self._task)
         self._display.refresh()
 
 
+_NAME, _COUNT = 21, 13  # columns of a phase's name and count; every display has the same, so bars align
+_NARROW = 100
+
+
 def _display(console: Any) -> Any:
+    """One line a phase: its name, bar, count, time so far and left, ε so far, and a note if there is one."""
     from rich import progress
 
-    return progress.Progress(
-        progress.TextColumn("{task.description:<10}", markup=False),
-        progress.BarColumn(bar_width=30),
-        progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
+    narrow = console.width < _NARROW
+    times = [progress.TimeElapsedColumn(), progress.TimeRemainingColumn()]
+    columns = [
+        progress.TextColumn(f"{{task.description:<{_NAME}}}", markup=False),
+        progress.BarColumn(bar_width=10 if narrow else 24),
+        progress.TextColumn(f"{{task.fields[count]:>{_COUNT}}}", markup=False, style="progress.download"),
+        *(times[:1] if narrow else times),
+        progress.TextColumn("{task.fields[status]}", markup=False),
         progress.TextColumn("{task.fields[note]}", markup=False, style="dim"),
-        console=console,
-        refresh_per_second=5,
-    )
+    ]
+    return progress.Progress(*columns, console=console, refresh_per_second=5)
 
 
 def print_summary(result: RunResult, stream: TextIO | None = None) -> None:
-    """A short table of the run's figures on `stream` (default: standard error); plain text off a terminal."""
+    """The run's figures as one table on `stream` (default: standard error), with n and 95 % intervals.
+
+    Lines that are longer than a terminal is wide go on below their text, not below their name.
+    """
     stream = sys.stderr if stream is None else stream
-    rows = _summary(result)
-    if not stream.isatty():
-        print("\n".join(f"{name:<24}{printable(value)}" for name, value in rows), file=stream, flush=True)
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="dim")
-    table.add_column()
-    for name, value in rows:
-        table.add_row(name, Text(printable(value)))
-    Console(file=stream).print(table)
+    width = get_terminal_size().columns if stream.isatty() else 0
+    lines = [*_facts(result, width), "", *_figures(result, width), "", *_privacy(result, width)]
+    print("\n".join(line.rstrip() for line in lines), file=stream, flush=True)
 
 
-def _summary(result: RunResult) -> list[tuple[str, str]]:
+_FIRST = 23  # letters of the first column
+
+
+def _row(name: str, text: str, width: int) -> list[str]:
+    """A name and its text; folded below its text where the terminal has so few columns."""
+    text = printable(text)
+    folded = wrap(text, width - _FIRST) if width > 2 * _FIRST else [text]
+    return [f"{name if not number else '':<{_FIRST}}{line}" for number, line in enumerate(folded or [""])]
+
+
+def _facts(result: RunResult, width: int) -> list[str]:
     study, terms, outcome = result.study, result.study.terms, result.outcome
-    accuracy, privacy = outcome.accuracy, outcome.privacy
-    teachers = f", {terms.num_teachers} teachers" if terms.num_teachers else ""
-    parties = f"{terms.num_clients} hospitals{teachers}"
+    parties = f"{terms.num_clients:,}"
+    if terms.num_teachers:
+        parties += f", with {terms.num_teachers:,} teachers"
     if result.left_out:
         parties += f"; {len({left.party for left in result.left_out})} left out at least once"
-    private = f"◆ {accuracy.votes_text} (from private votes: do not publish)"
-    unit = f"δ={delta_text(terms.delta)}, {terms.privacy.unit}, {terms.privacy.adjacency}"
-    public = _epsilon(privacy.student, privacy.student_reason)
-    fixed = privacy.spent is not None and result.queries_asked > 0  # else it is what nothing cost
     rows = [
         ("study", f"{terms.study} ({study.dataset}, {terms.num_classes} classes)"),
-        ("parties", parties),
-        ("queries", f"{result.queries_asked} asked, {result.queries_answered} answered"),
-        *([("warning", fewer)] if (fewer := fewer_labels(result)) else []),
-        ("accuracy", f"labels {accuracy.labels_text}"),
-        *accuracy_rows(result),
-        *(("warning", text) for text in outcome.cautions),
-        *([("", private)] if (accuracy.teacher_mean, accuracy.ensemble) != (None, None) else []),
-        ("ε against the public", f"{public} at {unit}"),
-        *([("", f"fixed beforehand; {_epsilon(privacy.spent)} was spent")] if fixed else []),
+        ("hospitals", parties),
+        ("queries", f"{result.queries_asked:,} asked, {result.queries_answered:,} answered"),
+    ]
+    if outcome.seconds.total is not None:
+        rows.append(("time", duration_text(outcome.seconds.total)))
+    fewer = fewer_labels(result)
+    warnings = [*([fewer] if fewer else []), *outcome.accuracy.warnings(study.class_name), *outcome.cautions]
+    rows += [("warning", text) for text in warnings]
+    if outcome.reason:
+        rows.append((outcome.status, outcome.reason))
+    return [line for name, text in rows for line in _row(name, text, width)]
+
+
+def _figures(result: RunResult, width: int) -> list[str]:
+    """Shares of right answers, each with its number and interval where it has them."""
+    found = result.outcome.accuracy
+    rows = [("", "right", "n", "95 % interval", "majority")]
+    known = [
+        ("labels", found.labels, found.labels_n, found.labels_interval, found.labels_majority),
+        ("student", found.student, found.student_n, found.student_interval, found.majority),
+        ("teachers ◆", found.teacher_mean, found.votes_n, None, found.votes_majority),
+        ("ensemble ◆", found.ensemble, found.votes_n, found.ensemble_interval, found.votes_majority),
+    ]
+    for name, share, count, interval, majority in known:
+        if share is None:
+            continue
+        ends, guess = _ends(interval, count), _share(majority, count)
+        rows.append((name, _share(share, count), _number(count), ends, guess))
+        if name == "student" and len(found.recall) > 1:
+            rows += _by_class(result)
+    if len(rows) == 1:
+        return ["accuracy               not known"]
+    lines = [f"{row[0]:<{_FIRST}}{row[1]:>10}{row[2]:>9}  {row[3]:<16}{row[4]}" for row in rows]
+    tested = found.how_tested(result.study.inputs)
+    marked = any("◆" in row[0] for row in rows)
+    notes = ["◆ computed from private votes: for the analyst, do not publish"] if marked else []
+    notes += [tested] if tested else []
+    return [*lines, *(line for note in notes for line in _row("", note, width))]
+
+
+def _by_class(result: RunResult) -> list[tuple[str, str, str, str, str]]:
+    """The student's balanced accuracy, and the class that it knows least."""
+    found, weakest = result.outcome.accuracy, result.outcome.accuracy.weakest
+    if weakest is None:
+        return []
+    fewest = min(each.count for each in found.recall)
+    name = printable(result.study.class_name(weakest.number))
+    return [
+        (
+            "  balanced",
+            share_text(found.balanced_accuracy, fewest),
+            "",
+            _ends(found.balanced_interval, fewest),
+            "",
+        ),
+        (
+            f"  least recall: {name}"[: _FIRST + 1],
+            _share(weakest.share, weakest.count),
+            _number(weakest.count),
+            _ends(weakest.interval, weakest.count),
+            "",
+        ),
+    ]
+
+
+def _share(share: float | None, count: int | None) -> str:
+    """A share in percent, counted where it is of few."""
+    if share is None or not count or count >= FEW_TRIALS:
+        return share_text(share, count)
+    return f"{round(share * count)} of {count}"
+
+
+def _number(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"
+
+
+def _ends(interval: tuple[float, float] | None, count: int | None) -> str:
+    if interval is None:
+        return "-"
+    low, high = (share_text(end, count) for end in interval)
+    return f"{low.removesuffix(' %')} to {high}"
+
+
+def _privacy(result: RunResult, width: int) -> list[str]:
+    study, terms, privacy = result.study, result.study.terms, result.outcome.privacy
+    unit = f"δ={delta_text(terms.delta)}, {terms.privacy.unit}, {terms.privacy.adjacency}"
+    fixed = privacy.spent is not None and result.queries_asked > 0  # else it is what nothing cost
+    spent = f"; fixed beforehand, {_epsilon(privacy.spent)} was spent" if fixed else ""
+    rows = [
+        ("ε against the public", f"{_epsilon(privacy.student, privacy.student_reason)} at {unit}{spent}"),
         ("ε against coordinator", f"{_epsilon(privacy.coordinator)}: it sees {study.coordinator_sees}"),
     ]
     if not study.noise_private:
         rows.append(("noise", f"not private: {study.noise.removeprefix('not private: ')}"))
-    if outcome.seconds.total is not None:
-        rows.append(("time", duration_text(outcome.seconds.total)))
-    if outcome.reason:
-        rows.append((outcome.status, outcome.reason))
-    return rows
+    return [line for name, text in rows for line in _row(name, text, width)]
 
 
 def accuracy_rows(result: RunResult) -> list[tuple[str, str]]:

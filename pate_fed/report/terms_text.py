@@ -74,6 +74,7 @@ def _of_method(study: LabelStudyRecord) -> list[tuple[str, str]]:
 
 _ENGINES = {
     "ray": "Flower's simulation engine on Ray",
+    "cluster": "a Ray cluster",
     "inline": "one process",
     "grpc": "a process for each hospital, over gRPC",
 }

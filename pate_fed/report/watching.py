@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pate_fed.errors import InputError
+from pate_fed.errors import InputError, PateFedError
 from pate_fed.format import counted, delta_text, duration_text, epsilon_text, share_text
-from pate_fed.report.log import LOG_NAME, Taught, Voted, read_log, read_result
+from pate_fed.report.log import LOG_NAME, Taught, Voted, Waiting, read_log, read_result
 from pate_fed.report.metrics import outcome_line
 from pate_fed.report.result import (
     Epoch,
@@ -25,7 +27,19 @@ from pate_fed.report.result import (
 )
 from pate_fed.report.run import Run
 
-__all__ = ["Snapshot", "describe_event", "read_snapshot", "snapshot_rows"]
+__all__ = [
+    "Snapshot",
+    "Stage",
+    "describe_event",
+    "heard_of",
+    "labels_by_class",
+    "last_epsilon",
+    "left_out",
+    "read_snapshot",
+    "snapshot_rows",
+    "stages_of",
+    "waited_for",
+]
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 30
@@ -75,7 +89,8 @@ def snapshot_rows(now: Snapshot) -> list[tuple[str, str]]:
     parties = f"{study.mechanism}, {counted(terms.num_clients, 'hospital')}"
     return [
         ("study", f"{terms.study} ({study.dataset}, {terms.num_classes} classes, {parties})"),
-        ("phase", _phase(now)),
+        ("phases", _phase(now)),
+        ("run", heard_of(now)),
         *_parties(now),
         ("privacy", _privacy(now)),
         *_labels(now),
@@ -84,19 +99,99 @@ def snapshot_rows(now: Snapshot) -> list[tuple[str, str]]:
     ]
 
 
-def _phase(now: Snapshot) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A part of the study's course: `state` is done, now, or to come; `text` is what is known of it."""
+
+    name: str
+    state: str
+    text: str = ""
+
+
+def stages_of(now: Snapshot) -> list[Stage]:
+    """The study's course, in order; all but one of its parts are behind it or to come."""
+    names = _course(now)
+    place = _current(now, names)
+    texts = _stage_texts(now)
+    return [
+        Stage(
+            name=name,
+            state="done" if number < place else "now" if number == place else "to come",
+            text=texts.get(name, "") if number <= place else "",
+        )
+        for number, name in enumerate(names)
+    ]
+
+
+_READY, _ANSWER, _RELEASE, _LEARN = "get ready", "answer", "release", "learn"
+
+
+def _course(now: Snapshot) -> list[str]:
+    labels = isinstance(now.result.study, LabelStudyRecord)
+    return [_ANSWER, _RELEASE, _LEARN] if labels else [_READY, _ANSWER, _RELEASE, _LEARN]
+
+
+def _current(now: Snapshot, names: Sequence[str]) -> int:
+    """The place of what goes on; behind the last one where the run is over, and came so far."""
+    result, terms = now.result, now.result.study.terms
+    if now.over and result.outcome.status == "success":
+        return len(names)
+    last = next((event for event in reversed(now.told) if isinstance(event, _MILESTONES)), None)
+    if isinstance(last, Epoch):
+        return names.index(_LEARN)
+    if isinstance(last, ReleasedBatch):
+        full = result.queries_answered >= terms.labels or result.queries_asked >= terms.max_queries
+        return names.index(_LEARN if full else _ANSWER)
+    if isinstance(last, Voted):
+        return names.index(_LEARN if result.releases else _RELEASE)
+    if isinstance(last, Taught) or (isinstance(last, Waiting) and last.phase != "teach"):
+        return names.index(_ANSWER)
+    return 0
+
+
+_MILESTONES = (StudyRecord, LabelStudyRecord, Taught, Waiting, Voted, ReleasedBatch, Epoch)
+
+
+def _stage_texts(now: Snapshot) -> dict[str, str]:
+    """What is known of each stage, in a few words."""
+    result, taught, voted = now.result, now.last(Taught), now.last(Voted)
+    texts: dict[str, str] = {}
+    if taught is not None:
+        texts[_READY] = f"{taught.clients:,} in {duration_text(taught.seconds)}"
+    if voted is not None:
+        texts[_ANSWER] = counted(voted.clients, "hospital")
+    if result.releases:
+        texts[_RELEASE] = counted(result.queries_answered, "label")
+    if result.epochs:
+        texts[_LEARN] = f"epoch {result.epochs[-1].epoch}"
+    if (open_ := waited_for(now)) is not None:
+        name = _READY if open_.phase == "teach" else _ANSWER
+        texts[name] = f"{open_.answered:,} of {open_.asked:,}"
+    return texts
+
+
+def waited_for(now: Snapshot) -> Waiting | None:
+    """The question that is not answered by all yet; None where nothing is waited for."""
+    last = next((event for event in reversed(now.told) if isinstance(event, (*_MILESTONES, Outcome))), None)
+    return last if isinstance(last, Waiting) else None
+
+
+def heard_of(now: Snapshot) -> str:
+    """When the study began, and when it was last heard of; a killed one never says that it is over."""
     result = now.result
     if now.over:
-        return f"over: {result.outcome.status} after {duration_text(result.outcome.seconds.total)}"
-    since = f"; begun {_ago(result.started)} ago, last heard of {_ago(result.ended)} ago"
-    if result.epochs:
-        return f"the student learns, epoch {result.epochs[-1].epoch}{since}"
-    if result.releases:
-        return f"labels are released, then the student learns{since}"
-    if now.last(Voted) is not None:
-        return f"totals are there, labels are released{since}"
-    teaching = not isinstance(result.study, LabelStudyRecord) and now.last(Taught) is None
-    return f"{'hospitals get ready' if teaching else 'hospitals answer'}{since}"
+        return f"{result.outcome.status} after {duration_text(result.outcome.seconds.total)}"
+    return f"begun {_ago(result.started)} ago, last heard of {_ago(result.ended)} ago"
+
+
+_SIGNS = {"done": "✓", "now": "▶", "to come": "·"}
+
+
+def _phase(now: Snapshot) -> str:
+    return "   ".join(
+        f"{_SIGNS[stage.state]} {stage.name}" + (f" ({stage.text})" if stage.text else "")
+        for stage in stages_of(now)
+    )
 
 
 def _ago(time: str) -> str:
@@ -112,20 +207,33 @@ def _parties(now: Snapshot) -> Iterator[tuple[str, str]]:
         yield "ready", f"{taught.clients:,} of {of:,} hospitals in {duration_text(taught.seconds)}"
     for batch in [event for event in now.told if isinstance(event, Voted)][-3:]:
         yield "answered", f"{_voted(batch)}, of {of:,}"
-    left = [event for event in now.told if isinstance(event, LeftOut)]
+    if (open_ := waited_for(now)) is not None:
+        yield "waits for", _waiting(open_)
+    left = left_out(now)
     for event in left[-_MOST_LEFT_OUT:]:
         yield "left out", _left_out(event)
     if len(left) > _MOST_LEFT_OUT:
         yield "", f"and {len(left) - _MOST_LEFT_OUT} before, in {LOG_NAME}"
 
 
-def _privacy(now: Snapshot) -> str:
-    result, study = now.result, now.result.study
+def left_out(now: Snapshot) -> list[LeftOut]:
+    """Hospitals whose answers did not count, and why, in order."""
+    return [event for event in now.told if isinstance(event, LeftOut)]
+
+
+def last_epsilon(now: Snapshot) -> float:
+    """The ε that is spent so far, data-independent; 0 before the first release."""
+    result = now.result
     spent = next((each.epsilon for each in reversed(result.releases) if each.epsilon is not None), 0.0)
-    delta, cap = delta_text(study.terms.delta), study.guaranteed
-    seeded = "" if study.noise_private else "; not private: seeded noise"
     if not result.releases and now.over and result.outcome.privacy.spent is not None:
         spent = result.outcome.privacy.spent
+    return spent
+
+
+def _privacy(now: Snapshot) -> str:
+    study, spent = now.result.study, last_epsilon(now)
+    delta, cap = delta_text(study.terms.delta), study.guaranteed
+    seeded = "" if study.noise_private else "; not private: seeded noise"
     if cap is None:
         return f"ε {epsilon_text(spent)} spent at δ = {delta}, without a bound beforehand{seeded}"
     full = min(1.0, spent / cap) if cap > 0 else 1.0
@@ -145,7 +253,7 @@ def _labels(now: Snapshot) -> Iterator[tuple[str, str]]:
         return
     asked, answered = result.queries_asked, result.queries_answered
     yield "labels", f"{answered:,} of {terms.labels:,} after {asked:,} of {terms.max_queries:,} queries"
-    counts = _by_class(now)
+    counts = labels_by_class(now)
     if counts and len(counts) <= _MOST_CLASSES:
         name = result.study.class_name
         yield "by class", ", ".join(f"{name(place)} {count:,}" for place, count in enumerate(counts))
@@ -154,17 +262,30 @@ def _labels(now: Snapshot) -> Iterator[tuple[str, str]]:
         yield "by class", f"{min(counts):,} to {max(counts):,} each; {empty} of {len(counts)} have none"
 
 
-def _by_class(now: Snapshot) -> list[int]:
-    """Released labels of each class; empty while no file tells them."""
-    confusion = now.result.evaluation.confusion
-    if confusion:
-        return [sum(column) for column in zip(*confusion, strict=True)]
+def labels_by_class(now: Snapshot) -> list[int]:
+    """Released labels of each class; empty while there are none."""
+    result = now.result
+    if isinstance(result.study, LabelStudyRecord) or not result.releases:
+        return []
     try:
         held = Run(now.path).labels
     except InputError:
-        return []
-    label = held.label[held.answered]
-    return [int(each) for each in np.bincount(label, minlength=now.result.study.terms.num_classes)]
+        return list(_in_ledger(now.path, len(result.releases), result.study.terms.num_classes))
+    return _count(held.label[held.answered], result.study.terms.num_classes)
+
+
+@lru_cache(maxsize=1)
+def _in_ledger(path: Path, releases: int, classes: int) -> tuple[int, ...]:
+    """The same from the ledger, which has them before labels.npz; read once for each release."""
+    try:
+        _, answered, label = Run(path).ledger.released()
+    except PateFedError:
+        return ()  # it is not there yet, or being written; whoever asks for its check is told of faults
+    return tuple(_count(label[answered], classes))
+
+
+def _count(label: NDArray[np.int64], classes: int) -> list[int]:
+    return [int(each) for each in np.bincount(label, minlength=classes)]
 
 
 def _student(now: Snapshot) -> Iterator[tuple[str, str]]:
@@ -197,6 +318,9 @@ def describe_event(event: object, now: Snapshot) -> str | None:
         )
     if isinstance(event, Voted):
         return f"answered: {_voted(event)}"
+    if isinstance(event, Waiting):
+        # As a line each of these would bury the others; who is late in the end is left out by name.
+        return f"waiting: {_waiting(event)}" if event.missing and event.answered else None
     if isinstance(event, LeftOut):
         return f"left out: {_left_out(event)}"
     if isinstance(event, ReleasedBatch):
@@ -225,6 +349,12 @@ def _voted(event: Voted) -> str:
     return (
         f"batch {event.batch}: {counted(event.clients, 'hospital')}, {asked}, {duration_text(event.seconds)}"
     )
+
+
+def _waiting(event: Waiting) -> str:
+    told = f"{event.answered:,} of {event.asked:,} hospitals answered"
+    rest = f"; not yet: {', '.join(event.missing)}" if event.missing else ""
+    return f"{told} ({event.phase}){rest}; they have {duration_text(event.patience_s)}"
 
 
 def _left_out(event: LeftOut) -> str:

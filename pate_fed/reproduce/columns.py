@@ -9,10 +9,12 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from pate_fed.format import epsilon_text
 from pate_fed.reproduce.rows import task_of
 
-__all__ = ["ACCURACY", "Cell", "Column", "cells_of", "mean_and_sd", "student_table", "text_table"]
+__all__ = ["ACCURACY", "EPSILON", "Cell", "Column", "cells_of", "mean_and_sd", "student_table", "text_table"]
 
+EPSILON = "ε"
 Row = TypeVar("Row")
 
 
@@ -50,7 +52,10 @@ def cells_of(rows: Iterable[Row], order: Iterable[tuple[Any, ...]]) -> list[Cell
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's head, its value in a cell, and how that is formatted; None and nan are shown as "-"."""
+    """A column's head, its value in a cell, and how that is formatted; None and nan are shown as "-".
+
+    `EPSILON` formats as `pate_fed.format` does, never down.
+    """
 
     head: str
     of: Callable[[Cell[Any]], Any]
@@ -70,7 +75,9 @@ def text_table(columns: Sequence[Column], cells: Iterable[Cell[Any]]) -> Iterato
 
 def _shown(value: Any, form: str) -> str:
     unknown = value is None or (isinstance(value, float) and math.isnan(value))
-    return "-" if unknown else format(value, form)
+    if unknown:
+        return "-"
+    return epsilon_text(value) if form == EPSILON else format(value, form)
 
 
 _WRONG = Column("wrong, %", lambda cell: cell.percent("labels_wrong")[0], ".1f")

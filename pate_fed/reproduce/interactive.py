@@ -33,7 +33,7 @@ from pate_fed.privacy import (
     epsilon_of,
     total_cost,
 )
-from pate_fed.reproduce.columns import Column, cells_of, mean_and_sd, student_table
+from pate_fed.reproduce.columns import EPSILON, Column, cells_of, mean_and_sd, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, train_and_test
 from pate_fed.reproduce.pictures import draw_panels, plot_curves
@@ -191,7 +191,7 @@ def _lines(rows: list[InteractiveRun]) -> Iterator[str]:
         Column("student", lambda cell: cell.task[2]),
         Column("kind", lambda cell: cell.task[1]),
         Column("budget", lambda cell: cell.task[3], "g"),
-        Column("ε", lambda cell: cell.mean("epsilon"), ".2f"),
+        Column("ε", lambda cell: cell.mean("epsilon"), EPSILON),
         Column("asked", lambda cell: cell.mean("asked"), ".0f"),
         Column("labels", lambda cell: cell.mean("answered"), ".0f"),
         Column("free", lambda cell: cell.mean("confirmed"), ".0f"),

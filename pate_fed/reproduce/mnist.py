@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
-from pate_fed.format import delta_text
+from pate_fed.format import delta_text, epsilon_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import ConfidentGNMax, data_dependent_epsilon_do_not_publish, epsilon_of
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
@@ -118,7 +118,7 @@ def _lines(rows: list[MnistRun]) -> Iterator[str]:
             flat = max(row.epsilon_data_independent for row in some)
             yield (
                 f"{labels} labels, T {THRESHOLD:g}, σ1 {SIGMA1:g}, σ2 {SIGMA2:g}, δ {delta_text(DELTA)}: "
-                f"data-independent ε {flat:.2f}; data-dependent at most {worst:.2f} "
+                f"data-independent ε {epsilon_text(flat)}; data-dependent at most {epsilon_text(worst)} "
                 "(do not publish; P18: 1.97 for 286)"
             )
     yield "not private: seeded noise, on public votes"

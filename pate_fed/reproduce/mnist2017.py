@@ -29,7 +29,7 @@ from pate_fed.format import delta_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import RECORD, LNMax, SeededNoise, epsilon_of
 from pate_fed.privacy.bounds.lnmax import lnmax_log_moments, moments_epsilon
-from pate_fed.reproduce.columns import Column, cells_of, student_table
+from pate_fed.reproduce.columns import EPSILON, Column, cells_of, student_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, release_labels, train_and_test
 from pate_fed.reproduce.pictures import COLOURS, draw_panels
@@ -210,7 +210,7 @@ def _lines(figures: list[str], rows: list[MnistStudent]) -> Iterator[str]:
         Column("ε paper*", lambda cell: PAPER.get(cell.task[2], (None, None))[0], ".2f"),
         Column("ε 1/10*", lambda cell: cell.mean("epsilon_scale_10_do_not_publish"), ".2f"),
         Column("ε 1/20*", lambda cell: cell.mean("epsilon_scale_20_do_not_publish"), ".2f"),
-        Column("ε", lambda cell: cell.rows[0].epsilon_data_independent, ".2f"),
+        Column("ε", lambda cell: cell.rows[0].epsilon_data_independent, EPSILON),
     )
     yield from figures
     delta = delta_text(DELTA)

@@ -27,7 +27,7 @@ from pate_fed.data import Dataset, partition
 from pate_fed.format import delta_text
 from pate_fed.learning import STRATEGIES, StudentSettings, choose_order, expert_scores
 from pate_fed.privacy import RECORD, GNMax, SeededNoise, epsilon_of
-from pate_fed.reproduce.columns import ACCURACY, Cell, Column, cells_of, student_table, text_table
+from pate_fed.reproduce.columns import ACCURACY, EPSILON, Cell, Column, cells_of, student_table, text_table
 from pate_fed.reproduce.driver import Log, Reproduction, Table, run_tables
 from pate_fed.reproduce.measures import StudentRow, train_and_test
 from pate_fed.reproduce.pictures import draw_panels, plot_curves
@@ -185,7 +185,7 @@ def _asked_lines(rows: list[Asked]) -> Iterator[str]:
     columns = (
         Column("strategy", lambda cell: cell.task[0]),
         Column("labels", lambda cell: cell.task[1], "d"),
-        Column("ε", lambda cell: cell.rows[0].epsilon, ".2f"),
+        Column("ε", lambda cell: cell.rows[0].epsilon, EPSILON),
     )
     gain = Column("gain", lambda cell: cell.percent()[0] - random.get(cell.task[1], np.nan), "+.1f")
     yield from student_table(columns, cells, after=(gain,))

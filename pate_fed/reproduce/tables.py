@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset
-from pate_fed.format import delta_text
+from pate_fed.format import delta_text, epsilon_text
 from pate_fed.learning import StudentSettings
 from pate_fed.privacy import GNMax
 from pate_fed.reproduce.columns import Cell, Column, cells_of, student_table
@@ -229,8 +229,9 @@ def _lines(rows: list[StudentRun]) -> Iterator[str]:
         sigma = proposition2_sigma(answered=LABELS, epsilon=epsilon, delta=DELTA)
         exact = gaussian_dp_epsilon(confident_mu(LABELS, LABELS, sigma1=None, sigma2=sigma), DELTA)
         yield (
-            f"ε {epsilon:g} at δ {delta_text(DELTA)} by Proposition 2, data-independent ({exact:.2f} by "
-            f"exact Gaussian accounting): {LABELS} labels, σ2 {sigma:.1f} votes, no threshold"
+            f"ε {epsilon:g} at δ {delta_text(DELTA)} by Proposition 2, data-independent "
+            f"({epsilon_text(exact)} by exact Gaussian accounting): {LABELS} labels, σ2 {sigma:.1f} votes, "
+            "no threshold"
         )
     yield "not private: seeded noise, on a public data set"
 

@@ -53,7 +53,8 @@ def interruptible(stop: threading.Event, *, note: str = "the ledger keeps what w
         asked_at = time.monotonic()
         stop.set()
         logging.disable(logging.ERROR)  # what libraries say of children that end with us helps nobody
-        print(f"\nstopping: {note} (again to end at once)", file=sys.stderr)
+        # In one piece, or a progress line of another thread gets in between.
+        print(f"\nstopping: {note} (again to end at once)\n", end="", file=sys.stderr, flush=True)
 
     with _handled_by(handle, signal.SIGINT, signal.SIGTERM):
         if asked_at == math.inf:

@@ -28,6 +28,7 @@ def test_it_shows_what_the_run_then_guarantees_and_writes_nothing(
     assert [path.name for path in study.iterdir()] == ["study.toml"]
     assert (foreseen["num_clients"], foreseen["most_queries"], foreseen["most_labels"]) == (6, 4, 4)
     assert foreseen["guaranteed"]["coordinator"] is None
+    assert foreseen["aggregation"]["sigma2"] == 2.0 and foreseen["teaching_seconds"] == pytest.approx(0.6)
     assert simulation.main([*command, "--quiet"]) == 0
     run = Run.load(study / "run")
     assert run.epsilon == foreseen["guaranteed"]["student"]
@@ -38,7 +39,9 @@ def test_it_is_text_by_default(study: Path, capsys: pytest.CaptureFixture[str]) 
     assert simulation.main(["--config", "study.toml", "--dry-run"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("study: ") and said[1] == "parties: 6, 6 teachers"
+    assert said[2].startswith("aggregator: gnmax, σ2 ")
     assert any(line.startswith("guaranteed: ε=") for line in said)
+    assert said[-2] == "time: roughly 0.6 s of teaching here, and the student's after it"
     assert said[-1] == "dry run: nothing was started, asked or written"
     assert [path.name for path in study.iterdir()] == ["study.toml"]
 

@@ -108,11 +108,12 @@ def test_a_run_that_was_cut_off_has_no_labels_yet(tmp_path: Path, capsys: pytest
 def test_what_is_missing_is_one_sentence_with_the_way_to_get_it(
     made_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in ("tensorboard", "torch.utils.tensorboard"):
+    for module in ("tensorboard", "torch.utils.tensorboard", "mlflow"):
         monkeypatch.setitem(sys.modules, module, None)
     (tmp_path / "file").touch()
     for option, folder, told in (
         ("--tensorboard", "new", "pip install tensorboard"),
+        ("--mlflow", "new", "pip install mlflow"),
         ("--csv", "file", "no folder can be made there"),
     ):
         assert main(["export", str(made_up), option, str(tmp_path / folder)]) == 2
@@ -132,3 +133,20 @@ def test_tensorboard_reads_what_was_written(made_up: Path, tmp_path: Path) -> No
     assert len(held.Scalars("student/test_accuracy")) == 8
     assert [each.step for each in held.Scalars("privacy/epsilon_over_queries")] == [75, 150]
     assert not any("do_not_publish" in tag for tag in held.Tags()["scalars"])
+
+
+@pytest.mark.parametrize("analyst", [False, True])
+def test_mlflow_reads_what_was_written(made_up: Path, tmp_path: Path, analyst: bool) -> None:
+    pytest.importorskip("mlflow", reason="MLflow is large, and no dependency of ours: pip install mlflow")
+    from mlflow.tracking import MlflowClient
+
+    for _ in range(2):  # two runs of one study are in one experiment
+        assert main(["export", str(made_up), "--mlflow", str(tmp_path), *["--analyst"][: int(analyst)]]) == 0
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("made-up")
+    run, _ = client.search_runs([experiment.experiment_id])
+    assert run.data.metrics["privacy.student.data_independent"] == 3.5
+    assert run.data.tags["noise"] == "private" and run.data.tags["epsilon"] == "3.5 at δ = 1e-5"
+    assert len(client.get_metric_history(run.info.run_id, "student/test_accuracy")) == 8
+    assert run.info.status == "FINISHED" and run.info.run_name == "made-up"
+    assert any("do_not_publish" in name for name in run.data.metrics) is analyst

@@ -7,9 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from pate_fed import client, server, simulation
 from pate_fed.cli.main import make_parser
 from pate_fed.cli.parser import Parser, add_option
 from pate_fed.errors import InputError
+from pate_fed.label_dp.methods import CLUSTERERS
+from pate_fed.label_dp.networks import NETWORKS
+from pate_fed.label_dp.options import METHODS
 
 
 def _parser() -> Parser:
@@ -78,10 +82,31 @@ def test_every_option_is_explained_within_80_columns(name: str, monkeypatch: pyt
     assert not [action.dest for action in asked if not action.help]
 
 
-@pytest.mark.parametrize("name", [name for name in PARSERS if not name.startswith("pate-fed label-dp")])
+@pytest.mark.parametrize("name", PARSERS)
 def test_help_begins_with_what_the_command_does(name: str) -> None:
     text = PARSERS[name].description
     assert text is not None and text[0].isupper() and text.endswith(".")
+
+
+def test_all_commands_speak_one_language() -> None:
+    """Parties, the run's folder, passes of the student: one name first, names of before are aliases."""
+    first = {"--hospitals": "--num-clients", "--num-hospitals": "--num-clients", "--out": "--run-dir"}
+    first |= {"--num-supernodes": "--num-clients", "--epochs": "--student-epochs"}
+    parsers = [*PARSERS.values(), simulation.make_parser(), server.make_parser(), client.make_parser()]
+    options = [action.option_strings for parser in parsers for action in parser._actions]
+    aliased = [names for names in options if len(names) > 1 and names[0] != "-h"]
+    assert len(aliased) > 5
+    assert all(first[alias] == names[0] for names in aliased for alias in names[1:])
+    alone = {name for names in options for name in names[:1]} & set(first)
+    assert alone <= {"--out"}  # which is a file in `study new` and `study admit`
+    typed = [action for parser in parsers for action in parser._actions if action.type in (int, float)]
+    assert {action.metavar for action in typed} <= {"N", "X", "K", "SECONDS"}
+
+
+def test_label_dp_lists_its_choices() -> None:
+    listed = " ".join(PARSERS["pate-fed label-dp"].format_help().split())
+    for names in (METHODS, NETWORKS, CLUSTERERS):
+        assert ", ".join(names) in listed or all(f" {name}" in listed for name in names), names
 
 
 def test_an_options_metavar_is_its_type_and_its_default_is_told() -> None:

@@ -154,6 +154,12 @@ def test_torchvision_s_data_sets_as_arrays() -> None:
     found = read(lambda: from_torchvision(Pictures(IMAGES[:40]), Pictures(IMAGES[40:])))
     assert np.array_equal(found.private_images[..., 0], IMAGES[:40]) and found.class_names == ("a", "b", "c")
     assert found.public_labels[:4].tolist() == [0, 1, 2, 0]
+    datasets = pytest.importorskip("torchvision.datasets")
+    fake = read(
+        lambda: from_torchvision(*[datasets.FakeData(5, (3, 8, 8), 2, random_offset=9 * k) for k in (0, 1)])
+    )
+    assert fake.private_images.shape == (5, 8, 8, 3) and fake.private_images.dtype == np.uint8
+    assert not np.array_equal(fake.private_images, fake.public_images)
     with pytest.raises(InputError, match=r"dataset 'm:load': private images: 2 different shapes"):
         read(lambda: from_torchvision(Pictures([IMAGES[0], IMAGES[0][:2]]), Pictures(IMAGES[40:])))
 

@@ -70,7 +70,8 @@ def _blocks(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
     whole = re.match(r"# [^\n]+\n\n?(<!--[^\n]*-->)\n(?!```)", text)
     for mark, language, body in BLOCK.findall(text):
-        yield Block(page, mark or (whole[1] if whole else ""), language, body)
+        own = whole[1] if whole and MARK.fullmatch(whole[1]) else ""
+        yield Block(page, mark or own, language, body)
 
 
 BLOCKS = [block for page in PAGES for block in _blocks(page)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -76,3 +77,7 @@ def test_own_csv_files_become_a_report_with_two_commands(tmp_path: Path) -> None
     assert "SUCCESS" in done.stdout.splitlines()[-1]
     [report] = (tmp_path / "runs").glob("*/report.html")
     assert report.stat().st_size > 10_000
+    told = (ROOT / "docs" / "reference" / "run-directory.md").read_text(encoding="utf-8")
+    assert not [path.name for path in report.parent.iterdir() if f"`{path.name}" not in told]
+    metrics = json.loads((report.parent / "metrics.json").read_text(encoding="utf-8"))
+    assert not [key for key in metrics if f"`{key}" not in told]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -68,25 +69,36 @@ QUESTIONS = {
 _FIRST = "li.md-search-result__item > a.md-search-result__link"
 
 
-@pytest.mark.browser
-def test_the_search_leads_to_the_page_that_answers(served: str) -> None:
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
     found = shutil.which("chromium") or shutil.which("google-chrome")
-    wrong, elsewhere = {}, set()
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.on("request", lambda request: elsewhere.add(request.url))
-        for question, answers in QUESTIONS.items():
-            page.goto("about:blank")
-            page.goto(f"{served}/index.html?q={quote(question)}")
-            page.wait_for_selector(
-                ".md-search-result__meta:has-text('matching') >> visible=true", timeout=60_000
-            )
-            page.wait_for_selector(_FIRST, timeout=60_000)
-            first = page.get_attribute(_FIRST, "href").removeprefix(f"{served}/")
-            if first.partition(".html")[0] not in answers:
-                wrong[question] = first
-        browser.close()
-    assert not wrong
-    assert all(url.startswith((served, "about:")) for url in elsewhere)
+        yield driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+
+
+def _first(page: Any, base: str, question: str) -> str:
+    """The page that the search shows first."""
+    page.goto("about:blank")
+    page.goto(f"{base}/index.html?q={quote(question)}")
+    page.wait_for_selector(".md-search-result__meta:has-text('matching') >> visible=true", timeout=60_000)
+    page.wait_for_selector(_FIRST, timeout=60_000)
+    link: str = page.eval_on_selector(_FIRST, "link => link.href")
+    return link.removeprefix(f"{base}/").partition(".html")[0]
+
+
+@pytest.mark.browser
+def test_the_search_leads_to_the_page_that_answers(served: str, browser: Any) -> None:
+    page, asked = browser.new_page(), set()
+    page.on("request", lambda request: asked.add(request.url))
+    found = {question: _first(page, served, question) for question in QUESTIONS}
+    assert not {question: first for question, first in found.items() if first not in QUESTIONS[question]}
+    assert all(url.startswith((served, "about:")) for url in asked)
+
+
+@pytest.mark.browser
+def test_the_search_works_from_the_disk(site: Path, browser: Any) -> None:
+    page, asked = browser.new_page(), set()
+    page.on("request", lambda request: asked.add(request.url))
+    assert _first(page, site.as_uri(), "GPU") == "how-to/gpu"
+    assert all(url.startswith(("file:", "about:")) for url in asked)

@@ -5,6 +5,7 @@ A real Ray, without strangers or foreign code, is in tests/server/test_simulatio
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,14 @@ def test_a_ray_that_does_not_start_is_one_sentence(
     assert "error: Ray does not start (The current node timed out" in err
     assert "Traceback" not in err
     assert out.splitlines()[-1].startswith("FAILED  ")
+
+
+def test_without_torch_tables_need_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert gpu_share("auto", None, actors=4) == gpu_share("cpu", None, actors=4) == 0.0
+    with pytest.raises(InputError, match=r"--device cuda needs torch: pip install 'pate-fed\[images\]'"):
+        gpu_share("cuda", None, actors=4)
 
 
 def test_without_a_gpu_parties_take_none(monkeypatch: pytest.MonkeyPatch) -> None:

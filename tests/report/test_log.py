@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.report.log import EVENTS, PartyWork, RunLog, Taught, Voted, read_log, read_result
+from pate_fed.report.log import EVENTS, PartyWork, RunLog, Taught, Voted, Waiting, read_log, read_result
 from pate_fed.report.result import LeftOut, ReleasedBatch, RunResult, Samples
 
 
@@ -22,6 +22,7 @@ def write_run(result: RunResult, path: Path) -> None:
     with RunLog(path, now=lambda: datetime.fromisoformat(next(times))) as log:
         log.write(result.study)
         log.write(Taught(clients=250, seconds=212.4))
+        log.write(Waiting(phase="vote", asked=250, answered=248, missing=("party-017",), patience_s=600.0))
         log.write(Voted(batch=0, clients=249, queries=1000, seconds=9.0))
         if result.engine_seconds is not None:
             log.write(PartyWork(seconds=230.1, engine_seconds=result.engine_seconds))

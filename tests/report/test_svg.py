@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pate_fed.report.svg import Canvas, Scale, compact, nice_ticks
+from pate_fed.report.svg import Canvas, Chart, Scale, compact, nice_ticks
 
 
 @given(st.floats(min_value=-1e3, max_value=1e3), st.floats(min_value=1e-3, max_value=1e9))
@@ -45,3 +47,19 @@ def test_svg_text_is_escaped() -> None:
     text = canvas.svg('a "quote"')
     assert "<b>" not in text and "<x>" not in text
     assert 'aria-label="a &quot;quote&quot;"' in text
+
+
+@pytest.mark.parametrize("value", [0, 3, 50, 99, 100])
+def test_a_marks_name_stands_above_the_plot_and_within_the_picture(value: float) -> None:
+    chart = Chart([0, 50, 100], [0, 1], x_label="x", y_label="y")
+    chart.mark_x(value, "trained again")
+    (found,) = re.findall(r'x="([0-9.]+)" y="([0-9.]+)"[^>]*>trained again<', chart.svg("alt"))
+    half = 3.6 * len("trained again")
+    assert float(found[1]) < chart.top and half <= float(found[0]) <= chart.width - half
+
+
+def test_pictures_have_no_inline_styles() -> None:
+    """A page whose policy forbids them shows them all the same."""
+    canvas = Canvas(10)
+    canvas.rect(0, 0, 1, 1, "fill", opacity=0.25)
+    assert 'opacity="0.25"' in canvas.svg("alt") and "style=" not in canvas.svg("alt")

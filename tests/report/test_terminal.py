@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -95,12 +96,16 @@ def test_bars_on_a_terminal_count_and_end(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_summary_marks_what_comes_from_private_votes(run_result: RunResult) -> None:
     print_summary(run_result, stream := io.StringIO())
-    (line,) = [line for line in stream.getvalue().splitlines() if "62.3 %" in line or "87.1 %" in line]
-    private = "ensemble 87.1 % right (n 3,478, 85.9 to 88.2 %; majority 10.8 %)"
-    assert line.strip() == f"◆ teachers 62.3 %, {private} (from private votes: do not publish)"
+    lines = [" ".join(line.split()) for line in stream.getvalue().splitlines()]
+    private = [line for line in lines if "62.3 %" in line or "87.1 %" in line]
+    assert private == [
+        "teachers ◆ 62.3 % 3,478 - 10.8 %",
+        "ensemble ◆ 87.1 % 3,478 85.9 to 88.2 % 10.8 %",
+    ]
+    assert "◆ computed from private votes: for the analyst, do not publish" in lines
     outcome = replace(run_result.outcome, accuracy=Accuracy(student=0.9))
     print_summary(replace(run_result, outcome=outcome), again := io.StringIO())
-    assert "◆" not in again.getvalue() and "student 90 % right" in again.getvalue()
+    assert "◆" not in again.getvalue() and "student                      90 %        -" in again.getvalue()
 
 
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
@@ -112,13 +117,14 @@ def test_the_summary_names_every_adversary(
     text = stream.getvalue()
     for part in (
         "glyph-250",
-        "250 hospitals",
+        "hospitals 250, with 250 teachers",
         "1 left out",
         "unbounded: it sees every hospital's votes",
-        "student 90.4 % right (n 1,000, 88.4 to 92.1 %; majority 11.2 %)",
-        "least recall: G, 60 of 98 right (51 to 70 %)",
+        "student 90.4 % 1,000 88.4 to 92.1 % 11.2 %",
+        "least recall: G 60 of 98 98 51 to 70 %",
+        "right n 95 % interval majority",
     ):
-        assert part in text
+        assert part in " ".join(text.split())
     assert "not private" not in text
     assert "party-017" not in text
     assert "3.12" not in text  # the data-dependent figure is not for the terminal
@@ -171,3 +177,55 @@ def test_a_cap_on_queries_that_came_before_the_labels_is_told_with_what_to_do(ru
     assert "lower --threshold, which costs no ε" in text and "larger --max-queries" in text
     # Not where the labels were reached, nor where something else ended the questions.
     assert "queries were asked for" not in told(1250, 500) + told(1100, 444)
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_bars_of_all_phases_align_with_epsilon_beside_them(
+    monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    progress = make_progress(False, stream)
+    with progress.phase("teaching", 1250) as teaching:
+        teaching.advance(1250)
+    with progress.phase("voting, to evaluate", 5) as votes:
+        progress.status("ε 1.234 of 2.758")
+        votes.advance(5)
+    with progress.phase("learning", 10) as learning:
+        learning.advance(10)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()).replace("\r", "\n").splitlines()
+    ends = [line.rstrip() for line in plain if re.search(r"(1,250/1,250|5/5|10/10)", line)]
+    assert {len(line.split("━")[0]) for line in ends} == {22}  # where the bar begins
+    assert {line.index("/") - len(line[: line.index("/")].rstrip("0123456789,")) > 0 for line in ends}
+    assert {re.search(r"(\d+)/(\d+,?\d*)", line).end() for line in ends if line} == {  # type: ignore[union-attr]
+        ends[0].index("1,250/1,250") + len("1,250/1,250")
+    }
+    assert ends[-1].endswith("ε 1.234 of 2.758") and max(map(len, plain)) <= int(columns)
+
+
+def test_off_a_terminal_epsilon_is_a_line() -> None:
+    make_progress(False, stream := io.StringIO()).status("ε 1.2 of 2.8")
+    assert stream.getvalue() == "ε 1.2 of 2.8\n"
+
+
+@pytest.mark.parametrize("columns", ["72", "80", "200"])
+def test_the_table_keeps_its_columns_in_any_terminal(
+    run_result: RunResult, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    print_summary(run_result, stream := Terminal())
+    lines = stream.getvalue().splitlines()
+    head = next(line for line in lines if "95 % interval" in line)
+    for line in lines:
+        if line.startswith(("labels ", "student ", "ensemble ", "  balanced", "  least")):
+            assert line[head.index("95") - 2 : head.index("95")] == "  " and line[head.index("95")].isdigit()
+    assert max(map(len, lines)) <= int(columns)
+
+
+def test_a_terminal_that_cannot_draw_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bars would show nothing there before the end of a phase."""
+    monkeypatch.setenv("TERM", "dumb")
+    with make_progress(False, stream := Terminal()).phase("teaching", 2) as phase:
+        phase.advance(2)
+    assert stream.getvalue().startswith("teaching: 2/2 in ")

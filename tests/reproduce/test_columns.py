@@ -7,7 +7,15 @@ from dataclasses import KW_ONLY, dataclass
 
 import pytest
 
-from pate_fed.reproduce.columns import Cell, Column, cells_of, mean_and_sd, student_table, text_table
+from pate_fed.reproduce.columns import (
+    EPSILON,
+    Cell,
+    Column,
+    cells_of,
+    mean_and_sd,
+    student_table,
+    text_table,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +68,9 @@ def test_what_is_not_known_is_a_dash() -> None:
     column = Column("x", lambda cell: cell.task[0], ".1f")
     lines = text_table((column,), [Cell((None,), []), Cell((math.nan,), []), Cell((2.0,), [])])
     assert [line.strip() for line in lines] == ["x", "-", "-", "2.0"]
+
+
+def test_an_epsilon_is_never_shown_smaller_than_it_is() -> None:
+    column = Column("ε", lambda cell: cell.task[0], EPSILON)
+    lines = text_table((column,), [Cell((1.2341,), []), Cell((None,), []), Cell((3.0,), [])])
+    assert [line.strip() for line in lines] == ["ε", "1.235", "-", "3"]

@@ -23,7 +23,9 @@ from pate_fed.flower.inline import InlineGrid
 from pate_fed.flower.records import from_flower, to_flower
 from pate_fed.protocol.messages import SUM, TEACH, Record, TeachReply, TeachRequest, VoteRequest
 from pate_fed.protocol.terms import Terms
+from pate_fed.report.log import Waiting
 from pate_fed.report.result import LeftOut
+from server import federation
 from server.federation import AdmittedKeys, Channel, Federation, Invitation
 from server.state import CoordinatorState
 
@@ -76,6 +78,7 @@ class _Run:
         damage: Mapping[int, dict[str, object]] | None = None,
         keyed: bool = False,
     ) -> None:
+        self.waiting = list[Waiting]()
         self.grid, self.left_out, self.arrived = _grid(script, damage or {}), list[LeftOut](), 0
         channel = Channel(
             grid=self.grid,
@@ -88,7 +91,13 @@ class _Run:
         self.names = {node: f"p{number}" for number, node in enumerate(self.grid.get_node_ids())}
         keys = AdmittedKeys(self.names, {}) if keyed else None
         self.federation = Federation(
-            terms, channel, CoordinatorState(None), sum_type=SUM, keys=keys, left_out=self.left_out.append
+            terms,
+            channel,
+            CoordinatorState(None),
+            sum_type=SUM,
+            keys=keys,
+            left_out=self.left_out.append,
+            waiting=self.waiting.append,
         )
 
     @contextmanager
@@ -127,6 +136,17 @@ def test_honest_parties_are_all_counted() -> None:
     assert run.left_out == []
     assert run.arrived == 2 * PARTIES
     assert run.voters == PARTIES
+
+
+def test_who_has_not_answered_yet_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(federation, "_TELL_EVERY_S", 0.0)
+    run = _Run(_honest, keyed=True)
+    run.admit()
+    teach = [each for each in run.waiting if each.phase == "teach"]
+    assert [each.answered for each in teach] == list(range(PARTIES))
+    assert [len(each.missing) for each in teach] == list(range(PARTIES, 0, -1))
+    assert set(teach[0].missing) == {f"p{number}" for number in range(PARTIES)}
+    assert (teach[0].asked, teach[0].patience_s) == (PARTIES, 5)
 
 
 @pytest.mark.parametrize(

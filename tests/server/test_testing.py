@@ -171,6 +171,17 @@ def test_the_student_is_told_no_label_of_what_it_is_tested_on() -> None:
     assert tested.seen_unlabelled == 0  # a forest sees labelled rows alone
 
 
+def test_probabilities_of_the_published_student_are_held_against_the_truth() -> None:
+    dataset, asked = make_rows(300, 200), _asked(60, 200)
+    right = lambda rows: (rows[:, 0] > 0).astype(np.int64)  # noqa: E731
+    sure = lambda rows: np.where(np.eye(2)[right(rows)] == 1, 0.9, 0.1)  # noqa: E731
+    found = measure_student(
+        IMAGES, dataset, asked=asked, predict=right, predict_proba=sure, predict_left_out=_never
+    )
+    assert found.calibration is not None and found.calibration.count == found.student_n
+    assert found.calibration.error == pytest.approx(0.1)
+
+
 def test_what_a_network_has_seen_without_a_label_is_told() -> None:
     dataset, asked = make_rows(300, 200), _asked(60, 200)
     predict = lambda rows: (rows[:, 0] > 0).astype(np.int64)  # noqa: E731

@@ -1,7 +1,8 @@
 """A student for use without this package: one TorchScript or ONNX file that takes images as they are.
 
-The file says itself what it takes and tells: its attributes are `image_shape`, [height, width, channels], and
-`class_names`, in the order of the probabilities; empty where the classes have no names.
+The file says itself what it takes and tells: its attributes are `image_shape`, [height, width, channels],
+`class_names`, in the order of the probabilities (empty where the classes have no names), and `sharpness`, the
+calibration's exponent, which is applied already.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pate_fed.learning.students.calibration import sharpened
 
 __all__ = ["ONNX_OPSET", "write_onnx", "write_torchscript"]
 
+_SAME = 1e-4  # of probabilities
 ONNX_OPSET = 17  # of 2022: what is deployed in hospitals is seldom new
 
 
@@ -48,8 +50,11 @@ class _Checked(nn.Module):
     more or less falls out of nowhere when it is pooled.
     """
 
-    def __init__(self, traced: nn.Module, image_shape: Shape, class_names: Sequence[str]) -> None:
+    def __init__(
+        self, traced: nn.Module, image_shape: Shape, class_names: Sequence[str], sharpness: float
+    ) -> None:
         super().__init__()
+        self.sharpness = float(sharpness)
         self.traced = traced
         self.image_shape = list(image_shape)
         self.class_names = torch.jit.Attribute(list(class_names), list[str])
@@ -78,16 +83,15 @@ def write_torchscript(
     Probabilities are raised to the power of `sharpness`, as in `Student`.
 
     Raises:
-        InputError: the folder cannot be written to.
+        InputError: the networks branch on their inputs, or the folder cannot be written to.
     """
     model = _FromPixels(networks, sharpness).eval().requires_grad_(False)
-    example = torch.zeros((2, *image_shape), dtype=torch.uint8)
     with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
         # torch calls TorchScript old, but the files of its successor are tied to one version of torch.
         warnings.simplefilter("ignore")
-        # Its own check traces again and compares, for networks that branch on their inputs; none of ours do.
-        traced = torch.jit.trace(model, example, check_trace=False)  # type: ignore[no-untyped-call]
-        checked = torch.jit.script(_Checked(traced, image_shape, class_names).eval())
+        checked = torch.jit.script(
+            _Checked(_traced(model, image_shape), image_shape, class_names, sharpness).eval()
+        )
         buffer = io.BytesIO()
         torch.jit.save(checked, buffer)
     write_result(path, _without_paths(buffer.getvalue()))
@@ -104,10 +108,11 @@ def write_onnx(
 ) -> None:
     """Write the same as ONNX, which any runtime reads: input `images`, output `probabilities`.
 
-    Its metadata are `image_shape` and `class_names` as JSON, and what else is said in `about`.
+    Its metadata are `image_shape`, `class_names` and `sharpness` as JSON, and what else is said in `about`.
 
     Raises:
-        InputError: the package onnx is not installed, or the folder cannot be written to.
+        InputError: the package onnx is not installed, the networks have no ONNX form or branch on their
+            inputs, or the folder cannot be written to.
     """
     try:
         import onnx
@@ -119,20 +124,46 @@ def write_onnx(
     with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
         # torch's newer exporter needs two more packages for the same graph.
         warnings.simplefilter("ignore")
-        torch.onnx.export(
-            model,
-            (example,),
-            content,  # type: ignore[arg-type]  # the older exporter writes to memory, too
-            dynamo=False,
-            input_names=["images"],
-            output_names=["probabilities"],
-            dynamic_axes={"images": any_number, "probabilities": any_number},
-            opset_version=ONNX_OPSET,
-        )
+        _traced(model, image_shape)
+        try:
+            torch.onnx.export(
+                model,
+                (example,),
+                content,  # type: ignore[arg-type]  # the older exporter writes to memory, too
+                dynamo=False,
+                input_names=["images"],
+                output_names=["probabilities"],
+                dynamic_axes={"images": any_number, "probabilities": any_number},
+                opset_version=ONNX_OPSET,
+            )
+        except RuntimeError as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise InputError(f"the student has no form as ONNX ({reason})") from error
     graph = onnx.load_from_string(content.getvalue())
-    told = {"image_shape": json.dumps(list(image_shape)), "class_names": json.dumps(list(class_names))}
+    known = {"image_shape": list(image_shape), "class_names": list(class_names), "sharpness": sharpness}
+    told = {key: json.dumps(value) for key, value in known.items()}
     onnx.helper.set_model_props(graph, {**told, **(about or {})})
     write_result(path, graph.SerializeToString())
+
+
+def _traced(model: nn.Module, image_shape: Shape) -> nn.Module:
+    """The model's operations on two images, as a file has them: for other images, and more, the same.
+
+    Raises:
+        InputError: it gives something else for others, as a network does that branches on its inputs.
+    """
+    example = torch.zeros((2, *image_shape), dtype=torch.uint8)
+    # Torch's own check asks with the same images again, so that it finds no branch.
+    traced: nn.Module = torch.jit.trace(model, example, check_trace=False)  # type: ignore[no-untyped-call]
+    drawn = torch.Generator().manual_seed(0)
+    for number in (1, 3):
+        images = torch.randint(256, (number, *image_shape), dtype=torch.uint8, generator=drawn)
+        if not torch.allclose(traced(images), model(images), atol=_SAME):
+            raise InputError(
+                "the student's network branches on its inputs, which no file of operations can hold; a "
+                "network that does the same for every image is meant"
+            )
+    return traced
 
 
 def _without_paths(archive: bytes) -> bytes:

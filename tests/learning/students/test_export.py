@@ -67,6 +67,7 @@ def test_an_exported_student_says_what_it_takes_and_refuses_anything_else(
         model = torch.jit.load(str(tmp_path / "student.ts"))  # type: ignore[no-untyped-call]
     pixels = torch.from_numpy(images.copy())
     assert tuple(model.image_shape) == images.shape[1:] and model.class_names == list(student.class_names)
+    assert model.sharpness == student.sharpness
     assert not model(pixels).requires_grad
     # A traced network would take the first two, and answer: a pooled row more or less is no error to it.
     for wrong in (pixels / 255, pixels[:, :-1], pixels[..., 0], pixels.expand(-1, -1, -1, 3)):

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from pate_fed.errors import InputError
 from pate_fed.learning import StudentSettings
+from pate_fed.learning.students.export import write_onnx, write_torchscript
 from pate_fed.learning.students.student import Student
 
 MakeStripes = Callable[..., tuple[NDArray[np.uint8], NDArray[np.int64]]]
@@ -51,8 +54,41 @@ def test_another_runtime_gives_the_same(
     assert np.allclose(np.load(tmp_path / "found.npy"), student.predict_proba(images[:7]), atol=1e-4)
     told = json.loads(done.stdout)
     assert json.loads(told["class_names"]) == ["flat", "ütterly steep"] and told["epsilon"] == "2.758"
-    assert json.loads(told["image_shape"]) == list(images.shape[1:])
+    assert json.loads(told["image_shape"]) == list(images.shape[1:]) and json.loads(told["sharpness"]) == 1.7
     assert b".py" not in (tmp_path / "student.onnx").read_bytes()  # no path of this machine
+
+
+class Branching(nn.Module):
+    """Answers dark images otherwise than bright ones, which the operations of one image do not show."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(28 * 28, 2)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.linear(images.flatten(1))
+        return logits if images.max() > 0 else -100 * logits
+
+
+def test_a_network_that_branches_on_its_inputs_is_refused(
+    tmp_path: Path,
+) -> None:
+    for write in (write_onnx, write_torchscript):
+        with pytest.raises(InputError, match="branches on its inputs"):
+            write([Branching()], (28, 28, 1), tmp_path / "student")
+    assert not list(tmp_path.iterdir())
+
+
+class Sorting(nn.Module):
+    """An operation that ONNX has not."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.special.bessel_j0(images.flatten(1)[:, :2])
+
+
+def test_a_network_without_a_form_as_onnx_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no form as ONNX \(.*bessel"):
+        write_onnx([Sorting()], (28, 28, 1), tmp_path / "student.onnx")
 
 
 def test_without_the_package_the_error_says_what_to_install(

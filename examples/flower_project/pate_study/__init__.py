@@ -1,0 +1,1 @@
+"""A study of pate_fed as a Flower project."""

@@ -1,0 +1,228 @@
+"""The page of `pate-fed watch --web`: what is on it, what it sends when, and who is kept out."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_page import Page
+from saved_runs import LABELS, RECORD, SUMS, events, make_outcome, save_run
+
+from pate_fed.cli import watch_web
+from pate_fed.cli.watch_web import News, WatchServer
+from pate_fed.report.log import Waiting
+from pate_fed.report.result import LeftOut
+from pate_fed.report.watch_page import PARTS, render_parts, render_watch_page, watch_script
+from pate_fed.report.watching import read_snapshot
+
+Run = Callable[..., Any]
+PRIVATE = ("45.7", "2.346", "12.3", "do not publish", "Agreement")
+
+
+@contextmanager
+def _serving(news: News) -> Iterator[WatchServer]:
+    server = WatchServer(news, lambda: "<p>page</p>", {"watch.js": ("1", "text/javascript")})
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        news.close()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[WatchServer]:
+    with _serving(News()) as server:
+        yield server
+
+
+def _ask(server: WatchServer, path: str, *, method: str = "GET", host: str | None = None) -> Any:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=5)
+    try:
+        connection.putrequest(method, path, skip_host=host is not None)
+        if host:
+            connection.putheader("Host", host)
+        connection.endheaders()
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_the_page_is_there_for_whoever_has_the_address(server: WatchServer) -> None:
+    status, headers, body = _ask(server, f"/{server.token}/")
+    assert (status, body) == (200, "<p>page</p>")
+    policy = headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'") and "unsafe" not in policy and "http" not in policy
+    assert headers["X-Content-Type-Options"] == "nosniff" and headers["Cache-Control"] == "no-store"
+    assert _ask(server, f"/{server.token}/watch.js")[2] == "1"
+    assert server.url == f"http://127.0.0.1:{server.server_address[1]}/{server.token}/"
+    assert len(server.token) >= 32
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/events", "/x/", "/TOKEN", "/TOKENx/", "/TOKEN/../", "/TOKEN/log.jsonl"]
+)
+def test_without_the_token_there_is_nothing(server: WatchServer, path: str) -> None:
+    status, _, body = _ask(server, path.replace("TOKEN", server.token))
+    assert (status, body) == (404, "")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:1", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:80", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example:80", 403),
+        ("localhost@evil.example", 403),
+        ("", 403),
+    ],
+)
+def test_another_name_that_leads_here_is_refused(server: WatchServer, host: str, status: int) -> None:
+    assert _ask(server, f"/{server.token}/", host=host)[0] == status
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "CONNECT", "NONSENSE"])
+def test_only_get_is_answered(server: WatchServer, method: str) -> None:
+    status, _, body = _ask(server, f"/{server.token}/", method=method)
+    assert (status, body) == (405, "")
+
+
+def test_it_listens_on_loopback_alone(server: WatchServer) -> None:
+    assert server.socket.getsockname()[0] == "127.0.0.1"
+
+
+def test_connections_are_bounded_and_a_place_comes_back(server: WatchServer) -> None:
+    place = server.server_address[1]
+    with ExitStack() as held:
+        lines = [
+            held.enter_context(socket.create_connection(("127.0.0.1", place)))
+            for _ in range(watch_web.MOST_CONNECTIONS)
+        ]
+        assert _ask(server, f"/{server.token}/")[0] == 503
+        lines.pop().close()
+        end = time.monotonic() + 5
+        while (status := _ask(server, f"/{server.token}/")[0]) == 503 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert status == 200
+
+
+def test_who_is_silent_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_web._Handler, "timeout", 0.05)
+    with (
+        _serving(News()) as server,
+        socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=5) as line,
+    ):
+        assert line.recv(1) == b""
+
+
+def test_only_what_is_new_is_sent_until_the_end() -> None:
+    news = News()
+    news.tell({"a": "1", "b": "line\nbreak"}, over=False)
+    with _serving(news) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=5)
+        connection.request("GET", f"/{server.token}/events")
+        answer = connection.getresponse()
+        assert answer.getheader("Content-Type") == "text/event-stream; charset=utf-8"
+
+        def told() -> dict[str, str]:
+            data = answer.readline().decode()
+            assert answer.readline() == b"\n"
+            return dict(json.loads(data.removeprefix("data: ")))
+
+        assert told() == {"a": "1", "b": "line\nbreak"}
+        news.tell({"a": "2", "b": "line\nbreak"}, over=False)
+        assert told() == {"a": "2"}
+        news.tell({"a": "3", "b": "end"}, over=True)
+        assert told() == {"a": "3", "b": "end"}
+        assert answer.read() == b"event: over\ndata: \n\n"
+        connection.close()
+
+
+def _parts(folder: Path, **settings: Any) -> dict[str, str]:
+    return render_parts(read_snapshot(folder), folder, **settings)
+
+
+def test_the_page_shows_what_goes_on(tmp_path: Path) -> None:
+    late = Waiting(phase="vote", asked=10, answered=9, missing=("hospital-2",), patience_s=600.0)
+    parts = _parts(save_run(tmp_path / "run", [*events()[:3], late]))
+    assert 'aria-current="step"><strong>answer</strong><span>9 of 10' in parts["course"]
+    assert "hospital-2" in parts["hospitals"] and "no answer within 600 s" in parts["hospitals"]
+    assert "running" in parts["head"] and "begun" in parts["heard"]
+    learns = _parts(save_run(tmp_path / "learns", events()[:9]))
+    assert 'value="0.8571"' in learns["numbers"]  # 3 of 3.5
+    assert "never above 3.5" in learns["numbers"] and "test accuracy" in learns["figures"]
+    over = _parts(save_run(tmp_path / "over", events()))
+    assert "success" in over["head"] and "Released labels by class" in over["figures"]
+    assert ">42<" in over["figures"]
+
+
+@pytest.mark.parametrize("record", [RECORD, SUMS, LABELS])
+def test_nothing_from_private_votes_without_analyst(tmp_path: Path, record: Any) -> None:
+    folder = save_run(tmp_path / "run", events(record))
+    page = Page(render_watch_page(read_snapshot(folder), folder))
+    assert not any(private in page.words for private in PRIVATE)
+    if record is RECORD:
+        analyst = Page(render_watch_page(read_snapshot(folder), folder, analyst=True))
+        assert all(private in analyst.words for private in PRIVATE)
+
+
+def test_hostile_names_stay_text_and_nothing_is_inline(tmp_path: Path) -> None:
+    evil = '<img src=x onerror="alert(1)">'
+    left = LeftOut(party=evil, phase="vote", reason=evil)
+    folder = save_run(tmp_path / "run", [RECORD, left, *events()[2:-1], make_outcome()])
+    text = render_watch_page(read_snapshot(folder), folder)
+    page = Page(text)
+    assert evil in page.words
+    for name, attributes in page.tags:
+        assert not any(key.startswith("on") for key in attributes) and "style" not in attributes, name
+        for key in ("src", "href"):
+            assert attributes.get(key, "data:,") in ("data:,", "style.css", "watch.js")
+    assert "<style" not in text and "http" not in watch_script()
+
+
+def test_before_the_study_begins_it_waits(tmp_path: Path) -> None:
+    page = Page(render_watch_page(None, tmp_path))
+    assert "It waits for the study to begin." in page.words
+    assert {attributes.get("id") for _, attributes in page.tags} >= set(PARTS)
+
+
+def test_the_command_serves_until_it_is_ended(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, seen = save_run(tmp_path / "run", events()[:9]), list[str]()
+
+    def look(_: float) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        (server,) = made
+        _, _, text = _ask(server, f"/{server.token}/")
+        seen.append(text)
+
+    made: list[WatchServer] = []
+
+    class Kept(WatchServer):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(self)
+
+    monkeypatch.setattr(watch_web, "WatchServer", Kept)
+    monkeypatch.setattr("pate_fed.cli.watch.time.sleep", look)
+    done = run("watch", str(folder), "--web")
+    assert done.code == 130 and made[0].url in done.out and made[0].token not in done.err
+    assert "never above 3.5" in Page(seen[0]).words
+    refused = run("watch", str(folder), "--analyst")
+    assert refused.code == 2 and "give --web, too" in refused.err
