@@ -184,8 +184,10 @@ class Coordinator(BaseCoordinator):
         return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
 
     def _summary(self) -> str:
+        claimed = "" if self._terms.claim is None else f" ({self._terms.claim.short})"
         return (
-            f"ε={epsilon_text(self._privacy.student)} δ={delta_text(self._terms.delta)} labels={self._labels}"
+            f"ε={epsilon_text(self._privacy.student)} δ={delta_text(self._terms.delta)}{claimed} "
+            f"labels={self._labels}"
         )
 
     def finish(self) -> RunResult:
