@@ -17,6 +17,7 @@ _REPRODUCTIONS = {
     "fashion-mnist-frontier": "many hours; the first student's in the first",
     "fashion-mnist-threshold": "some minutes",
     "fashion-mnist-questions": "some minutes",
+    "fashion-mnist-wide": "a minute or two",
     "interactive-gnmax": "20 minutes the first student, an hour the second",
     "default-student": "a quarter of an hour",
     "scalable-glyph": "a quarter to half an hour",
@@ -65,7 +66,8 @@ def add_reproduce_command(commands: argparse._SubParsersAction[Parser]) -> None:
         again,
         "--totals FILE",
         "ready totals (.npz or .npy) in place of teachers; of pate++-fashion-mnist, pate++-mnist-votes, "
-        "fashion-mnist-threshold, fashion-mnist-questions, interactive-gnmax, pate-2017-questions",
+        "fashion-mnist-threshold, fashion-mnist-questions, fashion-mnist-wide, interactive-gnmax, "
+        "pate-2017-questions",
     )
     add_option(again, "--device NAME", "cpu, cuda or auto", default="cpu")
     add_option(

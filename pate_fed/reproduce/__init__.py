@@ -20,6 +20,7 @@ from pate_fed.reproduce.questions import reproduce_questions
 from pate_fed.reproduce.tables import reproduce_tables
 from pate_fed.reproduce.threshold import reproduce_threshold
 from pate_fed.reproduce.uncertain import reproduce_uncertain
+from pate_fed.reproduce.wide_kernels import reproduce_wide
 from pate_fed.reproduce.workers import cores
 
 __all__ = ["REPRODUCTIONS", "Reproduction", "reproduce", "usual_workers"]
@@ -32,6 +33,7 @@ _MAKERS: dict[str, tuple[Maker, list[str]]] = {
     "fashion-mnist-frontier": (reproduce_frontier, "--seeds --workers".split()),
     "fashion-mnist-threshold": (reproduce_threshold, "--seeds --totals".split()),
     "fashion-mnist-questions": (reproduce_uncertain, "--seeds --totals".split()),
+    "fashion-mnist-wide": (reproduce_wide, "--seeds --totals".split()),
     "interactive-gnmax": (reproduce_interactive, "--seeds --totals".split()),
     "default-student": (reproduce_default_student, "--seeds --workers".split()),
     "scalable-glyph": (reproduce_glyph, []),

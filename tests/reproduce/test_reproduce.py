@@ -21,6 +21,7 @@ ROWS = {
     "fashion-mnist-frontier": "frontier-runs",
     "fashion-mnist-threshold": "threshold-runs",
     "fashion-mnist-questions": "questions-runs",
+    "fashion-mnist-wide": "wide-runs",
     "interactive-gnmax": "interactive-gnmax-runs",
     "pate-2017-mnist": "pate-2017-mnist-runs-quick",
     "pate-2017-questions": "pate-2017-questions-asked",

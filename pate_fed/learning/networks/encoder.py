@@ -226,6 +226,11 @@ class Encoder:
             found.update(np.ascontiguousarray(array, dtype="<f2").tobytes())
         return found.hexdigest()
 
+    def scaled(self, squared_length: float) -> Encoder:
+        """The encoder whose features' squared length is so many times as long: below 1 a wider kernel."""
+        longer = self.basis.astype(np.float64) * squared_length**0.5
+        return Encoder(self.image_shape, self.mean, longer.astype(np.float16))
+
     def preprocessing(self) -> HistogramFeatures:
         """The fixed preprocessing of a model that uses it."""
         preprocess = HistogramFeatures(self.image_shape, self.basis.shape[1])
