@@ -113,7 +113,7 @@ def _train(dataset: Dataset, totals: Ints, sigma2: float, task: tuple[str, int])
     rest = rest[: LABELS - len(index)]
     label = np.concatenate([label, mechanism.release(totals[rest], noise).label])
     index = np.concatenate([index, rest])
-    tested, truth = (each[dataset.num_queries :] for each in (dataset.public_images, dataset.public_labels))
+    tested, truth = dataset.public_images[len(totals) :], dataset.public_labels[len(totals) :]
     right = float(np.mean(_scores(dataset, index, label, tested, ridge=RIDGE).argmax(axis=1) == truth))
     known = dataset.public_labels[: len(totals)]
     return WideRun(
