@@ -120,14 +120,17 @@ class NoiseLaw:
         found: Floats = tail_sum(self.difference_masses(wide))[wide : wide + most + 1]
         return found
 
-    def tilted_sum_tails(self, order: float, most: int) -> Floats:
-        """Ln Σ over x + x' >= j of m(x) m(x') for j = 0..most, m(x) = P(x)^α P(x + 1)^(1-α)."""
+    def tilted_sum_tails(self, order: float, shift: int, most: int) -> Floats:
+        """Ln Σ over x + x' >= j of m(x) m(x') for j = 0..most, m(x) = P(x)^α P(x + shift)^(1-α)."""
         wide = most + self.depth()
-        if self.kind == GAUSSIAN:  # m(x) = P(x) e^((α-1)(2x+1)/(2σ²)), so only the sum's tilt is added
+        if self.kind == GAUSSIAN:  # m(x) = P(x) e^((α-1)(2kx+k²)/(2σ²)), so only the sum's tilt is added
             j = np.arange(2 * wide + 1)
-            logs = log_mass_gaussian_difference(j, self.scale) + (order - 1) * (j + 1) / self.scale**2
+            logs = (
+                log_mass_gaussian_difference(j, self.scale)
+                + (order - 1) * shift * (j + shift) / self.scale**2
+            )
             return _log_tails(logs)[: most + 1]
-        once = self._tilted(order, 1, wide)
+        once = self._tilted(order, shift, wide)
         top = float(once.max())
         mass = np.exp(once - top)
         found: Floats = 2 * top + np.log(tail_sum(np.convolve(mass, mass)[2 * wide :]) + _LEAST)[: most + 1]
