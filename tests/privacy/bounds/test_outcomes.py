@@ -270,6 +270,25 @@ def test_more_laplace_noise_than_a_table_holds_is_charged_as_less() -> None:
     assert argmax_rdp(500.0, 3.0, kind=LAPLACE) == pytest.approx(6 / 500**2)
 
 
+@pytest.mark.parametrize(
+    ("sigma", "order", "earlier"),
+    [
+        (40.0, 1.001023255952868, 0.00040037006741421857),
+        (40.0, 2.0, 0.0007999614647650057),
+        (152.0, 1.001023255952868, 2.7728804102411147e-05),
+        pytest.param(177.0, 1.0534137273271664, 2.151851052422099e-05, marks=pytest.mark.slow),
+        pytest.param(215.0, 1.003145700277071, 1.3888543549479328e-05, marks=pytest.mark.slow),
+        pytest.param(238.0, 1.001023255952868, 1.1310650390335276e-05, marks=pytest.mark.slow),
+        pytest.param(238.0, 1.0072146570197242, 1.1379764093731645e-05, marks=pytest.mark.slow),
+        pytest.param(256.0, 1.001023255952868, 9.77614568804194e-06, marks=pytest.mark.slow),
+        pytest.param(256.0, 1.7104925088436513, 1.6703268941905603e-05, marks=pytest.mark.slow),
+    ],
+)
+def test_no_figure_is_above_that_of_an_earlier_version(sigma: float, order: float, earlier: float) -> None:
+    """Figures of commit 7670f14, which its ledgers state: near order 1 rounding is all that may differ."""
+    assert (1 - 1e-4) * earlier < argmax_rdp(sigma, order) < earlier
+
+
 def test_the_limit_is_two_over_pi() -> None:
     """Two outcomes of a smooth law reveal 2/π of the noise's own divergence; three a little more."""
     assert bit_rdp(100.0, 2.0) / (2 / (2 * 100.0**2)) == pytest.approx(2 / math.pi, rel=1e-3)
