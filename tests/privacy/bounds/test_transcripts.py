@@ -104,7 +104,7 @@ def test_the_true_delta_of_whole_transcripts_is_below_the_stated_one(
 
 
 @pytest.mark.parametrize(
-    ("votes", "sigma", "asked", "least"), [(2, 2.0, 1, 0.4), (2, 3.0, 3, 0.6), (3, 3.0, 2, 0.4)]
+    ("votes", "sigma", "asked", "least"), [(2, 2.0, 1, 0.4), (2, 3.0, 3, 0.4), (3, 3.0, 2, 0.4)]
 )
 def test_the_same_where_a_unit_sways_several_votes(
     votes: int, sigma: float, asked: int, least: float
