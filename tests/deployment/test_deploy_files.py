@@ -25,6 +25,7 @@ from pate_fed.cli.parser import Parser
 from pate_fed.identity import Authority, make_request
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+CLUSTER_PAGE = DEPLOY.parent / "docs" / "cluster.md"
 CONTAINERS = sorted((DEPLOY / "container").glob("*.Containerfile"))
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
