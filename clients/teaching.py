@@ -86,14 +86,15 @@ def _train_neighbours(site: Site, anew: Callable[[int], None]) -> list[int]:
     another process is at the group, one that nobody is at is trained: it will be asked next.
     """
     count = _TOGETHER if site.device == "cpu" else _TOGETHER_GPU
-    own, *others = neighbours(site, count)
+    groups = neighbours(site, count)  # as they are needed: of 10,000 parties there are many
+    own = next(groups)
 
     def lacks() -> list[int]:
         return [number for number, path in enumerate(teacher_paths(site)) if not path.exists()]
 
     before = lacks()
     if before and not _train_group(own, site, anew, wait=False):
-        for group in others:
+        for group in groups:
             if _lacks(group) and _train_group(group, site, anew, wait=False):
                 break
         _train_group(own, site, anew, wait=True)

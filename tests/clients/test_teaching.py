@@ -115,7 +115,7 @@ def test_whoever_of_a_group_is_asked_first_trains_its_neighbours_each_on_its_own
     taught: Hospital, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it leaves with them is what each would have trained, and votes alike."""
-    for neighbour in neighbours(site, 8)[0]:
+    for neighbour in next(neighbours(site, 8)):
         asked = _request(_terms(neighbour), list(range(60))).index
         together = count_votes(neighbour, neighbour.dataset.public_images[asked])
         own = replace(neighbour, state_dir=site.state_dir / neighbour.party)

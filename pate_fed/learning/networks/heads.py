@@ -102,11 +102,11 @@ def fit_ridge(
     usable = values > 1e-10 * values.max().clamp(min=1e-300)
     values, vectors = values[usable], vectors[:, usable]
     left = vectors if wide else x @ vectors / values.sqrt()  # (n, r), orthonormal columns
-    turned = left.T @ y  # (r, K)
+    squares, turned = left.square(), left.T @ y  # (n, r), (r, K)
     best: tuple[float, float, Tensor] | None = None
     for strength in strengths:
         shrink = values / (values + strength)
-        leverage = left.square() @ shrink + share[:, 0] / len(x)
+        leverage = squares @ shrink + share[:, 0] / len(x)
         residual = y - left @ (shrink[:, None] * turned)
         missed = residual / (1 - leverage).clamp(min=1e-6)[:, None]
         error = float(missed.square().mean())

@@ -89,11 +89,13 @@ def _fit_kernel(encoder: Encoder, pixels: Tensor, targets: Tensor, weights: Tens
     """With moved copies of the records, as long as there are few samples: they help small parts most."""
     preprocess = encoder.preprocessing().to(pixels.device)
     copies = max(1, min(COPIES, ENOUGH_SAMPLES // len(pixels)))
-    centres = preprocess.in_parts(subsample(pixels, TEACHER_CENTRES, generator=None))
+    plain = preprocess.in_parts(pixels)
+    centres = subsample(plain, TEACHER_CENTRES, generator=None)
 
     def samples() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        for x, own, each in _batches(pixels, targets, weights):
-            for moved in shifted_copies(x)[:copies]:
+        for x, known, own, each in _batches(pixels, plain, targets, weights):
+            yield known, own, each
+            for moved in shifted_copies(x)[1:copies]:
                 yield preprocess(moved), own, each
 
     head = fit_kernel_head(
