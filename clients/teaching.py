@@ -62,7 +62,10 @@ def train_missing(
     own = _own_part(site)
     train = _train_own if own is not None else _train_forest if _is_table(site) else _train_network
     for number, path, part in _missing(site, anew):
-        train(site, number, part, encoder).save(path, durable=not site.simulated)
+        teacher = train(site, number, part, encoder)
+        teacher.save(path, durable=not site.simulated)
+        if site.simulated and encoder is not None:
+            _TAUGHT.keep(path, teacher)  # type: ignore[arg-type]  # an encoder is for networks alone
         taught(number)
 
 
@@ -249,6 +252,43 @@ _FITTED: dict[Path, FittedTeacher] = {}
 _MOST_FITTED = 1000
 
 
+class _Taught:
+    """Teachers of simulated parties that this process taught, as long as their files are the same.
+
+    Reading one takes longer than its votes. The first of a simulation are kept, as many as fit into `most`
+    bytes; others are read each time.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._bytes, self._folder = most, 0, Path()
+        self._held: dict[Path, tuple[tuple[int, int, int], Teacher]] = {}
+
+    def keep(self, path: Path, teacher: Teacher) -> None:
+        """Keep a teacher whose file was written just now, if there is room."""
+        folder = path.parent.parent  # of all parties' disks
+        if folder != self._folder:
+            self._folder, self._bytes = folder, 0
+            self._held.clear()
+        if self._bytes < self._most:
+            self._held[path] = _file_mark(path), teacher
+            self._bytes += teacher.own_bytes
+
+    def find(self, path: Path) -> Teacher | None:
+        """The teacher in this very file, if it is kept."""
+        if path not in self._held or not path.exists():
+            return None
+        mark, teacher = self._held[path]
+        return teacher if mark == _file_mark(path) else None
+
+
+def _file_mark(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+_TAUGHT = _Taught(most=2**27)
+
+
 def count_votes(site: Site, inputs: NDArray[Any]) -> Ints:
     """One vote a teacher on each input: int64 (queries, classes), rows sum to the number of teachers."""
     votes = np.zeros((len(inputs), site.dataset.num_classes), dtype=np.int64)
@@ -267,7 +307,8 @@ def _predict(site: Site, path: Path, inputs: NDArray[Any]) -> Ints:
     from pate_fed.learning.teachers.network import Teacher
 
     with _one_thread():
-        return Teacher.load(path, device=site.device).predict(inputs)
+        teacher = _TAUGHT.find(path) or Teacher.load(path, device=site.device)
+        return teacher.predict(inputs)
 
 
 def _predict_own(site: Site, path: Path, inputs: NDArray[Any]) -> Ints:

@@ -109,6 +109,11 @@ class Teacher:
             device=resolve_device(device),
         )
 
+    @property
+    def own_bytes(self) -> int:
+        """Bytes of its weights, but for what prepares the inputs, which teachers may share."""
+        return sum(value.nbytes for value in self._model.output.state_dict().values())
+
     def _check_weights(self) -> None:
         for name, value in self._model.state_dict().items():
             if not bool(torch.isfinite(value).all()):
