@@ -40,7 +40,7 @@ class BaseHospital(ABC, Generic[T]):
 
     def __init__(self, site: BaseSite, folder: Path) -> None:
         self._site, self._party, self._folder = site, site.party, folder
-        durable = not site.simulated
+        durable = site.durable
         self.journal = Journal(site.state_dir, answered=folder / "answered", durable=durable)
         key = None if site.identity is None else site.identity / KEY_FILE
         self.log = HospitalLog(site.state_dir, key=key, durable=durable)
@@ -89,7 +89,7 @@ class BaseHospital(ABC, Generic[T]):
             self._write(TERMS_FILE, terms.to_json().encode())
 
     def _write(self, name: str, content: bytes) -> None:
-        write_private(self._folder / name, content, durable=not self._site.simulated)
+        write_private(self._folder / name, content, durable=self._site.durable)
 
     def _objects(self, found: Objection | None) -> Refusal | None:
         """The reason of an objection, if there is one; its sentence is for the hospital's own eyes."""

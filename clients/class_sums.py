@@ -39,8 +39,8 @@ def keep_features(site: Site, terms: Terms, content: bytes) -> None:
     Raises:
         IntegrityError: another one came, or none, or one of which the terms say what is not so.
     """
-    _read(_sums_of(terms), content)
-    write_private(_path(site), content, durable=not site.simulated)
+    _read(site, terms, content)
+    write_private(_path(site), content, durable=site.durable)
 
 
 def check_sums(site: Site, terms: Terms) -> None:
@@ -98,18 +98,42 @@ def _kept(site: Site, terms: Terms) -> FeatureMap:
         content = _path(site).read_bytes()
     except OSError as error:
         raise IntegrityError("the feature map that this hospital kept is gone") from error
-    return _read(_sums_of(terms), content)
+    return _read(site, terms, content)
 
 
-def _read(sums: SumTerms, content: bytes) -> FeatureMap:
+def _read(site: Site, terms: Terms, content: bytes) -> FeatureMap:
     """The map, whose bounds are those that the noise in the terms is made for."""
+    sums = _sums_of(terms)
     if not content:
         raise IntegrityError("no feature map came")
-    features = _parsed(content, sums.features)
+    features = _parsed(content, sums.features) if sums.part is None else _own_map(site, terms, content)
     found = (features.settings, features.dimension, features.squared_norm)
     if found != (sums.settings, sums.dimension, sums.squared_norm):
         raise IntegrityError("the feature map that came has other bounds than the terms say")
     return features
+
+
+def _own_map(site: Site, terms: Terms, content: bytes) -> FeatureMap:
+    """A map of code that is installed here, made of the pool as it lies here; what came only names it.
+
+    The policy lists it, and its source is the one in the terms: both were looked at before.
+
+    Raises:
+        IntegrityError: another one came.
+    """
+    from pate_fed.learning.features.own import own_features
+
+    sums, place = _sums_of(terms), (_sums_of(terms).features, site.pool_digest)
+    if place not in _OWN:
+        _OWN.clear()
+        public = site.dataset.public_images[: terms.max_queries]
+        _OWN[place] = own_features(sums.settings, public, part=sums.part)
+    if _OWN[place].to_bytes() != content or _OWN[place].digest != sums.features:
+        raise IntegrityError("the feature map that came is not what its code makes of the pool here")
+    return _OWN[place]
+
+
+_OWN: dict[tuple[str, str], FeatureMap] = {}  # a process may play many hospitals in turn
 
 
 @lru_cache(maxsize=1)  # it takes seconds, and a process may play many hospitals in turn

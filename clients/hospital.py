@@ -22,7 +22,8 @@ from pate_fed.config.parts import part_identity, require_same_part
 from pate_fed.data import repeated_inputs
 from pate_fed.errors import InputError, IntegrityError, require_libraries
 from pate_fed.privacy import NoiseSource
-from pate_fed.protocol.cost import check_reach
+from pate_fed.privacy.mechanisms.own import OwnMechanism, check_claim
+from pate_fed.protocol.cost import check_reach, make_mechanism
 from pate_fed.protocol.messages import (
     EVALUATION,
     RELEASE,
@@ -92,11 +93,15 @@ class Hospital(SummingHospital[Terms]):
         return self._answered(lambda: self._taught(terms, encoder, request.enrol))
 
     def _has_part(self, terms: Terms) -> bool:
-        """Whether the teacher's code, where it is none of ours, is here the one in the terms."""
-        if terms.teacher_part is None:
-            return True
+        """Whether code that is none of ours is here the one in the terms, and a mechanism claims no less."""
+        features = None if terms.sums is None else terms.sums.part
         try:
-            require_same_part(part_identity(terms.teacher_part.name, "teacher"), terms.teacher_part)
+            for part, kind in ((terms.teacher_part, "teacher"), (features, "feature map")):
+                if part is not None:
+                    require_same_part(part_identity(part.name, kind), part)
+            mechanism = None if terms.claim is None else make_mechanism(terms)
+            if isinstance(mechanism, OwnMechanism):
+                check_claim(mechanism)
         except (InputError, IntegrityError) as error:
             self.log.fault(error)
             return False
@@ -150,7 +155,7 @@ class Hospital(SummingHospital[Terms]):
         if votes is not None:
             self.log.note("voted again", queries=len(votes), bytes=votes.nbytes)
         elif not self.journal.overlaps(request.index):
-            counted, keep = self._count(terms, request.index), bool(asker) and not self._site.simulated
+            counted, keep = self._count(terms, request.index), bool(asker) and self._site.durable
             votes = self.journal.answer_once(request, counted, asker=asker, keep=keep)
         if votes is None:
             return self.refuse(Refusal.REPEATED)
@@ -181,7 +186,10 @@ class Hospital(SummingHospital[Terms]):
         if len(question.index) and not asks_all_features(terms, question):
             return Refusal.MALFORMED
         # The policy may be another one than when the hospital agreed, if it was started again.
-        return self._objects(self._site.objection(terms)) or self._over_account(terms)
+        found = self._objects(self._site.objection(terms))
+        if found is None and not self._has_part(terms):  # another process may find another source
+            found = Refusal.PART
+        return found or self._over_account(terms)
 
     def _refusal(self, terms: Terms | None, request: VoteRequest) -> Refusal | None:
         """Why nothing is voted on this question, or None."""

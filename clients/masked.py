@@ -73,7 +73,7 @@ def forget_replies(site: BaseSite, folder: Path) -> None:
     Raises:
         IntegrityError: the saved state is damaged.
     """
-    SumStore(folder / SUM_FOLDER, durable=not site.simulated, key=site.sum_key).forget_replies()
+    SumStore(folder / SUM_FOLDER, durable=site.durable, key=site.sum_key).forget_replies()
 
 
 class SummingHospital(BaseHospital[T]):
@@ -136,7 +136,7 @@ class SummingHospital(BaseHospital[T]):
     def _store(self, terms: T) -> SumStore:
         """This hospital's machine in the study's secure summation."""
         site, folder = self._site, self._folder / SUM_FOLDER
-        return SumStore(folder, site.demands(terms), durable=not site.simulated, key=site.sum_key)
+        return SumStore(folder, site.demands(terms), durable=site.durable, key=site.sum_key)
 
     def _step_reply(self, machine: HospitalSum, terms: T, request: SumRequest) -> Reply:
         if request.roster:

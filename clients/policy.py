@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pate_fed.config.parts import PartIdentity
 from pate_fed.config.trust import LEAST_PARTIES
 from pate_fed.disk import read_toml
 from pate_fed.format import delta_text, epsilon_text
@@ -46,11 +47,12 @@ def _fingerprints(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a hospital allows; None and empty lists, but `teachers`, allow everything, other defaults protect.
+    """What a hospital allows; None and empty lists, but of code, allow everything, other defaults protect.
 
     `studies` are names or digests of terms, `pools` digests, `classes` names. `teachers` names code that is
-    none of ours and may run beside the records, as module:attribute; without a line here, none may. ε are at
-    the study's own δ, and the most that the study can cost; where one is limited, so is δ, by `delta`: the
+    none of ours and may run beside the records, as module:attribute, `feature_maps` such maps of records, and
+    `aggregators` mechanisms whose word for ε this hospital takes; without a line here, none may. ε are at the
+    study's own δ, and the most that the study can cost; where one is limited, so is δ, by `delta`: the
     coordinator names it, and at a large one any ε is small. The totals limit what all of this hospital's
     studies can cost together, at `delta`.
 
@@ -71,6 +73,8 @@ class Policy:
     pools: tuple[str, ...] = setting((), help="SHA-256 of public pools; none: any pool")
     classes: tuple[str, ...] = setting((), help="names of classes that are voted on; none: any")
     teachers: tuple[str, ...] = setting((), help="code of others that may run here, as module:attribute")
+    feature_maps: tuple[str, ...] = setting((), help="the same, for features of class sums")
+    aggregators: tuple[str, ...] = setting((), help="mechanisms of others whose word for ε is taken")
     most_queries: int | None = setting(None, low=0, help="public inputs answered in all")
     most_queries_a_day: int | None = setting(None, low=0, help="public inputs answered in a day")
     least_hospitals: int = setting(3, low=0, help="hospitals that every released batch must count")
@@ -134,6 +138,12 @@ class Policy:
                 return reason, sentence
         return self._cost(terms)
 
+    def refuses_code(self, terms: Agreement) -> tuple[Refusal, str] | None:
+        """Why code that would run beside the records is not listed, with a sentence; None where all is."""
+        reasons = (Refusal.POLICY_TEACHER, Refusal.POLICY_FEATURE_MAP)
+        refused = (each for each in self._demands(terms) if each[0] in reasons and not each[1])
+        return next(((reason, sentence) for reason, _, sentence in refused), None)
+
     def refuses_more(self, *, answered: int, today: int, asked: int) -> tuple[Refusal, str] | None:
         """Why `asked` more queries are too many, where so many were answered in all and in the last day."""
         for reason, most, before in (
@@ -167,7 +177,7 @@ class Policy:
         names = terms.classes or ("without names",)
         foreign = sorted(set(names) - set(self.classes)) if self.classes else []
         few = terms.least_clients < self.least_hospitals
-        part = terms.teacher_part if isinstance(terms, Terms) else None
+        part, claim, features = _code_of(terms)
         return [
             (
                 Refusal.POLICY_STUDY,
@@ -183,6 +193,17 @@ class Policy:
                 Refusal.POLICY_TEACHER,
                 part is None or part.name in self.teachers,
                 f"the line teachers = {[part.name] if part else []} in {POLICY_FILE} would allow it",
+            ),
+            (
+                Refusal.POLICY_AGGREGATOR,
+                claim is None or claim in self.aggregators,
+                f"ε would rest on what a mechanism says of itself; the line aggregators = "
+                f"{[claim] if claim else []} in {POLICY_FILE} would allow it",
+            ),
+            (
+                Refusal.POLICY_FEATURE_MAP,
+                features is None or features in self.feature_maps,
+                f"the line feature_maps = {[features] if features else []} in {POLICY_FILE} would allow it",
             ),
             (Refusal.POLICY_CLASSES, not foreign, f"the classes {', '.join(foreign)} are not listed"),
             (
@@ -249,6 +270,15 @@ class Policy:
                 shown = "without a bound" if cost is None else epsilon_text(cost)
                 return reason, f"ε at δ={delta_text(terms.delta)} may be {shown}, {most:g} is allowed"
         return None
+
+
+def _code_of(terms: Agreement) -> tuple[PartIdentity | None, str | None, str | None]:
+    """The teacher that is none of ours, and the names of such a mechanism and such a feature map."""
+    if not isinstance(terms, Terms):
+        return None, None, None
+    claim = None if terms.claim is None else terms.claim.part.name
+    features = None if terms.sums is None or terms.sums.part is None else terms.sums.part.name
+    return terms.teacher_part, claim, features
 
 
 def find_policy(given: str | None, identity: str | None) -> Path | None:

@@ -38,6 +38,7 @@ __all__ = [
     "neighbours",
     "seed_of",
     "simulated_site",
+    "take_data",
 ]
 
 
@@ -49,8 +50,8 @@ Objection = tuple[Refusal, str]
 class BaseSite:
     """One hospital's own settings in either kind of study. Whatever is here stays here.
 
-    `number` only seeds; `simulated` says that this process plays a party with public test data. `settings`
-    are its user's; None: it has none.
+    `number` only seeds; `simulated` says that this process plays a party with public test data, and `goes_on`
+    that another one may go on with its state. `settings` are its user's; None: it has none.
     """
 
     party: str
@@ -58,6 +59,12 @@ class BaseSite:
     state_dir: Path
     simulated: bool
     settings: LocalSettings | None = None
+    goes_on: bool = False
+
+    @property
+    def durable(self) -> bool:
+        """Whether what it said is kept, safely on the disk, for a process that takes over."""
+        return self.goes_on or not self.simulated
 
     @property
     def policy(self) -> Policy | None:
@@ -105,6 +112,7 @@ class Site(BaseSite):
     """A hospital that votes, in a study that comes from a file: simulated, or rehearsed as a process."""
 
     study: Study
+    together: int | None = None  # parties that train at once; None: as many as is quick
 
     @property
     def policy(self) -> Policy | None:
@@ -211,8 +219,7 @@ def find_site(node_config: Mapping[str, object]) -> LocalSettings | tuple[Path, 
 
 def simulated_site(path: Path, number: int) -> Site:
     """A simulated party's site, by the site file of its study."""
-    study, state_dir = _read_site_file(path)
-    return _party_of(study, state_dir, number)
+    return _party_of(*_read_site_file(path), number)
 
 
 def neighbours(site: Site, count: int) -> Iterator[list[Site]]:
@@ -221,24 +228,45 @@ def neighbours(site: Site, count: int) -> Iterator[list[Site]]:
     They are played by processes of one machine and one user, whose disks lie side by side.
     """
     study, folder, parties = site.study, site.state_dir.parent, site.study.parties.num_clients
+    file = SimulatedSites(study=folder, state_dir=folder, goes_on=site.goes_on, together=site.together)
     first = site.number - site.number % count
     starts = [*range(first, parties, count), *range(0, first, count)]
     groups = [range(start, min(start + count, parties)) for start in starts]
-    return ([_party_of(study, folder, number) for number in group] for group in groups)
+    return ([_party_of(study, file, number) for number in group] for group in groups)
 
 
-def _party_of(study: Study, folder: Path, number: int) -> Site:
+def take_data(path: Path, dataset: Dataset) -> None:
+    """Have this process play parties with data that were sent to it, by the site file of their study.
+
+    Raises:
+        InputError: it would deal their records otherwise than the coordinator.
+    """
+    _SENT.clear()
+    _SENT[read_study(SimulatedSites.read(path).study)] = dataset
+    _read_site_file.cache_clear()
+    _read_site_file(path)
+
+
+def _party_of(study: Study, file: SimulatedSites, number: int) -> Site:
     width = len(str(study.parties.num_clients - 1))
     files = study.data.private
     party = Path(files[number]).stem if files else f"party-{number:0{width}d}"
-    return Site(party=party, number=number, study=study, state_dir=folder / party, simulated=True)
+    return Site(
+        party=party,
+        number=number,
+        study=study,
+        state_dir=file.state_dir / party,
+        simulated=True,
+        goes_on=file.goes_on,
+        together=file.together,
+    )
 
 
 # A simulated party's process plays many parties in turn: what they share is read once.
 
 
 @lru_cache(maxsize=2)
-def _read_site_file(path: Path) -> tuple[Study, Path]:
+def _read_site_file(path: Path) -> tuple[Study, SimulatedSites]:
     site = SimulatedSites.read(path)
     search_folder(site.parts)
     for cached in (_dataset, _pool_digest, _partition):  # another simulation's; its files may have changed
@@ -249,12 +277,15 @@ def _read_site_file(path: Path) -> tuple[Study, Path]:
             f"dataset {study.data.dataset!r} with partition {study.parties.partition!r}: gives other records "
             "here than to the coordinator; seed whatever is drawn in it"
         )
-    return study, site.state_dir
+    return study, site
+
+
+_SENT: dict[Study, Dataset] = {}  # one at most: what is not to be read here
 
 
 @lru_cache(maxsize=1)
 def _dataset(study: Study) -> Dataset:
-    return load_study_data(study)
+    return _SENT[study] if study in _SENT else load_study_data(study)
 
 
 @lru_cache(maxsize=1)

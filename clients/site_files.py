@@ -67,7 +67,8 @@ class SimulatedSites(_SiteFile):
     """Where a simulation's parties find their study, the folder of their states, and parts of one's own.
 
     `records` is the digest of who has which records, where code of the user's own says so: every process must
-    find the same, or two parties have one record.
+    find the same, or two parties have one record. With `goes_on` another process may go on with a party's
+    state, as on a cluster. `together` parties train at once; None: as many as is quick.
     """
 
     what: ClassVar[str] = "a simulation's site file"
@@ -75,3 +76,5 @@ class SimulatedSites(_SiteFile):
     state_dir: Path
     parts: Path | None = None
     records: str | None = None
+    goes_on: bool = False
+    together: int | None = None

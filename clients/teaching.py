@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.site import Site, neighbours
-from pate_fed.config.parts import is_part_name, load_part
+from pate_fed.config.parts import is_part_name
+from pate_fed.config.registry import find_part
 from pate_fed.disk import write_private
 from pate_fed.errors import PateFedError
 from pate_fed.learning import TABLE_TEACHERS
@@ -31,12 +32,19 @@ if TYPE_CHECKING:
     from pate_fed.learning.teachers.forests import Forest
     from pate_fed.learning.teachers.network import Teacher
 
-__all__ = ["count_votes", "teacher_paths", "train_missing"]
+__all__ = ["count_votes", "teacher_paths", "train_missing", "trained_together"]
 
 Ints = NDArray[np.int64]
 
 _PARTS = "parts.sha256"
 _TOGETHER, _TOGETHER_GPU = 8, 256  # simulated parties trained at once: what a core's cache and a GPU like
+
+
+def trained_together(teacher: str, device: str) -> int:
+    """How many neighbouring simulated parties train their teachers at once on cpu or cuda."""
+    if teacher != STACKED:
+        return 1
+    return _TOGETHER if device == "cpu" else _TOGETHER_GPU
 
 
 def teacher_paths(site: Site) -> list[Path]:
@@ -59,8 +67,7 @@ def train_missing(
     if site.simulated and site.study.teacher.name == STACKED:
         for number in _train_neighbours(site, anew):
             taught(number)
-    own = _own_part(site)
-    train = _train_own if own is not None else _train_forest if _is_table(site) else _train_network
+    train = _train_own if is_part_name(site.study.teacher.name) else _train_built_in
     for number, path, part in _missing(site, anew):
         teacher = train(site, number, part, encoder)
         teacher.save(path, durable=not site.simulated)
@@ -88,7 +95,7 @@ def _train_neighbours(site: Site, anew: Callable[[int], None]) -> list[int]:
     Whoever of the group is asked first does it, and the others find theirs where they look for them. While
     another process is at the group, one that nobody is at is trained: it will be asked next.
     """
-    count = _TOGETHER if site.device == "cpu" else _TOGETHER_GPU
+    count = site.together or trained_together(site.study.teacher.name, site.device)
     groups = neighbours(site, count)  # as they are needed: of 10,000 parties there are many
     own = next(groups)
 
@@ -164,50 +171,33 @@ def _keep_apart(site: Site, parts: list[Ints], anew: Callable[[int], None]) -> N
     write_private(note, digest.digest(), durable=not site.simulated)
 
 
-def _train_forest(site: Site, number: int, part: Ints, encoder: Encoder | None) -> Forest:
-    from pate_fed.learning.teachers.forests import train_forest
+def _train_built_in(site: Site, number: int, part: Ints, encoder: Encoder | None) -> Teacher | Forest:
+    train = find_part(site.study.teacher.name, "teacher")
+    if _is_table(site):
+        forest: Forest = _trained(train, site, number, part)
+        return forest
+    with _one_thread():
+        network: Teacher = _trained(train, site, number, part, device=site.device, encoder=encoder)
+    return network
 
-    dataset, settings = site.dataset, site.study.teacher
-    return train_forest(
+
+def _trained(train: Callable[..., Any], site: Site, number: int, part: Ints, **more: Any) -> Any:
+    """What a training function makes of a part of the records; all of them take these."""
+    dataset = site.dataset
+    return train(
         dataset.private_images[part],
         dataset.private_labels[part],
         num_classes=dataset.num_classes,
-        method=settings.name,
-        trees=settings.trees,
+        settings=site.study.teacher,
         seed=site.study.seed_for("teacher", site.seeding, number),
-        balanced=True,
+        **more,
     )
-
-
-def _train_network(
-    site: Site, number: int, part: Ints, encoder: Encoder | None, make: Callable[[], Any] | None = None
-) -> Teacher:
-    from pate_fed.learning.teachers.network import train_teacher
-
-    dataset = site.dataset
-    with _one_thread():
-        return train_teacher(
-            dataset.private_images[part],
-            dataset.private_labels[part],
-            num_classes=dataset.num_classes,
-            settings=site.study.teacher,
-            seed=site.study.seed_for("teacher", site.seeding, number),
-            device=site.device,
-            encoder=encoder,
-            make=make,
-        )
-
-
-def _own_part(site: Site) -> Any:
-    """The user's own code that teaches here, None where one of ours does."""
-    name = site.study.teacher.name
-    return load_part(name, "teacher") if is_part_name(name) else None
 
 
 def _make_own(site: Site) -> Any:
     dataset = site.dataset
     return make_own(
-        _own_part(site),
+        find_part(site.study.teacher.name, "teacher"),
         what=f"teacher {site.study.teacher.name!r}",
         input_shape=tuple(dataset.private_images.shape[1:]),
         num_classes=dataset.num_classes,
@@ -217,7 +207,12 @@ def _make_own(site: Site) -> Any:
 def _train_own(site: Site, number: int, part: Ints, encoder: Encoder | None) -> Teacher | _Fitted:
     made = _make_own(site)
     if is_network(made):
-        return _train_network(site, number, part, encoder, make=lambda: _make_own(site))
+        from pate_fed.learning.teachers.network import train_teacher
+
+        make = {"make": lambda: _make_own(site)}
+        with _one_thread():
+            network: Teacher = _trained(train_teacher, site, number, part, device=site.device, **make)
+        return network
     dataset = site.dataset
     fitted = fit_own_teacher(
         made,

@@ -7,6 +7,7 @@ import argparse
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from pate_fed.cli.parser import DRY_RUN, Parser, add_option
 from pate_fed.config.options import add_study_options, study_from_arguments
@@ -37,7 +38,9 @@ def _simulate(arguments: argparse.Namespace, stop: threading.Event, started: flo
     study = study_from_arguments(arguments)
     if arguments.dry_run:
         from pate_fed.cli.dry_run import dry_run
+        from pate_fed.config.parts import search_folder
 
+        search_folder(Path.cwd())
         return dry_run(study, run_dir=arguments.run_dir, as_json=arguments.format == "json")
     run_dir = fresh_run_dir(arguments.run_dir, study.name)
     if study.seed is not None:

@@ -129,6 +129,11 @@ class Coordinator(BaseCoordinator):
         return self._error
 
     @property
+    def dataset(self) -> Dataset:
+        """The study's data, as the coordinator of a simulation has them."""
+        return self._dataset
+
+    @property
     def records(self) -> str | None:
         """Digest of who has which records, where code of the user's own says so."""
         data, parties = self._study.data, self._study.parties
@@ -159,7 +164,7 @@ class Coordinator(BaseCoordinator):
                 reason = [self._study.reason] if self._study.reason else []
                 for line in (*reason, *guarantee_lines(self._ledger_terms)):
                     self._progress.log(line)
-                self._progress.log(f"hospitals run on: {engine_text(self._study.engine.backend)}")
+                self._progress.log(f"hospitals run on: {engine_text(self._study.engine.played_on)}")
                 begun = time.perf_counter()
                 worked = start(self._server_app())
                 if worked is not None:
@@ -179,8 +184,10 @@ class Coordinator(BaseCoordinator):
         return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
 
     def _summary(self) -> str:
+        claimed = "" if self._terms.claim is None else f" ({self._terms.claim.short})"
         return (
-            f"ε={epsilon_text(self._privacy.student)} δ={delta_text(self._terms.delta)} labels={self._labels}"
+            f"ε={epsilon_text(self._privacy.student)} δ={delta_text(self._terms.delta)}{claimed} "
+            f"labels={self._labels}"
         )
 
     def finish(self) -> RunResult:
@@ -297,7 +304,7 @@ class Coordinator(BaseCoordinator):
             queries=study.queries,
             student=study.student.name,
             partition=study.parties.partition if self._dataset.owners is None else None,
-            backend=study.engine.backend,
+            backend=study.engine.played_on,
             inputs="rows" if self._dataset.public_images.ndim == 2 else "images",
             test_size=self._terms.pool_size - self._dataset.num_queries,
             guaranteed=guaranteed_epsilon(fixed),

@@ -20,7 +20,7 @@ import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from pate_fed.config.backend import PROCESSES
+from pate_fed.config.backend import CLUSTER, PROCESSES
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
 from pate_fed.format import epsilon_text
@@ -137,6 +137,7 @@ class BaseRun(ABC):
             progress=self._progress,
             backend=engine.backend,
             answer_s=engine.vote_timeout_s,
+            cluster=engine.played_on == CLUSTER,
         )
         federation = Federation(
             self._terms,

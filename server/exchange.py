@@ -34,6 +34,7 @@ R = TypeVar("R", bound=Reply)
 
 _UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE
 _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
+_LOST = ErrorCode.CLIENT_APP_CRASHED
 _WINDOW_PER_CORE = 12
 _CONNECT_S = 120.0  # until all simulated parties are there
 _POLL_S = 0.1
@@ -212,6 +213,8 @@ def _poll_s(quiet_s: float) -> float:
 def _read(node: int, message: Message, timeout_s: float) -> Answer:
     if message.has_error() and message.error.code in _EXPIRED:
         return Answer(node, None, f"no answer within {timeout_s:.0f} s")
+    if message.has_error() and message.error.code == _LOST:
+        return Answer(node, None, "is lost, with its process or its node of the cluster")
     if message.has_error():
         return Answer(node, None, f"did not answer (Flower error {message.error.code})")
     try:

@@ -77,7 +77,7 @@ class Channel:
     """How messages go over a Grid of this backend, until the user says `stop`.
 
     Each has `answer_s` seconds to be answered. `window` bounds those under way at once where the backend does
-    not; None: all.
+    not; None: all. A `cluster` bounds them itself.
     """
 
     grid: Grid
@@ -86,6 +86,7 @@ class Channel:
     progress: Progress
     answer_s: float
     window: int | None = None
+    cluster: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,7 +338,7 @@ class Federation:
             message_type=message_type,
             timeout_s=answer_s,
             stop=channel.stop,
-            window=window_for(channel.backend) or channel.window,
+            window=channel.window if channel.cluster else window_for(channel.backend) or channel.window,
             presence=self._presence,
         ):
             self._note_received(answer)

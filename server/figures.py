@@ -26,6 +26,7 @@ from pate_fed.privacy import (
     odometer,
     sanitised_epsilon,
 )
+from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.privacy.mechanisms.sanitise import SanitisedEpsilon
 from pate_fed.protocol.cost import Mechanism
 from pate_fed.report.accuracy import Accuracy
@@ -122,11 +123,11 @@ def analysts_epsilon(
 ) -> float | None:
     """The data-dependent ε; it reveals something about the votes, so it is not for publication.
 
-    None where nothing was asked, or where not all exact totals are known: the hospitals added the noise, a
-    batch under masks is void, or an earlier process's totals are gone.
+    None where nothing was asked, the mechanism is none of ours, or not all exact totals are known: the
+    hospitals added the noise, a batch under masks is void, or an earlier process's totals are gone.
     """
     known, answered, complete = _known(ledger, totals)
-    if not known or not complete or isinstance(mechanism, DistributedGNMax):
+    if not known or not complete or isinstance(mechanism, DistributedGNMax | OwnMechanism):
         return None
     checked = None
     if isinstance(mechanism, InteractiveGNMax):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.config.parts import load_part
+from pate_fed.config.registry import find_part
 from pate_fed.config.sections import CLASS_SUMS
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
@@ -130,7 +130,7 @@ class Learner:
         """A fresh network or estimator of the user's own."""
         dataset, name = self._dataset, self._study.student.name
         return make_own(
-            load_part(name, "student"),
+            find_part(name, "student"),
             what=f"student {name!r}",
             input_shape=tuple(dataset.public_images.shape[1:]),
             num_classes=dataset.num_classes,
@@ -161,35 +161,35 @@ class Learner:
         return forest
 
     def _train_forest(self, index: Ints, label: Ints, number: int | None = None) -> Forest:
-        from pate_fed.learning.teachers.forests import train_forest
-
-        return train_forest(
+        train = find_part(self._study.student.name, "student")
+        forest: Forest = train(
             self._dataset.public_images[index],
             label,
             num_classes=self._dataset.num_classes,
             trees=self._study.student.trees,
             seed=self._seed(number),
         )
+        return forest
 
     def _train_head(self, index: Ints, label: Ints) -> Student:
         """A student in closed form, which has no epochs to tell of."""
         from pate_fed.learning.students.data import LabelledPool
-        from pate_fed.learning.students.train import train_student
 
-        dataset = self._dataset
+        dataset, train = self._dataset, find_part(self._study.student.name, "student")
         labelled = LabelledPool(
             images=dataset.public_images[: dataset.num_queries],
             labelled_index=index,
             labels=label,
             num_classes=dataset.num_classes,
         )
-        return train_student(
+        student: Student = train(
             labelled,
             self._study.student,
             seed=self._seed(None),
             device=self._study.engine.device,
             encoder=public_encoder(self._study, dataset),
         )
+        return student
 
     def _network(
         self,
@@ -202,6 +202,7 @@ class Learner:
         from pate_fed.learning.students.train import train_student
 
         study, dataset = self._study, self._dataset
+        train = train_student if study.student.own else find_part(study.student.name, "student")
         pool, truth = dataset.num_queries, dataset.public_labels[index]
         with self._progress.phase(_name(number), study.student.total_epochs) as bar:
             done = 0
@@ -226,7 +227,7 @@ class Learner:
                 test_labels=dataset.public_labels[pool:],
                 least_noise=self._least_noise(),
             )
-            student = train_student(
+            student: Student = train(
                 labelled,
                 study.student,
                 seed=self._seed(number),

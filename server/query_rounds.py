@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.registry import find_part
 from pate_fed.config.sections import Queries
 from pate_fed.errors import IntegrityError
-from pate_fed.learning import choose_order
 from pate_fed.privacy import InteractiveGNMax, Ledger
 from pate_fed.privacy.ledger.rows import Entry, Provenance
 from server.state import CoordinatorState, StudentPredictions, Totals
@@ -24,8 +24,9 @@ from server.state import CoordinatorState, StudentPredictions, Totals
 __all__ = ["QueryRound", "QueryRounds"]
 
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
+Chooser = Callable[[Ints, int, Ints, Ints, "QueryRound"], Ints]
+"""From what is left, how many are wanted, known places and labels, and the round, to places."""
 
 _FEW = 50  # queries that are always worth a batch of their own
 
@@ -43,9 +44,9 @@ class QueryRounds:
     """Where a study with rounds stands. `learn` trains a student of some labels and gives its predictions.
 
     Its arguments are the round, an index into the public pool and labels, int64 (m,) each. `against` is the
-    mechanism of rounds in which the student is the reference, None where it only chooses. `repeated` says
-    which of the pool's inputs are the same as an earlier one, bool (pool,): these are not asked about.
-    `order` is in what order inputs are asked about between which nothing else decides; None: the pool's own.
+    mechanism of rounds in which the student is the reference, None where it only chooses. `order` are the
+    places that may be asked about, int64 (n,), in the order in which they are where nothing else decides.
+    `own` chooses by code of the user's own.
     """
 
     def __init__(
@@ -54,17 +55,14 @@ class QueryRounds:
         ledger: Ledger,
         state: CoordinatorState,
         *,
-        pool: int,
+        order: Ints,
         against: InteractiveGNMax | None,
         learn: Callable[[int, Ints, Ints], StudentPredictions],
-        repeated: Bools | None = None,
-        order: Ints | None = None,
+        own: Chooser | None = None,
     ) -> None:
         self._queries, self._ledger, self._state = queries, ledger, state
-        self._pool, self._against, self._learn = pool, against, learn
+        self._order, self._against, self._learn, self._own = order, against, learn, own
         self._rounds = queries.rounds or 1
-        self._repeated = np.zeros(pool, dtype=np.bool_) if repeated is None else repeated
-        self._order = np.arange(pool, dtype=np.int64) if order is None else order
         self._begun: dict[int, QueryRound] = {}
 
     def current(self) -> QueryRound:
@@ -92,17 +90,37 @@ class QueryRounds:
         return int(min(most))
 
     def choose(self, size: int) -> Ints:
-        """The next `size` queries, places in the public pool; each input is asked about once in a study."""
+        """The next `size` queries, places in the public pool; each input is asked about once in a study.
+
+        Raises:
+            InputError: a strategy of the user's own fails.
+        """
         predictions, strategy = self.current().predictions, self._queries.strategy
         done, answered, label = self._ledger.released()
-        order = self._order
-        order = order[~np.isin(order, done) & ~self._repeated[order]]
+        order = self._order[~np.isin(self._order, done)]
+        if self._own is not None:
+            return self._own(order, size, *self._known_at_begin(), self.current())
         if predictions is not None:
             scores = predictions.scores[order]
             released = np.bincount(label[answered], minlength=scores.shape[1])
-            order = order[choose_order(strategy, scores, released=released)]
+            order = order[find_part(strategy, "query strategy")(scores, released=released)]
         chosen: Ints = order[:size]
         return chosen
+
+    def _known_at_begin(self) -> tuple[Ints, Ints]:
+        """Released labels that the present round rests on: index and label, int64 (m,) each; none at first.
+
+        Not those of its own batches: a row's provenance names all that had a part in its choice.
+        """
+        provenance, rows = self.current().provenance, 0
+        if provenance is not None:
+            for entry in self._ledger.entries():
+                rows += entry.event.asked
+                if entry.hash == provenance.learnt_to:
+                    break
+        index, answered, label = self._ledger.released()
+        known = np.flatnonzero(answered[:rows])
+        return index[known], label[known]
 
     def predictions(self, index: Ints) -> Floats | None:
         """The present student's probabilities of some queries, where it is the reference."""

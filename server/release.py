@@ -139,18 +139,23 @@ class LabelReleaser:
 
         Raises:
             BudgetError: the batch would pass the budget; nothing is released.
-            IntegrityError: the ledger cannot be written, or this batch was released before.
+            IntegrityError: the ledger cannot be written, this batch was released before, or a mechanism that
+                is none of ours fails; the batch is charged then, as that it failed may tell of votes.
         """
         draw = self._mechanism.release
         if predictions is not None and self._against is not None:
             draw = partial(self._against.release, predictions=predictions)
-        release = draw(
-            totals.value,
-            self._noise,
-            max_answers=self.labels_left,
-            protection=self._ledger.terms.protection,
-            coordinator=coordinator_view(self._terms, totals.voters),
-        )
+        try:
+            release = draw(
+                totals.value,
+                self._noise,
+                max_answers=self.labels_left,
+                protection=self._ledger.terms.protection,
+                coordinator=coordinator_view(self._terms, totals.voters),
+            )
+        except IntegrityError:
+            self.void(batch_digest, totals.index)
+            raise
         # The labels exist in this process alone until the row is on the disk; if that fails, nowhere.
         self._ledger.charge(
             release.event,

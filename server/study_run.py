@@ -16,15 +16,17 @@ import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from pate_fed.config.parts import is_part_name, load_part
 from pate_fed.config.study import Study
 from pate_fed.data import repeated_inputs
 from pate_fed.errors import InputError, IntegrityError, QuorumError
+from pate_fed.learning.students.own_strategy import OwnStrategy, PublicView
 from pate_fed.protocol.cost import make_interactive
 from pate_fed.protocol.messages import EVALUATION, RELEASE, VoteRequest
 from server.base_run import BaseRun, RunContext, StudySetup
 from server.federation import Federation
 from server.figures import measure
-from server.query_rounds import QueryRounds
+from server.query_rounds import QueryRound, QueryRounds
 from server.refused_classes import refusal_warnings
 from server.release import LabelReleaser
 from server.state import StudentPredictions, Totals
@@ -56,11 +58,10 @@ class StudyRun(BaseRun):
             self._study.queries,
             self._ledger,
             self._state,
-            pool=pool,
+            order=_asking_order(self._study, pool, self._repeated),
             against=make_interactive(self._terms),
             learn=self._learn_predictions,
-            repeated=self._repeated,
-            order=_asking_order(self._study, pool),
+            own=self._choose_by_own if is_part_name(self._study.queries.strategy) else None,
         )
         self.rounds.reinforced()  # a damaged file of an earlier round is found before anything is asked
         self.totals = self._kept_totals()
@@ -94,6 +95,21 @@ class StudyRun(BaseRun):
         while size := self.rounds.limit(self._releaser.room(self._batch_size())):
             self._next_batch += 1
             yield self._question(self._next_batch - 1, RELEASE, self.rounds.choose(size))
+
+    def _choose_by_own(self, left: Ints, wanted: int, index: Ints, label: Ints, present: QueryRound) -> Ints:
+        """The next questions by a strategy of the user's own, which is shown nothing but what is public."""
+        name, dataset, told = self._study.queries.strategy, self._dataset, present.predictions
+        seen = PublicView(
+            inputs=dataset.public_images[: dataset.num_queries],
+            left=left,
+            index=index,
+            labels=label,
+            probabilities=None if told is None else told.probabilities.copy(),
+            num_classes=dataset.num_classes,
+            wanted=wanted,
+            seed=self._study.seed_for("strategy", present.number, dataset.num_queries - len(left)),
+        )
+        return OwnStrategy(part=load_part(name, "query strategy"), name=name).choose(seen)
 
     def _batch_size(self) -> int:
         left = self._dataset.num_queries - int(self._repeated.sum()) - self._releaser.asked
@@ -221,8 +237,12 @@ class StudyRun(BaseRun):
             return self._learner.of_pool(number, index, label)
 
 
-def _asking_order(study: Study, pool: int) -> Ints | None:
-    """Data of one's own may be sorted by anything, so they are asked about at random, fixed by the study."""
-    if not (study.data.from_files or study.data.own):
-        return None
-    return np.random.default_rng(study.seed_for("queries")).permutation(pool)
+def _asking_order(study: Study, pool: int, repeated: NDArray[np.bool_]) -> Ints:
+    """Places in the order in which they are asked about, but for inputs that are the same as an earlier one.
+
+    Data of one's own may be sorted by anything, so they are asked about at random, fixed by the study.
+    """
+    order = np.arange(pool, dtype=np.int64)
+    if study.data.from_files or study.data.own:
+        order = np.random.default_rng(study.seed_for("queries")).permutation(pool)
+    return order[~repeated[order]]

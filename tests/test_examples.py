@@ -35,11 +35,12 @@ def test_an_example_runs(
     runs: list[Run] = []
 
     def small(study: Mapping[str, Any] | None = None, **parts: Any) -> Run:
-        given = {key: value for key, value in (study or {}).items() if key != "parties"}
+        given = {key: value for key, value in (study or {}).items() if key not in ("parties", "queries")}
         usual = {key: table for key, table in SMALL.items() if key != "data"} | QUICK
         usual = usual if "dataset" in parts else dict(SMALL)
-        if "student" in parts:
-            usual.pop("student", None)
+        for part, section in (("student", "student"), ("aggregator", "aggregation")):
+            if part in parts:
+                usual.pop(section, None)
         merged = {key: {**usual.get(key, {}), **given.get(key, {})} for key in {**usual, **given}}
         runs.append(simulate(merged, run_dir=tmp_path / f"run-{len(runs)}", quiet=True, **parts))
         return runs[-1]
@@ -51,6 +52,8 @@ def test_an_example_runs(
 
 
 def test_there_are_examples_and_they_are_short() -> None:
-    assert len(EXAMPLES) >= 2
+    kinds = ("teacher_torch", "teacher_sklearn", "student", "data", "partition")
+    kinds += ("aggregator", "query_strategy", "feature_map")
+    assert {f"own_{kind}" for kind in kinds} <= {path.stem for path in EXAMPLES}
     for path in EXAMPLES:
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 40

@@ -60,6 +60,9 @@ def gain_lines(terms: Terms, rows: Rows, parts: list[Ints]) -> Iterator[str]:
     except InputError:
         yield "  together    no expectation: such teachers are always right, or no better than chance"
         return
+    if terms.claim is not None:
+        yield f"  together    not known beforehand: {terms.claim.part.name} is none of our mechanisms"
+        return
     labels, right = expect_labels(terms, votes)
     yield (
         f"  together    about {labels} labels, of which {share_text(right)} right: what `pate-fed plan` "

@@ -126,6 +126,7 @@ def _study(booked: Booking, delta: float) -> dict[str, Any]:
         "public": epsilon_json(total_epsilon(counted, stated, PUBLIC, delta=delta)),
         "coordinator": epsilon_json(total_epsilon(counted, stated, COORDINATOR, delta=delta)),
         "seeded_noise": seeded,
+        "claimed": cost.terms[stated].claims,
         "asked": booked.asked,
     }
 
@@ -141,10 +142,13 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
             continue
         why = " (seeded noise: no bound)" if study["seeded_noise"] else ""
         yield f"  {_both(study)}; protects one {study['protects']}{why}"
+        yield from (f"  NOT PROVEN: {claim}" for claim in study["claimed"])
     if not found["studies"]:
         yield "no study was agreed to yet"
     for total in found["totals"]:
         yield f"all together: {_both(total)}; protects one {total['protects']}"
+        if any(study["asked"] and study["claimed"] for study in found["studies"]):
+            yield "  NOT PROVEN: it holds if the mechanisms that are none of ours keep what they claim"
         if total["not_in_this_sum"]:
             listed = ", ".join(total["not_in_this_sum"])
             yield f"  not in this sum, as features count as public there: {listed}"

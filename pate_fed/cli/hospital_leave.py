@@ -175,6 +175,8 @@ def _statement(hospital: str, agreed: Agreement | None, given: Given) -> _Statem
         both = (agreed.spent, agreed.spent) if isinstance(agreed, LabelTerms) else worst_epsilon(agreed)
         public, coordinator = both if answered else (0.0, 0.0)
     delta = None if agreed is None else agreed.delta
+    claim = agreed.claim if isinstance(agreed, Terms) else None
+    claimed = () if claim is None else (f"That ε is not proven: {claim.warning}.",)
     return _Statement(
         hospital=hospital,
         left=datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%d %H:%M:%S"),
@@ -184,7 +186,7 @@ def _statement(hospital: str, agreed: Agreement | None, given: Given) -> _Statem
         class_sums=sums and answered,
         messages=given.messages,
         epsilon_at_most=_Most(delta=delta, public=public, coordinator=coordinator),
-        cannot_be_taken_back=_KEPT if answered else (),
+        cannot_be_taken_back=(*_KEPT, *claimed) if answered else (),
     )
 
 

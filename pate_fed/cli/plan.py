@@ -14,6 +14,7 @@ from pate_fed.errors import InputError, IntegrityError
 
 if TYPE_CHECKING:
     from pate_fed.privacy import Plan, Protection
+    from pate_fed.privacy.mechanisms.own import OwnMechanism
     from pate_fed.privacy.planning.choice import Sites
 
 __all__ = ["add_audit_command", "add_plan_command"]
@@ -65,6 +66,11 @@ def add_audit_command(commands: argparse._SubParsersAction[Parser]) -> None:
     shrink = "share of the charged noise that is drawn; below 1 the audit must fail"
     add_option(audit, "--shrink X", shrink, default=1.0)
     add_option(audit, "--seed N", "seeded noise: quicker, and repeatable")
+    own = "a mechanism of your own, module:attribute, in place of ours; held against what it claims"
+    add_option(audit, "--aggregator NAME", own)
+    add_option(
+        audit, "--config FILE", "a study.toml that names such a mechanism, its parameters and teachers"
+    )
     add_format_option(audit)
     audit.set_defaults(run=_audit)
 
@@ -182,15 +188,43 @@ def _agreement(given: str) -> float | Path:
         return Path(given)
 
 
+def _own_mechanism(arguments: argparse.Namespace) -> OwnMechanism:
+    """The mechanism of the user's own that is to be audited, in a default study or in the one named.
+
+    Raises:
+        InputError: it is none, or cannot be loaded.
+    """
+    from pate_fed.config.parts import search_folder
+    from pate_fed.config.study import load_study, study_from_dict
+    from pate_fed.protocol.make_terms import study_mechanism
+
+    if arguments.shrink != 1.0:
+        raise InputError("--shrink: the noise of a mechanism of your own is its own affair; leave it out")
+    search_folder(Path.cwd())
+    values = {} if arguments.config is None else load_study(Path(arguments.config))
+    if arguments.aggregator is not None:
+        values["aggregation"] = {**values.get("aggregation", {}), "aggregator": arguments.aggregator}
+    study = study_from_dict(values, where=arguments.config or "--aggregator").resolve()
+    mechanism = study_mechanism(study, num_classes=study.data.num_classes or 10)
+    if mechanism is None:
+        raise InputError(
+            f"--aggregator {study.aggregation.aggregator}: is ours, and audited without this option; "
+            "module:attribute of your own is meant"
+        )
+    return mechanism
+
+
 def _audit(arguments: argparse.Namespace) -> int:
     from pate_fed.privacy import audit_all, noise_from_seed
 
-    found = audit_all(
-        noise_from_seed(arguments.seed),
-        trials=arguments.trials,
-        confidence=arguments.confidence,
-        shrink=arguments.shrink,
-    )
+    how: dict[str, Any] = {"trials": arguments.trials, "confidence": arguments.confidence}
+    noise = noise_from_seed(arguments.seed)
+    if arguments.aggregator is None and arguments.config is None:
+        found = audit_all(noise, shrink=arguments.shrink, **how)
+    else:
+        from pate_fed.privacy.planning.audit import audit_own
+
+        found = audit_own(_own_mechanism(arguments), noise, **how)
     if arguments.format == "json":
         print(json.dumps([{**asdict(result), "passed": result.passed} for result in found]))
     else:

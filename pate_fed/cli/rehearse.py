@@ -58,7 +58,11 @@ def rehearse(arguments: argparse.Namespace) -> int:
         raise InputError(f"--sample {arguments.sample}: a whole number of at least 1 is meant")
     name = _NOBODY if admission is None else admission.hospital
     print(printable(f"rehearsal of the study {terms.study} for {name}: nothing is sent, nothing is kept"))
-    _show(("policy", _policy_text(arguments, terms, name)))
+    path = find_policy(arguments.policy, arguments.offer if Path(arguments.offer).is_dir() else None)
+    policy = Policy.load(path)
+    _show(("policy", _policy_text(policy, path, terms, name)))
+    if (unlisted := policy.refuses_code(terms)) is not None:
+        raise InputError(f"{unlisted[0].value}: {unlisted[1]}; nothing was rehearsed, as its code would run")
     with _private_folder() as folder:
         if terms.sums is not None:
             _rehearse_sums(arguments, terms, name)
@@ -148,11 +152,8 @@ def _train(site: LocalSite, terms: Terms) -> None:
     train_missing(site, encoder=encoder, taught=lambda number: None, anew=lambda count: None)
 
 
-def _policy_text(arguments: argparse.Namespace, terms: Terms, name: str) -> str:
+def _policy_text(policy: Policy, path: Path | None, terms: Terms, name: str) -> str:
     """Whether this hospital would take part at all."""
-    beside = arguments.offer if Path(arguments.offer).is_dir() else None
-    path = find_policy(arguments.policy, beside)
-    policy = Policy.load(path)
     found = policy.objection(terms) or Account(name).objection(terms, policy=policy)
     what = "the default" if path is None else str(path)
     if found is None:

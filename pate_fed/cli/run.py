@@ -25,6 +25,11 @@ def add_ledger_command(commands: argparse._SubParsersAction[Parser]) -> None:
     add_format_option(verify)
     add_option(verify, "--public-key HEX", "the coordinator's Ed25519 key, which must have signed every row")
     add_option(verify, "--head HASH", "a row's hash from elsewhere (a report), which must be in the chain")
+    add_option(
+        verify,
+        "--aggregator NAME",
+        "module:attribute of a mechanism of your own, whose code may be loaded to check what it claims",
+    )
     verify.set_defaults(run=_ledger_verify)
     for action in (show, verify):
         action.add_argument("run_dir", metavar="RUN_DIR", help="the --run-dir of a run")
@@ -44,7 +49,7 @@ def _ledger_show(arguments: argparse.Namespace) -> int:
 
     path = _ledger_path(arguments.run_dir)
     if arguments.format == "json":
-        report = verify(path)
+        report = verify(path, aggregators=None)
         print(json.dumps({**report.to_dict(), "releases": report.releases()}))
     else:
         print_lines(describe(path))
@@ -52,13 +57,23 @@ def _ledger_show(arguments: argparse.Namespace) -> int:
 
 
 def _ledger_verify(arguments: argparse.Namespace) -> int:
+    from pate_fed.config.parts import full_name, search_folder
     from pate_fed.privacy.ledger.report import verify_run
 
-    report = verify_run(Path(arguments.run_dir), public_key=arguments.public_key, head=arguments.head)
+    named = arguments.aggregator
+    if named is not None:
+        search_folder(Path.cwd())
+    report = verify_run(
+        Path(arguments.run_dir),
+        public_key=arguments.public_key,
+        head=arguments.head,
+        aggregators=() if named is None else (full_name(named, "aggregator"),),
+    )
     if arguments.format == "json":
         print(json.dumps(report.to_dict()))
     else:
         print_lines(report.lines())
+    report.require_checked()
     return 0
 
 

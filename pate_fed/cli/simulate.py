@@ -1,4 +1,4 @@
-"""A whole study on this machine: what `flower-simulation` and `pate_fed.simulate` both run."""
+"""A whole study from this machine: what `flower-simulation` and `pate_fed.simulate` both run."""
 
 from __future__ import annotations
 
@@ -7,37 +7,61 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from pate_fed.config.backend import INLINE, cores
-from pate_fed.config.parts import hold_dataset, hold_part, release_parts, search_folder
+from pate_fed.config.backend import CLUSTER, INLINE, cores
+from pate_fed.config.data import data_digest, records_digest
+from pate_fed.config.parts import (
+    IN_MEMORY,
+    hold_dataset,
+    hold_part,
+    is_part_name,
+    load_part,
+    own_files,
+    release_parts,
+    search_folder,
+)
+from pate_fed.config.registry import KINDS
 from pate_fed.config.study import Study, load_study, study_from_dict
-from pate_fed.data import as_dataset
+from pate_fed.data import Dataset, as_dataset
 from pate_fed.learning import TABLE_STUDENTS, TABLE_TEACHERS
+from pate_fed.privacy.ledger.report import verify
+from pate_fed.privacy.mechanisms.own import own_parameters
 from pate_fed.report.run import Run
 from pate_fed.report.terminal import Progress, Step, make_progress, tell_progress
 from pate_fed.runtime.run_dir import fresh_run_dir, simulated_disks
 from pate_fed.runtime.signals import Interrupted, interruptible
+from pate_fed.structure import nearest
 
 if TYPE_CHECKING:
     from server.app import Coordinator
 
-__all__ = ["run_simulation", "simulate", "study_values"]
+__all__ = ["Parts", "run_simulation", "simulate", "study_values"]
 
 _ONE_AT_A_TIME = threading.Lock()  # parties learn of their study through this process's environment
+
+
+class Parts(TypedDict, total=False):
+    """Parts of one's own, by kind: objects, or None for those that the study names."""
+
+    teacher: Any
+    student: Any
+    dataset: Any
+    partitioner: Any
+    aggregator: Any
+    query_strategy: Any
+    feature_map: Any
 
 
 def simulate(
     study: Study | Mapping[str, Any] | str | Path | None = None,
     *,
-    teacher: Any = None,
-    student: Any = None,
-    dataset: Any = None,
-    partitioner: Any = None,
     run_dir: str | Path | None = None,
     on_progress: Callable[[Step], None] | None = None,
     quiet: bool = False,
+    **parts: Unpack[Parts],
 ) -> Run:
     """Run a study with all its parties on this machine, as `flower-simulation` does; its files stay.
 
@@ -49,15 +73,20 @@ def simulate(
     Parts of your own take the place of those that the study names: a `teacher`
     (`pate_fed.learning.teachers.own`), a `student` (`pate_fed.learning.students.own`), a `dataset`
     (`pate_fed.data.own`: arrays, or a function that loads them), a `partitioner(labels, num_parties, seed)`
-    that gives one index array a party. With one that no module has under its own name all parties run in this
+    that gives one index array a party, an `aggregator` (`pate_fed.privacy.mechanisms.own`), a
+    `query_strategy` (`pate_fed.learning.students.own_strategy`), a `feature_map` of class sums
+    (`pate_fed.learning.features.own`). With one that no module has under its own name all parties run in this
     process.
 
     Raises:
         InputError: settings that are wrong or do not go together; nothing was asked.
         PateFedError: what ended the study before its time. What was spent until then is in `run_dir`.
     """
+    for name in parts:
+        if name not in Parts.__annotations__:
+            hint = nearest(name, Parts.__annotations__)
+            raise TypeError(f"simulate() got an unexpected keyword argument {name!r}{hint}")
     progress = make_progress(quiet) if on_progress is None else tell_progress(on_progress)
-    parts = {"dataset": dataset, "partitioner": partitioner, "teacher": teacher, "student": student}
     with _ONE_AT_A_TIME:
         try:
             resolved = _with_parts(study, parts).resolve()
@@ -74,8 +103,12 @@ def simulate(
     if coordinator.error is not None:
         raise coordinator.error
     run = Run.load(folder)
-    if resolved.student.own:  # no file of it is safe to read
+    if resolved.student.own or resolved.own_features:  # no file of it is safe to read
         vars(run)["student"] = coordinator.student
+    if resolved.aggregation.own:  # whose code the caller has named
+        name = resolved.aggregation.aggregator
+        given = parts.get("aggregator") if name.startswith(IN_MEMORY) else None
+        vars(run)["ledger"] = verify(folder / "ledger.sqlite", aggregators={name: given})
     return run
 
 
@@ -104,21 +137,28 @@ def run_simulation(
     )
     with interruptible(stop), simulated_disks() as folder:
         _write_site(study, folder, coordinator.records)
-        coordinator.run(lambda server_app: _run_apps(server_app, study, folder))
+        coordinator.run(lambda server_app: _run_apps(server_app, study, folder, coordinator.dataset))
     return coordinator
 
 
-_PLACES = {"dataset": ("data", "dataset"), "partitioner": ("parties", "partition")}  # else [KIND] name
+_PLACES = {kind.replace(" ", "_"): (place.section, place.key) for kind, place in KINDS.items()}
 
 
-def _with_parts(study: Study | Mapping[str, Any] | str | Path | None, parts: Mapping[str, Any]) -> Study:
+def _with_parts(study: Study | Mapping[str, Any] | str | Path | None, parts: Parts) -> Study:
     """The study with objects of this process as its parts, by kind; None: the part that it names."""
     values, where = study_values(study)
     for kind, part in parts.items():
         if part is None:
             continue
         name, known = hold_part(part, kind)
-        section, key = _PLACES.get(kind, (kind, "name"))
+        section, key = _PLACES[kind]
+        if kind == "aggregator" and not known and not isinstance(part, type):
+            # An object is its class and parameters, where others find that class.
+            of_class, known = hold_part(type(part), kind)
+            if known:
+                own = own_parameters(part, what=f"{kind} {of_class!r}")
+                name = of_class
+                _put(values, section, {"parameters": dict(own)}, over=True)
         _put(values, section, {key: name}, over=True)
         if not known:
             _put(values, "engine", {"backend": INLINE}, over=True)
@@ -147,11 +187,13 @@ def _put(values: dict[str, Any], section: str, settings: Mapping[str, Any], *, o
         values[section] = {**given, **settings} if over else {**settings, **given}
 
 
-def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
+def _run_apps(server_app: Any, study: Study, folder: Path, dataset: Dataset) -> float:
     """Run the study; the seconds in which parties worked, per process that plays them."""
     from pate_fed.flower.engine import run_apps
 
     nodes, engine = study.parties.num_clients, study.engine
+    if engine.played_on == CLUSTER and engine.ray_address is not None:
+        return _run_on_cluster(server_app, study, dataset, engine.ray_address)
     run_apps(
         server_app,
         _client_app,
@@ -162,6 +204,46 @@ def _run_apps(server_app: Any, study: Study, folder: Path) -> float:
         folder=folder,
     )
     return _seconds_worked(folder) / (1 if engine.backend == INLINE else min(cores(), nodes))
+
+
+def _run_on_cluster(server_app: Any, study: Study, dataset: Dataset, address: str) -> float:
+    """As `_run_apps`, with the parties on a cluster's nodes, to which all they need is sent."""
+    from clients.node import SentStudy, data_to_send, play_parties
+    from clients.teaching import trained_together
+    from pate_fed.flower.cluster import ClusterSettings, PartyKit, run_on_cluster
+
+    engine = study.engine
+    if is_part_name(study.teacher.name):  # its code is sent as well, once it is imported
+        load_part(study.teacher.name, "teacher")
+
+    def together(device: str, processes: int) -> int:
+        """Neighbours that train at once; never so many that a process has none."""
+        most = -(-study.parties.num_clients // processes)
+        return min(trained_together(study.teacher.name, device), most)
+
+    def sent(device: str, processes: int) -> SentStudy:
+        return SentStudy(
+            study=replace(study, engine=replace(engine, device=device)).to_toml(),
+            data=data_digest(dataset),
+            records=records_digest(study, dataset),
+            files=own_files(),
+            together=together(device, processes),
+        )
+
+    shared = None if engine.shared_dir is None else Path(engine.shared_dir)
+    seconds, processes = run_on_cluster(
+        server_app,
+        PartyKit(enter=play_parties, things=sent, data=data_to_send(dataset), together=together),
+        ClusterSettings(
+            address=address,
+            insecure=engine.insecure_cluster,
+            shared_dir=shared,
+            device=engine.device,
+            gpus_per_client=engine.gpus_per_client,
+        ),
+        num_nodes=study.parties.num_clients,
+    )
+    return seconds / processes
 
 
 def _client_app() -> Any:

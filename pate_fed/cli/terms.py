@@ -36,9 +36,11 @@ def cost_text(terms_json: str) -> str:
             f"{terms.study!r}: sums of {terms.sums.dimension} features by class, once; at δ={delta} {public} "
             f"against the public, {coordinator} against the coordinator, for one {terms.privacy.unit}"
         )
+    claimed = "" if terms.claim is None else f"; {terms.claim.warning}"
     return (
         f"{terms.study!r}: up to {terms.max_queries} queries, {terms.labels} labels; at δ={delta} "
-        f"{public} against the public, {coordinator} against the coordinator, for one {terms.privacy.unit}"
+        f"{public} against the public, {coordinator} against the coordinator, for one "
+        f"{terms.privacy.unit}{claimed}"
     )
 
 

@@ -270,6 +270,8 @@ def _cost(terms: Terms | LabelTerms) -> tuple[tuple[str, str], ...]:
     ]
     if public is not None:
         found.append(("in words", _in_words(public, terms.delta)))
+    if isinstance(terms, Terms) and terms.claim is not None:
+        found.append(("claimed", f"NOT PROVEN: {terms.claim.warning}."))
     if terms.seed is not None:
         found.append(("seeded", "NOT PRIVATE: the noise is seeded. Who knows the seed takes it away again."))
     return tuple(found)
@@ -358,6 +360,7 @@ def _values(
             "delta": terms.delta,
             "protects": _protects(terms),
             "seeded": terms.seed is not None,
+            "claimed_by": terms.claim.source if isinstance(terms, Terms) and terms.claim else None,
         },
         "limits": {
             "max_queries": terms.max_queries,

@@ -6,12 +6,25 @@ import os
 import re
 from dataclasses import dataclass
 
+from pate_fed.errors import InputError
 from pate_fed.learning.settings import CLOSED_FORM, STACKED, TABLE_TEACHERS
-from pate_fed.structure import check, setting
+from pate_fed.structure import check, refusal, setting
 
-__all__ = ["AUTO", "INLINE", "PROCESSES", "RAY", "Engine", "cheaper_backend", "cores", "teaching_seconds"]
+__all__ = [
+    "AUTO",
+    "CLUSTER",
+    "INLINE",
+    "PROCESSES",
+    "RAY",
+    "Engine",
+    "cheaper_backend",
+    "cluster_address",
+    "cores",
+    "teaching_seconds",
+]
 
 AUTO, RAY, INLINE = "auto", "ray", "inline"
+CLUSTER = "cluster"
 PROCESSES = "grpc"  # separate processes: set by python -m pate_fed.server, not by a user
 BACKENDS = (AUTO, RAY, INLINE)
 
@@ -48,6 +61,23 @@ class Engine:
         above=0,
         high=1,
     )
+    ray_address: str | None = setting(
+        None,
+        flags=("--ray-address",),
+        help="join this Ray cluster, auto or HOST:PORT (default: RAY_ADDRESS, else a Ray of its own)",
+        pattern=re.compile(r"auto|\[?[\w.:-]+\]?:\d{1,5}"),
+        allowed="auto or HOST:PORT",
+    )
+    shared_dir: str | None = setting(
+        None,
+        flags=("--shared-dir",),
+        help="folder that all nodes of the cluster share: parties of a lost node go on elsewhere",
+    )
+    insecure_cluster: bool = setting(
+        False,
+        flags=("--insecure-cluster",),
+        help="join a cluster that asks for no token: its network is closed",
+    )
     teach_timeout_s: float = setting(
         86_400.0, help="longest wait for a party's teachers", unit="seconds", above=0, high=10**8
     )
@@ -55,13 +85,36 @@ class Engine:
         14_400.0, help="longest wait for a batch's votes", unit="seconds", above=0, high=10**8
     )
 
+    @property
+    def played_on(self) -> str:
+        """The backend as logs and reports tell it; "cluster" for a Ray that was there before."""
+        joins = self.backend == RAY and self.ray_address is not None
+        return CLUSTER if joins else self.backend
+
     def __post_init__(self) -> None:
         check(self)
+        if self.ray_address is not None and self.backend == INLINE:
+            raise refusal(self, "ray_address", "no --backend inline, which is one process,")
 
 
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cluster_address() -> str | None:
+    """The cluster that Ray's own RAY_ADDRESS names: auto or HOST:PORT; None where it names none.
+
+    Raises:
+        InputError: it names a service of Ray that no study can join.
+    """
+    address = os.environ.get("RAY_ADDRESS", "")
+    if "://" in address:
+        raise InputError(
+            f"RAY_ADDRESS {address}: auto or HOST:PORT of a cluster is meant, on one of its nodes; unset it, "
+            "or give --backend inline"
+        )
+    return address if address not in ("", "local") else None
 
 
 def cheaper_backend(teacher: str, *, num_clients: int, num_teachers: int, available: int) -> str:

@@ -10,19 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.config.parts import is_part_name, load_part
+from pate_fed.config.registry import find_part
 from pate_fed.config.study import Study
 from pate_fed.data import (
     Dataset,
     as_dataset,
     check_dataset,
     check_parts,
-    dataset_from_files,
-    load_dataset,
     partition,
 )
 from pate_fed.errors import InputError
 
-__all__ = ["deal_records", "load_study_data", "records_digest"]
+__all__ = ["data_digest", "deal_records", "load_study_data", "records_digest"]
+
+
+_ROWS = 10_000
 
 
 def load_study_data(study: Study, on_progress: Callable[[int, int], None] | None = None) -> Dataset:
@@ -32,11 +34,11 @@ def load_study_data(study: Study, on_progress: Callable[[int, int], None] | None
         InputError: the data are not there or cannot be used.
     """
     data, what = study.data, f"dataset {study.data.dataset!r}"
+    part = find_part(data.dataset, "dataset")
     if data.own:
-        part = load_part(data.dataset, "dataset")
         return as_dataset(part, what=what, name=data.dataset, num_queries=data.num_queries)
     if data.from_files and data.pool is not None:
-        found = dataset_from_files(
+        found = part(
             Path(data.pool).stem,
             pool=Path(data.pool),
             private=[Path(name) for name in data.private],
@@ -46,11 +48,10 @@ def load_study_data(study: Study, on_progress: Callable[[int, int], None] | None
         )
     else:
         folder = None if data.data_dir is None else Path(data.data_dir)
-        found = load_dataset(
-            data.dataset, glyph=data.glyph, data_dir=folder, download=data.download, on_progress=on_progress
-        )
-    check_dataset(found, what=what)
-    return found
+        found = part(glyph=data.glyph, data_dir=folder, download=data.download, on_progress=on_progress)
+    dataset: Dataset = found
+    check_dataset(dataset, what=what)
+    return dataset
 
 
 def deal_records(study: Study, dataset: Dataset) -> list[NDArray[np.int64]]:
@@ -81,6 +82,16 @@ def deal_records(study: Study, dataset: Dataset) -> list[NDArray[np.int64]]:
     if not all(map(np.array_equal, *found)):
         raise InputError(f"{what}: gives other parts each time; draw what is random in it from its seed")
     return found[0]
+
+
+def data_digest(dataset: Dataset) -> str:
+    """SHA-256 hex of all inputs and private labels of a data set, with their types and shapes."""
+    digest = sha256()
+    for array in (dataset.private_images, dataset.private_labels, dataset.public_images):
+        digest.update(f"{array.dtype.str}{array.shape}\n".encode())
+        for start in range(0, len(array), _ROWS):  # a data set may be larger than what memory there is
+            digest.update(np.ascontiguousarray(array[start : start + _ROWS]).data)
+    return digest.hexdigest()
 
 
 def records_digest(study: Study, dataset: Dataset) -> str:

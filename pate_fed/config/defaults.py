@@ -100,9 +100,9 @@ def with_defaults(
 ) -> tuple[Aggregation, Queries]:
     """The aggregation and the queries with T, σ1, σ2, labels and queries from the planner, or as they are.
 
-    As they are where one of these is given, where noise in proportion to the teachers keeps to the budget
-    (ε 4 where none is given), and where no noise buys enough labels. Where the hospitals add the noise the
-    budget is held against the coordinator, which sees noisy totals.
+    As they are where one of these is given, where the mechanism is the user's own, where noise in proportion
+    to the teachers keeps to the budget (ε 4 where none is given), and where no noise buys enough labels.
+    Where the hospitals add the noise the budget is held against the coordinator, which sees noisy totals.
     """
     given = (
         aggregation.threshold,
@@ -111,7 +111,7 @@ def with_defaults(
         queries.labels,
         queries.max_queries,
     )
-    if given != (None,) * len(given):
+    if given != (None,) * len(given) or aggregation.own:
         return aggregation, queries
     offer = None if keeps_in_proportion(ensemble) else useful_offer(ensemble)
     if offer is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import itertools
 import re
 import sys
@@ -19,21 +20,26 @@ from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pate_fed.data import DATASETS, Dataset
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning import RIDGE, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
 from pate_fed.structure import PART_NAME, check, nearest, setting
+
+if TYPE_CHECKING:
+    from pate_fed.data import Dataset
 
 __all__ = [
     "GROUPS",
+    "IN_MEMORY",
     "PartIdentity",
+    "entry_points",
+    "full_name",
     "hold_dataset",
     "hold_part",
     "is_part_name",
     "load_part",
-    "own_names",
+    "object_identity",
+    "own_files",
     "part_identity",
     "release_parts",
     "require_same_part",
@@ -41,23 +47,24 @@ __all__ = [
 ]
 
 GROUPS: Mapping[str, str] = {
-    kind: f"pate_fed.{kind.replace(' ', '_')}s"
-    for kind in ("teacher", "student", "dataset", "aggregator", "partitioner", "feature map")
+    "teacher": "pate_fed.teachers",
+    "student": "pate_fed.students",
+    "dataset": "pate_fed.datasets",
+    "aggregator": "pate_fed.aggregators",
+    "partitioner": "pate_fed.partitioners",
+    "feature map": "pate_fed.feature_maps",
+    "query strategy": "pate_fed.query_strategies",
 }
 
+IN_MEMORY = "in_memory:"
+"""What names of objects begin with that are parts of this process alone."""
+
 _HELD: dict[str, Any] = {}  # parts that were given as objects, by name: of this process alone
-_HELD_MODULE = "in_memory"
 _numbers = itertools.count()  # no two objects of a process have one name
 
 _folder: Path | None = None  # see `search_folder`
 
 _MOST_NAME = 200
-_NAMED = (  # where a study names parts: section, key, kind, and what is built in
-    ("data", "dataset", "dataset", (*DATASETS, "table", "images")),
-    ("parties", "partition", "partitioner", ("iid",)),
-    ("student", "name", "student", (*STUDENTS, *TABLE_STUDENTS, RIDGE)),
-    ("teacher", "name", "teacher", TEACHERS + TABLE_TEACHERS),
-)
 _OWN = ("pate_fed", "clients", "server")  # have names of their own in every list of choices
 
 
@@ -84,14 +91,9 @@ def is_part_name(name: str) -> bool:
     return PART_NAME.fullmatch(name) is not None
 
 
-def own_names(values: dict[str, Any]) -> dict[str, Any]:
-    """The sections of a study with full names in place of those that installed entry points have."""
-    for section, key, kind, built_in in _NAMED:
-        table = values.get(section)
-        name = table.get(key) if isinstance(table, Mapping) else None
-        if isinstance(name, str) and name not in built_in and name in _entry_points(kind):
-            values[section] = {**values[section], key: _full_name(name, kind)}
-    return values
+def is_part(name: str, kind: str) -> bool:
+    """Whether a name is `module:attribute`, or an installed entry point of the kind's group."""
+    return PART_NAME.fullmatch(name) is not None or name in entry_points(kind)
 
 
 def search_folder(folder: Path | None) -> None:
@@ -114,7 +116,9 @@ def hold_part(part: Any, kind: str) -> tuple[str, bool]:
             found = getattr(found, step, None)
         if found is part:
             return name, True
-    name = f"{_HELD_MODULE}:{kind.replace(' ', '_')}_{next(_numbers)}"
+    of = getattr(part, "__name__", type(part).__name__)
+    name = f"{IN_MEMORY}{kind.replace(' ', '_')}_{next(_numbers)}"
+    name += f".{of}" if of.isidentifier() else ""
     _HELD[name] = part
     return name, False
 
@@ -137,7 +141,7 @@ def load_part(name: str, kind: str) -> Any:
     Raises:
         InputError: no such module or attribute, or the module fails; the message names the part.
     """
-    full = _full_name(name, kind)
+    full = full_name(name, kind)
     if full in _HELD:
         return _HELD[full]
     module, _, attribute = full.partition(":")
@@ -156,9 +160,9 @@ def part_identity(name: str, kind: str) -> PartIdentity:
     Raises:
         InputError: no such module, or one without Python source.
     """
-    full = _full_name(name, kind)
+    full = full_name(name, kind)
     if full in _HELD:
-        return PartIdentity(name=full, digest=hashlib.sha256(full.encode()).hexdigest())
+        return object_identity(_HELD[full], full)
     top = full.partition(":")[0].partition(".")[0]
     module = _import(full.partition(":")[0], f"{kind} {name!r}")
     path = getattr(sys.modules[top], "__file__", None) or getattr(module, "__file__", None)
@@ -166,11 +170,55 @@ def part_identity(name: str, kind: str) -> PartIdentity:
         raise InputError(f"{kind} {name!r}: {top} has no Python source to compare; a plain module is meant")
     source = Path(path)
     files = sorted(source.parent.rglob("*.py")) if source.name == "__init__.py" else [source]
+    states = [each.stat() for each in files]
+    written = tuple((state.st_ctime_ns, state.st_mtime_ns, state.st_size) for state in states)
+    digest = _digest(source.parent, tuple(files), written)
+    return PartIdentity(name=full, version=_version(top, source), digest=digest)
+
+
+@lru_cache(maxsize=64)  # a process asks for every party and batch, and a package may be large
+def _digest(folder: Path, files: tuple[Path, ...], written: tuple[tuple[int, ...], ...]) -> str:
+    """SHA-256 over the files; `written` is when they were, and how long they are."""
     digest = hashlib.sha256()
     for each in files:
         held = each.read_bytes()
-        digest.update(f"{each.relative_to(source.parent).as_posix()}\n{len(held)}\n".encode() + held)
-    return PartIdentity(name=full, version=_version(top, source), digest=digest.hexdigest())
+        digest.update(f"{each.relative_to(folder).as_posix()}\n{len(held)}\n".encode() + held)
+    return digest.hexdigest()
+
+
+def object_identity(part: Any, name: str) -> PartIdentity:
+    """The identity of an object of this process: the digest is over its class's or its own source text.
+
+    Where there is none, as of what was typed at a prompt, it is over the name.
+    """
+    kind = part if isinstance(part, type) or inspect.isroutine(part) else type(part)
+    try:
+        text = inspect.getsource(kind)
+    except (OSError, TypeError):
+        text = name
+    return PartIdentity(name=name, digest=hashlib.sha256(text.encode()).hexdigest())
+
+
+def own_files() -> dict[str, bytes]:
+    """Python files of the folder of `search_folder` that this process has imported, by their paths there.
+
+    Of a package all of its files, as its digest is over all. For a simulation's processes elsewhere.
+    """
+    if _folder is None:
+        return {}
+    folder, found = _folder.resolve(), dict[str, bytes]()
+    tops = {name.partition(".")[0] for name in sys.modules} - {*_OWN, "__main__"}
+    for top in tops:
+        path = getattr(sys.modules.get(top), "__file__", None)
+        if path is None or not path.endswith(".py"):
+            continue
+        source = Path(path).resolve()
+        package = source.name == "__init__.py"
+        if (source.parent.parent if package else source.parent) != folder:
+            continue
+        for each in sorted(source.parent.rglob("*.py")) if package else [source]:
+            found[each.relative_to(folder).as_posix()] = each.read_bytes()
+    return found
 
 
 def require_same_part(ours: PartIdentity, theirs: PartIdentity) -> None:
@@ -186,10 +234,15 @@ def require_same_part(ours: PartIdentity, theirs: PartIdentity) -> None:
         )
 
 
-def _full_name(name: str, kind: str) -> str:
+def full_name(name: str, kind: str) -> str:
+    """A part's name as module:attribute, also where it is an installed entry point's.
+
+    Raises:
+        InputError: it is neither.
+    """
     if PART_NAME.fullmatch(name) is not None and len(name) <= _MOST_NAME:
         return name
-    known = _entry_points(kind)
+    known = entry_points(kind)
     if name in known and PART_NAME.fullmatch(known[name]) is not None:
         return known[name]
     raise InputError(
@@ -198,7 +251,8 @@ def _full_name(name: str, kind: str) -> str:
     )
 
 
-def _entry_points(kind: str) -> dict[str, str]:
+def entry_points(kind: str) -> dict[str, str]:
+    """Parts of a kind that installed packages offer: module:attribute by the entry point's name."""
     return {each.name: each.value for each in metadata.entry_points(group=GROUPS[kind])}
 
 

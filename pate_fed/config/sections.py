@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pate_fed.config.backend import AUTO
 from pate_fed.config.trust import MOST_PARTIES, QUORUM, Shares
@@ -17,6 +19,7 @@ from pate_fed.learning import STRATEGIES
 from pate_fed.structure import PART_NAME, check, refusal, setting
 
 __all__ = [
+    "AGGREGATORS",
     "AUTO",
     "CLASS_SUMS",
     "EPSILON_ALARM",
@@ -182,6 +185,11 @@ class Data:
         return InputSpec(classes=classes, schema=self.table, window=self.window)
 
 
+def _by_name(value: Any) -> Any:
+    """Parameters as pairs, by name, where they are a table too."""
+    return sorted(value.items()) if isinstance(value, Mapping) else value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation:
     """The mechanism; σ and T in votes. None: see `pate_fed.config.defaults`.
@@ -190,6 +198,9 @@ class Aggregation:
 
     With "class-sums" nothing is voted on: hospitals sum features of their records by class, once, and
     `sigma2` is the noise of these sums in records.
+
+    module:attribute is a mechanism of the user's own (`pate_fed.privacy.mechanisms.own`), made of
+    `parameters`; it has none of the values below.
     """
 
     aggregator: str = setting(
@@ -197,6 +208,13 @@ class Aggregation:
         flags=("--aggregator",),
         help="the noisy vote, or sums of features by class that few hospitals give once; auto: what suits",
         choices=AGGREGATORS,
+        part=True,
+    )
+    parameters: tuple[tuple[str, bool | int | float | str], ...] = setting(
+        (),
+        help="of a mechanism of your own, by name",
+        read=_by_name,
+        allowed="a table of numbers, truth values and texts",
     )
     threshold: float | None = setting(
         None,
@@ -226,6 +244,16 @@ class Aggregation:
 
     def __post_init__(self) -> None:
         check(self)
+        if self.parameters and not (self.own or self.aggregator == AUTO):
+            raise refusal(self, "parameters", f"none: {self.aggregator} has threshold, sigma1 and sigma2;")
+        for name in ("threshold", "sigma1", "sigma2"):
+            if self.own and getattr(self, name) is not None:
+                raise refusal(self, name, "nothing: a mechanism of your own has [aggregation.parameters];")
+
+    @property
+    def own(self) -> bool:
+        """Whether it is a mechanism of the user's own."""
+        return PART_NAME.fullmatch(self.aggregator) is not None
 
     @property
     def sums(self) -> bool:
@@ -271,8 +299,8 @@ class Aggregation:
         Raises:
             InputError: noise of the vote that cannot be added in so many hospitals' `shares`.
         """
-        if self.sums:
-            return self  # its one σ follows from the budget
+        if self.sums or self.own:
+            return self  # its one σ follows from the budget, or its noise is its own affair
         if self.aggregator == AUTO:
             return replace(self, aggregator=VOTES).resolve(num_teachers, shares)
         n, sigma2 = num_teachers, self.sigma2
@@ -324,6 +352,7 @@ class Queries:
         flags=("--query-strategy",),
         help="which public inputs are asked first, random meaning a known data set's own order",
         choices=STRATEGIES,
+        part=True,
     )
     rounds: int | None = setting(
         None,

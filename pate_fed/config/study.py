@@ -15,9 +15,10 @@ from typing import Any
 
 from pate_fed.config.about import About
 from pate_fed.config.auto import fixed_way
-from pate_fed.config.backend import INLINE, Engine, cheaper_backend, cores
+from pate_fed.config.backend import INLINE, RAY, Engine, cheaper_backend, cluster_address, cores
 from pate_fed.config.defaults import Ensemble, with_defaults
-from pate_fed.config.parts import is_part_name, own_names
+from pate_fed.config.parts import is_part_name
+from pate_fed.config.registry import own_names
 from pate_fed.config.sections import (
     AUTO,
     CLASS_SUMS,
@@ -81,6 +82,8 @@ class Study:
         self._check_models()
         if self.aggregation.sums:
             self._check_sums()
+        if self.aggregation.own:
+            self._check_own_aggregator()
         if self.privacy.sanitise and self.seed is not None:
             raise InputError(
                 "--sanitise with --seed: seeded noise protects nobody, so nothing of it may be published; "
@@ -99,6 +102,21 @@ class Study:
             raise InputError(
                 f"--sanitise with --aggregator {CLASS_SUMS}: nothing is voted on, so there is no "
                 "data-dependent ε; the data-independent one may be published as it is"
+            )
+
+    def _check_own_aggregator(self) -> None:
+        """A mechanism of the user's own adds its noise to exact totals, in one place."""
+        name = self.aggregation.aggregator
+        if self.secrecy.at_hospitals:
+            raise InputError(
+                f"--aggregator {name} with --noise-at hospitals: hospitals add shares of Gaussian noise, and "
+                "a mechanism of your own adds its own to exact totals; take gnmax or confident-gnmax, or "
+                "noise at the coordinator (with --secure-sum it sees totals alone)"
+            )
+        if self.privacy.sanitise:
+            raise InputError(
+                f"--sanitise with --aggregator {name}: of a mechanism of your own no data-dependent ε is "
+                "known; the data-independent one may be published as it is"
             )
 
     def _check_models(self) -> None:
@@ -124,6 +142,12 @@ class Study:
     def least_clients(self) -> int:
         """Parties below which nothing is released."""
         return self.secrecy.least_voters(self.parties.num_clients, self.parties.quorum)
+
+    @property
+    def own_features(self) -> bool:
+        """Whether class sums are of a feature map of the user's own."""
+        name = self.sums.features
+        return self.aggregation.sums and name is not None and is_part_name(name)
 
     @property
     def cross_validates(self) -> bool:
@@ -174,18 +198,30 @@ class Study:
         )
 
     def _engine(self) -> Engine:
-        """With the backend that takes less time on this machine, where it is left open."""
-        if self.engine.backend != AUTO:
-            return self.engine
+        """With the backend that takes less time on this machine, where it is left open.
+
+        A cluster that was named, here or in the environment, is used.
+        """
+        engine = self.engine
+        if engine.backend not in (AUTO, RAY):
+            return engine
+        address = engine.ray_address or cluster_address()
+        if address is not None:
+            return replace(engine, backend=RAY, ray_address=address)
+        if engine.shared_dir is not None or engine.insecure_cluster:
+            name = "insecure_cluster" if engine.shared_dir is None else "shared_dir"
+            raise refusal(self, f"engine.{name}", "only with a cluster, --ray-address or RAY_ADDRESS,")
+        if engine.backend != AUTO:
+            return engine
         if self.aggregation.sums:  # nothing is trained
-            return replace(self.engine, backend=INLINE)
+            return replace(engine, backend=INLINE)
         backend = cheaper_backend(
             self.teacher.name,
             num_clients=self.parties.num_clients,
             num_teachers=self.parties.num_teachers,
             available=cores(),
         )
-        return replace(self.engine, backend=backend)
+        return replace(engine, backend=backend)
 
     @property
     def is_planned(self) -> bool:

@@ -18,14 +18,28 @@ from flwr.app import Message
 from flwr.supercore.logger import update_console_handler
 from flwr.supercore.task_identity import TaskIdentity
 
-from pate_fed.errors import PateFedError
+from pate_fed.errors import InputError, PateFedError
 
 if TYPE_CHECKING:
     from ray.job_config import JobConfig
 
-__all__ = ["apart_from_signals", "isolated_job", "own_token", "quiet_flower", "set_identity", "stamp"]
+__all__ = [
+    "apart_from_signals",
+    "asks_for_token",
+    "find_cluster",
+    "isolated_job",
+    "own_token",
+    "quiet_flower",
+    "set_identity",
+    "stamp",
+    "token_header",
+    "token_mode",
+    "unheard_errors",
+]
 
 _TOKEN = "RAY_AUTH_TOKEN"
+_ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"  # changes nothing, and needs no argument
+_ANSWER_S = 10.0
 
 
 def set_identity(*, run_id: int, node_id: int) -> None:
@@ -71,7 +85,7 @@ def own_token() -> Iterator[None]:
     from ray import _raylet
 
     raylet: Any = _raylet  # its types leave these out
-    if raylet.get_authentication_mode() != raylet.AuthenticationMode.TOKEN:
+    if not token_mode():
         raise PateFedError("Ray was imported before pate_fed, and takes anyone in: import pate_fed first")
     before = os.environ.get(_TOKEN)
     os.environ[_TOKEN] = secrets.token_hex(32)
@@ -82,6 +96,92 @@ def own_token() -> Iterator[None]:
         del os.environ[_TOKEN]
         if before is not None:
             os.environ[_TOKEN] = before
+
+
+def token_mode() -> bool:
+    """Whether this process's Ray asks for tokens and shows its own; fixed when Ray is imported."""
+    from ray import _raylet
+
+    raylet: Any = _raylet
+    return bool(raylet.get_authentication_mode() == raylet.AuthenticationMode.TOKEN)
+
+
+def token_header() -> dict[str, str]:
+    """The user's own token as Ray sends it, from where Ray finds it; empty where there is none.
+
+    Raises:
+        InputError: the file that RAY_AUTH_TOKEN_PATH names cannot be read.
+    """
+    from ray import _raylet
+    from ray.exceptions import AuthenticationError
+
+    raylet: Any = _raylet
+    loader = raylet.AuthenticationTokenLoader.instance()
+    loader.reset_cache()
+    try:
+        if not loader.has_token(ignore_auth_mode=True):
+            return {}
+        return {key.lower(): value for key, value in loader.get_token_for_http_header().items()}
+    except AuthenticationError as error:
+        raise InputError("RAY_AUTH_TOKEN_PATH: names no file that can be read, or an empty one") from error
+
+
+def find_cluster(address: str) -> str:
+    """The HOST:PORT of a cluster; auto is the one that was started on this machine.
+
+    Raises:
+        InputError: none is.
+    """
+    from ray._private import services
+
+    try:
+        return str(services.canonicalize_bootstrap_address_or_die(address))
+    except (ConnectionError, ValueError, OSError) as error:
+        raise InputError(
+            f"--ray-address {address}: no Ray cluster is found; run this on one of its nodes, and give "
+            "HOST:PORT where several run there"
+        ) from error
+
+
+def asks_for_token(address: str, header: dict[str, str]) -> bool:
+    """Whether a cluster turns away who comes with this header; with none it tells whether it asks at all.
+
+    Raises:
+        InputError: nothing answers there.
+    """
+    import grpc
+    from ray._private import grpc_utils
+
+    room: Any = grpc_utils
+    if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+        chain, key, authority = room.load_certs_from_env()
+        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(authority, key, chain))
+    else:
+        channel = grpc.insecure_channel(address)
+    with channel:
+        try:
+            channel.unary_unary(_ALIVE)(b"", timeout=_ANSWER_S, metadata=tuple(header.items()))
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+                return True
+            raise InputError(
+                f"--ray-address {address}: no Ray cluster answers there ({error.code().name})"
+            ) from error
+    return False
+
+
+@contextmanager
+def unheard_errors() -> Iterator[None]:
+    """Join a cluster without having its nodes' errors written on this process's standard output."""
+    from ray._private import worker
+
+    room: Any = worker
+    before = room.listen_error_messages
+    room.listen_error_messages = lambda *given: None
+    try:
+        yield
+    finally:
+        room.listen_error_messages = before
 
 
 @contextmanager

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-__all__ = ["gpu_share", "run_apps"]
+__all__ = ["gpu_share", "run_apps", "take_back_sigterm"]
 
 _LONGEST_FOLDER = 44  # a socket's path has at most 107 bytes, of which Ray's own part takes 63
 _TEACHER_GPU_BYTES = 1.5e9  # CUDA context, weights and one batch of a party, with room to spare
@@ -93,13 +93,13 @@ def run_apps(
             share = gpu_share(device, gpus_per_client, actors=actors)
             resources: dict[str, dict[str, Any]] = {"client_resources": {"num_cpus": 1, "num_gpus": share}}
             started.result()
-            _take_back_sigterm()
+            take_back_sigterm()
             run_simulation(server_app, client_app, num_supernodes=num_nodes, backend_config=resources)
         finally:
             ray.shutdown()
 
 
-def _take_back_sigterm() -> None:
+def take_back_sigterm() -> None:
     """Ray puts a handler of its own before ours, which has SIGTERM abort the process three seconds later."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)
@@ -119,6 +119,7 @@ def _start_ray(actors: int, folder: Path) -> None:
     try:
         with apart_from_signals():
             ray.init(
+                address="local",  # whatever RAY_ADDRESS names
                 num_cpus=actors,
                 include_dashboard=False,
                 job_config=isolated_job(),

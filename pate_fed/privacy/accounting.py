@@ -132,6 +132,8 @@ class Accountant:
         text = [counted(len(known), "release"), counted(asked, "query"), counted(answered, "label")]
         if len(known) < len(self._spent):
             text.append(counted(len(self._spent) - len(known), "DpEvent"))
+        if self.cost.claimed:
+            text.append("claimed by mechanisms of one's own, not proven")
         if not all(each.private for each in known):
             text.append("not private: noise for simulation")
         return f"Accountant({', '.join(text)})"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from pate_fed.config.registry import find_part
 from pate_fed.config.sections import INTERACTIVE, Aggregation
 from pate_fed.config.trust import TrustModel
 from pate_fed.errors import InputError
@@ -26,6 +27,7 @@ from pate_fed.privacy import (
 from pate_fed.privacy.ledger.terms import guaranteed_coordinator_epsilon, guaranteed_epsilon
 from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM, hospital_noise
+from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.privacy.mechanisms.sanitise import check_sanitisable
 from pate_fed.protocol.sum_cost import sum_ledger_terms, sum_protection, sum_view
 from pate_fed.protocol.terms import Terms
@@ -45,7 +47,7 @@ __all__ = [
 _OUT_OF_REACH = 4.0  # σ1 by which T may exceed all teachers: beyond, one query in 30,000 passes
 CONFIDENCE = 0.9  # of a student whose own label an unpassed check confirms
 
-Mechanism = ConfidentGNMax | DistributedGNMax | GNMax | LNMax
+Mechanism = ConfidentGNMax | DistributedGNMax | GNMax | LNMax | OwnMechanism
 
 
 def make_mechanism(terms: Terms) -> Mechanism:
@@ -55,21 +57,19 @@ def make_mechanism(terms: Terms) -> Mechanism:
         InputError: the terms' mechanism is none that noise at the hospitals can serve.
     """
     aggregator = terms.aggregation.aggregator
-    threshold, sigma1, sigma2 = terms.aggregation.fixed()
     votes = {"num_teachers": terms.num_teachers, "num_classes": terms.num_classes}
+    if terms.claim is not None:  # none of its code is loaded
+        return OwnMechanism(**votes, claim=terms.claim)
     if terms.sigma_party is not None:
         _refuse_at_hospitals(aggregator)
         return DistributedGNMax(
             **votes,
-            threshold=None if aggregator == "gnmax" else threshold,
+            threshold=None if aggregator == "gnmax" else terms.aggregation.fixed()[0],
             sigma_party=terms.sigma_party,
             least_honest=terms.least_clients - terms.colluders,
         )
-    if aggregator == "gnmax":
-        return GNMax(**votes, sigma=sigma2)
-    if aggregator == "lnmax":
-        return LNMax(**votes, scale=sigma2)
-    return ConfidentGNMax(**votes, threshold=threshold, sigma1=sigma1, sigma2=sigma2)
+    made: Mechanism = find_part(aggregator, "aggregator")(votes, terms.aggregation)
+    return made
 
 
 def check_reach(terms: Terms) -> None:
@@ -121,8 +121,10 @@ def make_interactive(terms: Terms) -> InteractiveGNMax | None:
 
     Its noise and threshold are the first round's, so a query costs the same in every round.
     """
+    if terms.aggregation.aggregator != INTERACTIVE:
+        return None
     first = make_mechanism(terms)
-    if terms.aggregation.aggregator != INTERACTIVE or not isinstance(first, ConfidentGNMax):
+    if not isinstance(first, ConfidentGNMax):
         return None
     return InteractiveGNMax(**asdict(first), confidence=CONFIDENCE)
 
@@ -187,10 +189,11 @@ def make_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms
     )
     if made.budget is not None and made.budget.affordable(mechanism, queries=1) == 0:
         beside = ", beside the sanitised ε" if privacy.sanitise else ""
+        how = "[aggregation.parameters]" if terms.claim else "--sigma1, --sigma2"
         raise InputError(
             f"--epsilon {privacy.epsilon:g} at --delta {delta_text(privacy.delta)}: not even one query fits "
-            f"with this noise and {mechanism.num_teachers} teachers{beside}; give more noise (--sigma1, "
-            "--sigma2), more teachers, or a larger budget"
+            f"with this noise and {mechanism.num_teachers} teachers{beside}; give more noise ({how}), more "
+            "teachers, or a larger budget"
         )
     return made
 

@@ -22,6 +22,7 @@ def guarantee_lines(fixed: LedgerTerms) -> list[str]:
         "against all who see the labels or the student",
         f"against the coordinator: {told}; it sees {fixed.coordinator.text()}",
     ]
+    found += fixed.claims
     if not fixed.private:
         found.append("not private: the noise is seeded; with private noise the same ε would hold")
     return found
@@ -49,6 +50,11 @@ def _instead(terms: Terms) -> str:
     """What a federation of this size could do."""
     if terms.sums is not None:
         return "Give a smaller --epsilon, from which the noise follows, or leave --sigma2 out"
+    if terms.claim is not None:
+        return (
+            "Give its parameters more noise ([aggregation.parameters]), a budget (--epsilon) or smaller caps "
+            "(--labels, --max-queries)"
+        )
     teachers, privacy = terms.num_teachers, terms.privacy
     offer = affordable_offer(
         Ensemble(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pate_fed.config.backend import PROCESSES
 from pate_fed.config.data import deal_records
 from pate_fed.config.parts import PartIdentity, is_part_name, load_part, part_identity
+from pate_fed.config.registry import find_part
 from pate_fed.config.sections import CLASS_SUMS
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
@@ -15,6 +16,8 @@ from pate_fed.errors import InputError
 from pate_fed.learning import RIDGE, STUDENTS, TABLE_STUDENTS, TABLE_TEACHERS, TEACHERS
 from pate_fed.learning.teachers.own import try_own
 from pate_fed.privacy.mechanisms.class_sums import SumShape
+from pate_fed.privacy.mechanisms.own import OwnMechanism, own_mechanism
+from pate_fed.privacy.protection import Protection
 from pate_fed.protocol.cost import noise_share
 from pate_fed.protocol.sum_cost import protection_by, sum_noise
 from pate_fed.protocol.sum_terms import SumTerms
@@ -31,6 +34,7 @@ __all__ = [
     "make_terms",
     "public_encoder",
     "public_features",
+    "study_mechanism",
 ]
 
 
@@ -38,6 +42,7 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
     """The terms of a study over this pool."""
     study = study.resolve()
     encoder = public_encoder(study, dataset)
+    mechanism = study_mechanism(study, num_classes=dataset.num_classes)
     asked = _sums_of(study, dataset) if study.aggregation.sums else _votes_of(study, dataset)
     return Terms(
         **asked,
@@ -58,6 +63,7 @@ def make_terms(study: Study, dataset: Dataset) -> Terms:
         window=study.data.window,
         encoder=None if encoder is None else encoder.digest,
         teacher_part=_teacher_part(study),
+        claim=None if mechanism is None else mechanism.claim,
         about=study.about,
     )
 
@@ -80,6 +86,8 @@ def _votes_of(study: Study, dataset: Dataset) -> dict[str, Any]:
 
 def _sums_of(study: Study, dataset: Dataset) -> dict[str, Any]:
     """The terms that a study of class sums has of its own: a public feature map, and noise on its sums."""
+    from pate_fed.learning.features.own import OwnFeatures
+
     features, privacy, secrecy = public_features(study, dataset), study.privacy, study.secrecy
     most = study.sums.most_records if privacy.unit == "hospital" else None
     shares = secrecy.shares(study.parties.num_clients, study.least_clients) if secrecy.at_hospitals else None
@@ -101,6 +109,7 @@ def _sums_of(study: Study, dataset: Dataset) -> dict[str, Any]:
         squared_norm=features.squared_norm,
         sigma=sigma if shares is None else None,
         most_units=most,
+        part=features.part if isinstance(features, OwnFeatures) else None,
     )
     return {
         "teachers_per_client": 1,
@@ -117,7 +126,9 @@ def public_features(study: Study, dataset: Dataset) -> FeatureMap:
     from pate_fed.learning.features.build import build_feature_map
 
     settings = study.sums.of_inputs(study.data.table)
-    return build_feature_map(settings, dataset.public_images[: dataset.num_queries])
+    build = build_feature_map if settings.own else find_part(settings.name, "feature map")
+    found: FeatureMap = build(settings, dataset.public_images[: dataset.num_queries])
+    return found
 
 
 def features_file(study: Study, dataset: Dataset) -> bytes:
@@ -128,6 +139,29 @@ def features_file(study: Study, dataset: Dataset) -> bytes:
 def _teacher_part(study: Study) -> PartIdentity | None:
     name = study.teacher.name
     return part_identity(name, "teacher") if is_part_name(name) else None
+
+
+def study_mechanism(study: Study, *, num_classes: int) -> OwnMechanism | None:
+    """The mechanism of the user's own that a study names, with its curve read; None where it is ours.
+
+    Raises:
+        InputError: it cannot be loaded, fails, or claims no curve.
+    """
+    given, parties, privacy = study.aggregation, study.parties, study.privacy
+    if not given.own:
+        return None
+    return own_mechanism(
+        load_part(given.aggregator, "aggregator"),
+        classes=num_classes,
+        num_teachers=parties.num_teachers,
+        protection=Protection(
+            unit=privacy.unit,
+            adjacency=privacy.adjacency,
+            votes_moved=privacy.votes_moved(parties.teachers_per_client),
+        ),
+        parameters=dict(given.parameters),
+        identity=part_identity(given.aggregator, "aggregator"),
+    )
 
 
 def public_encoder(study: Study, dataset: Dataset) -> Encoder | None:
@@ -153,9 +187,9 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
     """What only the data can tell about a study.
 
     Raises:
-        InputError: a teacher or student of one's own that cannot learn, more teachers than private records, a
-            party with fewer records than teachers, more queries than the pool holds, networks for rows,
-            forests for images, or a device that is not there.
+        InputError: a teacher, student or query strategy of one's own that cannot do its work, more teachers
+            than private records, a party with fewer records than teachers, more queries than the pool holds,
+            networks for rows, forests for images, or a device that is not there.
     """
     _check_models(study, dataset)
     # Where hospitals keep their own files, the coordinator has none of their records.
@@ -174,6 +208,16 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
 
         what, part = f"student {study.student.name!r}", load_part(study.student.name, "student")
         try_own_student(part, dataset.public_images, what=what, num_classes=dataset.num_classes)
+    if is_part_name(strategy := study.queries.strategy):
+        from pate_fed.learning.students.own_strategy import try_own_strategy
+
+        try_own_strategy(
+            load_part(strategy, "query strategy"),
+            dataset.public_images[: dataset.num_queries],
+            name=strategy,
+            num_classes=dataset.num_classes,
+            seed=study.seed_for("strategy", 0),
+        )
     most = study.queries.max_queries
     if most is not None and most > dataset.num_queries and not study.is_planned:
         raise InputError(

@@ -15,7 +15,7 @@ class Refusal(Enum):
     POOL = "the public pool is not the one in the terms"
     FUTILE = "under these terms votes would be spent for no label"
     ENCODER = "the encoder that came is not the one in the terms, or none came"
-    PART = "the teacher's code that is installed here is not the one in the terms"
+    PART = "the code that is installed here is not the one in the terms"
     REPEATED = "a query of this batch was answered before"
     ANSWERED = "this hospital was asked about its labels before, under other terms"
     CAPS = "the batch asks more than the terms allow in all"
@@ -37,6 +37,10 @@ class Refusal(Enum):
         "it before they leave"
     )
     POLICY_TEACHER = "refused by the hospital's policy: the teacher's code is not on its list of teachers"
+    POLICY_AGGREGATOR = (
+        "refused by the hospital's policy: ε is claimed by a mechanism that is not on its list of aggregators"
+    )
+    POLICY_FEATURE_MAP = "refused by the hospital's policy: the feature map's code is not on its list"
     POLICY_SEED = "refused by the hospital's policy: seeded noise protects nobody"
     POLICY_PUBLIC = "refused by the hospital's policy: too large an ε against the public"
     POLICY_COORDINATOR = "refused by the hospital's policy: too large an ε against the coordinator"

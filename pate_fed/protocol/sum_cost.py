@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from pate_fed.config.sections import Privacy
+from pate_fed.config.registry import find_part
+from pate_fed.config.sections import CLASS_SUMS, Privacy
 from pate_fed.config.trust import Shares
 from pate_fed.errors import InputError
 from pate_fed.format import delta_text, epsilon_text
@@ -62,7 +63,8 @@ def sum_mechanism(terms: Terms) -> SumMechanism:
         )
     if sums.sigma is None:
         raise InputError("sums.sigma: noise is meant, by the coordinator or by the hospitals")
-    return ClassSums(**shape, sigma=sums.sigma)
+    made: ClassSums = find_part(CLASS_SUMS, "aggregator")(**shape, sigma=sums.sigma)
+    return made
 
 
 def sum_protection(terms: Terms) -> Protection:

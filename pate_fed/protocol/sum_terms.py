@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from pate_fed.config.parts import PartIdentity
 from pate_fed.learning.features.settings import FeatureSettings
-from pate_fed.structure import check, setting
+from pate_fed.structure import check, refusal, setting
 
 __all__ = ["SumTerms"]
 
@@ -24,7 +25,8 @@ class SumTerms:
     `features` is the SHA-256 of the map's file, `dimension` its number of features. All is counted in the
     map's integer steps: `squared_norm` bounds the squared length of what one record adds (one patient, where
     these are named), `sigma` is the noise where the coordinator adds it, None where hospitals do. With the
-    unit hospital `most_units` is to how many records' length a hospital's whole sum is cut, else None.
+    unit hospital `most_units` is to how many records' length a hospital's whole sum is cut, else None. `part`
+    is the code of a map that is none of ours.
 
     Raises:
         InputError: a value of the wrong type or out of range.
@@ -36,6 +38,12 @@ class SumTerms:
     squared_norm: int = setting(low=1, high=_MOST_NORM)
     sigma: float | None = setting(unit="steps", low=1e-6, high=_MOST_SIGMA)
     most_units: int | None = setting(unit="records", low=1, high=10**9)
+    part: PartIdentity | None = None
 
     def __post_init__(self) -> None:
         check(self)
+        own = self.settings.name if self.settings.own else None
+        if own != (None if self.part is None else self.part.name):
+            raise refusal(
+                self, "part", "the code of the very feature map, where it is none of ours, is meant"
+            )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pate_fed.config.about import About
+from pate_fed.config.claim import Claim
 from pate_fed.config.parts import PartIdentity, is_part_name
 from pate_fed.config.sections import (
     AUTO,
@@ -42,8 +43,8 @@ class Terms(Agreed):
     `sigma_party` votes first, so that sums over `least_clients` of them, less the colluders that may tell
     theirs, hold the vote's noise. `encoder` is the SHA-256 of the public encoder that teachers learn on, None
     where they need none; `table` is what a table's columns mean, `window` what is black and white in DICOM
-    images. `teacher_part` is the code of a teacher that is none of ours. `about` says who asks and what for,
-    to people.
+    images. `teacher_part` is the code of a teacher that is none of ours, `claim` what such a mechanism says
+    of itself. `about` says who asks and what for, to people.
 
     With `sums` nothing is trained or voted on: sums of features by class are asked for once, under masks.
     `sigma_party` is then in the feature map's steps, `labels` and `max_queries` are the public inputs for
@@ -75,12 +76,13 @@ class Terms(Agreed):
     window: tuple[float, float] | None = same_as(Data, "window", None)
     encoder: str | None = setting(None, **_SHA256)
     teacher_part: PartIdentity | None = None
+    claim: Claim | None = None
     about: About = field(default_factory=About)
     sums: SumTerms | None = None
 
     def __post_init__(self) -> None:
         check(self)
-        if self.sums is None and not self.aggregation.sums:
+        if self.sums is None and not self.aggregation.sums and not self.aggregation.own:
             self.aggregation.fixed()
         own = self.teacher.name if is_part_name(self.teacher.name) else None
         part = None if self.teacher_part is None else self.teacher_part.name
@@ -93,6 +95,12 @@ class Terms(Agreed):
             ("image_shape", math.prod(shape) <= _MOST_LENGTH, f"at most {_MOST_LENGTH:,} numbers"),
             ("image_shape", features is None or shape == (features,), f"the table's {features} features"),
             ("teacher_part", own == part, "the code of the very teacher, where it is none of ours, is meant"),
+            ("claim", self._claim_fits(), "what the very mechanism claims, where it is none of ours,"),
+            (
+                "secrecy.noise_at",
+                not (self.adds_noise and self.claim),
+                "the coordinator, with such a mechanism,",
+            ),
             ("classes", len(self.classes) in (0, self.num_classes), f"a name for each of {self.num_classes}"),
             ("window", self.window is None or self.window[0] < self.window[1], "[black, white]"),
             ("sigma_party", self.adds_noise == (self.sigma_party is not None), "noise, if hospitals add it,"),
@@ -102,6 +110,13 @@ class Terms(Agreed):
             if not fits:
                 raise refusal(self, name, f"{wanted} is meant")
         self._check_sums()
+
+    def _claim_fits(self) -> bool:
+        claim = self.claim
+        if claim is None:
+            return not self.aggregation.own
+        same = set(self.aggregation.parameters) <= set(claim.parameters)
+        return same and claim.part.name == self.aggregation.aggregator
 
     def _check_sums(self) -> None:
         sums, hospital = self.sums, self.privacy.unit == "hospital"

@@ -53,6 +53,7 @@ class RunToCompare:
         study, outcome = self.result.study, self.result.outcome
         epsilon = outcome.privacy.student
         text = epsilon_text(epsilon, unbounded="unbounded" if outcome.status == "success" else "unknown")
+        text += "" if study.claim is None or epsilon is None else " (claimed, not proven)"
         return text if study.noise_private or epsilon is None else f"{text} (seeded: not private)"
 
 
@@ -111,10 +112,10 @@ def _check_ledger(path: Path) -> str:
     if not (path / "ledger.sqlite").is_file():
         return "missing"
     try:
-        verify(path / "ledger.sqlite")
+        report = verify(path / "ledger.sqlite")
     except (InputError, IntegrityError):
         return "FAILS ITS CHECK"
-    return "checked"
+    return "checked, not its claim" if report.unchecked else "checked"
 
 
 @dataclass(frozen=True, kw_only=True)

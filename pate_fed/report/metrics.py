@@ -76,7 +76,14 @@ def _privacy(result: RunResult) -> dict[str, Any]:
         "adjacency": study.terms.privacy.adjacency,
         "student": student,
         "coordinator": {"epsilon": epsilon_json(figures.coordinator), "sees": study.coordinator_sees},
+        **_claimed(result),
     }
+
+
+def _claimed(result: RunResult) -> dict[str, Any]:
+    """Whose word every ε is, where the mechanism is none of ours."""
+    claim = result.study.claim
+    return {} if claim is None else {"claimed_by": claim.source, "claim": claim.warning}
 
 
 def _accuracy(result: RunResult) -> dict[str, Any]:
@@ -154,12 +161,14 @@ def outcome_line(result: RunResult, report: Path | None = None) -> str:
 
     Where the accuracy is known, its number of test inputs (n), its 95 % interval and the share of the most
     frequent class stand behind it. ε is the one that holds against anyone who gets the student; "unbounded"
-    where a whole run has no bound, "-" for what is unknown.
+    where a whole run has no bound, "-" for what is unknown. Behind an ε that a mechanism of the user's own
+    claims stands `claimed-by=` and its name.
     """
     study, outcome = result.study, result.outcome
     none = "unbounded" if outcome.status == "success" else "-"
     parts = (
         f"ε={epsilon_text(outcome.privacy.student, unbounded=none)}",
+        *(() if study.claim is None else (f"claimed-by={study.claim.part.name}",)),
         f"δ={delta_text(study.terms.delta)}",
         f"unit={study.terms.privacy.unit}",
         f"labels={result.queries_answered}",
@@ -196,6 +205,7 @@ def outcome_json(result: RunResult, report: Path | None = None) -> str:
         "accuracy_interval": _ends(outcome.accuracy.student_interval),
         "majority": _finite(outcome.accuracy.majority),
         "balanced_accuracy": _finite(outcome.accuracy.balanced_accuracy),
+        **_claimed(result),
         "report": None if report is None else str(report),
     }
     return json.dumps(values, ensure_ascii=False, allow_nan=False)

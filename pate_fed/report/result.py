@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.config.claim import Claim
 from pate_fed.config.sections import Queries
 from pate_fed.errors import InputError
 from pate_fed.protocol.terms import Terms
@@ -85,6 +86,11 @@ class StudyRecord(_Record):
         return self.terms.aggregation.aggregator
 
     @property
+    def claim(self) -> Claim | None:
+        """What a mechanism of the user's own says of itself, on which every ε rests; None with ours."""
+        return self.terms.claim
+
+    @property
     def threshold(self) -> float | None:
         """Votes that a winner must reach; None where every query is answered."""
         aggregation = self.terms.aggregation
@@ -123,6 +129,11 @@ class LabelStudyRecord(_Record):
     def terms(self) -> LabelStudyRecord:
         """These: such a study has no others."""
         return self
+
+    @property
+    def claim(self) -> None:
+        """Nothing: its mechanisms are ours."""
+        return None
 
     @property
     def privacy(self) -> LabelStudyRecord:

@@ -90,9 +90,10 @@ class Run:
     def __repr__(self) -> str:
         outcome, study = self.result.outcome, self.result.study
         noise = "" if study.noise_private else ", not private: seeded noise"
+        claimed = "" if study.claim is None else f" ({study.claim.short})"
         return (
             f"Run({str(self.path)!r}, {outcome.status}, ε={epsilon_text(self.epsilon)} "
-            f"δ={delta_text(study.terms.delta)}, student {outcome.accuracy.student_text}{noise})"
+            f"δ={delta_text(study.terms.delta)}{claimed}, student {outcome.accuracy.student_text}{noise})"
         )
 
     def _repr_html_(self) -> str:

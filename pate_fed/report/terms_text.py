@@ -51,12 +51,18 @@ def _method(study: StudyRecord | LabelStudyRecord) -> list[tuple[str, str]]:
 
 def _of_votes(study: StudyRecord) -> list[tuple[str, str]]:
     terms = study.terms
-    _, sigma1, sigma2 = terms.aggregation.fixed()
-    checked = study.threshold is not None and not terms.adds_noise
-    return [
+    parties = [
         ("Hospitals", f"{terms.num_clients:,}, at least {terms.least_clients:,} in every batch"),
         ("Teachers a hospital", f"{_teachers_each(terms)} ({terms.teacher.name})"),
         ("Private records", study.partition or "every hospital's own"),
+    ]
+    if (claim := terms.claim) is not None:
+        own = ", ".join(f"{name} = {value}" for name, value in claim.parameters)
+        return [*parties, ("Mechanism", claim.text), ("Its parameters", own)]
+    _, sigma1, sigma2 = terms.aggregation.fixed()
+    checked = study.threshold is not None and not terms.adds_noise
+    return [
+        *parties,
         ("Mechanism", terms.aggregation.aggregator),
         ("Threshold T", _in_votes(study.threshold, terms)),
         ("Threshold noise σ₁", _in_votes(sigma1 if checked else None, terms)),
@@ -74,6 +80,7 @@ def _of_method(study: LabelStudyRecord) -> list[tuple[str, str]]:
 
 _ENGINES = {
     "ray": "Flower's simulation engine on Ray",
+    "cluster": "a Ray cluster",
     "inline": "one process",
     "grpc": "a process for each hospital, over gRPC",
 }

@@ -56,6 +56,8 @@ def banners(result: RunResult, *, publishable: bool) -> list[Banner]:
         found.append(Banner("danger", title, _sentence(outcome.reason or "no reason was recorded")))
     if not study.noise_private:
         found.append(Banner("danger", "Not private: seeded noise", _SEEDED))
+    if study.claim is not None:
+        found.append(Banner("danger", "ε is claimed, not proven", _sentence(study.claim.warning)))
     epsilon = outcome.privacy.student
     if outcome.status == "success" and epsilon is None:
         reason = outcome.privacy.unbounded_because
@@ -95,6 +97,8 @@ def _why_large(result: RunResult) -> str:
     terms = study.terms
     if terms.sums is not None:
         return why + "A smaller --epsilon brings it down."
+    if terms.claim is not None:
+        return why + "More noise of the mechanism, fewer queries or more teachers bring it down."
     noise = f"noise of σ₂ = {terms.aggregation.fixed()[2]:,.4g} votes"
     if terms.num_teachers < 100:
         why += (
@@ -232,8 +236,9 @@ def _bound(
         return none, "none"
     if not study.noise_private:
         return "None: the noise was seeded", "broken"
-    kind = "finite" if epsilon <= EPSILON_ALARM else "broken"
-    return f"ε = {epsilon_text(epsilon)}, δ = {delta_text(study.terms.delta)}", kind
+    kind = "finite" if epsilon <= EPSILON_ALARM and study.claim is None else "broken"
+    claimed = "" if study.claim is None else f" ({study.claim.short})"
+    return f"ε = {epsilon_text(epsilon)}, δ = {delta_text(study.terms.delta)}{claimed}", kind
 
 
 def _coordinator(study: StudyRecord, outcome: Outcome) -> Guarantee:

@@ -233,7 +233,8 @@ def last_epsilon(now: Snapshot) -> float:
 def _privacy(now: Snapshot) -> str:
     study, spent = now.result.study, last_epsilon(now)
     delta, cap = delta_text(study.terms.delta), study.guaranteed
-    seeded = "" if study.noise_private else "; not private: seeded noise"
+    seeded = "" if study.claim is None else f"; {study.claim.short}"
+    seeded += "" if study.noise_private else "; not private: seeded noise"
     if cap is None:
         return f"ε {epsilon_text(spent)} spent at δ = {delta}, without a bound beforehand{seeded}"
     full = min(1.0, spent / cap) if cap > 0 else 1.0
@@ -324,7 +325,9 @@ def describe_event(event: object, now: Snapshot) -> str | None:
     if isinstance(event, LeftOut):
         return f"left out: {_left_out(event)}"
     if isinstance(event, ReleasedBatch):
+        claim = now.result.study.claim
         cost = "" if event.epsilon is None else f"; ε {epsilon_text(event.epsilon)} spent so far"
+        cost += "" if claim is None or not cost else f" ({claim.short})"
         return f"released: {event.answered:,} labels of {counted(event.asked, 'query')}{cost}"
     if isinstance(event, Epoch):
         if event.test_accuracy is None:
@@ -341,6 +344,7 @@ def _outcome(now: Snapshot) -> str:
 def _guaranteed(study: _Study) -> str:
     cap = study.guaranteed
     told = "no ε is fixed beforehand" if cap is None else f"ε never above {epsilon_text(cap)}"
+    told += "" if study.claim is None else f"; {study.claim.short}"
     return told + ("" if study.noise_private else "; not private: seeded noise")
 
 

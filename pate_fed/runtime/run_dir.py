@@ -7,10 +7,11 @@ import itertools
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ __all__ = [
     "check_writable",
     "choose_run_dir",
     "claim_run_dir",
+    "disk_on_node",
     "fresh_run_dir",
     "read_status",
     "simulated_disks",
@@ -120,20 +122,54 @@ def read_status(run_dir: Path) -> str | None:
 
 
 @contextmanager
-def simulated_disks() -> Iterator[Path]:
+def simulated_disks(parent: Path | None = None) -> Iterator[Path]:
     """A folder for the simulated parties' own disks: readable by this user alone, gone after the run.
 
-    A killed run cannot take its folder away, so the next one does: a lock tells which are still in use.
+    It is made in `parent`; None: where the system has temporary files. A killed run cannot take its folder
+    away, so the next one does: a lock tells which are still in use.
     """
-    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*/lock"):
-        _remove_unused(left)
-    folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
+    _remove_all_unused(parent or Path(tempfile.gettempdir()))
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=parent))
     try:
         with open(folder / "lock", "w", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def disk_on_node(name: str) -> Iterator[Path]:
+    """The folder of that name for parties' disks on a node of a cluster, shared by all its processes.
+
+    As `simulated_disks` it is this user's alone; the last process that leaves takes it away.
+
+    Raises:
+        InputError: another user's folder or a link has this name.
+    """
+    parent = Path(tempfile.gettempdir())
+    folder = parent / f"{_FOLDER}{name}"
+    if not folder.exists():
+        _remove_all_unused(parent)
+    with ExitStack() as held:
+        while True:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            found = folder.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+                raise InputError(f"{folder}: is there already, and not this user's alone")
+            with suppress(FileNotFoundError):
+                lock = open(folder / "lock", "a+", encoding="ascii")
+                held.enter_context(lock)
+                fcntl.flock(lock, fcntl.LOCK_SH)
+                if os.path.samestat(os.fstat(lock.fileno()), os.stat(folder / "lock")):
+                    break  # else another run took it for left over in between
+        yield folder
+    _remove_unused(folder / "lock")
+
+
+def _remove_all_unused(parent: Path) -> None:
+    for left in parent.glob(f"{_FOLDER}*/lock"):
+        _remove_unused(left)
 
 
 def _remove_unused(path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
+import own_parts
 import pytest
 from builders import SMALL_STUDY
 
@@ -57,3 +59,24 @@ def test_it_refuses_what_the_run_would(study: Path, capsys: pytest.CaptureFixtur
     (study / "study.toml").write_text(text, encoding="utf-8")
     assert simulation.main(["--config", "study.toml", "--dry-run"]) == 2
     assert "120" in capsys.readouterr().err
+
+
+def test_a_part_of_the_current_folder_is_found_in_a_simulation_alone(
+    study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend("")  # undone afterwards, with what the search appends
+    monkeypatch.setattr("pate_fed.config.parts._folder", None)
+    text = SMALL_STUDY.replace('"gnmax"\nsigma2 = 2.0', '"dry_mech:make"')
+    (study / "study.toml").write_text(text, encoding="utf-8")
+    (study / "dry_mech.py").write_bytes(Path(own_parts.__file__).read_bytes())
+    monkeypatch.setattr("sys.path", [place for place in sys.path if place])
+    apart = ["--config", "study.toml", "--num-clients", "4", "--insecure", "--dry-run"]
+    assert server.main(apart) == 2
+    assert (
+        "there is no module dry_mech among what is installed, install it here first"
+        in capsys.readouterr().err
+    )
+    assert simulation.main(["--config", "study.toml", "--dry-run"]) == 0
+    assert "every ε rests on the privacy curve that dry_mech:make" in capsys.readouterr().out
+    assert simulation.main(["--config", "study.toml", "--dry-run", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["claimed_by"]["name"] == "dry_mech:make"

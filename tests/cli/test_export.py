@@ -21,7 +21,7 @@ class FakeRun:
         self.path, self.epsilon, self.delta = path, 2.5, 1e-5
         self.written: dict[Path, dict[str, str]] = {}
         study = SimpleNamespace(
-            protects="one record", noise_private=private, noise="not private: seeded noise"
+            protects="one record", noise_private=private, noise="not private: seeded noise", claim=None
         )
         self.result = SimpleNamespace(study=study)
 

@@ -160,3 +160,23 @@ def test_what_a_choice_needs_is_asked_for(
 ) -> None:
     assert main(["plan", *options]) == 2
     assert named in capsys.readouterr().err
+
+
+def test_audit_holds_a_mechanism_of_one_s_own_against_its_claim(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ["--seed", "1", "--trials", "300"]
+    assert main(["audit", "--aggregator", "own_parts:GeometricMax", *few]) == 0
+    assert "own_parts:GeometricMax, close vote: sampled" in capsys.readouterr().out
+    study = tmp_path / "study.toml"
+    study.write_text('[aggregation]\naggregator = "own_parts:Bare"\n[aggregation.parameters]\nscale = 40.0\n')
+    assert main(["audit", "--config", str(study), *few, "--format", "json"]) == 6
+    assert not all(each["passed"] for each in json.loads(capsys.readouterr().out))
+    for wrong, said in (
+        (["--aggregator", "gnmax"], "is ours, and audited without this option"),
+        (["--aggregator", "own_parts:Free"], "claims an RDP of 0.0"),
+        (["--aggregator", "no_such_module:make"], "there is no module no_such_module"),
+        (["--aggregator", "own_parts:make", "--shrink", "0.5"], "--shrink"),
+    ):
+        assert main(["audit", *wrong, *few]) == 2
+        assert said in capsys.readouterr().err

@@ -20,10 +20,12 @@ from clients.site_files import LocalSettings
 from clients.teaching import count_votes, train_missing
 from pate_fed.cli import rehearse
 from pate_fed.cli.terms import make_terms_of
+from pate_fed.config.parts import PartIdentity
 from pate_fed.config.sections import Aggregation
 from pate_fed.config.study import read_study
 from pate_fed.config.trust import TrustModel
 from pate_fed.identity import Admission
+from pate_fed.learning import TeacherSettings
 from pate_fed.protocol.terms import Terms
 from pate_fed.runtime.signals import Interrupted
 
@@ -136,6 +138,23 @@ def test_mistakes_are_named_and_leave_nothing(
 ) -> None:
     code, _, err = run(*COMMAND, *options)
     assert code == 2 and words in err
+    assert _left(demo) == ["tmp"]
+
+
+def test_code_that_the_policy_does_not_list_is_not_run(
+    demo: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ran(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("a part was loaded")
+
+    monkeypatch.setattr("pate_fed.config.parts._import", ran)
+    terms = Terms.from_json(make_terms_of(demo / "study.toml"))
+    part = PartIdentity(name="own_parts:make", digest="ab" * 32)
+    theirs = replace(terms, teacher=TeacherSettings(name=part.name), teacher_part=part)
+    (demo / "terms.json").write_text(theirs.to_json(), encoding="utf-8")
+    code, _, err = run("hospital", "rehearse", "terms.json", "--data", "north.csv")
+    assert code == 2 and "nothing was rehearsed, as its code would run" in err
+    assert "teachers = ['own_parts:make'] in policy.toml would allow it" in err
     assert _left(demo) == ["tmp"]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import own_parts
 import pytest
 
 from pate_fed.flower import prepare_environment
@@ -287,3 +288,27 @@ def test_noise_that_no_bound_is_known_for_is_refused(asked: Asked) -> None:
     with pytest.raises(InputError):
         StudyCost.of(weak)
     assert _code(asked.teach(weak)) in (Refusal.TERMS, Refusal.DATA)
+
+
+def test_a_feature_map_of_one_s_own_runs_only_where_the_policy_lists_its_very_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(tmp_path, sums={"features": "own_parts:rows", "lattice": LATTICE})
+    sums = asked.terms.sums
+    assert sums is not None and sums.part is not None and sums.dimension == 2
+    monkeypatch.setattr(own_parts, "rows", None)  # whoever calls it fails
+    assert _code(asked.teach()) is Refusal.POLICY_FEATURE_MAP
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    policy = tmp_path / "policy.toml"
+    policy.write_text('feature_maps = ["own_parts:rows"]\n', encoding="utf-8")
+    asked.settings = replace(asked.settings, policy=policy)
+    other = replace(sums, part=replace(sums.part, digest="0" * 64))
+    assert _code(asked.teach(replace(asked.terms, sums=other))) is Refusal.PART
+    assert _code(asked.teach(features=asked.features.replace(b"own_parts", b"own_prats"))) is Refusal.FEATURES
+    assert isinstance(asked.teach(), TeachReply)
+    total = count_sums(asked.site, asked.terms)
+    # Two patients and one more, each cut to one record's length.
+    assert (total >= 0).all() and (total**2).sum() <= (3 * LATTICE) ** 2 and total.sum() > 0
+    policy.write_text("", encoding="utf-8")
+    assert _code(asked.step(list(range(2)))) is Refusal.POLICY_FEATURE_MAP

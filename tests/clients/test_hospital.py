@@ -21,6 +21,7 @@ from clients.app import app
 from clients.hospital import Hospital
 from clients.local import read_site
 from clients.site import SITE_VARIABLE, LocalSettings, Site
+from pate_fed.config.sections import Aggregation
 from pate_fed.config.study import Study
 from pate_fed.flower.compat import set_identity, stamp
 from pate_fed.flower.records import from_flower, to_flower
@@ -325,6 +326,27 @@ def test_a_teacher_s_code_must_be_the_one_in_the_terms(
         "from sklearn.tree import ExtraTreeClassifier as Tree\n"
     )  # and the hospital starts anew
     assert _code(Hospital(theirs).vote(_request(again, [3, 4, 5]))) is Refusal.PART
+
+
+def test_a_mechanism_s_word_is_taken_only_from_the_very_code(site: Site) -> None:
+    aggregation = Aggregation(aggregator="own_parts:GeometricMax", parameters=(("scale", 2.0),))
+    theirs = replace(site, study=replace(site.study, aggregation=aggregation))
+    terms = make_terms(theirs.study, theirs.dataset)
+    claim = terms.claim
+    assert claim is not None and claim.parameters == (("scale", 2.0),)
+    other = replace(claim, part=replace(claim.part, digest="0" * 64))
+    cheap = replace(claim, rdp=tuple(0.99 * value for value in claim.rdp))
+    gone = replace(claim, part=replace(claim.part, name="no_such_module:make"))
+    for wrong in (other, cheap):
+        reply = Hospital(theirs).teach(TeachRequest(terms=replace(terms, claim=wrong).to_json()))
+        assert _code(reply) is Refusal.PART
+    named = replace(terms, claim=gone, aggregation=replace(aggregation, aggregator="no_such_module:make"))
+    assert _code(Hospital(theirs).teach(TeachRequest(terms=named.to_json()))) is Refusal.PART
+    log = (theirs.state_dir / "log.jsonl").read_text(encoding="utf-8")
+    assert "0" * 64 in log and claim.part.digest in log and "claims a larger curve" in log
+    hospital = Hospital(theirs)
+    assert isinstance(hospital.teach(TeachRequest(terms=terms.to_json())), TeachReply)
+    assert isinstance(hospital.vote(_request(terms, [0, 1, 2])), VoteReply)
 
 
 def test_a_hospital_agrees_to_no_terms_that_spend_votes_for_nothing(site: Site) -> None:

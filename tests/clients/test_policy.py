@@ -9,9 +9,12 @@ import pytest
 from builders import make_label_terms, make_lung_terms, make_sum_terms, vary
 
 from clients.policy import Policy, find_policy
+from pate_fed.config.claim import CLAIMED_ORDERS, Claim
 from pate_fed.config.parts import PartIdentity
+from pate_fed.config.sections import Aggregation
 from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings
+from pate_fed.learning.features.settings import FeatureSettings
 from pate_fed.protocol.cost import worst_epsilon
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.refusals import Refusal
@@ -28,6 +31,54 @@ OWN_TEACHER = {
 def _reason(policy: Policy, terms: Terms | LabelTerms = TERMS) -> Refusal | None:
     found = policy.objection(terms)
     return None if found is None else found[0]
+
+
+OWN_MECHANISM = {
+    "aggregation": Aggregation(aggregator="theirs:make"),
+    "claim": Claim(
+        part=PartIdentity(name="theirs:make", version="1.0", digest="cd" * 32),
+        unit="record",
+        adjacency="replace-one",
+        votes_moved=1,
+        rdp=tuple(order / 800 for order in CLAIMED_ORDERS),
+    ),
+}
+
+
+def test_a_claim_is_taken_only_from_a_mechanism_that_is_listed() -> None:
+    terms = vary(TERMS, **OWN_MECHANISM)
+    refused = Policy(plain_votes=True).objection(terms)
+    assert refused is not None and refused[0] is Refusal.POLICY_AGGREGATOR
+    assert "aggregators = ['theirs:make'] in policy.toml would allow it" in refused[1]
+    assert _reason(Policy(plain_votes=True, teachers=("theirs:make",)), terms) is Refusal.POLICY_AGGREGATOR
+    listed = Policy(plain_votes=True, aggregators=("theirs:make",))
+    assert _reason(listed, terms) is None  # and none of its code was loaded: there is no such module
+    public, _ = worst_epsilon(terms)
+    assert public is not None and _reason(replace(listed, epsilon_public=public / 2), terms) is (
+        Refusal.POLICY_PUBLIC
+    )
+    assert _reason(replace(listed, epsilon_public=public), terms) is None
+
+
+def test_a_feature_map_runs_only_where_it_is_listed() -> None:
+    sums = make_sum_terms().sums
+    assert sums is not None
+    part = PartIdentity(name="theirs:make", digest="cd" * 32)
+    terms = replace(
+        make_sum_terms(), sums=replace(sums, settings=FeatureSettings(name="theirs:make"), part=part)
+    )
+    assert _reason(Policy(teachers=("theirs:make",)), terms) is Refusal.POLICY_FEATURE_MAP
+    assert _reason(Policy(feature_maps=("theirs:make",)), terms) is None
+    assert (
+        Policy().refuses_code(terms) is not None
+        and Policy(feature_maps=("theirs:make",)).refuses_code(terms) is None
+    )
+    assert Policy().refuses_code(vary(TERMS, **OWN_TEACHER)) is not None
+    assert Policy().refuses_code(TERMS) is Policy().refuses_code(vary(TERMS, **OWN_MECHANISM)) is None
+    with pytest.raises(
+        InputError, match="the code of the very feature map, where it is none of ours, is meant"
+    ):
+        replace(sums, part=part)
 
 
 def test_a_policy_that_fits_objects_to_nothing() -> None:

@@ -10,6 +10,7 @@ from pate_fed.config import study as studies
 from pate_fed.config.backend import Engine, cheaper_backend, cores, teaching_seconds
 from pate_fed.config.sections import Parties
 from pate_fed.config.study import Study
+from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings
 
 
@@ -65,3 +66,47 @@ def test_a_resolved_study_names_the_engine_that_runs(monkeypatch: pytest.MonkeyP
 def test_what_a_user_chose_stays(backend: str) -> None:
     study = Study(engine=Engine(backend=backend), teacher=TeacherSettings(name="small-cnn"))
     assert study.resolve().engine.backend == backend
+
+
+@pytest.mark.parametrize("backend", ["auto", "ray"])
+def test_a_named_cluster_is_joined(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    engine = Study(engine=Engine(backend=backend)).resolve().engine
+    assert (engine.backend, engine.ray_address) == ("ray", "10.0.0.1:6379")
+    # What the study says goes before what the environment does.
+    engine = Study(engine=Engine(backend=backend, ray_address="auto")).resolve().engine
+    assert (engine.backend, engine.ray_address) == ("ray", "auto")
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    assert Study(engine=Engine(backend=backend)).resolve().engine.ray_address is None
+
+
+def test_other_engines_heed_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "ray://10.0.0.1:10001")
+    for backend in ("inline", "grpc"):
+        assert Study(engine=Engine(backend=backend)).resolve().engine == Engine(backend=backend)
+    with pytest.raises(InputError, match=r"RAY_ADDRESS ray://10\.0\.0\.1:10001: auto or HOST:PORT"):
+        Study().resolve()
+
+
+@pytest.mark.parametrize("address", ["ray://a:1", "a", "a:b", "http://a:8265", "a:1 b"])
+def test_only_auto_and_host_and_port_are_addresses(address: str) -> None:
+    with pytest.raises(InputError, match=r"--ray-address .*auto or HOST:PORT"):
+        Engine(ray_address=address)
+
+
+def test_options_of_a_cluster_without_one_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for engine, option in (
+        (Engine(shared_dir="/disk"), "--shared-dir"),
+        (Engine(insecure_cluster=True), "--insecure-cluster"),
+    ):
+        with pytest.raises(InputError, match=f"{option}.*only with a cluster"):
+            Study(engine=engine).resolve()
+    with pytest.raises(InputError, match="--ray-address"):
+        Engine(backend="inline", ray_address="auto")
+
+
+def test_logs_tell_a_cluster_from_a_ray_of_ones_own() -> None:
+    assert Engine(backend="ray", ray_address="auto").played_on == "cluster"
+    assert Engine(backend="ray").played_on == "ray"
+    assert Engine(backend="grpc", ray_address="auto").played_on == "grpc"  # hospitals of their own

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pate_fed.config import data
 from pate_fed.config.data import deal_records, load_study_data, records_digest
 from pate_fed.config.parts import hold_part, release_parts
 from pate_fed.config.sections import Data, Parties
@@ -60,7 +59,7 @@ def test_a_known_data_set_is_made_as_the_study_says(tmp_path: Path, monkeypatch:
         given.update(options, name=name)
         return small
 
-    monkeypatch.setattr(data, "load_dataset", load)
+    monkeypatch.setattr("pate_fed.data.load_dataset", load)
     glyph = GlyphSettings(classes=3, private=40, public=10)
     assert load_study_data(replace(Study(), data=Data(glyph=glyph))) is small
     assert (given["glyph"], given["data_dir"], given["download"]) == (glyph, None, False)

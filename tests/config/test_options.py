@@ -16,7 +16,8 @@ def test_the_options_are_those_of_the_design() -> None:
         """--num-clients --num-supernodes --teachers-per-client --partition --quorum --dataset --data-dir
         --download --teacher --aggregator --threshold --sigma1 --sigma2 --labels --max-queries
         --query-strategy --rounds --epsilon --delta --sanitise --secure-sum --noise-at --student
-        --student-epochs --backend --device --gpus-per-client --seed --allow-weak-privacy""".split()
+        --student-epochs --backend --device --gpus-per-client --seed --allow-weak-privacy
+        --ray-address --shared-dir --insecure-cluster""".split()
     )
     assert all(entry.setting.help for entry in study_options().values())
 

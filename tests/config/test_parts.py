@@ -12,6 +12,7 @@ import pytest
 from pate_fed.config.parts import (
     PartIdentity,
     load_part,
+    own_files,
     part_identity,
     require_same_part,
     search_folder,
@@ -114,6 +115,23 @@ def test_entry_points_have_short_names(folder: Path, monkeypatch: pytest.MonkeyP
     assert part_identity("own-net", "teacher").name == "own_part:make"
     with pytest.raises(InputError, match=r"pate_fed\.teachers; did you mean own-net\?"):
         load_part("own-nets", "teacher")
+
+
+def test_files_of_ones_own_are_those_that_were_imported_from_the_folder(folder: Path) -> None:
+    assert own_files() == {}
+    load_part("own_part:make", "teacher")
+    load_part("own_package.models:Nets", "teacher")
+    found = own_files()
+    # Of a package all files, as its digest is over all; nothing that was not imported.
+    assert set(found) == {
+        "own_part.py",
+        "own_package/__init__.py",
+        "own_package/models.py",
+        "own_package/deep/more.py",
+    }
+    assert found["own_part.py"] == (folder / "own_part.py").read_bytes()
+    search_folder(None)
+    assert own_files() == {}
 
 
 def test_what_is_installed_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from pate_fed.runtime.run_dir import (
     check_writable,
     choose_run_dir,
     claim_run_dir,
+    disk_on_node,
     fresh_run_dir,
     read_status,
     simulated_disks,
@@ -68,6 +69,40 @@ def test_what_a_killed_run_left_is_removed_and_what_is_in_use_is_not(
         with simulated_disks() as other:
             assert used.exists()
             assert used != other
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_processes_of_a_node_share_a_disk_that_the_last_one_takes_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left = tmp_path / "pate-fed-killed"
+    left.mkdir()
+    (left / "lock").touch()
+    with disk_on_node("run-node") as first:
+        assert not left.exists() and first.stat().st_mode & 0o777 == 0o700
+        with disk_on_node("run-node") as second, simulated_disks() as other:
+            assert first == second != other
+        assert first.exists() and not other.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_of_a_node_that_others_could_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "pate-fed-link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "pate-fed-open").mkdir()
+    (tmp_path / "pate-fed-open").chmod(0o755)
+    for name in ("link", "open"):
+        with pytest.raises(InputError, match="not this user's alone"), disk_on_node(name):
+            pass
+
+
+def test_disks_may_lie_where_all_nodes_see_them(tmp_path: Path) -> None:
+    with simulated_disks(tmp_path) as folder:
+        assert folder.parent == tmp_path
     assert list(tmp_path.iterdir()) == []
 
 

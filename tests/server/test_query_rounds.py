@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from pate_fed.privacy import (
     verify,
 )
 from pate_fed.privacy.ledger.rows import Provenance, digest_of
-from server.query_rounds import QueryRounds
+from server.query_rounds import QueryRound, QueryRounds
 from server.state import CoordinatorState, StudentPredictions
 
 POOL, CLASSES, TEACHERS = 400, 3, 20
@@ -56,6 +57,7 @@ class _Study:
         strategy: str = "random",
         epsilon: float | None = None,
         order: np.ndarray | None = None,
+        own: Any = None,
     ) -> None:
         self.folder, self.learnt = folder, list[int]()
         path = folder / "ledger.sqlite"
@@ -65,10 +67,10 @@ class _Study:
             queries,
             self.ledger,
             CoordinatorState(None, run_dir=folder),
-            pool=POOL,
+            order=np.arange(POOL) if order is None else order,
             against=AGAINST,
             learn=self._learn,
-            order=order,
+            own=own,
         )
 
     def _learn(self, number: int, index: np.ndarray, label: np.ndarray) -> StudentPredictions:
@@ -125,6 +127,32 @@ def test_inputs_are_asked_about_in_the_order_that_is_given(tmp_path: Path) -> No
         asked += study.ask().tolist()
     asked += study.ask().tolist()  # its student is as sure of all, so nothing else decides
     assert asked == order[: len(asked)].tolist()
+    study.ledger.close()
+
+
+def test_a_strategy_of_one_s_own_is_told_what_the_row_s_provenance_names(tmp_path: Path) -> None:
+    told: list[tuple[int, int, str | None, int]] = []
+
+    def own(left: np.ndarray, size: int, index: np.ndarray, label: np.ndarray, now: QueryRound) -> np.ndarray:
+        assert (TRUTH[index] != label).sum() <= len(index) / 10
+        learnt_to = None if now.provenance is None else now.provenance.learnt_to
+        told.append((now.number, len(index), learnt_to, len(left)))
+        return left[::-1][:size]
+
+    study = _Study(tmp_path, order=np.arange(POOL - 7), own=own)
+    first = study.ask()
+    assert first.tolist() == list(range(POOL - 8, POOL - 8 - len(first), -1))
+    while study.rounds.current().number == 1:
+        study.ask()
+    before = study.ledger.entries()
+    known = sum(entry.event.answered for entry in before)
+    for _ in range(2):
+        study.ask(20)
+    assert all(each[1:3] == (0, None) for each in told if each[0] == 1)  # the first round rests on nothing
+    later = [each for each in told if each[0] == 2]
+    # The second batch of a round is told of no more labels than its first: those that its row names.
+    assert [each[1:3] for each in later] == [(known, before[-1].hash)] * 2
+    assert later[1][3] == later[0][3] - 20
     study.ledger.close()
 
 

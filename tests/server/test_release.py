@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import own_parts
 import pytest
 from builders import make_terms, vary
 
+from pate_fed.config.parts import part_identity
+from pate_fed.config.sections import Aggregation
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.privacy import Ledger, LedgerTerms, Protection, SeededNoise, epsilon_of, total_cost
 from pate_fed.privacy.ledger.chain import coordinator_epsilon
 from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import hospital_noise
+from pate_fed.privacy.mechanisms.own import own_mechanism
 from pate_fed.protocol.cost import coordinator_view, make_mechanism
 from pate_fed.protocol.terms import Terms
 from server.release import LabelReleaser
@@ -99,3 +103,36 @@ def test_a_void_batch_is_charged_as_asked_and_never_again(terms: Terms, make_rel
     assert entry.event.coordinator == coordinator_view(terms, 8)
     with pytest.raises(IntegrityError, match="charged before"):
         releaser.release(DIGEST, _totals(30, voters=10))
+
+
+def _own_terms(kind: str) -> Terms:
+    """Terms of a study whose mechanism is `own_parts:kind`."""
+    name = f"own_parts:{kind}"
+    made = own_mechanism(
+        getattr(own_parts, kind), classes=3, num_teachers=10, identity=part_identity(name, "aggregator")
+    )
+    return vary(
+        make_terms(labels=20, max_queries=30), aggregation=Aggregation(aggregator=name), claim=made.claim
+    )
+
+
+def test_a_mechanism_of_one_s_own_releases_within_the_caps(make_releaser: Open) -> None:
+    releaser = make_releaser(_own_terms("Picky"))
+    assert releaser.room(1000) == 30
+    release = releaser.release(DIGEST, _totals(30, votes=10))
+    assert release.event.answered == 20 and release.asked < 30  # it stops with the last label
+    assert releaser.asked == release.asked and releaser.room(1000) == 0
+
+
+@pytest.mark.parametrize("kind", ["Broken", "Beyond"])
+def test_a_batch_on_which_a_mechanism_fails_is_charged_and_gives_nothing(
+    make_releaser: Open, kind: str
+) -> None:
+    releaser = make_releaser(_own_terms(kind))
+    totals = Totals(np.arange(4), np.array([[7, 2, 1]] * 4), 10)
+    with pytest.raises(IntegrityError, match="nothing of this batch was released"):
+        releaser.release(DIGEST, totals)
+    assert (releaser.asked, releaser.answered) == (4, 0)
+    [entry] = releaser.ledger.entries()
+    assert entry.batch_digest == DIGEST and entry.epsilon > 0
+    assert (releaser.ledger.released()[2] == -1).all()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import InputError, IntegrityError
 from pate_fed.learning.features.feature_map import Embedding, FeatureMap
 from pate_fed.learning.features.kernel import AnchorFeatures, RandomFeatures
+from pate_fed.learning.features.own import own_features
 from pate_fed.learning.features.settings import BINS, HOG, RANDOM, FeatureSettings
 from pate_fed.learning.features.tables import BinFeatures, TableEmbedding, fit_knots, fit_table_embedding
 from pate_fed.structure import from_plain
@@ -30,6 +31,8 @@ def build_feature_map(settings: FeatureSettings, public: NDArray[Any]) -> Featur
     """
     if len(public) < 2:
         raise InputError(f"a public pool of {len(public)} inputs: at least 2 are meant")
+    if settings.own:
+        return own_features(settings, public)
     if settings.columns:
         rows = np.asarray(public, dtype=np.float64)
         if settings.name == BINS:
@@ -55,6 +58,7 @@ def feature_map_from_bytes(data: bytes, *, digest: str) -> FeatureMap:
     """Read what `FeatureMap.to_bytes` gave, and hold it to the `digest` in the study's terms.
 
     Raises:
+        InputError: the map is code of the user's own, which no file may name.
         IntegrityError: damaged, no feature map, or not the one with that digest.
     """
     found = _from_json(data) if data[:1] == b"{" else _from_arrays(data)
@@ -66,14 +70,20 @@ def feature_map_from_bytes(data: bytes, *, digest: str) -> FeatureMap:
 def _from_json(data: bytes) -> FeatureMap:
     try:
         content = json.loads(data)
-        if "shape" not in content:
-            return BinFeatures.from_bytes(data)
         settings = from_plain(FeatureSettings, content["settings"], where="features")
+        if settings.columns and not settings.own:
+            return BinFeatures.from_bytes(data)
+        shape = None if settings.own else content["shape"]
     except (ValueError, KeyError, TypeError, RecursionError, InputError) as error:
         raise IntegrityError(_DAMAGED) from error
+    if settings.own:
+        raise InputError(
+            f"feature map {settings.name!r}: is code of the user's own, and a file may not name any; the run "
+            "that `simulate` gave has the student itself"
+        )
     from pate_fed.learning.features.images import hog_from_plain
 
-    return hog_from_plain(settings, content["shape"])
+    return hog_from_plain(settings, shape)
 
 
 def _from_arrays(data: bytes) -> FeatureMap:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pate_fed.errors import InputError
-from pate_fed.structure import check, setting
+from pate_fed.structure import PART_NAME, check, setting
 
 __all__ = ["BINS", "FEATURE_MAPS", "HOG", "KERNEL", "RANDOM", "FeatureSettings"]
 
@@ -34,7 +34,9 @@ class FeatureSettings:
         InputError: a value out of range, or one of another map.
     """
 
-    name: str = setting(KERNEL, choices=FEATURE_MAPS, help="the public map of an input to features")
+    name: str = setting(
+        KERNEL, choices=FEATURE_MAPS, part=True, help="the public map of an input to features"
+    )
     lattice: int = setting(1024, help="steps of the lattice in a length of 1", low=16, high=2**16)
     dimension: int | None = setting(None, help="anchors of the public pool", low=1, high=100_000)
     whitening: float | None = setting(None, help="power of the anchors' kernel matrix", low=0, high=2)
@@ -54,6 +56,11 @@ class FeatureSettings:
         for own in self.cuts:
             if list(own) != sorted(set(own)):
                 raise InputError(f"cuts: {own} do not rise")
+
+    @property
+    def own(self) -> bool:
+        """Whether the map is code of the user's own."""
+        return PART_NAME.fullmatch(self.name) is not None
 
     @property
     def most_anchors(self) -> int:

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from pate_fed.disk import write_result
 from pate_fed.errors import InputError, IntegrityError
+from pate_fed.learning.settings import TeacherSettings
 
-__all__ = ["Forest", "train_forest"]
+__all__ = ["Forest", "train_forest", "train_table_teacher"]
 
 Floats = NDArray[np.float64]
 _CHUNK = 4096  # rows at a time: bounds the memory of (rows, trees)
@@ -174,6 +175,30 @@ def train_forest(
         prior = np.bincount(labels, weights=weights, minlength=num_classes) / len(labels)
         return _gradient_boosting(model, prior, fill)
     raise InputError(f"method {method!r}: random-forest or gradient-boosting is meant")
+
+
+def train_table_teacher(
+    rows: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    *,
+    num_classes: int,
+    settings: TeacherSettings,
+    seed: int,
+) -> Forest:
+    """Train one teacher of a table by its settings, as `train_teacher` does one of images.
+
+    Raises:
+        InputError: as `train_forest`.
+    """
+    return train_forest(
+        rows,
+        labels,
+        num_classes=num_classes,
+        method=settings.name,
+        trees=settings.trees,
+        seed=seed,
+        balanced=True,
+    )
 
 
 def _forest_model(trees: int, seed: int) -> Any:

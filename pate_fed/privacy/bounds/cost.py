@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from pate_fed.errors import InputError
+from pate_fed.privacy.bounds.claimed import ClaimedCurve
 from pate_fed.privacy.bounds.conversion import overhead
 from pate_fed.privacy.bounds.discrete import moved_count_epsilon
 from pate_fed.privacy.bounds.gaussian import gaussian_dp_epsilon
@@ -138,7 +139,8 @@ class Cost:
     2). `outcomes` lists what is charged by its outcome, each with how often. `flat` is RDP at every order up
     to `most_order` (RDP grows with the order, so one order bounds those below it); beyond, nothing is known.
     None: there is no such limit. `epsilon` and `delta` are of parts that are known as (ε, δ)-DP only; they
-    add up by themselves (basic composition), at δ = 0 too.
+    add up by themselves (basic composition), at δ = 0 too. `claimed` lists what mechanisms that are none of
+    ours say of a query, each with how often.
     """
 
     rho: Fraction = Fraction(0)
@@ -148,6 +150,7 @@ class Cost:
     epsilon: Fraction = Fraction(0)
     delta: Fraction = Fraction(0)
     outcomes: tuple[tuple[OutcomeCost, int], ...] = ()
+    claimed: tuple[tuple[ClaimedCurve, int], ...] = ()
 
     def __add__(self, other: Cost) -> Cost:
         times: dict[Fraction, int] = {}
@@ -156,6 +159,9 @@ class Cost:
         outcomes: dict[OutcomeCost, int] = {}
         for outcome, count in (*self.outcomes, *other.outcomes):
             outcomes[outcome] = outcomes.get(outcome, 0) + count
+        curves: dict[ClaimedCurve, int] = {}
+        for curve, count in (*self.claimed, *other.claimed):
+            curves[curve] = curves.get(curve, 0) + count
         limits = [cost.most_order for cost in (self, other) if cost.most_order is not None]
         return Cost(
             self.rho + other.rho,
@@ -165,6 +171,7 @@ class Cost:
             self.epsilon + other.epsilon,
             self.delta + other.delta,
             tuple(sorted(outcomes.items())),
+            tuple(sorted(curves.items())),
         )
 
     def __mul__(self, times: int) -> Cost:
@@ -173,7 +180,13 @@ class Cost:
         pure = tuple((epsilon, count * times) for epsilon, count in self.pure)
         pair = self.epsilon * times, self.delta * times
         outcomes = tuple((outcome, count * times) for outcome, count in self.outcomes)
-        return Cost(self.rho * times, pure, self.flat * times, self.most_order, *pair, outcomes)
+        claimed = tuple((curve, count * times) for curve, count in self.claimed)
+        return Cost(self.rho * times, pure, self.flat * times, self.most_order, *pair, outcomes, claimed)
+
+    @classmethod
+    def of_claim(cls, curve: ClaimedCurve) -> Cost:
+        """Cost of one query of a mechanism that claims this curve."""
+        return cls(claimed=((curve, 1),), most_order=curve.most_order)
 
     @property
     def as_totals(self) -> Cost:
@@ -193,7 +206,9 @@ class Cost:
             raise InputError(f"order={float(order):g}: this cost is known up to {float(self.most_order):g}")
         laplace = (count * min(epsilon, epsilon * epsilon * order / 2) for epsilon, count in self.pure)
         outcomes = (times * outcome.rdp(order) for outcome, times in self.outcomes)
-        return order * self.rho + self.flat + sum(laplace, Fraction(0)) + sum(outcomes, Fraction(0))
+        claimed = (times * curve.rdp(order) for curve, times in self.claimed)
+        parts = (*laplace, *outcomes, *claimed)
+        return order * self.rho + self.flat + sum(parts, Fraction(0))
 
 
 NOTHING = Cost()
@@ -280,11 +295,13 @@ def _best_order(cost: Cost, delta: float) -> float:
             curve += count * np.minimum(_float(pure), _float(pure) * (_float(pure) * orders / 2))
         for outcome, count in cost.outcomes:
             curve += count * outcome.about(orders)
+        for claim, count in cost.claimed:
+            curve += count * claim.about(orders)
         best = int(np.argmin(curve))
         low, high = orders[max(best - 1, 0)], orders[min(best + 1, len(orders) - 1)]
         found = float(orders[best])
         orders = 1.0 + np.geomspace(low - 1, high - 1, 201)
-    if not cost.outcomes:
+    if not cost.outcomes and not cost.claimed:
         return found
     # The next of fixed orders, each of which is evaluated once in a process; below the limit, if any.
     step = _STEPS * math.log(found - 1)

@@ -40,6 +40,9 @@ def accountants(terms: LedgerTerms) -> list[CapsEpsilon]:
     capped, delta = _cost_by_outcome(terms), terms.delta
     if capped is None:
         return []
+    if capped.claimed:
+        claimed = "all who see labels, if the mechanism keeps what it claims"
+        return [CapsEpsilon(name="RDP as claimed", epsilon=epsilon_of(capped, delta), holds_for=claimed)]
     totals = capped.as_totals
     found = [
         CapsEpsilon(
@@ -76,7 +79,7 @@ def accountants(terms: LedgerTerms) -> list[CapsEpsilon]:
 def second_opinions(terms: LedgerTerms) -> list[CapsEpsilon]:
     """ε of the caps by the library dp-accounting, where it is installed and knows the mechanism."""
     capped = _cost_by_outcome(terms)
-    if capped is None:
+    if capped is None or capped.claimed:
         return []
     rows: list[tuple[str, Callable[[Cost, float], float], str]] = [
         (

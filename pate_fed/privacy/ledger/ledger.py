@@ -21,6 +21,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import VERSION
 from pate_fed.privacy.bounds.cost import Cost
 from pate_fed.privacy.ledger.chain import Chain, Outputs
+from pate_fed.privacy.ledger.claims import Named
 from pate_fed.privacy.ledger.file import WriterLock, connect, create_file, disconnect, insert_row
 from pate_fed.privacy.ledger.report import LedgerReport, verify
 from pate_fed.privacy.ledger.rows import (
@@ -111,10 +112,17 @@ class Ledger:
         return ledger
 
     @staticmethod
-    def read(path: Path | str, *, public_key: str | None = None, head: str | None = None) -> LedgerReport:
+    def read(
+        path: Path | str,
+        *,
+        public_key: str | None = None,
+        head: str | None = None,
+        aggregators: Named = (),
+    ) -> LedgerReport:
         """What the ledger at `path`, or in that run directory, holds, after every check; it takes no lock.
 
-        `public_key` must have signed every row, `head` must be the hash of one; see `verify`.
+        `public_key` must have signed every row, `head` must be the hash of one, `aggregators` are mechanisms
+        of your own whose code may be loaded; see `verify`.
 
         Raises:
             InputError: there is none.
@@ -122,7 +130,7 @@ class Ledger:
         """
         given = Path(path)
         found = given / "ledger.sqlite" if given.is_dir() else given
-        return verify(found, public_key=public_key, head=head)
+        return verify(found, public_key=public_key, head=head, aggregators=aggregators)
 
     def _resume(self, chain: Chain) -> None:
         if chain.public_key is not None:

@@ -22,6 +22,7 @@ from pate_fed.errors import InputError, IntegrityError
 from pate_fed.format import counted, delta_text, epsilon_json, epsilon_text
 from pate_fed.privacy.ledger.accountants import CapsEpsilon, accountants, second_opinions
 from pate_fed.privacy.ledger.chain import Chain, coordinator_epsilon
+from pate_fed.privacy.ledger.claims import Named, check_claims
 from pate_fed.privacy.ledger.file import read_only
 from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import (
@@ -33,6 +34,7 @@ from pate_fed.privacy.ledger.terms import (
 from pate_fed.privacy.ledger.verify import SLACK, read_chain
 from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS, SharedClassSums
 from pate_fed.privacy.mechanisms.events import Mechanism, PrivacyEvent, hospital_noise
+from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.structure import setting
 
 __all__ = ["LedgerReport", "describe", "verify", "verify_run"]
@@ -94,12 +96,16 @@ class _Metrics:
 class LedgerReport:
     """A ledger that passed every check, with each ε computed again from its rows.
 
-    `beside` says what else of the run was held against it, a line each.
+    `beside` says what else of the run was held against it, a line each. `claims` says of each mechanism that
+    is none of ours how its claim was held against its code, `unchecked` why that was not done: such an ε is
+    added up right from a curve that nobody looked at.
     """
 
     path: Path
     chain: Chain
     beside: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
     @property
     def asked(self) -> int:
@@ -137,16 +143,27 @@ class LedgerReport:
 
     def __repr__(self) -> str:
         """Counts, and ε that was spent."""
+        claimed = ", claimed, not proven" if self.chain.terms.claims else ""
+        claimed += ", claim not checked" if self.unchecked else ""
         return (
             f"LedgerReport({str(self.path)!r}: {self.asked} queries, {self.answered} labels, spent "
-            f"ε={epsilon_text(self.epsilon)} at δ={delta_text(self.chain.terms.delta)})"
+            f"ε={epsilon_text(self.epsilon)} at δ={delta_text(self.chain.terms.delta)}{claimed})"
         )
+
+    def require_checked(self) -> None:
+        """Refuse a ledger of which a mechanism's claim was not held against its code.
+
+        Raises:
+            InputError: there is one; the message says what to do.
+        """
+        if self.unchecked:
+            raise InputError("; ".join(self.unchecked))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         terms = self.chain.terms
         return {
-            "status": "intact",
+            "status": "claim not checked" if self.unchecked else "intact",
             "rows": len(self.chain.entries) + 1,
             "queries_asked": self.asked,
             "queries_answered": self.answered,
@@ -155,6 +172,9 @@ class LedgerReport:
                 "student": guaranteed_epsilon(terms),
                 "coordinator": guaranteed_coordinator_epsilon(terms),
             },
+            "claims": terms.claims,
+            "claims_checked": list(self.claims),
+            "claims_unchecked": list(self.unchecked),
             "caps": {each.name: each.epsilon for each in accountants(terms)},
             "spent": {"student": self.epsilon, "coordinator": self.coordinator_epsilon},
             "coordinator_sees": terms.coordinator.text(),
@@ -188,12 +208,24 @@ class LedgerReport:
             *_bounds(self),
             *_by_accountant(accountants(self.chain.terms)),
             *self.beside,
+            *self.claims,
+            *(f"NOT CHECKED: {reason}" for reason in self.unchecked),
             f"last row's hash {self.chain.head}",
         ]
 
 
-def verify(path: Path, *, public_key: str | None = None, head: str | None = None) -> LedgerReport:
+def verify(
+    path: Path,
+    *,
+    public_key: str | None = None,
+    head: str | None = None,
+    aggregators: Named = (),
+) -> LedgerReport:
     """Check a ledger and compute every ε again from its rows alone.
+
+    `aggregators` are mechanisms that are none of ours and whose code may be loaded, to hold their claims
+    against it: names, or objects of this process by name. None: none, not even one that is installed for it
+    (`claims.check_claims`).
 
     `public_key` (Ed25519, 64 hex digits) must have signed every row, `head` must be the hash of one; both
     come from elsewhere. Without the key a chain that was computed anew by somebody who can write the file is
@@ -201,14 +233,23 @@ def verify(path: Path, *, public_key: str | None = None, head: str | None = None
 
     Raises:
         InputError: there is no ledger.
-        IntegrityError: it is not as it was written; the message names the first row that is not.
+        IntegrityError: it is not as it was written; the message names the first row that is not. Or a
+            mechanism's code is another than it names, or claims a larger curve.
     """
     path = Path(path)
     with closing(read_only(path)) as connection:
-        return LedgerReport(path=path, chain=read_chain(connection, path, public_key=public_key, head=head))
+        chain = read_chain(connection, path, public_key=public_key, head=head)
+    claims, unchecked = check_claims(chain.terms, aggregators)
+    return LedgerReport(path=path, chain=chain, claims=claims, unchecked=unchecked)
 
 
-def verify_run(run_dir: Path, *, public_key: str | None = None, head: str | None = None) -> LedgerReport:
+def verify_run(
+    run_dir: Path,
+    *,
+    public_key: str | None = None,
+    head: str | None = None,
+    aggregators: Named = (),
+) -> LedgerReport:
     """Check a run's ledger as `verify` does, and hold `labels.npz` and `metrics.json` against it.
 
     Raises:
@@ -218,7 +259,7 @@ def verify_run(run_dir: Path, *, public_key: str | None = None, head: str | None
     path = run_dir / "ledger.sqlite"
     if not path.is_file():
         raise InputError(f"{run_dir}: holds no ledger.sqlite; give the --run-dir of a run")
-    report = verify(path, public_key=public_key, head=head)
+    report = verify(path, public_key=public_key, head=head, aggregators=aggregators)
     found = []
     if (labels := run_dir / "labels.npz").exists():
         found.append(_labels(labels, report))
@@ -297,8 +338,8 @@ def _metrics(path: Path, report: LedgerReport) -> str:
 
 
 def describe(path: Path) -> list[str]:
-    """The ledger as text, line by line, after the checks of `verify`."""
-    report = verify(path)
+    """The ledger as text, line by line, after the checks of `verify`, for which no code is loaded."""
+    report = verify(path, aggregators=None)
     chain, terms = report.chain, report.chain.terms
     budget = "none" if terms.epsilon is None else f"ε={epsilon_text(terms.epsilon)}, never passed"
     return [
@@ -341,8 +382,9 @@ def _bounds(report: LedgerReport) -> list[str]:
         f"Against another hospital, whatever it knows of its own {what}: {_other(terms)}",
         f"Against the coordinator: {coordinator}",
         "Every ε is independent of the votes: Rényi DP with the improved conversion, rounded up; each query "
-        f"is charged as {_CHARGED[terms.charged]}",
+        f"is charged as {'its mechanism claims' if terms.claims else _CHARGED[terms.charged]}",
     ]
+    lines += (f"NOT PROVEN: {claim}" for claim in terms.claims)
     if terms.protection.unit == "label":
         lines[-1] = "Every ε follows from the mechanism's parameters, whatever the labels are, rounded up"
     elif terms.sums:
@@ -381,6 +423,10 @@ def _other(terms: LedgerTerms) -> str:
 
 
 def _mechanism(mechanism: Mechanism) -> str:
+    if isinstance(mechanism, OwnMechanism):
+        own = "".join(f", {name}={value}" for name, value in mechanism.claim.parameters)
+        sizes = f"num_teachers={mechanism.num_teachers}, num_classes={mechanism.num_classes}"
+        return f"{mechanism.claim.text} with {sizes}{own}; none of ours"
     unit = "votes" if mechanism.num_teachers else "labels"
     unit = "steps of the features" if mechanism.name in CLASS_SUM_MECHANISMS else unit
     parameters = {name: value for name, value in mechanism.parameters().items() if value is not None}

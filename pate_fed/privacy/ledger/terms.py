@@ -25,6 +25,7 @@ from pate_fed.privacy.filter import BudgetFilter
 from pate_fed.privacy.label_dp import LabelRelease, LabelResponse
 from pate_fed.privacy.mechanisms.class_sums import CLASS_SUM_MECHANISMS
 from pate_fed.privacy.mechanisms.events import PLAIN, CoordinatorView, Mechanism, PrivacyEvent
+from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.privacy.mechanisms.registry import mechanism_from_parameters
 from pate_fed.privacy.mechanisms.sanitise import SanitiseSettings
 from pate_fed.privacy.protection import Protection
@@ -134,6 +135,11 @@ class LedgerTerms:
     def charge(self, cost: Cost) -> Cost:
         """What the ledger charges for a cost against the student and the public."""
         return cost if self.by_outcome else cost.as_totals
+
+    @property
+    def claims(self) -> list[str]:
+        """A sentence for each mechanism whose curve is its own word, on which every ε rests then."""
+        return [each.claim.warning for each in self.mechanisms if isinstance(each, OwnMechanism)]
 
     @property
     def protects(self) -> str:

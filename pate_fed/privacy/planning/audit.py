@@ -22,9 +22,10 @@ from pate_fed.privacy.bounds.orders import Floats, check_histograms
 from pate_fed.privacy.checks import check_count, check_delta, is_number
 from pate_fed.privacy.mechanisms.noise import NoiseSource
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
+from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.privacy.protection import RECORD, Protection
 
-__all__ = ["AuditCase", "AuditResult", "audit", "audit_all", "clopper_pearson"]
+__all__ = ["AuditCase", "AuditResult", "audit", "audit_all", "audit_own", "clopper_pearson"]
 
 Ints = NDArray[np.int64]
 
@@ -91,7 +92,7 @@ class AuditCase:
     """
 
     name: str
-    mechanism: LNMax | GNMax | ConfidentGNMax
+    mechanism: LNMax | GNMax | ConfidentGNMax | OwnMechanism
     totals: tuple[int, ...] = (5, 5, 0)
     neighbour: tuple[int, ...] = (6, 4, 0)
     queries: int = 4
@@ -122,7 +123,13 @@ class AuditCase:
         return capped_cost_epsilon(self.mechanism.cost(self.queries, answered, self.protection), self.delta)
 
     def with_noise(self, factor: float) -> LNMax | GNMax | ConfidentGNMax:
-        """The mechanism with `factor` times its noise."""
+        """The mechanism with `factor` times its noise.
+
+        Raises:
+            InputError: it is none of ours, and its noise its own affair.
+        """
+        if isinstance(self.mechanism, OwnMechanism):
+            raise InputError(f"{self.mechanism.name}: how its noise is made smaller is not known here")
         names = ("scale", "sigma", "sigma1", "sigma2")
         values = self.mechanism.parameters().items()
         return replace(self.mechanism, **{part: factor * value for part, value in values if part in names})
@@ -163,7 +170,7 @@ def audit(
 
 def _outcomes(
     case: AuditCase,
-    mechanism: LNMax | GNMax | ConfidentGNMax,
+    mechanism: LNMax | GNMax | ConfidentGNMax | OwnMechanism,
     votes: tuple[int, ...],
     noise: NoiseSource,
     trials: int,
@@ -174,7 +181,7 @@ def _outcomes(
     if isinstance(mechanism, InteractiveGNMax):
         release = mechanism.release(totals, noise, predictions=np.tile(case.predictions, (rows, 1)))
     else:
-        release = mechanism.release(totals, noise)
+        release = mechanism.release(totals, noise, protection=case.protection)
     outcome = np.where(release.answered, 0 if case.bit_only else release.label, classes)
     at = np.repeat(np.arange(trials), case.queries) * (classes + 1) + outcome
     return np.bincount(at, minlength=trials * (classes + 1)).reshape(trials, classes + 1)
@@ -249,6 +256,44 @@ def audit_all(
         )
         for case in _cases()
     ]
+
+
+def audit_own(
+    mechanism: OwnMechanism, noise: NoiseSource, *, trials: int = 10_000, confidence: float = 0.999
+) -> list[AuditResult]:
+    """Audit a mechanism of one's own against the curve that it claims, on votes that are bad for most.
+
+    Where it is worst nobody here knows, so this finds gross faults, such as noise that is missing or too
+    small, and proves nothing. `trials` are queries, as for `audit_all`.
+
+    Raises:
+        InputError: parameters out of range, or code that cannot be loaded.
+    """
+    check_count("trials", trials, least=_LEAST_TRIALS)
+    protection, teachers = mechanism.protection, min(mechanism.num_teachers, 10_000)
+    moved = min(protection.votes_moved, teachers // 2)
+    rest = (0,) * (mechanism.num_classes - 2)
+    half, gained = (teachers - moved) // 2, 0 if protection.votes_vanish else moved
+    results = []
+    for name, fewer, more in (  # the second class loses what the first one may gain
+        ("close vote", half, half + moved),
+        ("three in four agree", teachers // 4, teachers - teachers // 4),
+        ("all agree", 0, teachers),
+    ):
+        totals, neighbour = (fewer, more, *rest), (fewer + gained, more - moved, *rest)
+        for queries, delta in ((1, 0.01), (16, 0.1)):
+            case = AuditCase(
+                name=f"{mechanism.name}, {name}",
+                mechanism=mechanism,
+                totals=totals,
+                neighbour=neighbour,
+                queries=queries,
+                delta=delta,
+                protection=protection,
+            )
+            count = max(_LEAST_TRIALS, trials // queries)
+            results.append(audit(case, noise, trials=count, confidence=confidence))
+    return results
 
 
 def _cases() -> Iterator[AuditCase]:

@@ -106,7 +106,7 @@ def test_a_second_writing_in_50_digits_agrees(sigma: float, order: float) -> Non
         (GAUSSIAN, 7.0, 40.0, 1),
         (GAUSSIAN, 15.0, 3.0, 1),
         (GAUSSIAN, 6.0, 1.2, 2),
-        (GAUSSIAN, 8.0, 2.0, 3),
+        (GAUSSIAN, 8.0, 1.3, 5),
         (LAPLACE, 1.0, 20.0, 1),
         (LAPLACE, 3.0, 1.5, 1),
     ],

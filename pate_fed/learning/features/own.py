@@ -1,0 +1,214 @@
+"""Feature maps of the user's own: public, non-negative, at most 1 long; and held to that by our code.
+
+A part is one of
+- `make(public)`, a function or a class that gives a function, or an object with `transform(inputs)`: from
+  inputs as they are, images uint8 (n, height, width, channels) or rows float64 (n, features), to features
+  (n, dimension). `public` are the public inputs that get labels.
+- an object with `fit` and `transform`, or a class that gives one without arguments: any transformer of
+  scikit-learn. It is fitted to the public inputs, as float64 rows, images flattened and scaled to [0, 1].
+An input's features follow from that input alone, are finite, not negative, and no longer than 1 together.
+
+What one record adds to a sum rests on none of this. A hospital asks about one record at a time, takes for 0
+what is negative or no number, cuts what is too long, and rounds down to the lattice in its own code.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.config.parts import PartIdentity, load_part, part_identity
+from pate_fed.errors import InputError
+from pate_fed.learning.features.feature_map import FeatureMap
+from pate_fed.learning.features.settings import FeatureSettings
+from pate_fed.learning.teachers.own import flat_rows
+from pate_fed.structure import to_plain
+
+__all__ = ["OwnFeatures", "own_features"]
+
+Inputs = NDArray[Any]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Encode = Callable[[Inputs], Any]
+
+KIND = "feature map"
+MOST_FEATURES = 1_000_000
+_TRIED = 24  # public inputs on which a map is tried, and looked at again after the records
+_NEAR = 1e-6
+
+
+class OwnFeatures(FeatureMap):
+    """The map that a part makes of the public inputs, cut to the lattice's length."""
+
+    def __init__(
+        self, settings: FeatureSettings, part: PartIdentity, encode: Encode, public: Inputs, dimension: int
+    ) -> None:
+        self.settings, self.part = settings, part
+        self._encode, self._dimension, self._shape = encode, dimension, tuple(public.shape[1:])
+        self._probes = public[:_TRIED]
+        self._expected = self._asked(self._probes)
+
+    @property
+    def dimension(self) -> int:
+        """Features of one input."""
+        return self._dimension
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """As of the pool; None for rows of a table."""
+        if len(self._shape) != 3:
+            return None
+        height, width, channels = self._shape
+        return height, width, channels
+
+    @property
+    def squared_norm(self) -> int:
+        """The lattice's steps in a length of 1, squared."""
+        return self.settings.lattice**2
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 hex over settings, the code's name, version and digest, and the number of features."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """The same as JSON: no code is in it."""
+        content = {
+            "settings": to_plain(self.settings),
+            "part": to_plain(self.part),
+            "dimension": self.dimension,
+        }
+        return json.dumps(content, sort_keys=True).encode()
+
+    def steps(self, inputs: Inputs) -> Ints:
+        """Inputs to int64 (n, dimension): one at a time, so that none has a part in another's features."""
+        if inputs.shape[1:] != self._shape:
+            raise InputError(f"inputs {inputs.shape[1:]}: {self._shape} is meant, as of the public inputs")
+        return np.floor(self.settings.lattice * self._asked(inputs)).astype(np.int64)
+
+    def contributions(
+        self,
+        inputs: Inputs,
+        labels: NDArray[np.int64],
+        *,
+        num_classes: int,
+        groups: NDArray[np.int64] | None = None,
+        most_units: int | None = None,
+    ) -> Ints:
+        """As of every map; refused where records changed what the code says of public inputs.
+
+        Raises:
+            InputError: that, or inputs, labels or groups that do not fit together.
+        """
+        found = super().contributions(
+            inputs, labels, num_classes=num_classes, groups=groups, most_units=most_units
+        )
+        if not np.array_equal(self._asked(self._probes), self._expected):
+            raise InputError(f"{self._what}: remembers records; features of one input alone are meant")
+        return found
+
+    @property
+    def _what(self) -> str:
+        return f"{KIND} {self.part.name!r}"
+
+    def _asked(self, inputs: Inputs) -> Floats:
+        """Features from 0 to 1, float64 (n, dimension), whatever the code gives."""
+        found = np.zeros((len(inputs), self._dimension))
+        for row in range(len(inputs)):
+            try:
+                one = np.asarray(self._encode(inputs[row : row + 1]), dtype=np.float64)
+            except Exception as error:  # its text may quote a record
+                raise InputError(f"{self._what}: fails on an input ({type(error).__name__})") from None
+            if one.shape != (1, self._dimension):
+                raise InputError(
+                    f"{self._what}: gives another number of features for one input than for others"
+                )
+            found[row] = one[0]
+        return np.clip(np.nan_to_num(found, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
+
+
+def own_features(
+    settings: FeatureSettings, public: Inputs, *, part: PartIdentity | None = None
+) -> OwnFeatures:
+    """The map of a part, made of the public inputs (n, ...) and tried on some of them.
+
+    `part` is its identity where that is known, and was held against the code that is here.
+
+    Raises:
+        InputError: the part cannot be loaded, fails, or gives no such features; the message names it.
+    """
+    what = f"{KIND} {settings.name!r}"
+    encode = _make(load_part(settings.name, KIND), public, what)
+    tried = public[:_TRIED]
+    features = _tried(encode, tried, what)
+    for again, why in (
+        (lambda: _tried(encode, tried, what), "gives other features each time"),
+        (
+            lambda: np.concatenate([_tried(encode, tried[row : row + 1], what) for row in range(len(tried))]),
+            "gives an input other features alone than beside others; each is asked about alone",
+        ),
+    ):
+        found = again()
+        if found.shape != features.shape or not np.allclose(found, features, rtol=1e-4, atol=1e-6):
+            raise InputError(f"{what}: {why}")
+    identity = part or part_identity(settings.name, KIND)
+    return OwnFeatures(settings, identity, encode, public, features.shape[1])
+
+
+def _make(part: Any, public: Inputs, what: str) -> Encode:
+    try:
+        if callable(getattr(part, "fit", None)) and callable(getattr(part, "transform", None)):
+            made = part() if isinstance(part, type) else copy.deepcopy(part)
+            made.fit(flat_rows(public))
+            return lambda inputs: made.transform(flat_rows(inputs))
+        if not callable(part):
+            raise InputError(
+                f"{what}: is a {type(part).__name__}; make(public), or an object with fit and transform, is "
+                "meant"
+            )
+        made = part(public)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{what}: fails when it is made ({type(error).__name__}: {error})") from error
+    encode = getattr(made, "transform", made)
+    if not callable(encode):
+        raise InputError(
+            f"{what}: made a {type(made).__name__}; a function of inputs, or an object with transform, is "
+            "meant"
+        )
+    found: Encode = encode
+    return found
+
+
+def _tried(encode: Encode, inputs: Inputs, what: str) -> Floats:
+    """Features of public inputs, float64 (n, dimension).
+
+    Raises:
+        InputError: the code fails, or gives no features.
+    """
+    try:
+        found = np.asarray(encode(inputs), dtype=np.float64)
+    except Exception as error:
+        raise InputError(f"{what}: fails on public inputs ({type(error).__name__}: {error})") from error
+    if found.ndim != 2 or len(found) != len(inputs) or not 0 < found.shape[1] <= MOST_FEATURES:
+        raise InputError(
+            f"{what}: gives {found.shape} for {len(inputs)} inputs; ({len(inputs)}, features) is meant"
+        )
+    if not np.isfinite(found).all():
+        raise InputError(f"{what}: gives features that are NaN or infinite; numbers from 0 to 1 are meant")
+    if found.min() < -_NEAR:
+        raise InputError(f"{what}: gives a feature of {found.min():.4g}; none below 0 is meant")
+    longest = float(np.sqrt((found * found).sum(axis=1)).max())
+    if longest > 1 + _NEAR:
+        raise InputError(
+            f"{what}: gives features of a length of {longest:.6g}; at most 1 for each input is meant, as a "
+            "record that is longer is cut"
+        )
+    return found
