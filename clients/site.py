@@ -8,7 +8,7 @@ the command line in a site file of its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -222,7 +222,7 @@ def simulated_site(path: Path, number: int) -> Site:
     return _party_of(*_read_site_file(path), number)
 
 
-def neighbours(site: Site, count: int) -> list[list[Site]]:
+def neighbours(site: Site, count: int) -> Iterator[list[Site]]:
     """All simulated parties of this one's study, in groups of `count`, its own group first, then those after.
 
     They are played by processes of one machine and one user, whose disks lie side by side.
@@ -232,7 +232,7 @@ def neighbours(site: Site, count: int) -> list[list[Site]]:
     first = site.number - site.number % count
     starts = [*range(first, parties, count), *range(0, first, count)]
     groups = [range(start, min(start + count, parties)) for start in starts]
-    return [[_party_of(study, file, number) for number in group] for group in groups]
+    return ([_party_of(study, file, number) for number in group] for group in groups)
 
 
 def take_data(path: Path, dataset: Dataset) -> None:

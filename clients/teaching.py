@@ -69,7 +69,10 @@ def train_missing(
             taught(number)
     train = _train_own if is_part_name(site.study.teacher.name) else _train_built_in
     for number, path, part in _missing(site, anew):
-        train(site, number, part, encoder).save(path, durable=not site.simulated)
+        teacher = train(site, number, part, encoder)
+        teacher.save(path, durable=not site.simulated)
+        if site.simulated and encoder is not None:
+            _TAUGHT.keep(path, teacher)  # type: ignore[arg-type]  # an encoder is for networks alone
         taught(number)
 
 
@@ -93,14 +96,15 @@ def _train_neighbours(site: Site, anew: Callable[[int], None]) -> list[int]:
     another process is at the group, one that nobody is at is trained: it will be asked next.
     """
     count = site.together or trained_together(site.study.teacher.name, site.device)
-    own, *others = neighbours(site, count)
+    groups = neighbours(site, count)  # as they are needed: of 10,000 parties there are many
+    own = next(groups)
 
     def lacks() -> list[int]:
         return [number for number, path in enumerate(teacher_paths(site)) if not path.exists()]
 
     before = lacks()
     if before and not _train_group(own, site, anew, wait=False):
-        for group in others:
+        for group in groups:
             if _lacks(group) and _train_group(group, site, anew, wait=False):
                 break
         _train_group(own, site, anew, wait=True)
@@ -243,6 +247,43 @@ _FITTED: dict[Path, FittedTeacher] = {}
 _MOST_FITTED = 1000
 
 
+class _Taught:
+    """Teachers of simulated parties that this process taught, as long as their files are the same.
+
+    Reading one takes longer than its votes. The first of a simulation are kept, as many as fit into `most`
+    bytes; others are read each time.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._bytes, self._folder = most, 0, Path()
+        self._held: dict[Path, tuple[tuple[int, int, int], Teacher]] = {}
+
+    def keep(self, path: Path, teacher: Teacher) -> None:
+        """Keep a teacher whose file was written just now, if there is room."""
+        folder = path.parent.parent  # of all parties' disks
+        if folder != self._folder:
+            self._folder, self._bytes = folder, 0
+            self._held.clear()
+        if self._bytes < self._most:
+            self._held[path] = _file_mark(path), teacher
+            self._bytes += teacher.own_bytes
+
+    def find(self, path: Path) -> Teacher | None:
+        """The teacher in this very file, if it is kept."""
+        if path not in self._held or not path.exists():
+            return None
+        mark, teacher = self._held[path]
+        return teacher if mark == _file_mark(path) else None
+
+
+def _file_mark(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+_TAUGHT = _Taught(most=2**27)
+
+
 def count_votes(site: Site, inputs: NDArray[Any]) -> Ints:
     """One vote a teacher on each input: int64 (queries, classes), rows sum to the number of teachers."""
     votes = np.zeros((len(inputs), site.dataset.num_classes), dtype=np.int64)
@@ -261,7 +302,8 @@ def _predict(site: Site, path: Path, inputs: NDArray[Any]) -> Ints:
     from pate_fed.learning.teachers.network import Teacher
 
     with _one_thread():
-        return Teacher.load(path, device=site.device).predict(inputs)
+        teacher = _TAUGHT.find(path) or Teacher.load(path, device=site.device)
+        return teacher.predict(inputs)
 
 
 def _predict_own(site: Site, path: Path, inputs: NDArray[Any]) -> Ints:

@@ -136,6 +136,7 @@ class Federation:
             self._masked = MaskedRounds(terms, state, expected=expected, message_type=sum_type)
         self._presence = Presence(channel.grid, admitted=None if keys is None else keys.names.__contains__)
         self.participants: dict[int, str] = {}
+        self._names: set[str] = set()
         self._asked: set[int] = set()
         self._refusals = 0
 
@@ -205,6 +206,7 @@ class Federation:
         if self._masked is not None:
             self._masked.admit(reply)
         self.participants[answer.node] = reply.party
+        self._names.add(reply.party)
 
     def _check_sender(self, node: int, reply: TeachReply | LabelReply) -> None:
         """Refuse whoever is none of the study's hospitals.
@@ -212,7 +214,7 @@ class Federation:
         Raises:
             IntegrityError: an unprintable name, another's, one too many, other terms or teachers.
         """
-        terms, present = self._terms, self.participants.values()
+        terms, present = self._terms, self._names
         owner = reply.party if self._keys is None else self._keys.names.get(node, "nobody")
         if not PARTY_NAME.fullmatch(reply.party):
             raise IntegrityError(f"has a name that is not {PARTY_NAME_IS}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,3 +37,12 @@ def test_wrong_input_ends_with_a_sentence_before_anything_starts(
     assert words in captured.err
     assert captured.out.startswith("FAILED  hospital=")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_hospital_starts_without_torch_and_without_flowers_server() -> None:
+    """Both together would take its process several seconds before it connects."""
+    code = """import sys, clients.process, clients.app, pate_fed.flower.supernode
+found = {"torch", "ray", "sqlalchemy", "alembic", "matplotlib"} & sys.modules.keys()
+sys.exit(f"loaded: {found}" if found else 0)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.engine import take_back_sigterm
-from pate_fed.flower.party_process import PROBE_FILE, PartyWork, installed_here
+from pate_fed.flower.party_process import PROBE_FILE, PartySetup, installed_here
 from pate_fed.runtime.run_dir import check_writable, simulated_disks
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def run_on_cluster(
 
         places, share = free_places(cluster.device, cluster.gpus_per_client, most=num_nodes)
         device = "cuda" if share else "cpu"
-        work = PartyWork(
+        work = PartySetup(
             enter=kit.enter,
             things=kit.things(device, len(places)),
             installed=installed_here(),

@@ -10,7 +10,7 @@ from flwr.app import Message
 
 from pate_fed.flower.inline import PartiesGrid
 from pate_fed.flower.party_pool import PartyPool
-from pate_fed.flower.party_process import PartyWork
+from pate_fed.flower.party_process import PartySetup
 from pate_fed.flower.ray_processes import RayProcesses
 
 __all__ = ["ClusterGrid"]
@@ -28,7 +28,7 @@ class ClusterGrid(PartiesGrid):
 
     def __init__(
         self,
-        work: PartyWork,
+        work: PartySetup,
         data: Any,
         places: Sequence[str],
         *,

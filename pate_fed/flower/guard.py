@@ -13,7 +13,6 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -38,13 +37,12 @@ from flwr.supercore.utils import get_metadata_bytes
 from pate_fed.errors import PateFedError
 from pate_fed.flower.credentials import channel_credentials
 from pate_fed.flower.deliveries import Deliveries, Refused, most_objects
+from pate_fed.flower.guard_settings import LinkGuard, NodeGuard
 from pate_fed.flower.patches import HEARTBEAT_S
 from pate_fed.identity.keys import load_key
 
 __all__ = [
     "FleetGuard",
-    "LinkGuard",
-    "NodeGuard",
     "PullGuard",
     "fleet_channel",
     "fleet_server",
@@ -68,34 +66,6 @@ _FLEET = [
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.keepalive_permit_without_calls", 0),
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkGuard:
-    """What a SuperLink's guard needs: bytes of a hospital's largest reply, and how many hospitals."""
-
-    most_bytes: int
-    hospitals: int
-
-    def to_json(self) -> str:
-        """For the environment of the child."""
-        return json.dumps(asdict(self))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeGuard:
-    """What a SuperNode's guard needs: bytes of the largest request, the hospital's certificate, its key.
-
-    `certificate` is PEM; `key` is a file in OpenSSH's format, whose content nothing here shows.
-    """
-
-    most_bytes: int
-    certificate: str
-    key: str
-
-    def to_json(self) -> str:
-        """For the environment of the child."""
-        return json.dumps(asdict(self))
 
 
 def install(command: str, settings: str) -> None:

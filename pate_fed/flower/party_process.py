@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flwr.app import Context, Message
     from flwr.clientapp import ClientApp
 
-__all__ = ["PROBE_FILE", "PartyProcess", "PartyWork", "installed_here"]
+__all__ = ["PROBE_FILE", "PartyProcess", "PartySetup", "installed_here"]
 
 PROBE_FILE = "probe"  # in a shared folder: what it holds, and that it is locked, is seen from every node
 
@@ -32,7 +32,7 @@ _COMPARED = ("pate_fed", "flwr", "numpy", "torch", "scikit-learn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartyWork:
+class PartySetup:
     """What a process needs to play parties, wherever it runs.
 
     `enter` makes the ClientApp from the folder of the parties' disks, `things` and the data. `installed` is
@@ -51,7 +51,7 @@ class PartyWork:
 class PartyProcess:
     """One process that plays parties in turn, as a Ray actor."""
 
-    def __init__(self, work: PartyWork, node: str) -> None:
+    def __init__(self, work: PartySetup, node: str) -> None:
         self._work, self._node = work, node
         self._held = ExitStack()
         self._app: ClientApp | None = None

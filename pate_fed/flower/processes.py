@@ -15,6 +15,7 @@ from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.environment import GUARD
 
 __all__ = [
+    "PROTECTED",
     "Child",
     "check_port",
     "free_port",
@@ -23,6 +24,11 @@ __all__ = [
     "split_address",
     "version_of",
 ]
+
+PROTECTED = frozenset(
+    f"/flwr.proto.Runtime/{name}" for name in ("AcquireTask", "PullPendingTasks", "ClaimTask")
+)
+"""Calls to a child that only who knows its secret may make."""
 
 _GRACE_S = 8.0
 _VERSION_S = 60.0

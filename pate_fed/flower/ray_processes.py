@@ -13,7 +13,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.party_pool import LostError
-from pate_fed.flower.party_process import PartyProcess, PartyWork
+from pate_fed.flower.party_process import PartyProcess, PartySetup
 
 __all__ = ["RayProcesses", "free_places"]
 
@@ -52,7 +52,7 @@ class RayProcesses:
     """
 
     def __init__(
-        self, work: PartyWork, data: Any, contexts: Mapping[int, Context], *, num_gpus: float
+        self, work: PartySetup, data: Any, contexts: Mapping[int, Context], *, num_gpus: float
     ) -> None:
         self._work, self._data, self._contexts = work, ray.put(data), contexts
         self._num_gpus = num_gpus

@@ -39,15 +39,12 @@ from flwr.superlink.grid import HttpGrid
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.bundle import build_bundle
 from pate_fed.flower.grid import StudyGrid
-from pate_fed.flower.guard import LinkGuard
+from pate_fed.flower.guard_settings import LinkGuard
 from pate_fed.flower.inflate import MOST_BYTES
-from pate_fed.flower.processes import Child
+from pate_fed.flower.processes import PROTECTED, Child
 
-__all__ = ["PROTECTED", "ServerTls", "SuperLink"]
+__all__ = ["ServerTls", "SuperLink"]
 
-PROTECTED = frozenset(
-    f"/flwr.proto.Runtime/{name}" for name in ("AcquireTask", "PullPendingTasks", "ClaimTask")
-)
 _START_S = 60.0
 _TASK_S = 30.0
 _RETRY_S = 10.0

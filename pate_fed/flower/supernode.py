@@ -30,11 +30,10 @@ from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
 from pate_fed.errors import IntegrityError
 from pate_fed.flower.bundle import is_the_shim
-from pate_fed.flower.guard import NodeGuard
+from pate_fed.flower.guard_settings import NodeGuard
 from pate_fed.flower.inflate import MOST_BYTES, pull_task
-from pate_fed.flower.processes import Child
+from pate_fed.flower.processes import PROTECTED, Child
 from pate_fed.flower.records import from_flower, to_flower
-from pate_fed.flower.superlink import PROTECTED
 from pate_fed.protocol.messages import Record
 
 __all__ = ["Exchange", "NodeTls", "SuperNode"]

@@ -15,7 +15,7 @@ from pate_fed.label_dp.networks import build_network
 from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.inputs import check_images, image_shape, to_tensor
 from pate_fed.learning.networks.classifiers import Classifier
-from pate_fed.learning.networks.encoder import BATCH, Encoder, HistogramFeatures, fit_encoder
+from pate_fed.learning.networks.encoder import Encoder, HistogramFeatures, fit_encoder
 from pate_fed.learning.students.fixmatch import ImageViews, Views, strong_view, weak_view
 
 __all__ = ["FeatureViews", "PublicInputs"]
@@ -23,6 +23,7 @@ __all__ = ["FeatureViews", "PublicInputs"]
 DIMENSIONS = 120  # of the encoder: with so many records a few more than a small hospital's part bears
 WEAK, STRONG = 1, 2  # views of each input that the light network has at hand, beside the plain one
 PREDICT = 500
+BATCH = 1000  # images viewed at once: which view each gets rests on it
 
 Floats = NDArray[np.float32]
 

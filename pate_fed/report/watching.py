@@ -29,7 +29,7 @@ from pate_fed.report.run import Run
 
 __all__ = [
     "Snapshot",
-    "Stage",
+    "WatchedPhase",
     "describe_event",
     "heard_of",
     "labels_by_class",
@@ -100,7 +100,7 @@ def snapshot_rows(now: Snapshot) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class WatchedPhase:
     """A part of the study's course: `state` is done, now, or to come; `text` is what is known of it."""
 
     name: str
@@ -108,13 +108,13 @@ class Stage:
     text: str = ""
 
 
-def stages_of(now: Snapshot) -> list[Stage]:
+def stages_of(now: Snapshot) -> list[WatchedPhase]:
     """The study's course, in order; all but one of its parts are behind it or to come."""
     names = _course(now)
     place = _current(now, names)
     texts = _stage_texts(now)
     return [
-        Stage(
+        WatchedPhase(
             name=name,
             state="done" if number < place else "now" if number == place else "to come",
             text=texts.get(name, "") if number <= place else "",

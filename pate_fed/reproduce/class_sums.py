@@ -72,7 +72,7 @@ class SumsRun:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
+class SplitRecords:
     """Private records with the hospital of each, the public pool, and what is tested."""
 
     inputs: NDArray[Any]
@@ -121,7 +121,7 @@ class _Images:
 
     def __init__(self, dataset: Dataset) -> None:
         self._data = dataset
-        self._kept: dict[tuple[str, str], tuple[Parts, FeatureMap, Ints]] = {}
+        self._kept: dict[tuple[str, str], tuple[SplitRecords, FeatureMap, Ints]] = {}
 
     def __call__(self, task: tuple[str, str, float, int]) -> SumsRun:
         data, name, *_ = task
@@ -130,7 +130,7 @@ class _Images:
             self._kept = {(data, name): (parts, *_exact(parts, FeatureSettings(name=name)))}
         return _measured(task, *self._kept[data, name])
 
-    def _parts(self, data: str) -> Parts:
+    def _parts(self, data: str) -> SplitRecords:
         whole = self._data
         count = CHOICE if data == "choice" else len(whole.private_labels)
         test = (
@@ -140,7 +140,7 @@ class _Images:
         )
         owners = np.random.default_rng(0).integers(0, HOSPITALS, count)
         inputs, labels = whole.private_images[:count], whole.private_labels[:count]
-        return Parts(inputs, labels, owners, whole.public_images[:POOL], test)
+        return SplitRecords(inputs, labels, owners, whole.public_images[:POOL], test)
 
 
 class _Tables:
@@ -158,23 +158,23 @@ class _Tables:
             return _adassp(task, parts)
         return _measured(task, parts, *_exact(parts, FeatureSettings(name=method, columns=parts.columns)))
 
-    def _parts(self, data: str, rng: np.random.Generator) -> Parts:
+    def _parts(self, data: str, rng: np.random.Generator) -> SplitRecords:
         if data == self._adult.name:
             whole, half = self._adult, len(self._adult.public_labels) // 2
             owners = rng.integers(0, HOSPITALS, len(whole.private_labels))
             test = whole.public_images[half:], whole.public_labels[half:]
             columns = tuple(map(int, whole.details.split()))
             pool = whole.public_images[:half]
-            return Parts(whole.private_images, whole.private_labels, owners, pool, test, columns)
+            return SplitRecords(whole.private_images, whole.private_labels, owners, pool, test, columns)
         rows, labels = self._breast.private_images, self._breast.private_labels
         order = rng.permutation(len(labels))
         private, public = order[:BREAST_PRIVATE], order[BREAST_PRIVATE:]
         owners = np.arange(BREAST_PRIVATE) % HOSPITALS
         test = rows[public], labels[public]
-        return Parts(rows[private], labels[private], owners, rows[public], test, (1,) * rows.shape[1])
+        return SplitRecords(rows[private], labels[private], owners, rows[public], test, (1,) * rows.shape[1])
 
 
-def _exact(parts: Parts, settings: FeatureSettings) -> tuple[FeatureMap, Ints]:
+def _exact(parts: SplitRecords, settings: FeatureSettings) -> tuple[FeatureMap, Ints]:
     """The public map, and the sum over hospitals of what each adds up; int64 (dimension, classes)."""
     feature_map = build_feature_map(settings, parts.pool)
     classes = int(parts.labels.max()) + 1
@@ -188,7 +188,7 @@ def _exact(parts: Parts, settings: FeatureSettings) -> tuple[FeatureMap, Ints]:
 
 
 def _measured(
-    task: tuple[str, str, float, int], parts: Parts, feature_map: FeatureMap, total: Ints
+    task: tuple[str, str, float, int], parts: SplitRecords, feature_map: FeatureMap, total: Ints
 ) -> SumsRun:
     import time
 
@@ -205,7 +205,7 @@ def _measured(
     return _row(task, student.predict(parts.test[0]), parts, sigma=sigma / unit, seconds=spent)
 
 
-def _row(task: Any, found: Ints, parts: Parts, *, sigma: float = 0.0, seconds: float = 0.0) -> SumsRun:
+def _row(task: Any, found: Ints, parts: SplitRecords, *, sigma: float = 0.0, seconds: float = 0.0) -> SumsRun:
     truth = parts.test[1]
     right = found == truth
     recalls = [float(right[truth == label].mean()) for label in np.unique(truth)]
@@ -218,7 +218,7 @@ def _row(task: Any, found: Ints, parts: Parts, *, sigma: float = 0.0, seconds: f
     )
 
 
-def _without_privacy(task: tuple[str, str, float, int], parts: Parts) -> SumsRun:
+def _without_privacy(task: tuple[str, str, float, int], parts: SplitRecords) -> SumsRun:
     """Logistic regression on standardised columns: of all records, or the mean of each hospital's own."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -239,7 +239,7 @@ def _without_privacy(task: tuple[str, str, float, int], parts: Parts) -> SumsRun
     return SumsRun(*task, accuracy=accuracy, balanced=balanced, sigma=0.0, seconds=0.0)
 
 
-def _adassp(task: tuple[str, str, float, int], parts: Parts) -> SumsRun:
+def _adassp(task: tuple[str, str, float, int], parts: SplitRecords) -> SumsRun:
     """Wang 2018 (arXiv 1803.02596), with the Gram matrix's own noise at half of the squared budget.
 
     φφᵀ has length 1 too, and ⟨φφᵀ, φ'φ'ᵀ⟩ = ⟨φ, φ'⟩² >= 0, so its sensitivity is the sums' own.

@@ -153,7 +153,7 @@ def _authority(folder: Path) -> Authority:
 
 def _server_tls(authority: Authority) -> ServerTls:
     """The authority's keys for the SuperLink, with bounds by the terms that hospitals were admitted to."""
-    from pate_fed.flower.guard import LinkGuard
+    from pate_fed.flower.guard_settings import LinkGuard
     from pate_fed.flower.superlink import ServerTls
     from pate_fed.identity import read_terms
     from pate_fed.protocol.sizes import largest_messages

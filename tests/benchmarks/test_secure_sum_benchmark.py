@@ -129,3 +129,18 @@ def test_250_hospitals_with_100000_entries(dropouts: int) -> None:
 def test_1000_hospitals_with_10000_entries() -> None:
     """A thousand take part; the steps of all of them together are the test's own time."""
     _show(Run(1000, 10_000, 100), "1,000 hospitals, 10,000 entries, 100 dropouts")
+
+
+def test_table_of_250_500_and_1000_hospitals() -> None:
+    """One batch of 1,000 queries of 10 classes, nobody missing: CPU a hospital and coordinator, bytes."""
+    print("\nhospitals | a hospital: keys, batch (s) | coordinator (s) | sent, received (bytes a hospital)")
+    for parties in (250, 500, 1000):
+        run = Run(parties, 10_000, 0)
+        keys = run.hospital.pop("key agreement")
+        sent = sum(size for what, size in run.bytes.items() if what.endswith("sent"))
+        received = run.bytes["roster"] + sum(
+            size for what, size in run.bytes.items() if what.endswith("received")
+        )
+        batch, coordinator = sum(run.hospital.values()), sum(run.coordinator.values())
+        print(f"{parties:9d} | {keys:12.3f} {batch:8.3f} | {coordinator:12.2f} | {sent:10d} {received:10d}")
+        assert sent > 0

@@ -8,6 +8,8 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 
 from clients.hospital import Hospital
 from clients.site import Site, neighbours
-from clients.teaching import count_votes, teacher_paths, train_missing
+from clients.teaching import _Taught, count_votes, teacher_paths, train_missing
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.learning.teachers.network import Teacher
 from pate_fed.protocol.make_terms import make_terms
@@ -115,7 +117,7 @@ def test_whoever_of_a_group_is_asked_first_trains_its_neighbours_each_on_its_own
     taught: Hospital, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it leaves with them is what each would have trained, and votes alike."""
-    for neighbour in neighbours(site, 8)[0]:
+    for neighbour in next(neighbours(site, 8)):
         asked = _request(_terms(neighbour), list(range(60))).index
         together = count_votes(neighbour, neighbour.dataset.public_images[asked])
         own = replace(neighbour, state_dir=site.state_dir / neighbour.party)
@@ -182,3 +184,27 @@ def test_what_is_trained_is_not_trained_again_and_votes_once_a_teacher(taught: H
     assert votes.shape == (10, 3)
     assert votes.dtype == np.int64
     np.testing.assert_array_equal(votes.sum(axis=1), 3)
+
+
+def test_what_a_process_taught_votes_without_its_file_being_read_as_long_as_it_is_the_same(
+    tmp_path: Path,
+) -> None:
+    """Of the first of a simulation, as many as there is room for; another simulation begins anew."""
+    teachers: dict[str, Any] = {name: SimpleNamespace(own_bytes=100) for name in "abcd"}
+
+    def taught(name: str, folder: str = "one") -> Path:
+        path = tmp_path / folder / name / "teacher-0.pt"
+        path.parent.mkdir(parents=True)
+        path.write_text(name)
+        held.keep(path, teachers[name])
+        return path
+
+    held = _Taught(most=150)
+    first, second, third = (taught(name) for name in "abc")
+    assert held.find(first) is teachers["a"] and held.find(second) is teachers["b"]
+    assert held.find(third) is None  # no room: it is read
+    first.write_text("another")
+    second.unlink()
+    assert held.find(first) is None and held.find(second) is None
+    other = taught("d", "two")
+    assert held.find(other) is teachers["d"] and held.find(second) is None

@@ -25,6 +25,7 @@ from pate_fed.cli.parser import Parser
 from pate_fed.identity import Authority, make_request
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+CLUSTER_PAGE = DEPLOY.parent / "docs" / "cluster.md"
 CONTAINERS = sorted((DEPLOY / "container").glob("*.Containerfile"))
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
@@ -222,7 +223,14 @@ def test_the_policies_on_the_page_are_read_and_the_default_is_as_it_says(tmp_pat
     path = tmp_path / "policy.toml"
     path.write_text(more)
     assert Policy.load(path) == Policy(
-        plain_votes=True, uncapped=True, least_hospitals=2, seeded_noise=True, class_sums="exact"
+        plain_votes=True,
+        uncapped=True,
+        least_hospitals=2,
+        seeded_noise=True,
+        class_sums="exact",
+        teachers=("my_pkg.models:make",),
+        feature_maps=("my_pkg.maps:make",),
+        aggregators=("my_pkg.mech:MyMax",),
     )
     path.write_text(less)
     assert Policy.load(path).least_hospitals == 4
@@ -233,10 +241,9 @@ def test_the_policies_on_the_page_are_read_and_the_default_is_as_it_says(tmp_pat
 
 
 def test_the_page_tells_of_every_file_and_nothing_else() -> None:
-    page = (DEPLOY / "README.md").read_text(encoding="utf-8")
-    named = set(
-        re.findall(r"`((?:container|systemd|kubernetes)/[\w.@-]+|compose\.yaml|[\w-]+\.lock|lock)`", page)
-    )
+    page, cluster = (path.read_text(encoding="utf-8") for path in (DEPLOY / "README.md", CLUSTER_PAGE))
+    kinds = r"`((?:container|systemd|kubernetes)/[\w.@-]+|compose\.yaml|[\w-]+\.lock|lock)`"
+    named = set(re.findall(kinds, page)) | set(re.findall(r"deploy/(cluster/[\w.-]+)", cluster))
     files = {str(path.relative_to(DEPLOY)) for path in DEPLOY.rglob("*") if path.is_file()} - {"README.md"}
     assert named == files
 

@@ -25,7 +25,8 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_
 from vote_study import make_vote_study
 
 from pate_fed.cli.demo import HOSPITALS
-from pate_fed.flower.guard import NodeGuard, fleet_channel
+from pate_fed.flower.guard import fleet_channel
+from pate_fed.flower.guard_settings import NodeGuard
 from pate_fed.identity import Authority, HospitalIdentity, read_terms
 from pate_fed.identity.keys import load_key
 from pate_fed.protocol.sizes import largest_messages

@@ -44,7 +44,8 @@ from flwr.supernode import start_client_internal
 from pate_fed.errors import PateFedError
 from pate_fed.flower import guard
 from pate_fed.flower.compat import set_identity
-from pate_fed.flower.guard import LinkGuard, NodeGuard, PullGuard, fleet_channel, fleet_server
+from pate_fed.flower.guard import PullGuard, fleet_channel, fleet_server
+from pate_fed.flower.guard_settings import LinkGuard, NodeGuard
 from pate_fed.flower.patches import HEARTBEAT_S
 from pate_fed.flower.processes import free_port
 from pate_fed.flower.records import to_flower

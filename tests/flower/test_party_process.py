@@ -13,7 +13,7 @@ import pytest
 
 from pate_fed.errors import InputError
 from pate_fed.flower import prepare_environment
-from pate_fed.flower.party_process import PROBE_FILE, PartyProcess, PartyWork, installed_here
+from pate_fed.flower.party_process import PROBE_FILE, PartyProcess, PartySetup, installed_here
 
 prepare_environment()
 
@@ -38,9 +38,9 @@ def _enter(folder: Path, things: Any, data: Any) -> ClientApp:
     return app
 
 
-def _work(**changes: Any) -> PartyWork:
+def _work(**changes: Any) -> PartySetup:
     values: dict[str, Any] = {"enter": _enter, "things": "study", "installed": installed_here(), "run": "r1"}
-    return PartyWork(**{**values, **changes})
+    return PartySetup(**{**values, **changes})
 
 
 @pytest.fixture(autouse=True)

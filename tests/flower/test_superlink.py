@@ -12,7 +12,7 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.flower.guard import LinkGuard
+from pate_fed.flower.guard_settings import LinkGuard
 from pate_fed.flower.processes import Child
 from pate_fed.flower.superlink import ServerTls, SuperLink
 

@@ -46,7 +46,7 @@ def has_a_bound(mechanism: Any, protection: Protection) -> bool:
     return not (isinstance(mechanism, DistributedGNMax) and protection.votes_vanish)
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None, derandomize=True)
 @given(epsilons, deltas, protections, st.data())
 def test_no_run_passes_its_budget(
     epsilon: float, delta: float, protection: Protection, data: st.DataObject

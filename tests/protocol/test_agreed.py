@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import pytest
 from builders import make_label_terms, make_noisy_terms, make_table_terms, make_terms
 
 from pate_fed.errors import IntegrityError
-from pate_fed.protocol.agreed import digest_of
+from pate_fed.protocol.agreed import Agreed, digest_of
 from pate_fed.protocol.label_terms import LabelTerms
 from pate_fed.protocol.terms import Terms
 
@@ -20,6 +21,27 @@ def test_terms_survive_their_text(terms: Terms) -> None:
     again = Terms.from_json(terms.to_json())
     assert again == terms
     assert again.digest == terms.digest
+
+
+def test_terms_are_read_once_and_what_is_refused_is_refused_again() -> None:
+    """One process plays many parties, which get the same text with every message."""
+    text = NOISY.to_json()
+    assert Terms.from_json(text) is Terms.from_json(text)
+    for _ in range(2):
+        with pytest.raises(IntegrityError):
+            Terms.from_json(text.replace('"study":', '"studies":'))
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure(Agreed):
+    value: float
+
+
+def test_equal_terms_of_two_texts_have_two_digests() -> None:
+    plain, negative = _Figure(0.0), _Figure(-0.0)
+    assert plain == negative
+    assert plain.digest != negative.digest
+    assert plain.digest == _Figure(0.0).digest
 
 
 def test_whole_numbers_that_are_figures_have_one_text() -> None:

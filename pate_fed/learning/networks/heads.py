@@ -41,6 +41,7 @@ LINEAR_RIDGE = 0.3
 STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 MOST_CENTRES = 3000
 JITTER = 1e-6  # of a kernel's unit diagonal
+ROWS = 1000  # of samples whose leverages are taken at once
 
 
 def gaussian_kernel(a: Tensor, b: Tensor) -> Tensor:
@@ -95,18 +96,19 @@ def fit_ridge(
     share = torch.ones(len(x), 1, dtype=x.dtype, device=x.device) if weights is None else weights[:, None]
     centre, bias = (share * x).mean(dim=0), (share * y).mean(dim=0)
     root = share.sqrt()
-    x, y = root * (x - centre), root * (y - bias)
+    x, y = (x - centre).mul_(root), root * (y - bias)
     wide = x.shape[1] > x.shape[0]
     values, vectors = torch.linalg.eigh(x @ x.T if wide else x.T @ x)
     values = values.clamp(min=0)
     usable = values > 1e-10 * values.max().clamp(min=1e-300)
     values, vectors = values[usable], vectors[:, usable]
-    left = vectors if wide else x @ vectors / values.sqrt()  # (n, r), orthonormal columns
+    left = vectors if wide else (x @ vectors).div_(values.sqrt())  # (n, r), orthonormal columns
     turned = left.T @ y  # (r, K)
+    shrinks = torch.stack([values / (values + strength) for strength in strengths])  # (s, r)
+    parts = torch.split(left, ROWS)  # squares of all at once would be as large as the features
+    leverages = torch.cat([shrinks @ part.square().T for part in parts], dim=1) + share[:, 0] / len(x)
     best: tuple[float, float, Tensor] | None = None
-    for strength in strengths:
-        shrink = values / (values + strength)
-        leverage = left.square() @ shrink + share[:, 0] / len(x)
+    for strength, shrink, leverage in zip(strengths, shrinks, leverages, strict=True):
         residual = y - left @ (shrink[:, None] * turned)
         missed = residual / (1 - leverage).clamp(min=1e-6)[:, None]
         error = float(missed.square().mean())

@@ -35,6 +35,7 @@ MOST_RECORDS = 20_000  # of a hospital that a teacher learns from; more are wort
 TEACHER_CENTRES = 1000  # of a kernel head, at random among its records
 COPIES, ENOUGH_SAMPLES = 5, 10_000  # each record as it is and moved four ways, while there are so few
 _FEATURES: dict[bytes, list[Tensor]] = {}
+_PREPROCESSING: dict[tuple[str, str], HistogramFeatures] = {}
 
 
 def fit_closed_form_teacher(
@@ -87,19 +88,30 @@ def _fit_linear(pixels: Tensor, targets: Tensor, weights: Tensor, *, shape: Shap
 
 def _fit_kernel(encoder: Encoder, pixels: Tensor, targets: Tensor, weights: Tensor) -> Classifier:
     """With moved copies of the records, as long as there are few samples: they help small parts most."""
-    preprocess = encoder.preprocessing().to(pixels.device)
+    preprocess = _preprocessing(encoder, str(pixels.device))
     copies = max(1, min(COPIES, ENOUGH_SAMPLES // len(pixels)))
-    centres = preprocess.in_parts(subsample(pixels, TEACHER_CENTRES, generator=None))
+    plain = preprocess.in_parts(pixels)
+    centres = subsample(plain, TEACHER_CENTRES, generator=None)
 
     def samples() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        for x, own, each in _batches(pixels, targets, weights):
-            for moved in shifted_copies(x)[:copies]:
+        for x, known, own, each in _batches(pixels, plain, targets, weights):
+            yield known, own, each
+            for moved in shifted_copies(x)[1:copies]:
                 yield preprocess(moved), own, each
 
     head = fit_kernel_head(
         samples(), centres=centres, num_classes=targets.shape[1], strength=copies * TEACHER_RIDGE
     )
     return Classifier(preprocess, [], head)
+
+
+def _preprocessing(encoder: Encoder, device: str) -> HistogramFeatures:
+    """The encoder's preprocessing, which nothing changes: teachers of one study and process share it."""
+    key = encoder.digest, device
+    if key not in _PREPROCESSING:
+        _PREPROCESSING.clear()
+        _PREPROCESSING[key] = encoder.preprocessing().to(device)
+    return _PREPROCESSING[key]
 
 
 def _batches(*arrays: Tensor) -> Iterator[tuple[Tensor, ...]]:

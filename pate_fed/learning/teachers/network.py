@@ -80,7 +80,7 @@ class Teacher:
             "settings": asdict(self.settings),
             "image_shape": list(self.image_shape),
             "num_classes": self.num_classes,
-            "weights": {name: value.cpu() for name, value in self._model.state_dict().items()},
+            "weights": {name: _compact(value.cpu()) for name, value in self._model.state_dict().items()},
         }
         write_model(path, "teacher", content, durable=durable)
 
@@ -109,10 +109,23 @@ class Teacher:
             device=resolve_device(device),
         )
 
+    @property
+    def own_bytes(self) -> int:
+        """Bytes of its weights, but for what prepares the inputs, which teachers may share."""
+        return sum(value.nbytes for value in self._model.output.state_dict().values())
+
     def _check_weights(self) -> None:
         for name, value in self._model.state_dict().items():
             if not bool(torch.isfinite(value).all()):
                 raise PateFedError(f"teacher: weight {name} is not finite; train it again")
+
+
+def _compact(weight: Tensor) -> Tensor:
+    """The same numbers, in half precision where they are such, as the encoder's are: half the bytes."""
+    if weight.dtype != torch.float32:
+        return weight
+    half = weight.half()
+    return half if torch.equal(half.float(), weight) else weight
 
 
 def train_teacher(

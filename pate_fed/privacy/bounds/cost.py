@@ -81,13 +81,14 @@ class OutcomeCost:
         if self.of == "check":
             found = bit_rdp(self.scale, at, shift=self.votes, kind=self.kind)
         else:
-            found = moved_rdp(self._one, at, self.votes)
+            # All at once, and one after the other: earlier versions charged the latter.
+            found = min(self._moved(at, self.votes), moved_rdp(self._moved, at, self.votes))
         return min(Fraction(found), totals) if found < math.inf else totals
 
-    def _one(self, order: float) -> float:
-        """RDP where one vote moves, or vanishes."""
-        one = argmax_rdp if self.of == "argmax" else bit_rdp
-        found = one(self.scale, order, kind=self.kind)
+    def _moved(self, order: float, votes: int = 1) -> float:
+        """RDP where so many votes move, or vanish, at once."""
+        law = argmax_rdp if self.of == "argmax" else bit_rdp
+        found = law(self.scale, order, shift=votes, kind=self.kind)
         if self.distance:
             # The noise of two totals on both sides: a factor e^(2τ(2α - 1)) of the moment.
             found += 2 * float(self.distance) * (2 * order - 1) / (order - 1) * (1 + 1e-12)

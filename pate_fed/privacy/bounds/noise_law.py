@@ -26,7 +26,7 @@ _RANGE = {GAUSSIAN: 36.0, LAPLACE: 600.0}  # scales within which a probability i
 # Scales, and votes, beyond which an event adds less than 1e-12 to a moment; the further ones are for little
 # noise, where the first reaches beyond what a float can hold. What they are costs tightness and never truth.
 _ENOUGH = {GAUSSIAN: ((12.0, 7), (8.5, 3), (7.5, 1)), LAPLACE: ((30.0, 7),)}
-_PLAIN = 4096  # terms whose sum is off by less than 5e-13 of it
+_PLAIN = 1024  # terms whose sum is off by less than 1.2e-13 of it
 _LEAST = 1e-250  # of the largest sum, added where a float may hold less
 _DEPTH = {GAUSSIAN: 9.0, LAPLACE: 38.0}  # scales beyond a tail's begin that hold all but 1e-16 of it
 
@@ -47,7 +47,9 @@ def running_sum(terms: Floats) -> Floats:
     if len(terms) <= _PLAIN:
         return np.cumsum(terms)
     wide = math.isqrt(len(terms)) + 1
-    rows = np.cumsum(np.pad(terms, (0, -len(terms) % wide)).reshape(-1, wide), axis=1)
+    padded = np.zeros(-(-len(terms) // wide) * wide)
+    padded[: len(terms)] = terms
+    rows = np.cumsum(padded.reshape(-1, wide), axis=1)
     rows[1:] += np.cumsum(rows[:-1, -1])[:, None]
     found: Floats = rows.ravel()[: len(terms)]
     return found
@@ -120,14 +122,17 @@ class NoiseLaw:
         found: Floats = tail_sum(self.difference_masses(wide))[wide : wide + most + 1]
         return found
 
-    def tilted_sum_tails(self, order: float, most: int) -> Floats:
-        """Ln Σ over x + x' >= j of m(x) m(x') for j = 0..most, m(x) = P(x)^α P(x + 1)^(1-α)."""
+    def tilted_sum_tails(self, order: float, shift: int, most: int) -> Floats:
+        """Ln Σ over x + x' >= j of m(x) m(x') for j = 0..most, m(x) = P(x)^α P(x + shift)^(1-α)."""
         wide = most + self.depth()
-        if self.kind == GAUSSIAN:  # m(x) = P(x) e^((α-1)(2x+1)/(2σ²)), so only the sum's tilt is added
+        if self.kind == GAUSSIAN:  # m(x) = P(x) e^((α-1)(2kx+k²)/(2σ²)), so only the sum's tilt is added
             j = np.arange(2 * wide + 1)
-            logs = log_mass_gaussian_difference(j, self.scale) + (order - 1) * (j + 1) / self.scale**2
+            logs = (
+                log_mass_gaussian_difference(j, self.scale)
+                + (order - 1) * shift * (j + shift) / self.scale**2
+            )
             return _log_tails(logs)[: most + 1]
-        once = self._tilted(order, 1, wide)
+        once = self._tilted(order, shift, wide)
         top = float(once.max())
         mass = np.exp(once - top)
         found: Floats = 2 * top + np.log(tail_sum(np.convolve(mass, mass)[2 * wide :]) + _LEAST)[: most + 1]

@@ -25,13 +25,17 @@ __all__ = ["WIDEST", "argmax_rdp", "bit_rdp", "moved_rdp"]
 WIDEST = {GAUSSIAN: 10_000.0, LAPLACE: 100.0}  # votes of noise that a lattice is searched for
 _BEYOND = {GAUSSIAN: 1.25, LAPLACE: 1.75}  # of that, from where that much noise costs more than the totals
 _EVERY = 256.0  # votes of Gaussian noise up to which every point of the lattice is
+_EVERY_MOVED = 80.0  # that where several votes move, which no earlier version evaluated
 _PART = 40  # of the noise, the step from point to point beyond: it costs 0.15 %
 _MOST_MOVED = 100_000  # votes of one unit; beyond, the totals are charged
-_ROUNDING = 1e-12  # of a probability: sums of at most 10^6 positive terms, and Lemma 7's share
+# Of a probability: masses, and two sums of at most 10^6 positive terms, are off by 6e-13 at most. Earlier
+# versions added 1e-12, so whatever a float does here, a figure that they wrote is not below today's.
+_ROUNDING = 8e-13
 # Of the larger supremum of two outcomes, at which a bound outside the lattice is low enough; that of three
 # outcomes is mostly above the first, and where it is not the next is tried.
 _GOALS = {GAUSSIAN: (1.001,), LAPLACE: (1.15, 1.03, 1.002)}
 _LOW_ENOUGH = 1.003  # of what the lattice reaches
+_MOST_CELLS = 30_000_000  # of the lattice where several votes move, some seconds; single votes have their own
 _GRID = 8  # orders for each factor e of α - 1, between which chords bound what several votes cost
 
 
@@ -74,30 +78,32 @@ def _bit_rdp(law: NoiseLaw, order: float, k: int, reach: int) -> float:
 
 
 @lru_cache(maxsize=4096)
-def argmax_rdp(scale: float, order: float, *, kind: str = GAUSSIAN) -> float:
-    """Largest RDP at `order` of the winning class where one vote moves; rounded up.
+def argmax_rdp(scale: float, order: float, *, shift: int = 1, kind: str = GAUSSIAN) -> float:
+    """Largest RDP at `order` of the winning class where up to `shift` votes move; rounded up.
 
     The totals have discrete N(0, `scale`²) noise each, or discrete Laplace noise of that scale; ties are
-    broken uniformly. The bound holds for any number of classes and any votes, and is at most the noisy
-    totals' own: α/σ² (P18, Proposition 8), or min(ε, ε² α/2) with ε = 2/scale. For large σ it tends to 2/π of
-    that, for Laplace noise to about a third. Noise beyond `WIDEST` is charged as so much, or as the totals.
+    broken uniformly. The bound holds for any number of classes and any votes, also where the votes go from
+    and to several classes (Lemma 8), and is at most the noisy totals' own: αk²/σ² (P18, Proposition 8), or
+    min(ε, ε² α/2) with ε = 2k/scale, k = `shift`. For large σ it tends to 2/π of that, for Laplace noise to
+    about a third. Noise beyond `WIDEST` is charged as so much, or as the totals.
 
     Raises:
-        InputError: scale or order out of range.
+        InputError: scale, order or shift out of range.
     """
     scale, order = check_sigma("sigma", scale), float(check_orders(order)[0])
+    k = check_count("shift", shift, least=1)
     law = NoiseLaw(kind, scale)
-    own = 2 * law.rdp(order, 1) if kind == GAUSSIAN else law.rdp(order, 2)
+    own = 2 * law.rdp(order, k) if kind == GAUSSIAN else law.rdp(order, 2 * k)
     if scale > _BEYOND[kind] * WIDEST[kind]:
         return own
-    law, step = _narrower(law)
-    found = (_argmax_rdp(law, order, reach, step) for reach in law.reaches(order, 1))
+    law, step = _narrower(law, _EVERY if k == 1 else _EVERY_MOVED)
+    found = (_argmax_rdp(law, order, k, reach, step) for reach in law.reaches(order, k))
     return next((rdp for rdp in found if rdp < own), own)
 
 
-def _narrower(law: NoiseLaw) -> tuple[NoiseLaw, int]:
+def _narrower(law: NoiseLaw, every: float) -> tuple[NoiseLaw, int]:
     """Less noise that stands for `law`, and the step of the lattice's points that then suffices (Lemma 7)."""
-    if law.scale <= (_EVERY if law.kind == GAUSSIAN else WIDEST[law.kind]):
+    if law.scale <= (every if law.kind == GAUSSIAN else WIDEST[law.kind]):
         return law, 1
     if law.kind == LAPLACE:
         return NoiseLaw(law.kind, WIDEST[law.kind]), 1
@@ -109,12 +115,16 @@ def _narrower(law: NoiseLaw) -> tuple[NoiseLaw, int]:
     ), step
 
 
-def _argmax_rdp(law: NoiseLaw, order: float, reach: Reach, step: int) -> float:
+def _argmax_rdp(law: NoiseLaw, order: float, k: int, reach: Reach, step: int) -> float:
     """The winner's supremum over the lattice's points, and the bounds outside of it."""
     found = math.inf
     for goal in _GOALS[law.kind]:
-        region, outside = _outside(law, order, reach, goal)
-        lattice = Lattice(law, region) if step == 1 else CoarseLattice(law, region, step=step)
+        region, outside = _outside(law, order, k, reach, goal)
+        if k > 1 and step == 1 and region.cells > _MOST_CELLS:
+            return found
+        lattice = (
+            Lattice(law, region, shift=k) if step == 1 else CoarseLattice(law, region, shift=k, step=step)
+        )
         pairs = lattice.pairs(_log)
         inside = max((_renyi(here, there, order) for here, there in pairs), default=0.0)
         found = min(found, _rounded_up(max(inside, outside), order))
@@ -124,7 +134,7 @@ def _argmax_rdp(law: NoiseLaw, order: float, reach: Reach, step: int) -> float:
 
 
 def moved_rdp(one: Callable[[float], float], order: float, votes: int) -> float:
-    """RDP at `order` where a unit sways `votes` votes, each from and to any class; `one` is that of a vote.
+    """RDP at `order` where a unit sways `votes` votes, one after the other; `one` is that of a vote.
 
     Σ over j < k of kα/(kα - j) `one`(kα - j), by Hölder's inequality along a path of single votes (Bun and
     Steinke 2016, unrolled). (α - 1) times a divergence is convex, so chords from order to order bound it
@@ -148,7 +158,7 @@ def moved_rdp(one: Callable[[float], float], order: float, votes: int) -> float:
     return found * (1 + 1e-12)
 
 
-def _outside(law: NoiseLaw, order: float, reach: Reach, goal: float) -> tuple[Region, float]:
+def _outside(law: NoiseLaw, order: float, k: int, reach: Reach, goal: float) -> tuple[Region, float]:
     """The distances in votes from which each bound of Lemma 3 holds, and the largest of these bounds.
 
     `goal` is what they may be, of the larger supremum of two outcomes.
@@ -157,14 +167,14 @@ def _outside(law: NoiseLaw, order: float, reach: Reach, goal: float) -> tuple[Re
     # By the distance g: Pr[Z >= g]; the moments of Z >= g where the total falls, and where it rises.
     tail, toward, away = (
         law.upper_tails(most)[most:],
-        law.tilted_tails(order, 1, most)[most:],
-        law.tilted_tails(order, -1, most)[most:],
+        law.tilted_tails(order, k, most)[most:],
+        law.tilted_tails(order, -k, most)[most:],
     )
-    whole = float(law.tilted_tails(order, 1, most)[0])
-    pair, pair_moment = law.difference_tails(most), law.tilted_sum_tails(order, most)
-    bit, two = bit_rdp(law.scale, order, kind=law.kind), _pair_rdp(law, order, reach.pair)
+    whole = float(law.tilted_tails(order, k, most)[0])
+    pair, pair_moment = law.difference_tails(most), law.tilted_sum_tails(order, k, most)
+    bit, two = bit_rdp(law.scale, order, shift=k, kind=law.kind), _pair_rdp(law, order, k, reach.pair)
     enough = goal * max(bit, two)
-    at = np.arange(3, reach.one + 1)
+    at = np.arange(2 * k + 1, reach.one + 1)
 
     def first(rdp: float, *, loses: Floats, others: Floats) -> tuple[int, float]:
         bound = _contested(rdp, order, loses=loses, others=others)
@@ -172,24 +182,24 @@ def _outside(law: NoiseLaw, order: float, reach: Reach, goal: float) -> tuple[Re
         place = int(below[0]) if len(below) else len(at) - 1
         return int(at[place]), float(bound[place])
 
-    low, out = first(bit, loses=tail[at], others=whole + toward[at])
-    both, above = first(two, loses=tail[at - 1], others=toward[at] + away[at])
+    low, out = first(bit, loses=tail[at + 1 - k], others=whole + toward[at])
+    both, above = first(two, loses=tail[at - k], others=toward[at] + away[at])
     # Each half of what the winner may lose, and of what the rest adds.
-    ahead, _ = first(0.0, loses=2 * tail[at - 1], others=math.log(2) + whole + toward[at])
-    gap, _ = first(0.0, loses=2 * pair[at - 2], others=math.log(2) + pair_moment[at])
+    ahead, _ = first(0.0, loses=2 * tail[at - k], others=math.log(2) + whole + toward[at])
+    gap, _ = first(0.0, loses=2 * pair[at - 2 * k], others=math.log(2) + pair_moment[at])
     wins = _contested(
         0.0,
         order,
-        loses=tail[[ahead - 1]] + pair[[gap - 2]],
+        loses=tail[[ahead - k]] + pair[[gap - 2 * k]],
         others=np.logaddexp(whole + toward[[ahead]], pair_moment[[gap]]),
     )
     return Region(low=low, both=both, ahead=ahead, gap=gap), max(out, above, float(wins[0]))
 
 
 @lru_cache(maxsize=4096)
-def _pair_rdp(law: NoiseLaw, order: float, reach: int) -> float:
-    """The supremum where a and b alone contest: [d + Z - Z' > 0], a tie counting half, d changing by 2."""
-    most = reach + 4
+def _pair_rdp(law: NoiseLaw, order: float, k: int, reach: int) -> float:
+    """The supremum where a and b alone contest: [d + Z - Z' > 0], a tie counting half, d changing by 2k."""
+    most = reach + 2 * k + 2
     mass = law.difference_masses(most)
     tails = law.difference_tails(most + 1)
     above = np.concatenate((1 - tails[:0:-1], tails[1:-1]))  # Pr[Z - Z' >= j] for j = -most..most
@@ -199,9 +209,9 @@ def _pair_rdp(law: NoiseLaw, order: float, reach: int) -> float:
 
     d = np.arange(-reach, reach + 1)
     here = wins(d)
-    inside = max(_renyi(here, wins(d + step), order) for step in (-2, 2))
+    inside = max(_renyi(here, wins(d + step), order) for step in (-2 * k, 2 * k))
     outside = _contested(
-        0.0, order, loses=tails[[reach - 2]], others=law.tilted_sum_tails(order, most)[[reach]]
+        0.0, order, loses=tails[[reach - 2 * k]], others=law.tilted_sum_tails(order, k, most)[[reach]]
     )
     return max(inside, float(outside[0]))
 

@@ -25,7 +25,7 @@ from pate_fed.privacy.planning.search import (
     is_useful,
     queries_for,
 )
-from pate_fed.privacy.planning.spend import Spending, Spent, spend
+from pate_fed.privacy.planning.spend import OpenStudy, Spent, spend
 from pate_fed.privacy.planning.vote_model import VoteModel
 
 __all__ = ["SharesOffer", "SharesSearch", "default_shares", "refused_shares"]
@@ -191,7 +191,7 @@ class SharesSearch:
         """The candidate with the noise and the counts that spend the budget."""
         search = self._search
         found = spend(
-            Spending(
+            OpenStudy(
                 price=lambda sigma, count: self._stated(self._mechanism(at, sigma), self._asked(at, count)),
                 about=lambda sigma, count: self._about(sigma, self._asked(at, count)),
                 room=self._room,

@@ -21,7 +21,7 @@ from pate_fed.privacy.bounds.gaussian import gaussian_delta
 from pate_fed.privacy.bounds.orders import Floats
 from pate_fed.privacy.mechanisms.events import Mechanism
 from pate_fed.privacy.mechanisms.noisy_max import ConfidentGNMax, GNMax, LNMax
-from pate_fed.privacy.planning.spend import Spending, Spent, round_up, spend
+from pate_fed.privacy.planning.spend import OpenStudy, Spent, round_up, spend
 from pate_fed.privacy.planning.vote_model import VoteModel
 from pate_fed.privacy.protection import RECORD, Protection
 
@@ -209,7 +209,7 @@ class OfferSearch:
         if guess is None:
             return None
         way = guess.way
-        study = Spending(
+        study = OpenStudy(
             price=lambda sigma, labels: self._stated(way, sigma, labels),
             about=lambda sigma, labels: self._about(way, sigma, self._asked(way, labels), labels),
             room=self.room,

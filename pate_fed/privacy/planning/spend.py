@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Spending", "Spent", "round_up", "spend"]
+__all__ = ["OpenStudy", "Spent", "round_up", "spend"]
 
 _SPENT = 0.995  # part of the budget at which no better noise is searched for
 _AIM = 0.998
@@ -17,7 +17,7 @@ _WIDE = 1e7  # votes of noise that nobody learns anything through
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spending:
+class OpenStudy:
     """A study of which the noise of the vote and the number of labels are open.
 
     By noise in votes and labels `price` is the ε that is stated and `about` what they reveal, as a ρ; `room`
@@ -41,7 +41,7 @@ class Spent:
     epsilon: float
 
 
-def spend(study: Spending, *, epsilon: float, labels: int) -> Spent | None:
+def spend(study: OpenStudy, *, epsilon: float, labels: int) -> Spent | None:
     """Noise for so many labels, or about so many, of which the stated ε is close to `epsilon` and not above.
 
     None where the budget does not buy one label.
@@ -73,7 +73,7 @@ def spend(study: Spending, *, epsilon: float, labels: int) -> Spent | None:
     return best
 
 
-def _count(study: Spending, sigma: float, first: tuple[int, float], epsilon: float) -> Spent | None:
+def _count(study: OpenStudy, sigma: float, first: tuple[int, float], epsilon: float) -> Spent | None:
     """The most labels that this noise allows, but for a fraction of a hundredth."""
     low, high, best = 0, study.most_labels + 1, None
     labels, found = first
@@ -90,7 +90,7 @@ def _count(study: Spending, sigma: float, first: tuple[int, float], epsilon: flo
     return best
 
 
-def _noise(study: Spending, labels: int, rho: float) -> float:
+def _noise(study: OpenStudy, labels: int, rho: float) -> float:
     """The least noise with which so many labels reveal at most `rho`; ∞ where none does."""
     low, high = math.log(max(study.least_sigma, 1e-3)), math.log(2 * _WIDE)
     if study.about(math.exp(high), labels) > rho:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import settings as searched
 from hypothesis import strategies as st
@@ -48,6 +49,28 @@ def test_histograms_see_the_angle_of_an_edge_and_not_its_brightness() -> None:
     assert int(second.argmax()) == 3  # of six orientations, 30° apart
     strong = oriented_histograms(across * 1.0, 3), oriented_histograms(across * 0.9, 3)
     assert torch.allclose(*strong, atol=0.05)
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 9, 14)])
+def test_small_images_and_cells_are_what_pooling_layers_give(shape: tuple[int, int, int]) -> None:
+    channels, rows, columns = shape
+    x = torch.rand(2, rows, columns, channels, dtype=torch.float64).permute(0, 3, 1, 2)  # as images lie
+    pooled = F.avg_pool2d(F.avg_pool2d(x, 3, stride=1, padding=1), 2).flatten(1)
+    assert torch.allclose(module.smoothed_pixels(x), pooled)
+    for cell in (3, 5):
+        whole = x[:, :, : rows // cell * cell, : columns // cell * cell]
+        assert torch.allclose(module._cell_sums(whole, cell), F.avg_pool2d(whole, cell) * cell**2)
+
+
+def test_each_pixel_counts_for_its_two_nearest_orientations_and_wholly() -> None:
+    grey = torch.rand(2, 1, 9, 9, generator=torch.Generator().manual_seed(1))
+    grey[1, :, 3:] = 0.5  # flat
+    shares = torch.stack(module._orientation_shares(grey))  # (orientations, n, 1, H, W)
+    wide = F.pad(grey, (1, 1, 1, 1), mode="replicate")
+    across, down = wide[:, :, 1:-1, 2:] - wide[:, :, 1:-1, :-2], wide[:, :, 2:, 1:-1] - wide[:, :, :-2, 1:-1]
+    assert torch.allclose(shares.sum(dim=0), torch.hypot(across, down), atol=1e-6)
+    assert int((shares > 0).sum(dim=0).max()) == 2
+    assert not shares[:, 1, :, 5:].any()
 
 
 def test_the_slope_of_histograms_is_that_of_their_values() -> None:

@@ -44,6 +44,23 @@ def test_teachers_learn_and_are_kept(
     assert np.array_equal(Teacher.load(tmp_path / "t.pt").predict(fresh), voted)
 
 
+def test_a_file_holds_the_encoder_in_the_half_precision_it_came_in(
+    stripes: MakeStripes, tmp_path: Path
+) -> None:
+    """Ten thousand simulated parties have a file each, most of which is the encoder."""
+    images, labels = stripes(60)
+    encoder, path = fit_encoder(images), tmp_path / "t.pt"
+    settings = TeacherSettings(name="encoder-head")
+    teacher = train_teacher(images, labels, num_classes=4, settings=settings, seed=0, encoder=encoder)
+    teacher.save(path)
+    held = torch.load(path, weights_only=True)["weights"]
+    assert held["preprocess.basis"].dtype == torch.float16
+    assert held["output.weights"].dtype == torch.float32  # which no half has
+    again = Teacher.load(path)._model.state_dict()
+    for name, value in teacher._model.state_dict().items():
+        assert again[name].dtype == value.dtype and torch.equal(again[name], value)
+
+
 @pytest.mark.parametrize("name", ["hog-linear", "encoder-head"])
 @pytest.mark.parametrize("count", [1, 2, 31])
 def test_teachers_take_any_part(stripes: MakeStripes, name: str, count: int) -> None:

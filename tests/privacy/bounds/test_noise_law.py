@@ -54,10 +54,11 @@ def test_moments_of_a_total_that_moves_are_within_their_rdp(law: NoiseLaw, shift
     assert 0.3 * law.rdp(ORDER, shift) < whole <= law.rdp(ORDER, shift)
 
 
-def test_moments_of_the_sum_of_two_totals_that_move(law: NoiseLaw) -> None:
+@pytest.mark.parametrize("shift", [1, 2])
+def test_moments_of_the_sum_of_two_totals_that_move(law: NoiseLaw, shift: int) -> None:
     mass = _masses(law)
     with mpmath.workdps(40):
-        terms = {x: p**ORDER * mass[x + 1] ** (1 - ORDER) for x, p in mass.items() if x + 1 in mass}
+        terms = {x: p**ORDER * mass[x + shift] ** (1 - ORDER) for x, p in mass.items() if x + shift in mass}
         terms = {x: t for x, t in terms.items() if abs(x) <= 60}
         sums: dict[int, mpmath.mpf] = {}
         for x, t in terms.items():
@@ -66,7 +67,7 @@ def test_moments_of_the_sum_of_two_totals_that_move(law: NoiseLaw) -> None:
         logs = [
             float(mpmath.log(mpmath.fsum(t for j, t in sums.items() if j >= least))) for least in (0, 1, MOST)
         ]
-    found = law.tilted_sum_tails(ORDER, MOST)
+    found = law.tilted_sum_tails(ORDER, shift, MOST)
     np.testing.assert_allclose(found[[0, 1, MOST]], logs, rtol=1e-9, atol=1e-9)
 
 

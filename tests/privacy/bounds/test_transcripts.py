@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from winner_laws import gaussian_masses, winner_law
 
-from pate_fed.privacy import RECORD, ConfidentGNMax, GNMax, epsilon_of
+from pate_fed.privacy import RECORD, ConfidentGNMax, GNMax, Protection, epsilon_of
 
 Floats = NDArray[np.float64]
 
@@ -19,8 +19,10 @@ def _histograms(teachers: int, classes: int) -> list[tuple[int, ...]]:
     return [row for row in every if sum(row) == teachers]
 
 
-def _query_laws(mechanism: GNMax | ConfidentGNMax, teachers: int, most: int) -> tuple[Floats, Floats]:
-    """Laws of one query on pairs of neighbours, the `most` pairs that it tells apart best.
+def _query_laws(
+    mechanism: GNMax | ConfidentGNMax, teachers: int, most: int, votes: int = 1
+) -> tuple[Floats, Floats]:
+    """Laws of one query on pairs that up to `votes` votes part, the `most` pairs that it tells apart best.
 
     Shapes: (pairs, classes + 1) both, the last outcome "not answered".
     """
@@ -36,7 +38,7 @@ def _query_laws(mechanism: GNMax | ConfidentGNMax, teachers: int, most: int) -> 
     pairs = [
         (laws[row], laws[other])
         for row, other in itertools.permutations(laws, 2)
-        if sum(abs(a - b) for a, b in zip(row, other, strict=True)) == 2
+        if sum(abs(a - b) for a, b in zip(row, other, strict=True)) <= 2 * votes
     ]
     ranked = sorted(pairs, key=lambda pair: -float(np.sum((pair[0] - pair[1]) ** 2 / (pair[1] + 1e-12))))
     first, second = zip(*ranked[:most], strict=True)
@@ -98,4 +100,19 @@ def test_the_true_delta_of_whole_transcripts_is_below_the_stated_one(
     here, there = _query_laws(mechanism, teachers, 8)
     stated = epsilon_of(mechanism.cost(asked, labels, RECORD), delta)
     true = _true_delta(here, there, epsilon=stated, asked=asked, labels=labels)
+    assert least * delta <= true <= delta
+
+
+@pytest.mark.parametrize(
+    ("votes", "sigma", "asked", "least"), [(2, 2.0, 1, 0.4), (2, 3.0, 3, 0.4), (3, 3.0, 2, 0.4)]
+)
+def test_the_same_where_a_unit_sways_several_votes(
+    votes: int, sigma: float, asked: int, least: float
+) -> None:
+    """They may go from and to any classes, otherwise in each query."""
+    delta = 0.2
+    mechanism = GNMax(num_teachers=7, num_classes=3, sigma=sigma)
+    here, there = _query_laws(mechanism, 7, 12, votes)
+    stated = epsilon_of(mechanism.cost(asked, asked, Protection(unit="hospital", votes_moved=votes)), delta)
+    true = _true_delta(here, there, epsilon=stated, asked=asked, labels=asked)
     assert least * delta <= true <= delta

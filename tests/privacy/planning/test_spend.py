@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pate_fed.privacy.planning.spend import Spending, round_up, spend
+from pate_fed.privacy.planning.spend import OpenStudy, round_up, spend
 
 
-def _study(error: float, *, most: int = 10_000, least: float = 0.0) -> Spending:
+def _study(error: float, *, most: int = 10_000, least: float = 0.0) -> OpenStudy:
     """A study whose ε is that of a Gaussian, about, and whose estimate errs by a factor."""
-    return Spending(
+    return OpenStudy(
         price=lambda sigma, labels: math.sqrt(labels) / sigma * (1 + 0.1 / sigma),
         about=lambda sigma, labels: error * labels / sigma**2,
         room=lambda epsilon: epsilon**2,
@@ -38,7 +38,7 @@ def test_no_less_noise_is_taken_than_allowed_and_no_more_labels_than_there_are()
 
 
 def test_where_nothing_fits_there_is_nothing() -> None:
-    study = Spending(
+    study = OpenStudy(
         price=lambda sigma, labels: 5.0, about=lambda sigma, labels: 1.0, room=lambda e: e, most_labels=9
     )
     assert spend(study, epsilon=2.0, labels=3) is None
