@@ -15,6 +15,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -113,10 +114,8 @@ class WatchServer(ThreadingHTTPServer):
 
     def _turn_away(self, request: socket.socket) -> None:
         request.setblocking(False)  # who does not read must not keep the others waiting
-        try:
+        with suppress(OSError):  # it may be gone already
             request.send(b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n")
-        except OSError:
-            pass
         self.shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
