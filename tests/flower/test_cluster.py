@@ -275,7 +275,7 @@ def test_a_node_killed_while_voting(cluster: RayNodes, run: _Runs, quorum: float
         environment=cluster.environment,
         teacher="slow_teacher:Slow",
         quorum=quorum,
-        predict_s=0.7,
+        predict_s=1.5,
         meanwhile=kill,
     )
     assert not done.left_out("teach")

@@ -86,7 +86,7 @@ class RayNodes:
     def __init__(self, folder: Path, *, token: str | None) -> None:
         ours = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         mode = {"RAY_AUTH_MODE": "disabled"} if token is None else {"RAY_AUTH_MODE": "token"}
-        self.folder = folder
+        self.folder, self._added = folder, 0
         self.environment = {**ours, **mode, **({} if token is None else {"RAY_AUTH_TOKEN": token})}
         self.port = _free_port()
         self.address = f"127.0.0.1:{self.port}"
@@ -101,8 +101,10 @@ class RayNodes:
 
     def add(self) -> Node:
         """One node more, that may still be on its way into the cluster."""
-        name = f"node-{len(self.nodes)}"
-        self.nodes.append(Node(self.folder / name, self.environment, [f"--address={self.address}"]))
+        self._added += 1  # nodes are taken off again, and a name is given once
+        self.nodes.append(
+            Node(self.folder / f"node-{self._added}", self.environment, [f"--address={self.address}"])
+        )
         return self.nodes[-1]
 
     def wait(self, count: int) -> None:
