@@ -203,7 +203,7 @@ def _tried(encode: Encode, inputs: Inputs, what: str) -> Floats:
         InputError: the code fails, or gives no features.
     """
     try:
-        found = np.asarray(encode(inputs), dtype=np.float64)
+        found = np.asarray(encode(inputs.copy()), dtype=np.float64)
     except Exception as error:
         raise InputError(f"{what}: fails on public inputs ({type(error).__name__}: {error})") from error
     if found.ndim != 2 or len(found) != len(inputs) or not 0 < found.shape[1] <= MOST_FEATURES:

@@ -122,6 +122,20 @@ def test_a_map_that_remembers_records_gives_no_sums() -> None:
         features.contributions(RECORDS, LABELS, num_classes=3)
 
 
+def test_a_map_gets_a_copy_and_reaches_no_other_record() -> None:
+    def make(public: Any) -> Any:
+        def encode(inputs: Any) -> Any:
+            found = np.stack([inputs[:, 0, 0, 0] / 255, np.full(len(inputs), 0.0)], axis=1)
+            (inputs if inputs.base is None else inputs.base)[:] = 255  # all that it can reach
+            return found
+
+        return encode
+
+    features = made(make)
+    records = RECORDS.copy()
+    assert (features.steps(records)[:, 0] == np.floor(LATTICE * (RECORDS[:, 0, 0, 0] / 255))).all()
+
+
 def running_means(public: Any, *, hidden: bool) -> Any:
     """A part that takes the mean of all records so far off each; `hidden`: off what is not public only."""
     known = {each.tobytes() for each in public}
