@@ -34,7 +34,7 @@ from pate_fed.protocol.make_terms import check_against_data, make_terms
 from pate_fed.protocol.terms import Terms
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.html import write_report
-from pate_fed.report.log import PartyWork, RunLog, read_result
+from pate_fed.report.log import PartyWork, RunLog, Waiting, read_result
 from pate_fed.report.memory import watch_memory
 from pate_fed.report.metrics import collect_versions, outcome_json, outcome_line, write_metrics
 from pate_fed.report.result import Outcome, PrivacyFigures, RunResult, Seconds, StudyRecord
@@ -179,6 +179,10 @@ class Coordinator(BaseCoordinator):
             self._ended = self._outcome()
             with suppress(OSError):  # a full disk; the outcome is printed all the same
                 self._log.write(self._ended)
+
+    def note_waiting(self, event: Waiting) -> None:
+        """Write in the run's log which hospitals are waited for."""
+        self._log.write(event)
 
     def _party_work(self, worked: float, engine_ran: float) -> PartyWork:
         """What is left of the engine's time without the coordinator's own work and the parties'."""
