@@ -23,7 +23,6 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 from flwr.app import Context, Message, RecordDict
-from flwr.cli.build import build_fab_from_disk
 from flwr.supercore import object_ref
 
 import pate_fed
@@ -127,6 +126,8 @@ def test_flower_finds_the_apps_by_name_without_importing_them(monkeypatch: pytes
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's own
 def test_a_project_s_bundle_is_not_what_hospitals_take() -> None:
+    from flwr.cli.build import build_fab_from_disk  # it loads all of Flower's command line
+
     assert not is_the_shim(build_fab_from_disk(PROJECT))
 
 
