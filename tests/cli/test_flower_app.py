@@ -25,10 +25,7 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 from flwr.app import Context, Message, RecordDict
-from flwr.cli.app import app as flwr_app
-from flwr.cli.build import build_fab_from_disk
 from flwr.supercore import object_ref
-from typer.main import get_command
 
 import pate_fed
 from clients.site_files import LOCAL_SITE, SITE_VARIABLE
@@ -130,6 +127,9 @@ def test_flower_finds_the_apps_by_name_without_importing_them(monkeypatch: pytes
 
 
 def test_what_the_page_says_of_a_project_is_what_flower_and_a_study_take() -> None:
+    from flwr.cli.app import app as flwr_app  # it loads all of Flower's command line
+    from typer.main import get_command
+
     page = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
     [settings] = re.findall(r"(?ms)^```toml\n(\[tool\.flwr.*?)^```", page)
     app = tomllib.loads(settings)["tool"]["flwr"]["app"]
@@ -148,6 +148,8 @@ def test_what_the_page_says_of_a_project_is_what_flower_and_a_study_take() -> No
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's own
 def test_a_project_s_bundle_is_not_what_hospitals_take() -> None:
+    from flwr.cli.build import build_fab_from_disk  # it loads all of Flower's command line
+
     assert not is_the_shim(build_fab_from_disk(PROJECT))
 
 
