@@ -207,7 +207,13 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
         from pate_fed.learning.students.own import try_own_student
 
         what, part = f"student {study.student.name!r}", load_part(study.student.name, "student")
-        try_own_student(part, dataset.public_images, what=what, num_classes=dataset.num_classes)
+        try_own_student(
+            part,
+            dataset.public_images,
+            what=what,
+            num_classes=dataset.num_classes,
+            with_probabilities=study.aggregation.aggregator == CLASS_SUMS,
+        )
     if is_part_name(strategy := study.queries.strategy):
         from pate_fed.learning.students.own_strategy import try_own_strategy
 
