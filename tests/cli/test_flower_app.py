@@ -224,8 +224,9 @@ def _run_to_its_end(flwr: Callable[..., str], *words: str) -> tuple[dict[str, An
 
 
 @pytest.mark.slow
-def test_flwr_run_plays_the_project_s_study(tmp_path: Path) -> None:
+def test_flwr_run_plays_the_project_s_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real processes: Flower's SuperLink, its simulation process, Ray and the parties' actors."""
+    monkeypatch.delenv("RAY_AUTH_MODE")  # which `prepare_environment` has set here
     shutil.copytree(PROJECT, tmp_path / "project")
     pyproject = tmp_path / "project" / "pyproject.toml"
     text = pyproject.read_text(encoding="utf-8").replace(
