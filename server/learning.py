@@ -14,7 +14,7 @@ from pate_fed.config.registry import find_part
 from pate_fed.config.sections import CLASS_SUMS
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
-from pate_fed.learning import TABLE_STUDENTS
+from pate_fed.learning import STUDENTS, TABLE_STUDENTS
 from pate_fed.learning.settings import EpochRecord
 from pate_fed.learning.teachers.own import is_network, make_own
 from pate_fed.protocol.make_terms import public_encoder
@@ -226,10 +226,9 @@ class Learner:
         probabilities: NDArray[np.float32] | None = None,
     ) -> Student:
         from pate_fed.learning.students.data import LabelledPool
-        from pate_fed.learning.students.train import train_student
 
         study, dataset = self._study, self._dataset
-        train = train_student if study.student.own else find_part(study.student.name, "student")
+        train = find_part(STUDENTS[0] if study.student.own else study.student.name, "student")
         pool, truth = dataset.num_queries, dataset.public_labels[index]
         with self._progress.phase(_name(number), study.student.total_epochs) as bar:
             done = 0
