@@ -103,7 +103,10 @@ class Coordinator(BaseCoordinator):
         self._state = CoordinatorState(private, run_dir=run_dir)
         self._noise = noise_from_seed(None if study.seed is None else study.seed_for("noise"))
         self._ledger_terms = make_ledger_terms(
-            self._terms, noise=self._noise.kind, private=self._noise.private
+            self._terms,
+            noise=self._noise.kind,
+            private=self._noise.private,
+            together=not self._setup.apart,
         )
         if not resume:  # what was begun is on the ledger
             require_meaningful(self._terms, self._ledger_terms)
@@ -188,7 +191,8 @@ class Coordinator(BaseCoordinator):
         return PartyWork(seconds=worked, engine_seconds=max(0.0, engine_ran - own - worked))
 
     def _summary(self) -> str:
-        claimed = "" if self._terms.claim is None else f" ({self._terms.claim.short})"
+        assumed = self._ledger_terms.assumptions
+        claimed = f" ({assumed.short})" if assumed else ""
         return (
             f"ε={epsilon_text(self._privacy.student)} δ={delta_text(self._terms.delta)}{claimed} "
             f"labels={self._labels}"

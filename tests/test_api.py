@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,7 @@ def test_a_teacher_of_one_s_own_by_object_and_by_name(
     run = simulate(named, run_dir=tmp_path / "name", quiet=True)
     part = run.result.study.terms.teacher_part
     assert part is not None and part.name == "their_models:Tree" and len(part.digest) == 64
+    assert "NOT PROVEN: every ε rests on the word of their_models:Tree" in "\n".join(run.ledger.lines())
     network = simulate(FEW, teacher=blank, run_dir=tmp_path / "network", quiet=True)
     assert network.result.study.terms.teacher.name == f"{__name__}:blank"
     with pytest.raises(InputError, match="their_models has no Tre"):
@@ -316,6 +318,10 @@ def test_a_query_strategy_and_a_feature_map_of_one_s_own(tmp_path: Path) -> None
     assert sums is not None and sums.part is not None and sums.part.name == "own_parts:brightness"
     images = np.zeros((2, *run.result.study.terms.image_shape), dtype=np.uint8)
     assert run.student.predict_proba(images).shape == (2, 3)
+    word = f"NOT PROVEN: every ε rests on the word of {sums.part.text}"
+    assert sum(line.startswith(word) for line in run.ledger.lines()) == 1
+    assert "claimed by own_parts:brightness, not proven" in repr(run) and "not proven" in repr(run.ledger)
+    assert run.metrics["privacy"]["claimed_by"] == [{"kind": "feature map", **asdict(sums.part)}]
     with pytest.raises(InputError, match="a file may not name any; the run that `simulate` gave"):
         _ = Run.load(run.path).student
 

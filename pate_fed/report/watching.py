@@ -234,7 +234,7 @@ def last_epsilon(now: Snapshot) -> float:
 def _privacy(now: Snapshot) -> str:
     study, spent = now.result.study, last_epsilon(now)
     delta, cap = delta_text(study.terms.delta), study.guaranteed
-    seeded = "" if study.claim is None else f"; {study.claim.short}"
+    seeded = f"; {study.assumptions.short}" if study.assumptions else ""
     seeded += "" if study.noise_private else "; not private: seeded noise"
     if cap is None:
         return f"ε {epsilon_text(spent)} spent at δ = {delta}, without a bound beforehand{seeded}"
@@ -327,9 +327,9 @@ def describe_event(event: object, now: Snapshot) -> str | None:
     if isinstance(event, LeftOut):
         return f"left out: {_left_out(event)}"
     if isinstance(event, ReleasedBatch):
-        claim = now.result.study.claim
+        assumed = now.result.study.assumptions
         cost = "" if event.epsilon is None else f"; ε {epsilon_text(event.epsilon)} spent so far"
-        cost += "" if claim is None or not cost else f" ({claim.short})"
+        cost += f" ({assumed.short})" if assumed and cost else ""
         return f"released: {event.answered:,} labels of {counted(event.asked, 'query')}{cost}"
     if isinstance(event, Epoch):
         if event.test_accuracy is None:
@@ -346,7 +346,7 @@ def _outcome(now: Snapshot) -> str:
 def _guaranteed(study: _Study) -> str:
     cap = study.guaranteed
     told = "no ε is fixed beforehand" if cap is None else f"ε never above {epsilon_text(cap)}"
-    told += "" if study.claim is None else f"; {study.claim.short}"
+    told += f"; {study.assumptions.short}" if study.assumptions else ""
     return told + ("" if study.noise_private else "; not private: seeded noise")
 
 

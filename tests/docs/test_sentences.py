@@ -24,7 +24,7 @@ def _sentences(text: str) -> Iterator[str]:
     text = re.sub(r"(?m)^(\||#| {4}).*$", "\n", text)
     for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text):
         told = re.sub(r"\]\([^)]*\)", "]", " ".join(block.split()))
-        yield from re.split(r"(?<=[.!?:;])\s+", told)
+        yield from re.split(r"(?<=[.!?:;])\**\s+", told)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
