@@ -235,7 +235,7 @@ def test_a_party_that_never_answers_on_ray_is_left_out_in_silence(tmp_path: Path
     [left] = read_result(tmp_path / "run").left_out
     assert (left.phase, left.reason) == ("teach", "no answer within 20 s")
     ours = ("warning: with --seed", "not private", "drawing", "guaranteed", "against", "hospitals", "ε")
-    ours += ("teaching", "voting", "learning")
+    ours += ("every ε rests", "teaching", "voting", "learning")
     table = done.stderr.index("\nstudy ")
     assert all(line.startswith(ours) for line in done.stderr[:table].splitlines()), done.stderr
 
