@@ -266,8 +266,8 @@ def _names(aggregator: str | None) -> tuple[str, ...]:
     if aggregator not in PLANNED:
         raise InputError(
             f"aggregator={aggregator!r}: {', '.join(PLANNED)} can be planned, or module:attribute of "
-            "your own; what interactive-gnmax saves depends on a student that nobody knows yet, and its noise "
-            "and caps are confident-gnmax's"
+            "your own; what interactive-gnmax saves depends on a student that nobody knows yet, and its "
+            "noise and caps are confident-gnmax's"
         )
     return (aggregator,)
 
