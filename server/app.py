@@ -303,7 +303,7 @@ class Coordinator(BaseCoordinator):
             dataset=study.data.dataset,
             queries=study.queries,
             student=study.student.name,
-            student_part=part_identity(study.student.name, "student") if study.student.own else None,
+            student_part=None if study.student.code is None else part_identity(study.student.code, "student"),
             partition=study.parties.partition if self._dataset.owners is None else None,
             backend=study.engine.played_on,
             inputs="rows" if self._dataset.public_images.ndim == 2 else "images",

@@ -213,6 +213,25 @@ def test_a_student_of_one_s_own(
         simulate(FEW, student=3, quiet=True)
 
 
+def test_a_gan_with_a_network_of_one_s_own(tmp_path: Path) -> None:
+    study = {**FEW, "student": {"name": "co-teaching", "epochs": 1, "network": f"{__name__}:blank"}}
+    run = simulate(study, run_dir=tmp_path / "gan", quiet=True)
+    images = np.zeros((2, *run.result.study.terms.image_shape), dtype=np.uint8)
+    assert run.student.generate(2) is not None and not (run.path / "student.ts").exists()
+    again = Run.load(run.path)
+    with pytest.raises(InputError, match=f"weights of {__name__}:blank, code of the user's own"):
+        _ = again.student
+    alike = again.student_from(f"{__name__}:blank")
+    assert np.allclose(alike.predict_proba(images), run.student.predict_proba(images), atol=1e-5)
+    assert np.array_equal(alike.predict_each(images), run.student.predict_each(images))
+    for student, said in (
+        ({"name": "gan", "network": "sklearn.tree:DecisionTreeClassifier"}, "Classifier; as a network"),
+        ({"name": "fixmatch", "network": "own_parts:make"}, "one of ours, or one of these students"),
+    ):
+        with pytest.raises(InputError, match=said):
+            simulate({**FEW, "student": student}, quiet=True)
+
+
 def halves(labels: Any, num_parties: int, seed: int) -> list[Any]:
     return np.array_split(np.random.default_rng(seed).permutation(len(labels)), num_parties)
 

@@ -183,7 +183,8 @@ def test_the_options_for_an_index_give_torch_for_the_cpu(
         )
     address = _index(Path(wheels), installed.folder / "index")
     if tool == "uv":
-        installed.install(f"{source}[images]", "--index", address)
+        installed.install("torch", "--index-url", address)
+        installed.install(f"{source}[images]")
     else:
         python = str(installed.folder / "venv/bin/python")
         install = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-compile"]

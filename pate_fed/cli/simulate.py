@@ -105,7 +105,7 @@ def simulate(
     if coordinator.error is not None:
         raise coordinator.error
     run = Run.load(folder)
-    if resolved.student.own or resolved.own_features:  # no file of it is safe to read
+    if resolved.student.code or resolved.own_features:  # no file of it is safe to read
         vars(run)["student"] = coordinator.student
     if resolved.aggregation.own:  # whose code the caller has named
         name = resolved.aggregation.aggregator

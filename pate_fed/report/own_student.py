@@ -38,11 +38,13 @@ def own_student(run: Run, part: Any) -> Student | FittedStudent:
         IntegrityError: the code's source is not the one that ran, or a file is damaged.
     """
     study, named = run.result.study, isinstance(part, str)
-    if not isinstance(study, StudyRecord) or (named and full_name(part, "student") != study.student):
-        raise InputError(f"student {part!r}: the student of {run.path} is {study.student}")
-    if named and study.student_part is not None:
-        require_same_part(part_identity(part, "student"), study.student_part)
-    what, classes = f"student {study.student!r}", study.terms.num_classes
+    known = study.student_part if isinstance(study, StudyRecord) else None
+    name = study.student if known is None else known.name
+    if not isinstance(study, StudyRecord) or (named and full_name(part, "student") != name):
+        raise InputError(f"student {part!r}: the student of {run.path} is {name}")
+    if named and known is not None:
+        require_same_part(part_identity(part, "student"), known)
+    what, classes = f"student {name!r}", study.terms.num_classes
     code = load_part(part, "student") if named else part
     made = make_own(code, what=what, input_shape=study.terms.image_shape, num_classes=classes)
     if is_network(made):

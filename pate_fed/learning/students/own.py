@@ -131,14 +131,18 @@ def fit_own_student(
     return FittedStudent(estimator, what=what, num_classes=num_classes)
 
 
-def try_own_student(part: Any, inputs: Inputs, *, what: str, num_classes: int) -> None:
+def try_own_student(part: Any, inputs: Inputs, *, what: str, num_classes: int, network: bool = False) -> None:
     """Make, fit and ask a part once on public inputs with made-up classes, before any vote is asked for.
+
+    With `network` only one of torch's is meant.
 
     Raises:
         InputError: the part cannot learn in this study.
     """
     tried = np.asarray(inputs[:_TRIED])
     made = make_own(part, what=what, input_shape=tried.shape[1:], num_classes=num_classes)
+    if network and not is_network(made):
+        raise InputError(f"{what}: makes a {type(made).__name__}; as a network, a torch.nn.Module is meant")
     if is_network(made):
         try_network(made, tried, what=what, num_classes=num_classes)
         return
