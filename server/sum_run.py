@@ -179,16 +179,17 @@ class SumRun(BaseRun):
         """The student of the sums themselves, or one of what they say of the public inputs."""
         with self._timed("student"):
             asked, _, label = self._ledger.released()
-            index = asked
+            index, shares = asked, None
             ridge = self._ridge or self._fit(noisy)
             student: SumsStudent | Student | Forest | FittedStudent = ridge
             if self._study.student.name == RIDGE:
                 asked = asked[:0]  # no public input's label taught it
             else:
-                student = self._learner.learn(index, label, ridge.predict_proba(self._pool[index]))
+                shares = ridge.predict_proba(self._pool[index])
+                student = self._learner.learn(index, label, shares)
         student.save(self._setup.student_path)
         self.student = student
-        self._measure_student(student, asked=asked, index=index, label=label)
+        self._measure_student(student, asked=asked, index=index, label=label, probabilities=shares)
 
 
 _LOST = (

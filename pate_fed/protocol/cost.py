@@ -158,14 +158,16 @@ def coordinator_view(terms: Terms, voters: int) -> CoordinatorView:
     return hospital_noise(sigma_party=terms.sigma_party, survivors=voters, colluders=terms.colluders)
 
 
-def make_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms:
+def make_ledger_terms(terms: Terms, *, noise: str, private: bool, together: bool = False) -> LedgerTerms:
     """What the ledger fixes before the first vote; `noise` is the source's kind, `private` whether it is one.
+
+    `together` says that one process plays several hospitals, as in a simulation (`Terms.assumptions`).
 
     Raises:
         InputError: the budget does not even fit one query, or the terms allow no sanitised ε.
     """
     if terms.sums is not None:
-        return sum_ledger_terms(terms, noise=noise, private=private)
+        return sum_ledger_terms(terms, noise=noise, private=private, together=together)
     check_reach(terms)
     mechanism, protection, privacy = make_mechanism(terms), protection_of(terms), terms.privacy
     later = make_interactive(terms)
@@ -181,6 +183,7 @@ def make_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms
         coordinator=coordinator_view(terms, terms.least_clients),
         most_asked=terms.max_queries,
         most_answered=terms.labels,
+        assumed=terms.assumptions(together=together).beside_records,
     )
     if made.budget is not None and made.budget.affordable(mechanism, queries=1) == 0:
         beside = ", beside the sanitised ε" if privacy.sanitise else ""

@@ -226,6 +226,7 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
             what=f"student {code!r}",
             num_classes=dataset.num_classes,
             network=not study.student.own,
+            with_probabilities=study.aggregation.aggregator == CLASS_SUMS,
         )
     if is_part_name(strategy := study.queries.strategy):
         from pate_fed.learning.students.own_strategy import try_own_strategy

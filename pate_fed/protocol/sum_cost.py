@@ -132,7 +132,7 @@ def sum_noise(
     )
 
 
-def sum_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms:
+def sum_ledger_terms(terms: Terms, *, noise: str, private: bool, together: bool = False) -> LedgerTerms:
     """What the ledger fixes before the first message: one release, at its exact cost.
 
     Raises:
@@ -149,6 +149,7 @@ def sum_ledger_terms(terms: Terms, *, noise: str, private: bool) -> LedgerTerms:
         coordinator=sum_view(terms),
         most_asked=terms.max_queries,
         most_answered=terms.labels,
+        assumed=terms.assumptions(together=together).beside_records,
     )
     epsilon = guaranteed_epsilon(made)
     if privacy.epsilon is not None and not (epsilon is not None and epsilon <= privacy.epsilon):

@@ -7,6 +7,7 @@ the released labels and the public inputs, with the run's seed, and is held agai
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from pate_fed.report.result import StudyRecord
 
 if TYPE_CHECKING:
     from pate_fed.learning.students.student import Student
+    from pate_fed.protocol.terms import Terms
     from pate_fed.report.run import Run
 
 __all__ = ["own_student"]
@@ -53,14 +55,19 @@ def own_student(run: Run, part: Any) -> Student | FittedStudent:
         return Student.load(run.path / "student.pt", network=made)
     if not (run.path / PREDICTIONS).is_file():
         raise InputError(f"{what}: fits, and the one of {run.path} is a network, whose weights are kept")
-    return _learnt_again(run, made, what, classes)
+    return _learnt_again(run, study.terms, made, what)
 
 
-def _learnt_again(run: Run, made: Any, what: str, classes: int) -> FittedStudent:
+def _learnt_again(run: Run, terms: Terms, made: Any, what: str) -> FittedStudent:
     study = read_study(run.path / "study.toml").resolve()
-    dataset, terms = load_study_data(study), run.result.study.terms
+    dataset = load_study_data(study)
     if dataset.pool_digest != terms.pool_digest:
         raise InputError(f"{run.path / 'study.toml'}: its public inputs are not those of the run any more")
+    if terms.sums is not None and "probabilities" in inspect.signature(made.fit).parameters:
+        raise InputError(
+            f"{what}: learnt from probabilities that the noisy sums gave, which no file keeps; the run that "
+            "`simulate` gave has the student itself"
+        )
     answered = run.labels.answered
     student = fit_own_student(
         made,
@@ -68,7 +75,7 @@ def _learnt_again(run: Run, made: Any, what: str, classes: int) -> FittedStudent
         run.labels.index[answered],
         run.labels.label[answered],
         what=what,
-        num_classes=classes,
+        num_classes=terms.num_classes,
         seed=study.seed_for("student"),
     )
     student.kept = _kept(run.path / PREDICTIONS)

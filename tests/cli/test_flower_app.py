@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -26,7 +28,6 @@ from pate_fed.flower import prepare_environment
 prepare_environment()
 
 from flwr.app import Context, Message, RecordDict
-from flwr.cli.build import build_fab_from_disk
 from flwr.common.config import flatten_dict
 from flwr.supercore import object_ref
 
@@ -130,9 +131,38 @@ def test_flower_finds_the_apps_by_name_without_importing_them(monkeypatch: pytes
         assert object_ref.validate(name, project_dir=PROJECT) == (True, None)
 
 
+def test_what_the_page_says_of_a_project_is_what_flower_and_a_study_take() -> None:
+    from flwr.cli.app import app as flwr_app  # it loads all of Flower's command line
+    from typer.main import get_command
+
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
+    [settings] = re.findall(r"(?ms)^```toml\n(\[tool\.flwr.*?)^```", page)
+    app = tomllib.loads(settings)["tool"]["flwr"]["app"]
+    assert all(object_ref.validate(name) == (True, None) for name in app["components"].values())
+    lines = [shlex.split(line) for line in re.findall(r"(?m)^flwr run (.+)$", page)]
+    [words] = [line for line in lines if "--run-config" in line]
+    given = tomllib.loads(words[words.index("--run-config") + 1])
+    config = {name: value for name, value in (app["config"] | given).items() if name != "queries"}
+    study, _ = flower_app._study(
+        None, {**config, "queries.labels": given["queries"]["labels"]}, num_nodes=250
+    )
+    assert study.queries.labels == 800
+    known = {option for each in get_command(flwr_app).commands["run"].params for option in each.opts}
+    assert {word for line in lines for word in line if word.startswith("--")} <= known
+
+
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's own
-def test_a_project_s_bundle_is_not_what_hospitals_take_and_the_checkout_s_holds_no_code() -> None:
+def test_a_project_s_bundle_is_not_what_hospitals_take() -> None:
+    from flwr.cli.build import build_fab_from_disk  # it loads all of Flower's command line
+
     assert not is_the_shim(build_fab_from_disk(PROJECT))
+
+
+@pytest.mark.processes  # Flower looks at every file of the checkout, environments included
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's own
+def test_the_checkout_s_bundle_holds_no_code_and_is_not_what_hospitals_take() -> None:
+    from flwr.cli.build import build_fab_from_disk
+
     bundle = build_fab_from_disk(ROOT)
     assert not is_the_shim(bundle)
     with zipfile.ZipFile(BytesIO(bundle)) as found:

@@ -250,7 +250,7 @@ def _of_own(search: ClaimedSearch, epsilon: float) -> _Found:
         advice=(
             f"its noise is not searched: this is what its own parameters give, {buys}. Plan it again with "
             "others (--config with [aggregation.parameters], or an object in Python)",
-            claim.warning,
+            claim.assumption.warning,
         ),
     )
 
@@ -265,9 +265,9 @@ def _names(aggregator: str | None) -> tuple[str, ...]:
         return PLANNED[:2]
     if aggregator not in PLANNED:
         raise InputError(
-            f"aggregator={aggregator!r}: {', '.join(PLANNED)} can be planned, or module:attribute of "
-            "your own; what interactive-gnmax saves depends on a student that nobody knows yet, and its "
-            "noise and caps are confident-gnmax's"
+            f"aggregator={aggregator!r}: {', '.join(PLANNED)} can be planned, or module:attribute of your "
+            "own; what interactive-gnmax saves depends on a student that nobody knows yet, and its noise and "
+            "caps are confident-gnmax's"
         )
     return (aggregator,)
 
