@@ -21,7 +21,7 @@ from pate_fed.privacy.planning.hospital_noise import (
     refused_shares,
 )
 from pate_fed.privacy.planning.search import OBJECTIVE, SPARE, CurvePoint, Offer, OfferSearch
-from pate_fed.privacy.planning.vote_model import VoteModel, alike_votes, assumed_votes
+from pate_fed.privacy.planning.vote_model import Pool, VoteModel, alike_votes
 from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = ["PLANNED", "Plan", "plan"]
@@ -32,6 +32,7 @@ PLANNED = ("confident-gnmax", "gnmax", "lnmax")
 # Fewer labels than this train no student, and the plan says so.
 _ENOUGH = 100
 _CLEAN = 0.95
+_POOL = Pool()
 _CURVE = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 
@@ -139,8 +140,7 @@ def plan(
     num_classes: int,
     epsilon: float,
     delta: float,
-    votes: float | VoteModel = 0.85,
-    max_queries: int = 10_000,
+    pool: Pool = _POOL,
     num_hospitals: int | None = None,
     protection: Protection = RECORD,
     aggregator: str | None = None,
@@ -148,9 +148,8 @@ def plan(
     """Search threshold, noise, labels and the cap on queries for the most effective labels within a budget.
 
     What is priced is what a study with these caps guarantees (`capped_cost_epsilon`), and where the hospitals
-    add the noise what it guarantees against the coordinator. `votes` is an assumed agreement (see
-    `assumed_votes`) or the votes of a past study (`past_votes`). `max_queries` is the size of the public
-    pool. `num_hospitals` are as many as teachers, unless given. `aggregator` is confident-gnmax, gnmax or
+    add the noise what it guarantees against the coordinator. `pool` has the public inputs and the votes on
+    them. `num_hospitals` are as many as teachers, unless given. `aggregator` is confident-gnmax, gnmax or
     lnmax; None: the first two.
 
     Raises:
@@ -159,11 +158,11 @@ def plan(
     """
     check_count("num_teachers", num_teachers, least=1)
     check_count("num_classes", num_classes, least=2)
-    check_count("max_queries", max_queries, least=1)
     check_epsilon(epsilon), check_delta(delta)
     _check_hospitals(num_hospitals, num_teachers, protection)
-    names, model = _names(aggregator), _votes(votes, num_classes, num_teachers)
-    search = OfferSearch(model, num_teachers, max_queries, protection, delta)
+    names = _names(aggregator)
+    model = pool.model(num_classes=num_classes, num_teachers=num_teachers)
+    search = OfferSearch(model, num_teachers, pool.max_queries, protection, delta)
     offers = tuple(offer for name in names if (offer := search.offer(name, epsilon)))
     best = max(offers, key=lambda offer: offer.effective_labels, default=None)
     hospitals = num_hospitals or num_teachers
@@ -179,7 +178,7 @@ def plan(
         unit=protection.unit,
         adjacency=protection.adjacency,
         votes_moved=protection.votes_moved,
-        max_queries=max_queries,
+        max_queries=pool.max_queries,
         votes=model.origin,
         plurality_right=float((model.shares.argmax(axis=1) == model.right).mean()),
         objective=OBJECTIVE,
@@ -190,9 +189,7 @@ def plan(
         hospital_noise_command=None if shared is None else command.text(shared.offer, at_hospitals=True),
         no_hospital_noise=refused,
         curve=tuple(_point(search, factor * epsilon, names, best, epsilon) for factor in _CURVE),
-        advice=tuple(
-            _advice(best, search, num_hospitals, epsilon, votes if isinstance(votes, float) else None)
-        ),
+        advice=tuple(_advice(best, search, num_hospitals, epsilon, pool.votes)),
     )
 
 
@@ -210,18 +207,6 @@ def _names(aggregator: str | None) -> tuple[str, ...]:
             "depends on a student that nobody knows beforehand, and its noise and caps are confident-gnmax's"
         )
     return (aggregator,)
-
-
-def _votes(votes: float | VoteModel, num_classes: int, num_teachers: int) -> VoteModel:
-    """The votes that are planned for.
-
-    Raises:
-        InputError: an agreement out of range, or votes with another number of classes.
-    """
-    model = votes if isinstance(votes, VoteModel) else assumed_votes(votes, num_classes, num_teachers)
-    if model.shares.shape[1] != num_classes:
-        raise InputError(f"the votes have {model.shares.shape[1]} classes, the study has {num_classes}")
-    return model
 
 
 def _point(
@@ -307,7 +292,7 @@ def _advice(
     search: OfferSearch,
     num_hospitals: int | None,
     epsilon: float,
-    agreement: float | None,
+    votes: float | VoteModel,
 ) -> Iterator[str]:
     """The honest answer for small federations."""
     num_teachers, protection = search.n, search.protection
@@ -338,11 +323,11 @@ def _advice(
         f"with {who} on smaller disjoint parts that agree as much, the same budget "
         f"buys {counted(more.labels, 'label')} at record level{right}"
     )
-    if agreement is not None:
-        clean = [_clean_labels(search, agreement, n, epsilon) for n in (num_teachers, 25 * num_teachers)]
+    if isinstance(votes, float):
+        clean = [_clean_labels(search, votes, n, epsilon) for n in (num_teachers, 25 * num_teachers)]
         yield (
             f"labels of which {100 * _CLEAN:.0f} % are right, if every teacher were right on every input "
-            f"with the chance {agreement:g}: {clean[0]} now, {clean[1]} with {25 * num_teachers} teachers"
+            f"with the chance {votes:g}: {clean[0]} now, {clean[1]} with {25 * num_teachers} teachers"
         )
 
 

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import Plan, Protection, plan
+from pate_fed.privacy import Plan, Pool, Protection, plan
 from pate_fed.privacy.planning.search import OBJECTIVE
 from pate_fed.privacy.planning.vote_model import past_votes
 
@@ -41,9 +41,9 @@ def test_where_nothing_fits_it_says_so() -> None:
 
 
 def test_the_pool_is_a_limit() -> None:
-    made = plan(**{**TERMS, "num_teachers": 1000}, max_queries=50)
+    made = plan(**{**TERMS, "num_teachers": 1000}, pool=Pool(max_queries=50))
     assert made.best and made.best.asked <= 50 and made.best.right_share > 0.9
-    small = plan(**{**TERMS, "epsilon": 50.0}, max_queries=20)
+    small = plan(**{**TERMS, "epsilon": 50.0}, pool=Pool(max_queries=20))
     assert len(small.advice) == 1 and "the pool is the limit, not the budget" in small.advice[0]
 
 
@@ -78,11 +78,10 @@ def test_the_same_question_has_the_same_answer(usual: Plan) -> None:
         ({"epsilon": 0.0}, "epsilon"),
         ({"epsilon": math.inf}, "epsilon"),
         ({"delta": 0.0}, "delta"),
-        ({"max_queries": 0}, "max_queries"),
-        ({"votes": 1.0}, "agreement"),
-        ({"votes": 0.1}, "agreement"),
-        ({"votes": math.nan}, "agreement"),
-        ({"votes": past_votes([[3, 2, 1]])}, "3 classes"),
+        ({"pool": Pool(votes=1.0)}, "agreement"),
+        ({"pool": Pool(votes=0.1)}, "agreement"),
+        ({"pool": Pool(votes=math.nan)}, "agreement"),
+        ({"pool": Pool(votes=past_votes([[3, 2, 1]]))}, "3 classes"),
         ({"protection": Protection(votes_moved=251)}, "votes_moved"),
         ({"aggregator": "interactive-gnmax"}, "confident-gnmax, gnmax, lnmax can be planned"),
     ],
@@ -90,6 +89,8 @@ def test_the_same_question_has_the_same_answer(usual: Plan) -> None:
 def test_bad_terms_are_refused(change: dict[str, object], what: str) -> None:
     with pytest.raises(InputError, match=what):
         plan(**{**TERMS, **change})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="max_queries"):
+        Pool(max_queries=0)
 
 
 def test_ten_hospitals_afford_one_label_and_more_teachers_a_hospital_help() -> None:

@@ -30,7 +30,7 @@ from pate_fed.privacy.planning.search import (
     gaussian_room,
     queries_for,
 )
-from pate_fed.privacy.planning.vote_model import assumed_votes, past_votes
+from pate_fed.privacy.planning.vote_model import Pool, assumed_votes, past_votes
 
 TERMS = {"num_teachers": 250, "num_classes": 10, "epsilon": 2.0, "delta": 1e-5}
 
@@ -116,8 +116,7 @@ def test_no_plan_passes_its_budget(
         num_classes=classes,
         epsilon=epsilon,
         delta=delta,
-        votes=0.9,
-        max_queries=3000,
+        pool=Pool(votes=0.9, max_queries=3000),
         protection=protection,
         aggregator=aggregator,
     )
@@ -222,7 +221,7 @@ def test_the_objective_ranks_students_as_they_were_measured() -> None:
 
 
 def test_labels_come_out_as_predicted(mnist: np.ndarray) -> None:
-    made = plan(**TERMS, votes=past_votes(mnist))
+    made = plan(**TERMS, pool=Pool(votes=past_votes(mnist)))
     right = mnist.argmax(axis=1)
     for offer in made.offers:
         release = mechanism(offer).release(mnist, SeededNoise(11))
