@@ -30,6 +30,7 @@ __all__ = [
 EXTRA_OF: dict[str, str] = {
     "PIL": "images",
     "fontTools": "images",
+    "fsspec": "cluster",
     "matplotlib": "images",
     "onnx": "onnx",
     "pydicom": "dicom",

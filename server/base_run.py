@@ -226,11 +226,12 @@ class BaseRun(ABC):
         asked: Ints,
         index: Ints,
         label: Ints,
+        probabilities: NDArray[np.float32] | None = None,
     ) -> None:
         """The student's accuracy by the rule of `server.testing`.
 
         `asked` are the places of whose inputs it may know a label; it learnt
-        from `label` of `index`. All int64 (n,).
+        from `label` of `index`, all int64 (n,), or their `probabilities` (n, classes).
         """
         tested = measure_student(
             self._study,
@@ -238,7 +239,7 @@ class BaseRun(ABC):
             asked=asked,
             predict=student.predict,
             predict_proba=student.predict_proba,
-            predict_left_out=lambda parts: self._learner.predict_left_out(index, label, parts),
+            predict_left_out=lambda parts: self._learner.predict_left_out(index, label, parts, probabilities),
         )
         self.accuracy = self.accuracy.with_student(tested)
 

@@ -32,7 +32,7 @@ from pate_fed.privacy.ledger.rows import Entry
 from pate_fed.privacy.ledger.terms import guaranteed_epsilon
 from pate_fed.report.accuracy import Accuracy
 from pate_fed.report.html import write_report
-from pate_fed.report.log import LOG_NAME, Event, RunLog, read_log, read_result
+from pate_fed.report.log import LOG_NAME, Event, RunLog, Waiting, read_log, read_result
 from pate_fed.report.metrics import collect_versions, make_metrics, outcome_json, outcome_line
 from pate_fed.report.result import (
     LabelStudyRecord,
@@ -161,6 +161,10 @@ class LabelStudy(Record):
         counts = {"asked": event.asked, "answered": event.answered}
         self._write_log(ReleasedBatch(batch=entry.seq - 1, epsilon=entry.epsilon, **counts))
 
+    def note_waiting(self, event: Waiting) -> None:
+        """Write in the log which hospitals are waited for."""
+        self._write_log(event)
+
     def _write_log(self, event: Any) -> None:
         if self._log is not None:
             self._log.write(event)
@@ -212,7 +216,7 @@ class LabelStudy(Record):
         tested = Accuracy()
         if self._test is not None:
             images, labels = self._test
-            tested = Accuracy.of_student(outcome.classify(images), labels)
+            tested = Accuracy.of_probabilities(outcome.predict_proba(images), labels)
         self._conclude("success", tested=tested)
         self._print(as_json=as_json)
 

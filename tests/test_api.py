@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import own_parts
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import pate_fed
 from pate_fed import Run, Step, Study, simulate
+from pate_fed.config.parts import GROUPS
 from pate_fed.config.study import study_from_dict
 from pate_fed.errors import InputError, QuorumError
 
@@ -151,6 +156,7 @@ def test_a_teacher_of_one_s_own_by_object_and_by_name(
     run = simulate(named, run_dir=tmp_path / "name", quiet=True)
     part = run.result.study.terms.teacher_part
     assert part is not None and part.name == "their_models:Tree" and len(part.digest) == 64
+    assert "NOT PROVEN: every ε rests on the word of their_models:Tree" in "\n".join(run.ledger.lines())
     network = simulate(FEW, teacher=blank, run_dir=tmp_path / "network", quiet=True)
     assert network.result.study.terms.teacher.name == f"{__name__}:blank"
     with pytest.raises(InputError, match="their_models has no Tre"):
@@ -312,6 +318,10 @@ def test_a_query_strategy_and_a_feature_map_of_one_s_own(tmp_path: Path) -> None
     assert sums is not None and sums.part is not None and sums.part.name == "own_parts:brightness"
     images = np.zeros((2, *run.result.study.terms.image_shape), dtype=np.uint8)
     assert run.student.predict_proba(images).shape == (2, 3)
+    word = f"NOT PROVEN: every ε rests on the word of {sums.part.text}"
+    assert sum(line.startswith(word) for line in run.ledger.lines()) == 1
+    assert "claimed by own_parts:brightness, not proven" in repr(run) and "not proven" in repr(run.ledger)
+    assert run.metrics["privacy"]["claimed_by"] == [{"kind": "feature map", **asdict(sums.part)}]
     with pytest.raises(InputError, match="a file may not name any; the run that `simulate` gave"):
         _ = Run.load(run.path).student
 
@@ -369,25 +379,48 @@ def test_parts_are_found_by_name_in_ray_s_processes(tmp_path: Path) -> None:
     assert labels[0] == labels[1]
 
 
-def test_the_page_s_code_runs(ran: tuple[Run, list[Step]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_code_runs(ran: tuple[Run, list[Step]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every block of Python, but each study is the small one: its settings and its arguments are checked."""
     run, steps = ran
-    page = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
-    first, second = (block.split("```")[0] for block in page.split("```python\n")[1:])
-    asked: list[Any] = []
+    root = Path(__file__).parents[1]
+    pages = (root / "docs" / "python.md", root / "docs" / "how-to" / "plug-in.md")
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    blocks = [block.split("```")[0] for block in text.split("```python\n")[1:]]
+    signature, asked = inspect.signature(simulate), list[dict[str, Any]]()
 
-    def told(study: Any, on_progress: Any = None) -> Run:
-        asked.append(study)
-        for step in steps if on_progress is not None else ():
-            on_progress(step)
+    def told(*given: Any, **named: Any) -> Run:
+        asked.append(signature.bind(*given, **named).arguments)
+        if isinstance(study := asked[-1]["study"], dict):
+            study_from_dict(study)
+        for step in steps if "on_progress" in named else ():
+            named["on_progress"](step)
         return run
 
     monkeypatch.setattr("pate_fed.cli.simulate.simulate", told)
     images = np.zeros((2, *run.student.image_shape), dtype=np.uint8)
-    names: dict[str, Any] = {"images": images, "study": "study.toml"}
-    exec(first, names)
-    exec(second, names | {"simulate": told})
-    assert asked == [{"parties": {"num_clients": 250}}, "study.toml"]
+    names: dict[str, Any] = {
+        "images": images,
+        "study": "study.toml",
+        "LogisticRegression": LogisticRegression,
+    }
+    names |= dict.fromkeys(("make", "x", "y", "pool", "truth", "Spreading"), object)
+    for block in blocks:
+        exec(block, names)
+    assert len(asked) == len(re.findall(r"(?m)^(?:run = )?simulate\(", text)) > 7
     assert names["chances"].shape == (2, 3) and names["again"].epsilon == run.epsilon
+    assert callable(names["load"]) and names["strategy"](Seen()) == (1,)
+
+
+class Seen:
+    """What a strategy is shown before the first round."""
+
+    left, probabilities = (1,), None
+
+
+def test_the_page_s_entry_points_are_groups_that_are_looked_at() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+    named = re.findall(r'^\[project\.entry-points\."(.+)"\]', page, re.M)
+    assert named and set(named) <= set(GROUPS.values())
 
 
 def test_importing_is_light() -> None:

@@ -49,7 +49,7 @@ name = "encoder-head"
 BRINGS: dict[str, set[str]] = {
     "": set(),
     "simulation": {"ray"},
-    "images": {"torch", "torchvision", "matplotlib", "PIL", "fontTools"},
+    "images": {"torch", "torchvision", "matplotlib", "PIL", "fontTools", "fsspec"},  # torch takes it along
 }
 BRINGS["hospital"] = BRINGS["images"] | {"pydicom"}
 BRINGS["all"] = set(EXTRA_OF)

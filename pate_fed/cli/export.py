@@ -91,8 +91,8 @@ def _write_onnx(run: Run, path: Path, *, own: str | None) -> None:
         "protects": study.protects,
         "pate_fed": VERSION,
     }
-    if study.claim is not None:
-        about["claimed"] = study.claim.warning
+    if study.assumptions:
+        about["claimed"] = study.assumptions.warning
     if not study.noise_private:
         about["warning"] = study.noise
     student.export_onnx(path, about=about)

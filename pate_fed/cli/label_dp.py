@@ -170,7 +170,7 @@ def _make_study(
     study = LabelStudy(options, run_dir=run_dir, hospitals=hospitals, test=records.test, started=started)
     source: LabelSource
     if hospitals is not None:
-        hospitals.record, source = study, hospitals
+        hospitals.record, hospitals.waiting, source = study, study.note_waiting, hospitals
     elif records.labels is not None:
         source = LabelsInOnePlace(
             truth=records.labels,

@@ -208,7 +208,7 @@ def _run_apps(server_app: Any, study: Study, folder: Path, dataset: Dataset) -> 
 
 def _run_on_cluster(server_app: Any, study: Study, dataset: Dataset, address: str) -> float:
     """As `_run_apps`, with the parties on a cluster's nodes, to which all they need is sent."""
-    from clients.node import SentStudy, data_to_send, play_parties
+    from clients.node import SentStudy, data_to_send, disk_of, play_parties
     from clients.teaching import trained_together
     from pate_fed.flower.cluster import ClusterSettings, PartyKit, run_on_cluster
 
@@ -230,14 +230,15 @@ def _run_on_cluster(server_app: Any, study: Study, dataset: Dataset, address: st
             together=together(device, processes),
         )
 
-    shared = None if engine.shared_dir is None else Path(engine.shared_dir)
     seconds, processes = run_on_cluster(
         server_app,
-        PartyKit(enter=play_parties, things=sent, data=data_to_send(dataset), together=together),
+        PartyKit(
+            enter=play_parties, disk=disk_of, things=sent, data=data_to_send(dataset), together=together
+        ),
         ClusterSettings(
             address=address,
             insecure=engine.insecure_cluster,
-            shared_dir=shared,
+            shared_dir=engine.shared_dir,
             device=engine.device,
             gpus_per_client=engine.gpus_per_client,
         ),

@@ -90,7 +90,7 @@ class Run:
     def __repr__(self) -> str:
         outcome, study = self.result.outcome, self.result.study
         noise = "" if study.noise_private else ", not private: seeded noise"
-        claimed = "" if study.claim is None else f" ({study.claim.short})"
+        claimed = f" ({study.assumptions.short})" if study.assumptions else ""
         return (
             f"Run({str(self.path)!r}, {outcome.status}, ε={epsilon_text(self.epsilon)} "
             f"δ={delta_text(study.terms.delta)}{claimed}, student {outcome.accuracy.student_text}{noise})"

@@ -407,8 +407,7 @@ def _privacy(result: RunResult, width: int) -> list[str]:
         ("ε against the public", f"{_epsilon(privacy.student, privacy.student_reason)} at {unit}{spent}"),
         ("ε against coordinator", f"{_epsilon(privacy.coordinator)}: it sees {study.coordinator_sees}"),
     ]
-    if study.claim is not None:
-        rows.append(("claimed", study.claim.warning))
+    rows += (("claimed", each.warning) for each in study.assumptions.each)
     if not study.noise_private:
         rows.append(("noise", f"not private: {study.noise.removeprefix('not private: ')}"))
     return [line for name, text in rows for line in _row(name, text, width)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import subprocess
 import sys
@@ -67,6 +68,10 @@ def test_a_run_prints_its_promise_and_writes_what_was_released(
     assert (
         sum(each["n"] for each in figures["accuracy"]["recall"].values()) == figures["accuracy"]["student_n"]
     )
+    # Named clusters tell classes alone.
+    report = (out / "report.html").read_text()
+    assert ("The student's calibration" in html.unescape(report)) is (method != "noise-cluster")
+    assert "The student's recall by class" in html.unescape(report)
     assert figures["privacy"]["unit"] == "label" and figures["privacy"]["private"] is False
     assert figures["accuracy"]["test"] == figures["accuracy"]["student"] > 0.5
     assert not any(name.endswith("_measured") for name in figures["figures"])

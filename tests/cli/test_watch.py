@@ -111,6 +111,31 @@ def test_who_has_not_answered_yet_is_told_by_name(run: Run, tmp_path: Path) -> N
     assert [line for line in lines if line.startswith("waiting")] == [f"waiting: {told}"]
 
 
+@pytest.mark.parametrize(
+    ("record", "phase"), [(RECORD, "▶ get ready (1 of 3)"), (LABELS, "▶ answer (1 of 3)")]
+)
+def test_who_is_not_connected_yet_is_told_by_name(run: Run, tmp_path: Path, record: Any, phase: str) -> None:
+    here = Waiting(
+        phase="connect",
+        asked=3,
+        answered=1,
+        present=("north",),
+        missing=("west",),
+        not_admitted=1,
+        patience_s=60.0,
+    )
+    folder = save_run(tmp_path / "run", [record, here])
+    now = read_snapshot(folder)
+    assert now is not None
+    rows, told = (
+        dict(snapshot_rows(now)),
+        "1 of 3 connected (north); not yet: west; not admitted yet: 1; they have 1 min 00 s",
+    )
+    assert rows["waits for"] == told and phase in rows["phases"]
+    lines = run("watch", str(save_run(tmp_path / "over", [record, here, make_outcome()]))).out.splitlines()
+    assert f"waiting: {told}" in lines
+
+
 def test_labels_by_class_are_those_of_the_ledger_until_they_have_a_file(tmp_path: Path) -> None:
     """Of inputs without a true label there is no confusion matrix to take them from."""
     now = read_snapshot(save_run(tmp_path / "run", events()[:5]))
