@@ -23,7 +23,7 @@ from pate_fed.config.parts import is_part_name
 from pate_fed.config.registry import find_part
 from pate_fed.disk import write_private
 from pate_fed.errors import PateFedError
-from pate_fed.learning import TABLE_TEACHERS
+from pate_fed.learning import TABLE_TEACHERS, TEACHERS
 from pate_fed.learning.settings import STACKED
 from pate_fed.learning.teachers.own import FittedTeacher, fit_own_teacher, is_network, make_own
 
@@ -207,11 +207,9 @@ def _make_own(site: Site) -> Any:
 def _train_own(site: Site, number: int, part: Ints, encoder: Encoder | None) -> Teacher | _Fitted:
     made = _make_own(site)
     if is_network(made):
-        from pate_fed.learning.teachers.network import train_teacher
-
-        make = {"make": lambda: _make_own(site)}
+        train, make = find_part(TEACHERS[0], "teacher"), {"make": lambda: _make_own(site)}
         with _one_thread():
-            network: Teacher = _trained(train_teacher, site, number, part, device=site.device, **make)
+            network: Teacher = _trained(train, site, number, part, device=site.device, **make)
         return network
     dataset = site.dataset
     fitted = fit_own_teacher(

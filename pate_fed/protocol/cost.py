@@ -29,7 +29,7 @@ from pate_fed.privacy.mechanisms.distributed import party_sigma
 from pate_fed.privacy.mechanisms.events import PLAIN, SECURE_SUM, hospital_noise
 from pate_fed.privacy.mechanisms.own import OwnMechanism
 from pate_fed.privacy.mechanisms.sanitise import check_sanitisable
-from pate_fed.protocol.sum_cost import sum_ledger_terms, sum_protection, sum_view
+from pate_fed.protocol.sum_cost import noise_at_hospitals, sum_ledger_terms, sum_protection, sum_view
 from pate_fed.protocol.terms import Terms
 
 __all__ = [
@@ -62,13 +62,8 @@ def make_mechanism(terms: Terms) -> Mechanism:
         return OwnMechanism(**votes, claim=terms.claim)
     if terms.sigma_party is not None:
         _refuse_at_hospitals(aggregator)
-        return DistributedGNMax(
-            **votes,
-            threshold=None if aggregator == "gnmax" else terms.aggregation.fixed()[0],
-            sigma_party=terms.sigma_party,
-            least_honest=terms.least_clients - terms.colluders,
-        )
-    made: Mechanism = find_part(aggregator, "aggregator")(votes, terms.aggregation)
+    make = find_part(aggregator, "aggregator")
+    made: Mechanism = make(votes, terms.aggregation, **noise_at_hospitals(terms))
     return made
 
 

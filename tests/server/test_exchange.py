@@ -37,7 +37,7 @@ def test_a_silent_party_is_late_and_a_stop_is_heard() -> None:
     app.query("votes")(lambda message, context: Message(to_flower(heard), reply_to=message))
     grid = _DeafGrid(app, num_nodes=5)
     sent = dict.fromkeys(grid.get_node_ids(), EndRequest(status="", exit_code=0, summary="").to_record())
-    answers = list(exchange(grid, sent, message_type="query.votes", timeout_s=1, stop=threading.Event()))
+    answers = list(exchange(grid, sent, message_type="query.votes", timeout_s=0.6, stop=threading.Event()))
     assert sorted(answer.reply is None for answer in answers) == [False] * 3 + [True] * 2
     assert "no answer within 1 s" in answers[-1].failure
     stop = threading.Event()

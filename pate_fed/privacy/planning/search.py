@@ -62,6 +62,8 @@ _USUAL = ("confident-gnmax", "gnmax")
 class Offer:
     """One way to spend the budget. `threshold` and `sigma1` are None without a threshold; all in votes.
 
+    A mechanism of the user's own has parameters of its own, and all three are None.
+
     `mechanism` is the study's aggregator; for lnmax `sigma2` is the scale of its noise, as in a study.
     `asked` and `answered` are caps to put into the study: the votes are expected to give `answered` labels
     well before `asked` queries. `epsilon` is what a study with these caps guarantees beforehand against all
@@ -71,7 +73,7 @@ class Offer:
     mechanism: str
     threshold: float | None
     sigma1: float | None
-    sigma2: float
+    sigma2: float | None
     asked: int
     answered: int
     answered_share: float

@@ -11,7 +11,7 @@ import pytest
 
 from pate_fed.config.parts import hold_part, release_parts
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning.features.build import build_feature_map, feature_map_from_bytes
+from pate_fed.learning.features.build import feature_map_from_bytes
 from pate_fed.learning.features.own import OwnFeatures, own_features
 from pate_fed.learning.features.settings import FeatureSettings
 
@@ -45,8 +45,17 @@ def only_on_records(value: Any) -> Any:
     return make
 
 
+def test_a_map_of_one_s_own_on_the_public_encoder() -> None:
+    pool = RNG.integers(0, 256, (60, 12, 12, 1)).astype(np.uint8)
+    settings = FeatureSettings(name="own_parts:on_encoder", lattice=LATTICE)
+    features, again = own_features(settings, pool), own_features(settings, pool)
+    assert features.digest == again.digest and features.dimension % 2 == 0
+    found = features.contributions(pool[:12], LABELS, num_classes=3)
+    assert found.any() and np.array_equal(found, again.contributions(pool[:12], LABELS, num_classes=3))
+
+
 def test_a_map_by_name_is_as_ours_are() -> None:
-    features = build_feature_map(FeatureSettings(name="own_parts:brightness", lattice=LATTICE), PUBLIC)
+    features = own_features(FeatureSettings(name="own_parts:brightness", lattice=LATTICE), PUBLIC)
     assert isinstance(features, OwnFeatures) and features.image_shape == (4, 4, 1)
     assert (features.dimension, features.squared_norm) == (3, LATTICE**2)
     steps = features.features(RECORDS)
@@ -56,7 +65,7 @@ def test_a_map_by_name_is_as_ours_are() -> None:
     assert (total == np.stack([steps[LABELS == label].sum(axis=0) for label in range(3)], axis=1)).all()
     assert (
         features.digest
-        != build_feature_map(FeatureSettings(name="own_parts:brightness", lattice=128), PUBLIC).digest
+        != own_features(FeatureSettings(name="own_parts:brightness", lattice=128), PUBLIC).digest
     )
 
 
@@ -244,7 +253,7 @@ def test_what_fails_on_a_record_says_nothing_of_it() -> None:
 
 
 def test_a_file_names_no_code_that_is_run() -> None:
-    features = build_feature_map(FeatureSettings(name="own_parts:brightness", lattice=LATTICE), PUBLIC)
+    features = own_features(FeatureSettings(name="own_parts:brightness", lattice=LATTICE), PUBLIC)
     data = features.to_bytes()
     with pytest.raises(InputError, match="is code of the user's own, and a file may not name any"):
         feature_map_from_bytes(data, digest=features.digest)
