@@ -23,12 +23,12 @@ STUDY = """
 seed = 1
 [data.glyph]
 classes = 5
-private = 9600
+private = 25600
 public = 100
 [privacy]
 allow_weak = true
 [parties]
-num_clients = 48
+num_clients = 128
 [teacher]
 name = "small-cnn"
 epochs = 60
@@ -80,7 +80,7 @@ def test_teaching_on_one_node_and_on_two(folder: Path) -> None:
                 seconds[count].append(found)
                 labels.append(given)
     one, two = min(seconds[1]), min(seconds[2])
-    print(f"\nteaching 48 small CNNs: one node {one:.1f} s, two {two:.1f} s, ratio {one / two:.2f}")
+    print(f"\nteaching 128 small CNNs: one node {one:.1f} s, two {two:.1f} s, ratio {one / two:.2f}")
     print(
         "all rounds: "
         + ", ".join(f"{n}: {[round(each, 1) for each in found]}" for n, found in seconds.items())
