@@ -92,11 +92,12 @@ class SumRun(BaseRun):
 
     def _release(self, totals: Totals) -> Ints:
         """The noisy sums, int64 (dimension, classes), once they and their labels are charged for."""
-        with self._timed("aggregate"):
+        with self._timed("aggregate"), self._progress.phase("fitting the sums", 1) as bar:
             noisy = self._noisy(totals)
             # The labels exist in this process alone until the row is on the disk; if that fails, nowhere.
             self._ridge = self._fit(noisy)
             self._charge(self._ridge.predict(self._pool))
+            bar.advance()
         return noisy
 
     def _noisy(self, totals: Totals) -> Ints:

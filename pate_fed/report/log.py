@@ -218,6 +218,8 @@ def read_log(path: Path) -> Iterator[tuple[str, Event | None]]:
     """
     try:
         lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError as error:
+        raise InputError(f"{path.parent}: holds no run; give the --run-dir of one") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     for number, line in enumerate(lines, 1):

@@ -136,7 +136,7 @@ def test_what_the_page_says_of_a_project_is_what_flower_and_a_study_take() -> No
     from typer.main import get_command
 
     page = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
-    [settings] = re.findall(r"(?ms)^```toml\n(\[tool\.flwr.*?)^```", page)
+    [settings] = re.findall(r"(?ms)^```\n(\[tool\.flwr.*?)^```", page)
     app = tomllib.loads(settings)["tool"]["flwr"]["app"]
     assert all(object_ref.validate(name) == (True, None) for name in app["components"].values())
     lines = [shlex.split(line) for line in re.findall(r"(?m)^flwr run (.+)$", page)]

@@ -54,7 +54,8 @@ def test_a_run_prints_its_promise_and_writes_what_was_released(
     out = records / "out"
     more = ["--epsilon", "3", "--method", method, "--out", str(out), "--seed", "1"]
     assert main(_command(records, *more)) == 0
-    text = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    text, table = said.out.splitlines(), said.err.splitlines()
     delta = "1e-5" if method == "noise-cluster" else "0"
     assert text[-1].startswith(f"SUCCESS  ε=3 δ={delta} unit=label labels=240 accuracy=")
     assert text[-1].endswith(f"report={out / 'report.html'}")
@@ -62,9 +63,9 @@ def test_a_run_prints_its_promise_and_writes_what_was_released(
     (private,) = [line for line in text if "not to be published" in line]
     assert "labels: " in private and " right (n 240, " in private and "majority " in private
     figures = json.loads((out / "metrics.json").read_text())
-    (student,) = [line for line in text if line.startswith("student ")]
-    assert "right (" in student and "; majority " in student and " n=" in text[-1]
-    assert any(line.startswith("balanced accuracy ") for line in text)
+    assert {"study", "method", "labels", "student", "ε"} <= {line.split(" ")[0] for line in table}
+    assert " n=" in text[-1] and any(line.startswith("  balanced ") for line in table)
+    assert any(line.startswith("ε 3 of 3") for line in table)
     assert (
         sum(each["n"] for each in figures["accuracy"]["recall"].values()) == figures["accuracy"]["student_n"]
     )

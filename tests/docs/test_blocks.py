@@ -138,7 +138,7 @@ def test_examples_print_what_they_say(page: Path) -> None:
 
 @pytest.mark.parametrize(
     "block",
-    [each for each in BLOCKS if each.language == "toml" and "run by" not in each.mark],
+    [each for each in BLOCKS if each.language == "toml"],
     ids=lambda block: block.name,
 )
 def test_settings_are_those_of_a_study_or_of_a_policy(block: Block) -> None:

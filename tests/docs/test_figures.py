@@ -8,6 +8,7 @@ more, and whatever stands under a table's head with %.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,3 +99,15 @@ def test_what_counts_as_a_figure(text: str, figures: list[str]) -> None:
     assert sorted(_figures(text)) == sorted(figures)
     assert _unstored("", text) and not _unstored("<!-- no result: it is an example -->", text)
     assert _unstored("<!-- no result: so -->", text)  # that is no reason
+
+
+@pytest.mark.slow
+def test_the_table_of_ε_is_what_the_command_below_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| .+ \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page)
+    [code] = re.findall(r'(?ms)^python -c "\n(.*?)"\n```', page)
+    exec(code, {})
+    printed = [tuple(map(float, line.split())) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == len(printed) > 3
+    for told, found in zip(rows, printed, strict=True):
+        assert [float(each) for each in told] == [math.ceil(1000 * each) / 1000 for each in found]
