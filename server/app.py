@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pate_fed.config.data import load_study_data, records_digest
 from pate_fed.config.libraries import require_study_libraries
-from pate_fed.config.parts import is_part_name
+from pate_fed.config.parts import is_part_name, part_identity
 from pate_fed.config.sections import INTERACTIVE
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
@@ -311,6 +311,7 @@ class Coordinator(BaseCoordinator):
             dataset=study.data.dataset,
             queries=study.queries,
             student=study.student.name,
+            student_part=None if study.student.code is None else part_identity(study.student.code, "student"),
             partition=study.parties.partition if self._dataset.owners is None else None,
             backend=study.engine.played_on,
             inputs="rows" if self._dataset.public_images.ndim == 2 else "images",

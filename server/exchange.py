@@ -149,7 +149,9 @@ def exchange(
             for node in nodes
         ]
         unanswered.pending.update(zip(grid.push_messages(messages), nodes, strict=True))
+        asked = time.monotonic()
         arrived = list(grid.pull_messages(list(unanswered.pending)))
+        waited = time.monotonic() - asked
         yield from _answers(arrived, unanswered, watch, timeout_s)
         gone, back = watch.look({*unanswered.pending.values(), *unanswered.absent})
         # Flower delivers a message once: to a node that was away it is sent again, or never comes.
@@ -159,7 +161,8 @@ def exchange(
         heard = time.monotonic() if arrived else heard
         if not arrived or stop.is_set():
             idle()
-            _pause(stop, _poll_s(time.monotonic() - heard))
+            # A grid that waits by itself hears of a reply at once; it would not while this does.
+            _pause(stop, max(0.0, _poll_s(time.monotonic() - heard) - waited))
     yield from (Answer(node, None, f"no answer within {timeout_s:.0f} s") for node in unanswered.nodes)
 
 

@@ -8,7 +8,7 @@ from results_page import read_results
 from tables import table
 
 from pate_fed.config.trust import Shares
-from pate_fed.privacy import plan
+from pate_fed.privacy import Pool, plan
 from pate_fed.privacy.planning.choice import Sites, Way, sums_way, votes_way
 
 __all__ = ["estimate_table"]
@@ -52,9 +52,8 @@ def estimate_table() -> list[str]:
 def _votes(epsilon: float) -> Way:
     given: dict[str, Any] = {**_SUMS["Fashion-MNIST"][2], "records": 240}
     sites = Sites(hospitals=250, teachers=250, epsilon=epsilon, **given)
-    made = plan(
-        num_teachers=250, num_classes=10, epsilon=epsilon, delta=1e-5, votes=sites.agreement, max_queries=9000
-    )
+    pool = Pool(votes=sites.agreement, max_queries=9000)
+    made = plan(num_teachers=250, num_classes=10, epsilon=epsilon, delta=1e-5, pool=pool)
     return votes_way(sites, made.best)
 
 

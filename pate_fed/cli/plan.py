@@ -164,7 +164,7 @@ def _sites(arguments: argparse.Namespace) -> Sites | None:
 
 
 def _make_plan(arguments: argparse.Namespace, sites: Sites | None) -> Plan:
-    from pate_fed.privacy import plan
+    from pate_fed.privacy import Pool, plan
     from pate_fed.privacy.planning.vote_model import past_votes_from_file
 
     known = arguments.agreement
@@ -175,8 +175,10 @@ def _make_plan(arguments: argparse.Namespace, sites: Sites | None) -> Plan:
         num_classes=arguments.classes,
         epsilon=arguments.epsilon,
         delta=arguments.delta,
-        votes=votes if isinstance(votes, float) else past_votes_from_file(votes),
-        max_queries=arguments.max_queries,
+        pool=Pool(
+            votes=votes if isinstance(votes, float) else past_votes_from_file(votes),
+            max_queries=arguments.max_queries,
+        ),
         num_hospitals=arguments.hospitals,
         aggregator=_aggregator(arguments),
         protection=_protection(arguments),

@@ -217,15 +217,15 @@ def check_against_data(study: Study, dataset: Dataset) -> None:
         what = f"teacher {study.teacher.name!r}"
         part = load_part(study.teacher.name, "teacher")
         try_own(part, dataset.public_images, what=what, num_classes=dataset.num_classes)
-    if study.student.own:
+    if (code := study.student.code) is not None:
         from pate_fed.learning.students.own import try_own_student
 
-        what, part = f"student {study.student.name!r}", load_part(study.student.name, "student")
         try_own_student(
-            part,
+            load_part(code, "student"),
             dataset.public_images,
-            what=what,
+            what=f"student {code!r}",
             num_classes=dataset.num_classes,
+            network=not study.student.own,
             with_probabilities=study.aggregation.aggregator == CLASS_SUMS,
         )
     if is_part_name(strategy := study.queries.strategy):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pate_fed.config.assumptions import Assumptions
 from pate_fed.config.backend import PROCESSES
+from pate_fed.config.parts import PartIdentity
 from pate_fed.config.sections import Queries
 from pate_fed.errors import InputError
 from pate_fed.protocol.terms import Terms
@@ -74,12 +75,14 @@ class _Record:
 class StudyRecord(_Record):
     """What was run: the terms, and the few facts that are no terms.
 
-    `partition` says how records were dealt out; None where hospitals bring their own.
+    `partition` says how records were dealt out; None where hospitals bring their own. `student_part` is the
+    code of a student of the user's own.
     """
 
     terms: Terms
     queries: Queries
     partition: str | None = "iid"
+    student_part: PartIdentity | None = None
 
     @property
     def mechanism(self) -> str:

@@ -75,9 +75,9 @@ class Step:
     note: str = ""
 
 
-def tell_progress(heard: Callable[[Step], None]) -> Progress:
-    """Progress that calls a function, from whichever thread works; one call at a time."""
-    return _Told(heard)
+def tell_progress(heard: Callable[[Step], None], beside: Progress) -> Progress:
+    """Progress that also calls a function, from whichever thread works; one call at a time."""
+    return _Told(heard, beside)
 
 
 @contextmanager
@@ -115,21 +115,24 @@ class _Silent:
 
 
 class _Told:
-    """Calls a function with every step."""
+    """Calls a function with every step, and shows it beside."""
 
-    def __init__(self, heard: Callable[[Step], None]) -> None:
-        self._heard, self._lock = heard, threading.RLock()
+    def __init__(self, heard: Callable[[Step], None], beside: Progress) -> None:
+        self._heard, self._beside, self._lock = heard, beside, threading.RLock()
 
     @contextmanager
     def phase(self, name: str, total: int) -> Iterator[Phase]:
-        counted = _Counted(name, total, self._tell)
-        counted.advance(0)
-        yield counted
+        with self._beside.phase(name, total) as shown:
+            counted = _Counted(name, total, self._tell, shown)
+            counted.advance(0)
+            yield counted
 
     def log(self, text: str) -> None:
+        self._beside.log(text)
         self._tell(Step(note=text))
 
     def status(self, text: str) -> None:
+        self._beside.status(text)
         self._tell(Step(note=text))
 
     def _tell(self, step: Step) -> None:
@@ -138,8 +141,8 @@ class _Told:
 
 
 class _Counted:
-    def __init__(self, name: str, total: int, tell: Callable[[Step], None]) -> None:
-        self._name, self._total, self._tell = name, total, tell
+    def __init__(self, name: str, total: int, tell: Callable[[Step], None], shown: Phase) -> None:
+        self._name, self._total, self._tell, self._shown = name, total, tell, shown
         self._lock = threading.Lock()
         self._done = 0
 
@@ -147,6 +150,7 @@ class _Counted:
         with self._lock:
             self._done += n
             done = self._done
+        self._shown.advance(n, note)
         self._tell(Step(phase=self._name, done=done, total=self._total, note=note))
 
 

@@ -24,7 +24,7 @@ from pate_fed.privacy.planning.hospital_noise import (
     refused_shares,
 )
 from pate_fed.privacy.planning.search import OBJECTIVE, SPARE, CurvePoint, Offer, OfferSearch
-from pate_fed.privacy.planning.vote_model import VoteModel, alike_votes, assumed_votes
+from pate_fed.privacy.planning.vote_model import Pool, VoteModel, alike_votes
 from pate_fed.privacy.protection import RECORD, Protection
 
 __all__ = ["PLANNED", "Plan", "plan"]
@@ -35,6 +35,7 @@ PLANNED = ("confident-gnmax", "gnmax", "lnmax")
 # Fewer labels than this train no student, and the plan says so.
 _ENOUGH = 100
 _CLEAN = 0.95
+_POOL = Pool()
 _CURVE = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 
@@ -144,8 +145,7 @@ def plan(
     num_classes: int,
     epsilon: float,
     delta: float,
-    votes: float | VoteModel = 0.85,
-    max_queries: int = 10_000,
+    pool: Pool = _POOL,
     num_hospitals: int | None = None,
     protection: Protection = RECORD,
     aggregator: str | Any = None,
@@ -153,9 +153,8 @@ def plan(
     """Search threshold, noise, labels and the cap on queries for the most effective labels within a budget.
 
     What is priced is what a study with these caps guarantees (`capped_cost_epsilon`), and where the hospitals
-    add the noise what it guarantees against the coordinator. `votes` is an assumed agreement (see
-    `assumed_votes`) or the votes of a past study (`past_votes`). `max_queries` is the size of the public
-    pool. `num_hospitals` are as many as teachers, unless given. `aggregator` is confident-gnmax, gnmax or
+    add the noise what it guarantees against the coordinator. `pool` has the public inputs and the votes on
+    them. `num_hospitals` are as many as teachers, unless given. `aggregator` is confident-gnmax, gnmax or
     lnmax; None: the first two. One of your own, by its name or as an object, class or factory
     (`pate_fed.privacy.mechanisms.own`), is priced by the curve that it claims, with the parameters it has.
 
@@ -165,15 +164,14 @@ def plan(
     """
     check_count("num_teachers", num_teachers, least=1)
     check_count("num_classes", num_classes, least=2)
-    check_count("max_queries", max_queries, least=1)
     check_epsilon(epsilon), check_delta(delta)
     _check_hospitals(num_hospitals, num_teachers, protection)
-    model = _votes(votes, num_classes, num_teachers)
-    size, hospitals = (model, num_teachers, max_queries, protection, delta), num_hospitals or num_teachers
+    model = pool.model(num_classes=num_classes, num_teachers=num_teachers)
+    size = model, num_teachers, pool.max_queries, protection, delta
+    hospitals = num_hospitals or num_teachers
     parameters: Mapping[str, Any] = {}
     if aggregator is None or (isinstance(aggregator, str) and not is_part(aggregator, "aggregator")):
-        agreement = votes if isinstance(votes, float) else None
-        found = _of_ours(OfferSearch(*size), _names(aggregator), epsilon, num_hospitals, agreement)
+        found = _of_ours(OfferSearch(*size), _names(aggregator), epsilon, num_hospitals, pool.votes)
     else:
         search = ClaimedSearch(aggregator, *size)
         found, parameters = _of_own(search, epsilon), search.parameters
@@ -187,7 +185,7 @@ def plan(
         unit=protection.unit,
         adjacency=protection.adjacency,
         votes_moved=protection.votes_moved,
-        max_queries=max_queries,
+        max_queries=pool.max_queries,
         votes=model.origin,
         plurality_right=float((model.shares.argmax(axis=1) == model.right).mean()),
         objective=OBJECTIVE,
@@ -222,9 +220,9 @@ def _of_ours(
     names: tuple[str, ...],
     epsilon: float,
     num_hospitals: int | None,
-    agreement: float | None,
+    votes: float | VoteModel,
 ) -> _Found:
-    """The offers of our aggregators; `agreement` is what was assumed of the votes, if it was."""
+    """The offers of our aggregators."""
     offers = tuple(offer for name in names if (offer := search.offer(name, epsilon)))
     hospitals = num_hospitals or search.n
     refused, shared = refused_shares(search, hospitals, names[0]), None
@@ -234,7 +232,7 @@ def _of_ours(
     return replace(
         found,
         curve=tuple(_point(search, factor * epsilon, names, found.best, epsilon) for factor in _CURVE),
-        advice=tuple(_advice(found.best, search, num_hospitals, epsilon, agreement)),
+        advice=tuple(_advice(found.best, search, num_hospitals, epsilon, votes)),
     )
 
 
@@ -270,18 +268,6 @@ def _names(aggregator: str | None) -> tuple[str, ...]:
             "caps are confident-gnmax's"
         )
     return (aggregator,)
-
-
-def _votes(votes: float | VoteModel, num_classes: int, num_teachers: int) -> VoteModel:
-    """The votes that are planned for.
-
-    Raises:
-        InputError: an agreement out of range, or votes with another number of classes.
-    """
-    model = votes if isinstance(votes, VoteModel) else assumed_votes(votes, num_classes, num_teachers)
-    if model.shares.shape[1] != num_classes:
-        raise InputError(f"the votes have {model.shares.shape[1]} classes, the study has {num_classes}")
-    return model
 
 
 def _point(
@@ -369,7 +355,7 @@ def _advice(
     search: OfferSearch,
     num_hospitals: int | None,
     epsilon: float,
-    agreement: float | None,
+    votes: float | VoteModel,
 ) -> Iterator[str]:
     """The honest answer for small federations."""
     num_teachers, protection = search.n, search.protection
@@ -400,11 +386,11 @@ def _advice(
         f"with {who} on smaller disjoint parts that agree as much, the same budget "
         f"buys {counted(more.labels, 'label')} at record level{right}"
     )
-    if agreement is not None:
-        clean = [_clean_labels(search, agreement, n, epsilon) for n in (num_teachers, 25 * num_teachers)]
+    if isinstance(votes, float):
+        clean = [_clean_labels(search, votes, n, epsilon) for n in (num_teachers, 25 * num_teachers)]
         yield (
             f"labels of which {100 * _CLEAN:.0f} % are right, if every teacher were right on every input "
-            f"with the chance {agreement:g}: {clean[0]} now, {clean[1]} with {25 * num_teachers} teachers"
+            f"with the chance {votes:g}: {clean[0]} now, {clean[1]} with {25 * num_teachers} teachers"
         )
 
 

@@ -16,7 +16,7 @@ from pate_fed.errors import InputError
 from pate_fed.privacy.bounds.orders import Floats, check_histograms
 from pate_fed.privacy.checks import check_count, is_number
 
-__all__ = ["VoteModel", "alike_votes", "assumed_votes", "past_votes", "past_votes_from_file"]
+__all__ = ["Pool", "VoteModel", "alike_votes", "assumed_votes", "past_votes", "past_votes_from_file"]
 
 # Queries looked at when planning: the spread of a predicted share is then below 2 %.
 _SAMPLE = 1000
@@ -98,6 +98,35 @@ def _leads(model: VoteModel) -> tuple[Floats, NDArray[np.int64]]:
     others = leads[np.arange(leads.shape[1]) != model.right[:, None]].reshape(len(leads), -1).T
     found, places = np.unique(others, return_inverse=True)
     return found, places.reshape(others.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The public inputs of a plan: at most `max_queries` are asked about, and how teachers vote on them.
+
+    `votes` is an assumed agreement (see `assumed_votes`) or the votes of a past study (`past_votes`).
+
+    Raises:
+        InputError: fewer than one query.
+    """
+
+    votes: float | VoteModel = 0.85
+    max_queries: int = 10_000
+
+    def __post_init__(self) -> None:
+        check_count("max_queries", self.max_queries, least=1)
+
+    def model(self, *, num_classes: int, num_teachers: int) -> VoteModel:
+        """The votes that are planned for.
+
+        Raises:
+            InputError: an agreement out of range, or votes with another number of classes.
+        """
+        votes = self.votes
+        model = votes if isinstance(votes, VoteModel) else assumed_votes(votes, num_classes, num_teachers)
+        if model.shares.shape[1] != num_classes:
+            raise InputError(f"the votes have {model.shares.shape[1]} classes, the study has {num_classes}")
+        return model
 
 
 @cache

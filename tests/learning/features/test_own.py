@@ -45,6 +45,15 @@ def only_on_records(value: Any) -> Any:
     return make
 
 
+def test_a_map_of_one_s_own_on_the_public_encoder() -> None:
+    pool = RNG.integers(0, 256, (60, 12, 12, 1)).astype(np.uint8)
+    settings = FeatureSettings(name="own_parts:on_encoder", lattice=LATTICE)
+    features, again = own_features(settings, pool), own_features(settings, pool)
+    assert features.digest == again.digest and features.dimension % 2 == 0
+    found = features.contributions(pool[:12], LABELS, num_classes=3)
+    assert found.any() and np.array_equal(found, again.contributions(pool[:12], LABELS, num_classes=3))
+
+
 def test_a_map_by_name_is_as_ours_are() -> None:
     features = own_features(FeatureSettings(name="own_parts:brightness", lattice=LATTICE), PUBLIC)
     assert isinstance(features, OwnFeatures) and features.image_shape == (4, 4, 1)

@@ -10,7 +10,7 @@ import own_parts
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.privacy import RECORD, Plan, Protection, epsilon_of, plan
+from pate_fed.privacy import RECORD, Plan, Pool, Protection, epsilon_of, plan
 from pate_fed.privacy.mechanisms.own import own_mechanism
 from pate_fed.privacy.planning.search import OBJECTIVE
 from pate_fed.privacy.planning.vote_model import past_votes
@@ -44,9 +44,9 @@ def test_where_nothing_fits_it_says_so() -> None:
 
 
 def test_the_pool_is_a_limit() -> None:
-    made = plan(**{**TERMS, "num_teachers": 1000}, max_queries=50)
+    made = plan(**{**TERMS, "num_teachers": 1000}, pool=Pool(max_queries=50))
     assert made.best and made.best.asked <= 50 and made.best.right_share > 0.9
-    small = plan(**{**TERMS, "epsilon": 50.0}, max_queries=20)
+    small = plan(**{**TERMS, "epsilon": 50.0}, pool=Pool(max_queries=20))
     assert len(small.advice) == 1 and "the pool is the limit, not the budget" in small.advice[0]
 
 
@@ -81,11 +81,10 @@ def test_the_same_question_has_the_same_answer(usual: Plan) -> None:
         ({"epsilon": 0.0}, "epsilon"),
         ({"epsilon": math.inf}, "epsilon"),
         ({"delta": 0.0}, "delta"),
-        ({"max_queries": 0}, "max_queries"),
-        ({"votes": 1.0}, "agreement"),
-        ({"votes": 0.1}, "agreement"),
-        ({"votes": math.nan}, "agreement"),
-        ({"votes": past_votes([[3, 2, 1]])}, "3 classes"),
+        ({"pool": Pool(votes=1.0)}, "agreement"),
+        ({"pool": Pool(votes=0.1)}, "agreement"),
+        ({"pool": Pool(votes=math.nan)}, "agreement"),
+        ({"pool": Pool(votes=past_votes([[3, 2, 1]]))}, "3 classes"),
         ({"protection": Protection(votes_moved=251)}, "votes_moved"),
         ({"aggregator": "interactive-gnmax"}, "confident-gnmax, gnmax, lnmax can be planned"),
     ],
@@ -93,6 +92,8 @@ def test_the_same_question_has_the_same_answer(usual: Plan) -> None:
 def test_bad_terms_are_refused(change: dict[str, object], what: str) -> None:
     with pytest.raises(InputError, match=what):
         plan(**{**TERMS, **change})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="max_queries"):
+        Pool(max_queries=0)
 
 
 def test_ten_hospitals_afford_one_label_and_more_teachers_a_hospital_help() -> None:
@@ -124,7 +125,7 @@ def test_another_aggregator_is_planned_where_it_is_asked_for() -> None:
 
 def test_a_mechanism_of_one_s_own_is_priced_by_its_curve_and_tried_on_the_votes() -> None:
     votes = past_votes([[240, 10, 0], [10, 240, 0], [90, 85, 75]], [0, 1, 1])
-    few: dict[str, Any] = {**TERMS, "max_queries": 500, "votes": votes, "num_classes": 3}
+    few: dict[str, Any] = {**TERMS, "pool": Pool(max_queries=500, votes=votes), "num_classes": 3}
     made = plan(**few, aggregator=own_parts.GeometricMax(40.0))
     assert made.best is not None and made.offers == (made.best,)
     asked, claimed = made.best.asked, own_mechanism(own_parts.GeometricMax(40.0), classes=3, num_teachers=250)
