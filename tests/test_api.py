@@ -108,7 +108,7 @@ def test_a_study_from_a_thread(tmp_path: Path) -> None:
 def test_errors_are_exceptions_that_say_what_would_be_right(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"parties\.num_clients in the study"):
         simulate({"parties": {"num_clients": 0}})
-    with pytest.raises(InputError, match=r"log\.jsonl"):
+    with pytest.raises(InputError, match=r"holds no run"):
         Run.load(tmp_path)
     simulate(FEW, run_dir=tmp_path / "run", quiet=True)
     with pytest.raises(InputError, match="already holds a run"):
