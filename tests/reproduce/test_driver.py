@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pate_fed.errors import InputError
-from pate_fed.reproduce import Reproduction, driver, stored
+from pate_fed.reproduce import Reproduction, driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,6 @@ def test_the_figures_are_stored_with_what_made_them(tmp_path: Path) -> None:
     ]
     assert kept["text"] == ["gan 0", "pate+ 0", "gan 1", "pate+ 1"]
     assert re.fullmatch(r"[0-9a-f]{12}\+?", kept["commit"] or "0" * 12)
-
-
-def test_of_one_seed_no_spread_is_known_and_what_is_unknown_is_left_out() -> None:
-    [figure] = stored.figures_of([Row("gan", None, 0, accuracy=float("nan"))])
-    assert figure == {"of": {"student": "gan"}, "n": 1, "mean": {}, "spread": {}}
-    [figure] = stored.figures_of([Row("gan", None, 0, accuracy=0.5)])
-    assert figure["spread"] == {"accuracy": None}
 
 
 def test_a_stopped_call_goes_on_where_it_was(tmp_path: Path) -> None:
