@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 import pytest
+from made_rows import Row
 
 from pate_fed.format import VERSION
 from pate_fed.reproduce import stored
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    student: str
-    beta: float | None
-    seed: int
-    _: KW_ONLY
-    accuracy: float
 
 
 def test_of_one_seed_no_spread_is_known_and_what_is_unknown_is_left_out() -> None:
