@@ -40,32 +40,30 @@ def _expected(law: NoiseLaw, cells: Cells, coefficient: int) -> Floats:
     return np.array(found).T
 
 
-def _cells() -> Cells:
-    """Pairs of the region, in the order of the lattice."""
-    found: Cells = []
-    for gap in range(-REGION.widest, REGION.widest + 1):
-        low, high = REGION.span(gap)
-        found += [(u, u - gap) for u in range(low, high + 1)]
-    return found
+def _rows() -> list[Cells]:
+    """Pairs of the region by their difference, in the order of the lattice."""
+    spans = [(gap, *REGION.span(gap)) for gap in range(-REGION.widest, REGION.widest + 1)]
+    return [[(u, u - gap) for u in range(low, high + 1)] for gap, low, high in spans]
 
 
 def test_the_spans_of_a_region_are_what_it_holds() -> None:
     places = np.arange(-20, 21)
     inside = REGION.holds(places[:, None], places[None, :])
     held = {(int(places[row]), int(places[column])) for row, column in zip(*np.nonzero(inside), strict=True)}
-    assert held == set(_cells()) and 0 < len(held) <= REGION.cells
+    assert held == {cell for row in _rows() for cell in row} and 0 < len(held) <= REGION.cells
 
 
 @pytest.mark.parametrize("shift", [1, 2])
 @pytest.mark.parametrize("law", [NoiseLaw(GAUSSIAN, 1.5), NoiseLaw(LAPLACE, 1.2)], ids=str)
 def test_each_cell_has_the_chances_of_its_totals_and_of_its_neighbour_s(law: NoiseLaw, shift: int) -> None:
-    rows = list(Lattice(law, REGION, shift=shift).pairs(lambda chances: chances))
-    cells = _cells()
-    beside = [(u - shift, v + shift) for u, v in cells]
-    for coefficient in (0, 1):
-        mine, other = (np.hstack([row[side] for row in rows[coefficient::2]]) for side in (0, 1))
-        np.testing.assert_allclose(mine, _expected(law, cells, coefficient), rtol=1e-9, atol=1e-13)
-        np.testing.assert_allclose(other, _expected(law, beside, coefficient), rtol=1e-9, atol=1e-13)
+    found = [
+        np.hstack(side) for side in zip(*Lattice(law, REGION, shift=shift).pairs(lambda p: p), strict=True)
+    ]
+    cells = _rows()
+    beside = [[(u - shift, v + shift) for u, v in row] for row in cells]
+    for chances, places in zip(found, (cells, beside), strict=True):
+        expected = [_expected(law, row, coefficient) for row in places if row for coefficient in (0, 1)]
+        np.testing.assert_allclose(chances, np.hstack(expected), rtol=1e-9, atol=1e-13)
 
 
 def test_a_coarse_lattice_has_the_same_chances_at_its_points() -> None:
