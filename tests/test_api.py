@@ -72,14 +72,9 @@ def test_progress_is_told_step_by_step(
     assert any("ε" in step.note for step in steps if not step.phase)
 
 
-def test_nothing_is_printed_with_a_callback_or_when_quiet(
+def test_a_quiet_study_from_a_thread_prints_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    simulate(FEW, run_dir=tmp_path / "run", quiet=True)
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_study_from_a_thread(tmp_path: Path) -> None:
     found: list[Run] = []
     thread = threading.Thread(
         target=lambda: found.append(simulate(FEW, run_dir=tmp_path / "run", quiet=True))
@@ -87,16 +82,18 @@ def test_a_study_from_a_thread(tmp_path: Path) -> None:
     thread.start()
     thread.join()
     assert found[0].result.outcome.status == "success"
+    assert capfd.readouterr() == ("", "")
 
 
-def test_errors_are_exceptions_that_say_what_would_be_right(tmp_path: Path) -> None:
+def test_errors_are_exceptions_that_say_what_would_be_right(
+    ran: tuple[Run, list[Step]], tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match=r"parties\.num_clients in the study"):
         simulate({"parties": {"num_clients": 0}})
     with pytest.raises(InputError, match=r"log\.jsonl"):
         Run.load(tmp_path)
-    simulate(FEW, run_dir=tmp_path / "run", quiet=True)
     with pytest.raises(InputError, match="already holds a run"):
-        simulate(Study(), run_dir=tmp_path / "run")
+        simulate(Study(), run_dir=ran[0].path)
 
 
 def test_what_ended_a_study_is_raised_and_its_run_stays(
