@@ -5,11 +5,13 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -19,6 +21,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Some hundred processes are started here, and each would compile the same code anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# What tests write is synced some ten thousand times, a wait for the disk each: it lies in memory where there
+# is room for it, and goes when a test has passed.
+MEMORY = Path("/dev/shm")
+if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
+    if min(shutil.disk_usage(MEMORY).free, psutil.virtual_memory().available) > 4 * 2**30:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 ROOT = Path(__file__).resolve().parent.parent
 # A worker takes a whole room: what the room's tests share is made once, and what they compute, as a plan's

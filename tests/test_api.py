@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
 import threading
@@ -12,9 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import SMALL_STUDY
+from sklearn.linear_model import LogisticRegression
 
 import pate_fed
 from pate_fed import Run, Step, Study, simulate
+from pate_fed.config.parts import GROUPS
+from pate_fed.config.study import study_from_dict
 from pate_fed.errors import InputError, QuorumError
 
 FEW: dict[str, Any] = {"study": {"seed": 1}, **tomllib.loads(SMALL_STUDY)}
@@ -90,7 +95,7 @@ def test_errors_are_exceptions_that_say_what_would_be_right(
 ) -> None:
     with pytest.raises(InputError, match=r"parties\.num_clients in the study"):
         simulate({"parties": {"num_clients": 0}})
-    with pytest.raises(InputError, match=r"log\.jsonl"):
+    with pytest.raises(InputError, match="holds no run"):
         Run.load(tmp_path)
     with pytest.raises(InputError, match="already holds a run"):
         simulate(Study(), run_dir=ran[0].path)
@@ -110,25 +115,48 @@ def test_what_ended_a_study_is_raised_and_its_run_stays(
     assert run.result.outcome.status == "failed" and run.epsilon == 0.0
 
 
-def test_the_page_s_code_runs(ran: tuple[Run, list[Step]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_code_runs(ran: tuple[Run, list[Step]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every block of Python, but each study is the small one: its settings and its arguments are checked."""
     run, steps = ran
-    page = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
-    first, second = (block.split("```")[0] for block in page.split("```python\n")[1:])
-    asked: list[Any] = []
+    root = Path(__file__).parents[1]
+    pages = (root / "docs" / "python.md", root / "docs" / "how-to" / "plug-in.md")
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    blocks = [block.split("```")[0] for block in text.split("```python\n")[1:]]
+    signature, asked = inspect.signature(simulate), list[dict[str, Any]]()
 
-    def told(study: Any, on_progress: Any = None) -> Run:
-        asked.append(study)
-        for step in steps if on_progress is not None else ():
-            on_progress(step)
+    def told(*given: Any, **named: Any) -> Run:
+        asked.append(signature.bind(*given, **named).arguments)
+        if isinstance(study := asked[-1]["study"], dict):
+            study_from_dict(study)
+        for step in steps if "on_progress" in named else ():
+            named["on_progress"](step)
         return run
 
     monkeypatch.setattr("pate_fed.cli.simulate.simulate", told)
     images = np.zeros((2, *run.student.image_shape), dtype=np.uint8)
-    names: dict[str, Any] = {"images": images, "study": "study.toml"}
-    exec(first, names)
-    exec(second, names | {"simulate": told})
-    assert asked == [{"parties": {"num_clients": 250}}, "study.toml"]
+    names: dict[str, Any] = {
+        "images": images,
+        "study": "study.toml",
+        "LogisticRegression": LogisticRegression,
+    }
+    names |= dict.fromkeys(("make", "x", "y", "pool", "truth", "Spreading"), object)
+    for block in blocks:
+        exec(block, names)
+    assert len(asked) == len(re.findall(r"(?m)^(?:run = )?simulate\(", text)) > 7
     assert names["chances"].shape == (2, 3) and names["again"].epsilon == run.epsilon
+    assert callable(names["load"]) and names["strategy"](Seen()) == (1,)
+
+
+class Seen:
+    """What a strategy is shown before the first round."""
+
+    left, probabilities = (1,), None
+
+
+def test_the_page_s_entry_points_are_groups_that_are_looked_at() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+    named = re.findall(r'^\[project\.entry-points\."(.+)"\]', page, re.M)
+    assert named and set(named) <= set(GROUPS.values())
 
 
 def test_importing_is_light() -> None:

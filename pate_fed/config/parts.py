@@ -85,6 +85,12 @@ class PartIdentity:
     def __post_init__(self) -> None:
         check(self)
 
+    @property
+    def text(self) -> str:
+        """Name, version and digest, as whoever reads an ε compares them."""
+        version = f" {self.version}" if self.version else ""
+        return f"{self.name}{version} (source SHA-256 {self.digest})"
+
 
 def is_part_name(name: str) -> bool:
     """Whether a setting's value is `module:attribute`, the name of a part."""

@@ -11,6 +11,7 @@ import pytest
 from saved_runs import events, make_study, save_run
 
 from pate_fed.cli.main import main
+from pate_fed.config.assumptions import Assumptions
 
 
 class FakeRun:
@@ -20,7 +21,10 @@ class FakeRun:
         self.path, self.epsilon, self.delta = path, 2.5, 1e-5
         self.written: dict[Path, dict[str, str]] = {}
         study = SimpleNamespace(
-            protects="one record", noise_private=private, noise="not private: seeded noise", claim=None
+            protects="one record",
+            noise_private=private,
+            noise="not private: seeded noise",
+            assumptions=Assumptions(),
         )
         self.result = SimpleNamespace(study=study)
 

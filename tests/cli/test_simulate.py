@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tomllib
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,7 @@ def test_a_teacher_of_one_s_own_by_object_and_by_name(
     run = simulate(named, run_dir=tmp_path / "name", quiet=True)
     part = run.result.study.terms.teacher_part
     assert part is not None and part.name == "their_models:Tree" and len(part.digest) == 64
+    assert "NOT PROVEN: every ε rests on the word of their_models:Tree" in "\n".join(run.ledger.lines())
     network = simulate(FEW, teacher=blank, run_dir=tmp_path / "network", quiet=True)
     assert network.result.study.terms.teacher.name == f"{__name__}:blank"
     with pytest.raises(InputError, match="their_models has no Tre"):
@@ -55,7 +58,9 @@ def test_a_teacher_of_one_s_own_by_object_and_by_name(
     assert not (tmp_path / "none").exists()
 
 
-def test_a_student_of_one_s_own(tmp_path: Path) -> None:
+def test_a_student_of_one_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     from sklearn.neighbors import KNeighborsClassifier
 
@@ -68,6 +73,12 @@ def test_a_student_of_one_s_own(tmp_path: Path) -> None:
     again = Run.load(run.path)
     with pytest.raises(InputError, match=r"predictions\.npz: all that is kept of in_memory:student_"):
         _ = again.student
+    alike = again.student_from(KNeighborsClassifier(1))
+    assert np.array_equal(alike.predict_proba(images), run.student.predict_proba(images))
+    with pytest.raises(InputError, match="learns something else from the same labels"):
+        again.student_from(KNeighborsClassifier(len(run.labels)))
+    with pytest.raises(InputError, match=r"the student of .* is in_memory"):
+        again.student_from("own_parts:make")
     with np.load(run.path / "predictions.npz", allow_pickle=False) as held:
         assert held["probabilities"].shape == (60, 3)
     study = {**FEW, "student": {"epochs": 1}}
@@ -75,6 +86,20 @@ def test_a_student_of_one_s_own(tmp_path: Path) -> None:
     assert run.student.predict(images).shape == (2,) and not (run.path / "student.ts").exists()
     with pytest.raises(InputError, match=f"weights of {__name__}:blank, code of the user's own"):
         _ = Run.load(run.path).student
+    np.save(tmp_path / "two.npy", images)
+    ask = ["predict", str(run.path), str(tmp_path / "two.npy"), "--format", "json"]
+    assert main(ask) == 2 and main([*ask, "--student", "os:system"]) == 2
+    capsys.readouterr()
+    assert main([*ask, "--student", f"{__name__}:blank"]) == 0
+    part = run.result.study.student_part
+    assert part is not None and part.name == f"{__name__}:blank"
+    other = replace(part, digest="0" * 64)
+    monkeypatch.setattr("pate_fed.report.own_student.part_identity", lambda *_: other)
+    lines, asked = capsys.readouterr().out, main([*ask, "--student", f"{__name__}:blank"])
+    assert asked == 6 and "0" * 64 in capsys.readouterr().err
+    told = [json.loads(line)["probabilities"] for line in lines.splitlines()]
+    assert np.allclose(told, run.student.predict_proba(images), atol=1e-5)
+    monkeypatch.undo()
     exported = tmp_path / "student.onnx"
     export = ["export", str(run.path), "--onnx", str(exported)]
     assert main([*export, "--student", "os:system"]) == 2 and main(export) == 2
@@ -84,6 +109,25 @@ def test_a_student_of_one_s_own(tmp_path: Path) -> None:
     assert np.allclose(found, run.student.predict_proba(images), atol=1e-4)
     with pytest.raises(InputError, match=r"student 'in_memory:student_\d+\.int': is a int"):
         simulate(FEW, student=3, quiet=True)
+
+
+def test_a_gan_with_a_network_of_one_s_own(tmp_path: Path) -> None:
+    study = {**FEW, "student": {"name": "co-teaching", "epochs": 1, "network": f"{__name__}:blank"}}
+    run = simulate(study, run_dir=tmp_path / "gan", quiet=True)
+    images = np.zeros((2, *run.result.study.terms.image_shape), dtype=np.uint8)
+    assert run.student.generate(2) is not None and not (run.path / "student.ts").exists()
+    again = Run.load(run.path)
+    with pytest.raises(InputError, match=f"weights of {__name__}:blank, code of the user's own"):
+        _ = again.student
+    alike = again.student_from(f"{__name__}:blank")
+    assert np.allclose(alike.predict_proba(images), run.student.predict_proba(images), atol=1e-5)
+    assert np.array_equal(alike.predict_each(images), run.student.predict_each(images))
+    for student, said in (
+        ({"name": "gan", "network": "sklearn.tree:DecisionTreeClassifier"}, "Classifier; as a network"),
+        ({"name": "fixmatch", "network": "own_parts:make"}, "one of ours, or one of these students"),
+    ):
+        with pytest.raises(InputError, match=said):
+            simulate({**FEW, "student": student}, quiet=True)
 
 
 def halves(labels: Any, num_parties: int, seed: int) -> list[Any]:
@@ -209,6 +253,10 @@ def test_a_query_strategy_and_a_feature_map_of_one_s_own(tmp_path: Path) -> None
     assert sums is not None and sums.part is not None and sums.part.name == "own_parts:brightness"
     images = np.zeros((2, *run.result.study.terms.image_shape), dtype=np.uint8)
     assert run.student.predict_proba(images).shape == (2, 3)
+    word = f"NOT PROVEN: every ε rests on the word of {sums.part.text}"
+    assert sum(line.startswith(word) for line in run.ledger.lines()) == 1
+    assert "claimed by own_parts:brightness, not proven" in repr(run) and "not proven" in repr(run.ledger)
+    assert run.metrics["privacy"]["claimed_by"] == [{"kind": "feature map", **asdict(sums.part)}]
     with pytest.raises(InputError, match="a file may not name any; the run that `simulate` gave"):
         _ = Run.load(run.path).student
 
@@ -221,8 +269,20 @@ def test_an_unknown_part_is_a_mistake_in_the_call() -> None:
 
 
 PARTS = """
+from dataclasses import dataclass
+
 import numpy as np
 from sklearn.tree import DecisionTreeClassifier as Tree
+
+@dataclass(frozen=True)
+class GeometricMax:
+    scale: float = 2.0
+
+    def rdp(self, order, sensitivity):
+        return min(sensitivity.l1 / self.scale, order * (sensitivity.l1 / self.scale) ** 2 / 2)
+
+    def release(self, totals, noise):
+        return int((totals + noise.discrete_laplace(totals.shape, scale=self.scale)).argmax())
 
 def load():
     rng = np.random.default_rng(3)
@@ -237,10 +297,12 @@ def deal(labels, num_parties, seed):
 
 
 @pytest.mark.slow
-def test_parts_are_found_by_name_in_ray_s_processes(tmp_path: Path) -> None:
+def test_parts_are_found_by_name_in_ray_s_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pate_fed.cli.main import main
+
     (tmp_path / "their_parts.py").write_text(PARTS)
     small = {**FEW, "data": {}, "engine": {"device": "cpu"}, "student": {"name": "supervised"}}
-    small["teacher"], small["parties"] = {}, {"num_clients": 3}
+    small["teacher"], small["parties"], small["aggregation"] = {}, {"num_clients": 3}, {}
     (tmp_path / "study.toml").write_text(study_from_dict(small).to_toml())
     parts = [
         "--dataset",
@@ -249,6 +311,8 @@ def test_parts_are_found_by_name_in_ray_s_processes(tmp_path: Path) -> None:
         "their_parts:deal",
         "--teacher",
         "their_parts:Tree",
+        "--aggregator",
+        "their_parts:GeometricMax",
     ]
     code = "import sys; from pate_fed.simulation import main; sys.exit(main())"
     labels = []
@@ -264,3 +328,8 @@ def test_parts_are_found_by_name_in_ray_s_processes(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         labels.append(Run.load(tmp_path / backend).labels.label.tolist())
     assert labels[0] == labels[1]
+    monkeypatch.chdir(tmp_path)
+    own = "their_parts:GeometricMax"
+    assert main(["ledger", "verify", "ray", "--aggregator", own]) == 0
+    found = Run.load("ray").result.study.terms
+    assert found.claim is not None and found.claim.part.name == own

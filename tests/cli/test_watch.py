@@ -94,6 +94,31 @@ def test_who_has_not_answered_yet_is_told_by_name(run: Run, tmp_path: Path) -> N
     assert [line for line in lines if line.startswith("waiting")] == [f"waiting: {told}"]
 
 
+@pytest.mark.parametrize(
+    ("record", "phase"), [(RECORD, "▶ get ready (1 of 3)"), (LABELS, "▶ answer (1 of 3)")]
+)
+def test_who_is_not_connected_yet_is_told_by_name(run: Run, tmp_path: Path, record: Any, phase: str) -> None:
+    here = Waiting(
+        phase="connect",
+        asked=3,
+        answered=1,
+        present=("north",),
+        missing=("west",),
+        not_admitted=1,
+        patience_s=60.0,
+    )
+    folder = save_run(tmp_path / "run", [record, here])
+    now = read_snapshot(folder)
+    assert now is not None
+    rows, told = (
+        dict(snapshot_rows(now)),
+        "1 of 3 connected (north); not yet: west; not admitted yet: 1; they have 1 min 00 s",
+    )
+    assert rows["waits for"] == told and phase in rows["phases"]
+    lines = run("watch", str(save_run(tmp_path / "over", [record, here, make_outcome()]))).out.splitlines()
+    assert f"waiting: {told}" in lines
+
+
 @pytest.mark.parametrize("record", [SUMS, LABELS])
 def test_other_kinds_of_study(run: Run, tmp_path: Path, record: Any) -> None:
     done = run("watch", str(save_run(tmp_path / "run", events(record))))

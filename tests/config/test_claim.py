@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from pate_fed.config.assumptions import MECHANISM, Assumption
 from pate_fed.config.claim import CLAIMED_ORDERS, LEAST_ORDERS, Claim, check_curve
 from pate_fed.config.parts import PartIdentity
 from pate_fed.errors import InputError
@@ -45,8 +46,6 @@ def test_the_fewest_orders_and_a_flat_curve_are_one() -> None:
     check_curve((0.1,) * LEAST_ORDERS, "this")
 
 
-def test_its_words_say_whose_claim_it_is() -> None:
-    assert "theirs:make 1.2" in CLAIM.warning and "cd" * 32 in CLAIM.warning
-    assert CLAIM.short == "claimed by theirs:make, not proven"
-    assert CLAIM.source == {"name": "theirs:make", "version": "1.2", "digest": "cd" * 32}
+def test_it_is_shown_without_its_curve_and_says_on_whose_word_epsilon_rests() -> None:
     assert f"{CLAIM}" == f"Claim(theirs:make, scale=40.0, RDP at {len(CURVE)} orders)"
+    assert CLAIM.assumption == Assumption(kind=MECHANISM, part=CLAIM.part)

@@ -76,6 +76,41 @@ class Slow:
 '''
 
 
+# In place of the library for S3, which tests have not: objects are files, and are put at once.
+OBJECTS = """
+import os, shutil, uuid
+from pathlib import Path
+
+from fsspec.spec import AbstractFileSystem
+
+__version__ = "2026.9.0"
+
+
+class S3FileSystem(AbstractFileSystem):
+    protocol = "s3"
+
+    def _file(self, path):
+        return Path({root!r}, self._strip_protocol(path))
+
+    def cat_file(self, path, **kwargs):
+        return self._file(path).read_bytes()
+
+    def pipe_file(self, path, value, mode="overwrite", **kwargs):
+        file = self._file(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_name(uuid.uuid4().hex + ".part")
+        part.write_bytes(value)
+        if mode == "create":
+            os.link(part, file)
+            part.unlink()
+        else:
+            part.replace(file)
+
+    def rm(self, path, recursive=False, maxdepth=None):
+        shutil.rmtree(self._file(path))
+"""
+
+
 @dataclass(frozen=True)
 class _Done:
     code: int
@@ -106,8 +141,12 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def cluster(folder: Path) -> Iterator[RayNodes]:
-    with ray_nodes(folder / "t", 1, token=TOKEN) as found:
-        yield found
+    (folder / "lib").mkdir()
+    (folder / "lib" / "s3fs.py").write_text(OBJECTS.format(root=str(folder / "objects")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder / "lib"))
+        with ray_nodes(folder / "t", 1, token=TOKEN) as found:
+            yield found
 
 
 class _Runs:
@@ -287,21 +326,23 @@ def test_a_node_killed_while_voting(cluster: RayNodes, run: _Runs, quorum: float
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("objects", [False, True])
 def test_on_a_shared_disk_the_parties_of_a_killed_node_go_on(
-    cluster: RayNodes, run: _Runs, own_inline: _Done, folder: Path
+    cluster: RayNodes, run: _Runs, own_inline: _Done, folder: Path, objects: bool
 ) -> None:
     doomed = cluster.add()
     cluster.wait(2)
-    shared = folder / "shared"
+    shared = folder / ("objects" if objects else "shared")
     shared.mkdir()
 
     def kill(process: subprocess.Popen[bytes]) -> None:
-        _when(lambda: list(shared.glob("pate-fed-*/party-*/answered/*")))
-        assert not _disks(doomed)
+        voted = "bucket/pate-fed-*/party-*/00000002"  # after terms and a teacher
+        _when(lambda: list(shared.glob(voted if objects else "pate-fed-*/party-*/answered/*")))
+        assert objects or not _disks(doomed)
         doomed.kill()
 
     done = run(
-        *("--ray-address", cluster.address, "--shared-dir", str(shared)),
+        *("--ray-address", cluster.address, "--shared-dir", "s3://bucket" if objects else str(shared)),
         environment=cluster.environment,
         teacher="slow_teacher:Slow",
         predict_s=0.7,
@@ -310,7 +351,7 @@ def test_on_a_shared_disk_the_parties_of_a_killed_node_go_on(
     assert done.code == 0, done.said
     assert done.voters() == [PARTIES] * len(done.voters()) and not done.left_out("vote")
     assert done.labels == own_inline.labels
-    assert not list(shared.iterdir())
+    assert not list(shared.rglob("pate-fed-*"))
 
 
 @pytest.mark.slow
