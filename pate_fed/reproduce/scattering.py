@@ -57,7 +57,7 @@ class ScatteringFeatures(FeatureMap):
     @property
     def dimension(self) -> int:
         """Features of one image."""
-        return 1 + PLANES * (self._shape[0] // STEP) * (self._shape[1] // STEP)
+        return int(1 + PLANES * (self._shape[0] // STEP) * (self._shape[1] // STEP))
 
     @property
     def squared_norm(self) -> int:
@@ -106,7 +106,7 @@ class JointFeatures:
         return np.asarray(joint, dtype=np.float32)
 
     def _logarithms(self, found: Floats) -> Floats:
-        return np.log(found / self._means + np.float32(FLOOR)).reshape(len(found), -1)
+        return np.asarray(np.log(found / self._means + np.float32(FLOOR)).reshape(len(found), -1))
 
 
 def _plane_means(found: Floats) -> Floats:
@@ -126,7 +126,7 @@ def _measured(images: Images) -> Floats:
     first = [_moduli(spectrum, each, 2**scale) for scale, each in enumerate(wavelets)]  # (n, angles, …) each
     second = [_moduli(first[0][:, [angle]], wavelets[1], 2) for angle in range(ANGLES)]
     means = [_averaged(each, average) for each in (spectrum, *first, *second)]
-    return np.concatenate(means, axis=1).reshape(len(images), PLANES, -1)
+    return np.asarray(np.concatenate(means, axis=1).reshape(len(images), PLANES, -1))
 
 
 def _moduli(spectrum: NDArray[Any], wavelets: Floats, step: int) -> NDArray[Any]:
@@ -146,8 +146,8 @@ def _averaged(spectrum: NDArray[Any], average: Floats) -> Floats:
 def _folded(spectrum: NDArray[Any], step: int) -> NDArray[Any]:
     """The spectrum of every `step`-th pixel, (..., H, W) to (..., H/step, W/step)."""
     rows, columns = spectrum.shape[-2] // step, spectrum.shape[-1] // step
-    whole: NDArray[Any] = spectrum.reshape(*spectrum.shape[:-2], step, rows, step, columns)
-    return whole.mean(axis=(-4, -2))
+    whole = spectrum.reshape(*spectrum.shape[:-2], step, rows, step, columns)
+    return np.asarray(whole.mean(axis=(-4, -2)))
 
 
 @cache
