@@ -82,7 +82,7 @@ def small(tmp_path: Path, loaded: dict[str, Dataset], monkeypatch: pytest.Monkey
         votes: {"TEACHERS": 5},
         frontier: {"TEACHERS": ("encoder-head",), "LABELS": {4.05: 20}, "SLOW_STUDENTS": ()},
         uncertain: {"EPSILON": 50.0, "LABELS": 40, "STRATEGIES": ("random",)},
-        wide_kernels: {"EPSILON": 50.0, "LABELS": 40, "QUESTIONS": ("random",)},
+        wide_kernels: {"TEACHERS": 5, "EPSILON": 50.0, "LABELS": 40, "QUESTIONS": ("random",)},
         threshold: {"ASKED_OF": 150, "EPSILON": 50.0, "SETTINGS": ((None, None, 40),)},
         mnist: {"LABELS": (20,), "SLOW_STUDENTS": ()},
         mnist2017: {"ENSEMBLES": (4, 250), "GAMMAS": (0.05,), "LABELS": (20,), "STUDENTS": ("encoder-head",)},
