@@ -38,7 +38,10 @@ LONGEST = [
 ]
 PLANNED = {
     f"{module}.py"
-    for module in ("config/test_auto", "config/test_defaults", "config/test_study", "cli/test_plan")
+    for module in (
+        *("config/test_auto", "config/test_defaults", "config/test_study", "cli/test_plan"),
+        "docs/test_generated",
+    )
 }
 
 

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders import SMALL_STUDY
 from tables_study import write_tables_study
 
 from pate_fed.errors import EXTRA_OF
@@ -24,27 +25,6 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 UV = str(Path(sys.executable).parent / "uv")  # which Flower brings
 
-# A study of pictures that takes seconds.
-PICTURES = """
-[parties]
-num_clients = 6
-[data.glyph]
-classes = 3
-private = 120
-public = 60
-[teacher]
-name = "hog-linear"
-[aggregation]
-aggregator = "gnmax"
-sigma2 = 2.0
-[queries]
-labels = 4
-max_queries = 4
-[privacy]
-allow_weak = true
-[student]
-name = "encoder-head"
-"""
 # Libraries of extras that an environment has; the others it must not have.
 BRINGS: dict[str, set[str]] = {
     "": set(),
@@ -143,7 +123,7 @@ def test_an_extra_brings_what_it_says_and_its_commands_run(
             "another is in docs/results"
         )
     write_tables_study(installed.place)
-    (installed.place / "pictures.toml").write_text(PICTURES, encoding="utf-8")
+    (installed.place / "pictures.toml").write_text(SMALL_STUDY, encoding="utf-8")
     study = ("flower-simulation", "--quiet", "--config")
     ray, torch = "ray" in BRINGS[extra], "torch" in BRINGS[extra]
     backend = "ray" if extra == "simulation" else "inline"  # which takes long to start
@@ -151,7 +131,7 @@ def test_an_extra_brings_what_it_says_and_its_commands_run(
     assert ran.returncode == 0, ran.stderr
     verified = installed.run("pate-fed", "ledger", "verify", "tables")
     assert verified.returncode == 0, verified.stderr
-    ran = installed.run(*study, "pictures.toml", "--backend", "inline", "--run-dir", "pictures")
+    ran = installed.run(*study, "pictures.toml", "--run-dir", "pictures")
     assert ran.returncode == (0 if torch else 2), ran.stderr
     assert torch or ran.stderr.endswith("pip install 'pate-fed[images]'\n")
     if not ray:
@@ -226,7 +206,7 @@ def test_the_options_for_an_index_give_torch_for_the_cpu(
     assert version.stdout.split()[0].endswith("+cpu") and version.stdout.split()[1] == "None"
     print(f"[images] for the CPU by {tool}: {installed.megabytes:.0f} MB")
     assert installed.megabytes <= 1500
-    (installed.place / "pictures.toml").write_text(PICTURES, encoding="utf-8")
+    (installed.place / "pictures.toml").write_text(SMALL_STUDY, encoding="utf-8")
     ran = installed.run("flower-simulation", "--quiet", "--config", "pictures.toml", "--run-dir", "run")
     assert ran.returncode == 0, ran.stderr
     # The index in the folder has no torchvision, so this one is made for CUDA.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pate_fed.errors import InputError, PateFedError
 from pate_fed.flower.engine import take_back_sigterm
 from pate_fed.flower.party_process import PROBE_FILE, PartySetup, installed_here
-from pate_fed.runtime.object_store import ObjectStore
+from pate_fed.runtime.object_store import stored_disks
 from pate_fed.runtime.run_dir import check_writable, simulated_disks
 
 if TYPE_CHECKING:
@@ -209,13 +209,8 @@ def _shared_disk(shared: str | None) -> Iterator[tuple[Path | str | None, str]]:
         yield None, ""
         return
     if "://" in shared:
-        url = f"{shared.rstrip('/')}/pate-fed-{secrets.token_hex(8)}"
-        store = ObjectStore(url)
-        store.check(probe.encode(), first=True)
-        try:
+        with stored_disks(shared, probe.encode()) as url:
             yield url, probe
-        finally:
-            store.remove()
         return
     parent = Path(shared)
     check_writable(parent / "any", option="--shared-dir")

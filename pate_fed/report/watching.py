@@ -358,7 +358,8 @@ def _voted(event: Voted) -> str:
 
 
 def _waiting(event: Waiting) -> str:
-    return f"{event.text}; they have {duration_text(event.patience_s)}"
+    rest = f"; they have {duration_text(event.patience_s)}" if event.answered < event.asked else ""
+    return event.text + rest
 
 
 def _left_out(event: LeftOut) -> str:

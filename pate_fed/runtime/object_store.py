@@ -12,8 +12,10 @@ import io
 import json
 import secrets
 import shutil
+import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
@@ -22,7 +24,7 @@ from pate_fed.disk import write_private
 from pate_fed.errors import InputError, IntegrityError, naming_extras
 from pate_fed.structure import from_plain, to_plain
 
-__all__ = ["ObjectStore", "StoredFolder"]
+__all__ = ["ObjectStore", "StoredFolder", "stored_disks"]
 
 PROBE = "probe"
 
@@ -89,6 +91,28 @@ class ObjectStore:
     def remove(self) -> None:
         """Remove all objects below the URL."""
         self._files.rm(self._root, recursive=True)
+
+
+@contextmanager
+def stored_disks(parent: str, probe: bytes) -> Iterator[str]:
+    """The URL of a new place for parties' folders below another, with the probe in it; gone after the run.
+
+    Raises:
+        InputError: the store cannot be used, or does not hold that nobody puts an object again.
+    """
+    url = f"{parent.rstrip('/')}/pate-fed-{secrets.token_hex(8)}"
+    store = ObjectStore(url)
+    store.check(probe, first=True)
+    try:
+        yield url
+    finally:
+        try:
+            store.remove()
+        except Exception as error:  # of many kinds; what the run came to must not be lost for it
+            print(
+                f"warning: {url} is not removed ({type(error).__name__}): teachers and votes lie there",
+                file=sys.stderr,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

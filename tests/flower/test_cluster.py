@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from ray_nodes import Node, RayNodes, ray_nodes
+from ray_nodes import Node, RayNodes, ray_nodes, short_folder
 
 PARTIES = 8
 TOKEN = "cluster-token-" + "7" * 50
@@ -137,10 +135,8 @@ class _Done:
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """With a path that is short enough for Ray's sockets."""
-    path = Path(tempfile.mkdtemp(prefix="pfc-"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+    with short_folder() as path:
+        yield path
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.runtime.object_store import ObjectStore, StoredFolder
+from pate_fed.runtime.object_store import ObjectStore, StoredFolder, stored_disks
 
 New = Callable[[], StoredFolder]
 
@@ -101,6 +101,17 @@ def test_a_store_that_lets_an_object_be_put_again_is_refused(
         store.check(b"probe")
     store.remove()
     assert store.read("probe") is None
+
+
+def test_a_runs_objects_are_removed_after_it_or_it_says_that_they_are_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with stored_disks("memory://bucket/", b"probe") as url:
+        assert url.startswith("memory://bucket/pate-fed-") and ObjectStore(url).read("probe") == b"probe"
+    assert ObjectStore(url).read("probe") is None and not capsys.readouterr().err
+    with stored_disks("memory://bucket/", b"probe") as url:
+        monkeypatch.setattr(ObjectStore, "remove", lambda _: 1 / 0)
+    assert capsys.readouterr().err.startswith(f"warning: {url} is not removed (ZeroDivisionError)")
 
 
 def test_a_store_without_its_library_is_told() -> None:

@@ -105,14 +105,16 @@ def _rise(nu: Floats, start: float, rise: float) -> Floats:
     """
     ends = start + rise * np.arange(_PIECES + 1) / _PIECES
     phi = start * (ends - start) / ends
-    x = np.minimum(nu * nu * (phi[1:] - phi[:-1])[:, None] / 2, _LARGEST)
-    mean = np.where(x > 1e-8, np.expm1(x) / np.where(x > 1e-8, x, 1.0), 1.0)
+    square = nu * nu
+    x = np.minimum(square * (phi[1:] - phi[:-1])[:, None] / 2, _LARGEST)
+    pieces = np.divide(np.expm1(x), x, out=np.ones_like(x), where=x > 1e-8)
     factor = [
         math.exp(-(high - start) / 8) * math.sqrt(start / high) * (high - low) / 2
         for low, high in pairwise(ends.tolist())
     ]
-    here = np.exp(np.minimum(nu * nu * phi[:-1, None] / 2, _LARGEST))
-    gained: Floats = (np.array(factor)[:, None] * mean * here).sum(axis=0)
+    pieces *= np.array(factor)[:, None]
+    pieces[1:] *= np.exp(np.minimum(square * phi[1:-1, None] / 2, _LARGEST))  # the first begins at 0
+    gained: Floats = pieces.sum(axis=0)
     return gained
 
 
