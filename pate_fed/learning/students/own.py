@@ -29,7 +29,7 @@ from pate_fed.learning.teachers.own import (
     flat_rows,
     is_network,
     make_own,
-    seed_own,
+    seeded_fit,
     try_network,
 )
 
@@ -139,12 +139,12 @@ def fit_own_student(
             estimator, public[index], labels, what=what, num_classes=num_classes, seed=seed
         )
         return FittedStudent(learnt.estimator, what=what, num_classes=num_classes)
-    seed_own(estimator, seed)
     try:
-        if everything:
-            estimator.fit(flat_rows(public), index=index, labels=labels, **beside)
-        else:
-            estimator.fit(flat_rows(public[index]), labels, **beside)
+        with seeded_fit(estimator, seed):
+            if everything:
+                estimator.fit(flat_rows(public), index=index, labels=labels, **beside)
+            else:
+                estimator.fit(flat_rows(public[index]), labels, **beside)
     except Exception as error:
         raise InputError(f"{what}: fit fails ({type(error).__name__}: {error})") from error
     return FittedStudent(estimator, what=what, num_classes=num_classes)

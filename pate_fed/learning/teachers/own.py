@@ -12,6 +12,8 @@ A part is one of
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -31,7 +33,7 @@ __all__ = [
     "is_network",
     "make_own",
     "own_classifier",
-    "seed_own",
+    "seeded_fit",
     "try_network",
     "try_own",
 ]
@@ -126,19 +128,26 @@ def fit_own_teacher(
     """
     if len(labels) and (labels == labels[0]).all():  # which many classifiers refuse
         return FittedTeacher(_OneClass(int(labels[0])), what=what, num_classes=num_classes)
-    seed_own(estimator, seed)
     try:
-        estimator.fit(flat_rows(inputs), labels)
+        with seeded_fit(estimator, seed):
+            estimator.fit(flat_rows(inputs), labels)
     except Exception as error:
         raise InputError(f"{what}: fit fails ({type(error).__name__}: {error})") from error
     return FittedTeacher(estimator, what=what, num_classes=num_classes)
 
 
-def seed_own(estimator: object, seed: int) -> None:
-    """Seed an estimator that has an open `random_state`, as scikit-learn's have."""
+@contextmanager
+def seeded_fit(estimator: object, seed: int) -> Iterator[None]:
+    """Seed an estimator that has an open `random_state`, and NumPy's generator, which others draw from."""
     settings: dict[str, Any] = getattr(estimator, "get_params", dict)()
     if "random_state" in settings and settings["random_state"] is None:
         estimator.set_params(random_state=seed)  # type: ignore[attr-defined]
+    before = np.random.get_state()
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        np.random.set_state(before)
 
 
 class _OneClass:

@@ -74,6 +74,26 @@ def test_an_estimator_learns_from_the_labelled_inputs(tmp_path: Path) -> None:
         assert np.array_equal(held["probabilities"], chances)
 
 
+class Drawn(GaussianNB):
+    """Draws while it fits, and has no seed of its own."""
+
+    def fit(self, x: Any, y: Any) -> Drawn:
+        self.drawn = np.random.rand()
+        return super().fit(x, y)  # type: ignore[no-any-return]
+
+
+def test_a_seed_repeats_what_an_estimator_draws_from_numpy() -> None:
+    def drawn(seed: int) -> float:
+        student = fit_own_student(
+            Drawn(), ROWS, np.arange(30), LABELS[:30], what=WHAT, num_classes=3, seed=seed
+        )
+        return float(student._estimator.drawn)
+
+    before = np.random.get_state()[1].copy()  # type: ignore[index, union-attr]
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert np.array_equal(before, np.random.get_state()[1])  # type: ignore[index]
+
+
 def test_one_may_learn_from_inputs_without_a_label_too() -> None:
     class Nearest:
         def fit(self, x_public: Any, index: Any, labels: Any) -> None:
