@@ -14,7 +14,7 @@ from pate_fed.config.registry import find_part
 from pate_fed.config.sections import CLASS_SUMS
 from pate_fed.config.study import Study
 from pate_fed.data import Dataset
-from pate_fed.learning import TABLE_STUDENTS
+from pate_fed.learning import STUDENTS, TABLE_STUDENTS
 from pate_fed.learning.settings import EpochRecord
 from pate_fed.learning.teachers.own import is_network, make_own
 from pate_fed.protocol.make_terms import public_encoder
@@ -68,7 +68,9 @@ class Learner:
             return plain
         student = self._network(index, label, None, probabilities)
         student.class_names = self._dataset.class_names
-        if not self._study.student.own:  # tracing what is not ours may fail, and nothing may after the votes
+        if (
+            self._study.student.code is None
+        ):  # tracing what is not ours may fail, and nothing may after the votes
             student.export(self._path.with_suffix(".ts"))
         images = student.generate(48)
         if images is not None:
@@ -149,7 +151,7 @@ class Learner:
 
     def _make_own(self) -> Any:
         """A fresh network or estimator of the user's own."""
-        dataset, name = self._dataset, self._study.student.name
+        dataset, name = self._dataset, self._study.student.code or ""
         return make_own(
             find_part(name, "student"),
             what=f"student {name!r}",
@@ -226,10 +228,9 @@ class Learner:
         probabilities: NDArray[np.float32] | None = None,
     ) -> Student:
         from pate_fed.learning.students.data import LabelledPool
-        from pate_fed.learning.students.train import train_student
 
         study, dataset = self._study, self._dataset
-        train = train_student if study.student.own else find_part(study.student.name, "student")
+        train = find_part(STUDENTS[0] if study.student.own else study.student.name, "student")
         pool, truth = dataset.num_queries, dataset.public_labels[index]
         with self._progress.phase(_name(number), study.student.total_epochs) as bar:
             done = 0
@@ -262,7 +263,7 @@ class Learner:
                 encoder=public_encoder(study, dataset),
                 checkpoint=self._state.checkpoint(index, label),
                 on_epoch=on_epoch,
-                make=self._make_own if study.student.own else None,
+                make=self._make_own if study.student.code else None,
             )
             if len(student.history) < study.student.total_epochs:
                 bar.advance(0, "ended early: no more of the held-out labels were met")

@@ -16,7 +16,7 @@ from pate_fed.disk import write_arrays
 from pate_fed.errors import InputError
 from pate_fed.learning import TeacherSettings
 from pate_fed.reproduce.driver import Log, Reproduction
-from pate_fed.reproduce.workers import as_ready
+from pate_fed.runtime.workers import as_ready
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,20 @@ from pate_fed.reproduce import (
 )
 
 MakeData = Callable[..., Dataset]
+
+
+@pytest.fixture(autouse=True)
+def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture that is there already is drawn, and not rendered again."""
+    from matplotlib.figure import Figure
+
+    whole = Figure.savefig
+
+    def save(figure: Figure, path: Path, **options: Any) -> None:
+        if not path.exists():
+            whole(figure, path, **options)
+
+    monkeypatch.setattr(Figure, "savefig", save)
 
 
 @pytest.fixture

@@ -151,17 +151,26 @@ def fit_own_student(
 
 
 def try_own_student(
-    part: Any, inputs: Inputs, *, what: str, num_classes: int, with_probabilities: bool = False
+    part: Any,
+    inputs: Inputs,
+    *,
+    what: str,
+    num_classes: int,
+    with_probabilities: bool = False,
+    network: bool = False,
 ) -> None:
     """Make, fit and ask a part once on public inputs with made-up classes, before any vote is asked for.
 
-    `with_probabilities` says that labels will come with them, as class sums give them.
+    `with_probabilities` says that labels will come with them, as class sums give them. With `network` only
+    one of torch's is meant.
 
     Raises:
         InputError: the part cannot learn in this study.
     """
     tried = np.asarray(inputs[:_TRIED])
     made = make_own(part, what=what, input_shape=tried.shape[1:], num_classes=num_classes)
+    if network and not is_network(made):
+        raise InputError(f"{what}: makes a {type(made).__name__}; as a network, a torch.nn.Module is meant")
     if is_network(made):
         try_network(made, tried, what=what, num_classes=num_classes)
         return
