@@ -140,7 +140,7 @@ def _averaged(spectrum: NDArray[Any], average: Floats) -> Floats:
     already = len(average) // spectrum.shape[-2]
     smooth = spectrum * (already**2 * _folded(average, already))
     found = fft.ifft2(_folded(smooth, STEP // already)).real[:, :, 1:-1, 1:-1]
-    return np.maximum(found, 0).astype(np.float32)
+    return np.asarray(np.maximum(found, 0), dtype=np.float32)
 
 
 def _folded(spectrum: NDArray[Any], step: int) -> NDArray[Any]:
