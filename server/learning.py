@@ -62,6 +62,9 @@ class Learner:
             InputError: a student of the user's own fails.
             Stopped: the user asked to stop.
         """
+        from pate_fed.learning.device import release_memory
+
+        release_memory()  # of the votes
         plain = self._plain(index, label, None)
         if plain is not None:
             return plain
