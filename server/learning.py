@@ -64,7 +64,7 @@ class Learner:
         """
         from pate_fed.learning.device import release_memory
 
-        release_memory()  # of the votes
+        release_memory(forget=True)  # there are no more votes
         plain = self._plain(index, label, None)
         if plain is not None:
             return plain

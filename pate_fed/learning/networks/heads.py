@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pate_fed.learning.device import returning_memory
 from pate_fed.learning.networks.classifiers import Classifier, Shape
 from pate_fed.learning.networks.encoder import HistogramFeatures
 
@@ -304,7 +305,8 @@ def fit_kernel_classifier(
     if len(features) <= len(centres):
         ridge = fit_ridge(mapped(features), targets, strengths=strengths)
     else:
-        ridge = _fit_tall_ridge(torch.split(features, ROWS), mapped, targets, strengths=strengths)
+        with returning_memory():
+            ridge = _fit_tall_ridge(torch.split(features, ROWS), mapped, targets, strengths=strengths)
     weights = torch.linalg.solve_triangular(lower.T, ridge.weights, upper=True)
     output = _kernel_head(centres, weights, ridge.bias)
     return Classifier(preprocess, [], output), ridge.left_out

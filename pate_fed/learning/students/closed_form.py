@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pate_fed.learning.device import release_memory
 from pate_fed.learning.inputs import tensor_batches, to_tensor
 from pate_fed.learning.networks.encoder import BATCH, WHITENING, Encoder, reduction
 from pate_fed.learning.networks.heads import (
@@ -116,8 +115,7 @@ def fit_head_student(
         scores = graph.spread(index[believed], labels[believed], classes=classes, alpha=alpha)
         centres = subsample(plain, SPREAD_CENTRES, generator)
         targets = one_hot(scores.argmax(axis=1), classes, device)
-        del graph
-        release_memory()  # all images and many centres need much
+        del graph  # all images and many centres need much
         model, left_out = fit_kernel_classifier(preprocess, plain, targets, centres=centres)
         left_out = left_out[chosen]
     told = truth if pool.probabilities is None else targets
