@@ -300,7 +300,8 @@ def fit_kernel_classifier(
     def mapped(rows: Tensor) -> Tensor:
         """Rows whose inner products are the kernel: K_nc L⁻ᵀ."""
         kernel = gaussian_kernel(exact, rows.double())
-        return torch.linalg.solve_triangular(lower, kernel, upper=False).T
+        rows_of: Tensor = torch.linalg.solve_triangular(lower, kernel, upper=False).T
+        return rows_of
 
     if len(features) <= len(centres):
         ridge = fit_ridge(mapped(features), targets, strengths=strengths)
