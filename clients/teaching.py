@@ -264,7 +264,7 @@ class _Taught:
         """Keep a teacher whose file was written just now, if there is room."""
         folder = path.parent.parent  # of all parties' disks
         if folder != self._folder:
-            from pate_fed.learning.device import spare
+            from pate_fed.learning.memory import spare
 
             self.forget()
             self._folder = folder

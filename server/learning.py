@@ -62,9 +62,16 @@ class Learner:
             InputError: a student of the user's own fails.
             Stopped: the user asked to stop.
         """
-        from pate_fed.learning.device import release_memory
+        from pate_fed.learning.memory import release_memory
 
         release_memory(forget=True)  # there are no more votes
+        student = self._learn(index, label, probabilities)
+        release_memory()
+        return student
+
+    def _learn(
+        self, index: Ints, label: Ints, probabilities: NDArray[np.float32] | None
+    ) -> Student | Forest | FittedStudent:
         plain = self._plain(index, label, None)
         if plain is not None:
             return plain

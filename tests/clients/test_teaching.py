@@ -20,7 +20,7 @@ from clients.hospital import Hospital
 from clients.site import Site, neighbours
 from clients.teaching import _Taught, count_votes, teacher_paths, train_missing
 from pate_fed.errors import InputError, PateFedError
-from pate_fed.learning.device import release_memory
+from pate_fed.learning.memory import release_memory
 from pate_fed.learning.teachers.network import Teacher
 from pate_fed.protocol.make_terms import make_terms
 from pate_fed.protocol.messages import RefusalReply, TeachRequest, VoteReply, VoteRequest

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pate_fed.errors import InputError, IntegrityError
-from pate_fed.learning.device import release_memory
 from pate_fed.learning.inputs import check_images, image_shape, tensor_batches, to_tensor
+from pate_fed.learning.memory import release_memory
 from pate_fed.learning.networks.classifiers import Preprocessing, Shape
 from pate_fed.learning.settings import TeacherSettings
 

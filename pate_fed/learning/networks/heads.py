@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pate_fed.learning.device import returning_memory
+from pate_fed.learning.memory import returning_memory
 from pate_fed.learning.networks.classifiers import Classifier, Shape
 from pate_fed.learning.networks.encoder import HistogramFeatures
 

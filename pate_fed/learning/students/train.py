@@ -22,8 +22,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pate_fed.learning.device import release_memory, resolve_device, seeded
+from pate_fed.learning.device import resolve_device, seeded
 from pate_fed.learning.inputs import check_images, image_shape, to_tensor
+from pate_fed.learning.memory import release_memory
 from pate_fed.learning.networks.encoder import Encoder, fit_encoder
 from pate_fed.learning.settings import CLOSED_FORM, EpochRecord, StudentSettings
 from pate_fed.learning.students.checkpoint import Checkpoint

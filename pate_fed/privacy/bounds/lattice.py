@@ -94,7 +94,7 @@ class Lattice:
             first, last = min(low, next_low - step), max(high, next_high - step)
             if first > last:
                 continue
-            start, middle = self._coefficients(np.arange(first, last + 1), gap)
+            start, middle = self._coefficients(first, last, gap)
             laws[gap] = first, form(start), form(middle)
             before = laws.pop(gap - 2 * step, None)
             if before is None or low > high or gap < -widest:
@@ -103,12 +103,6 @@ class Lattice:
             there = slice(low - step - before[0], high - step - before[0] + 1)
             for mine, other in zip(laws[gap][1:], before[1:], strict=True):
                 yield mine[:, here], other[:, there]
-
-    def _at(self, j: Ints) -> Floats:
-        return self._mass[j + self._most]  # Pr[Z = j]
-
-    def _under(self, j: Ints) -> Floats:
-        return self._below[j + self._most + 1]  # Pr[Z <= j]
 
     def _beats(self, gap: int, least: int, most: int) -> Floats:
         """Σ over j >= j0 of Pr[Z = j] Pr[Z' + U' < j + U + gap], by j0 - `least`, j0 up to `most`."""
@@ -119,17 +113,17 @@ class Lattice:
         terms = self._mass[part] * self._half[part.start + self._pad + gap : part.stop + self._pad + gap]
         return tail_sum(terms)
 
-    def _coefficients(self, u: Ints, gap: int) -> tuple[Floats, Floats]:
-        """Bernstein coefficients 0 and 1 of the chances that a, b, another wins: (3, len(u)), u rising."""
-        v = u - gap
-        first = self._beats(gap, 1 - int(u[-1]), 1 - int(u[0]))[u[-1] - u]
-        second = self._beats(-gap, 1 - int(v[-1]), 1 - int(v[0]))[v[-1] - v]
-        mass_u, mass_v, under_u, under_v = (
-            self._at(-u),
-            self._at(-v),
-            self._under(-u - 1),
-            self._under(-v - 1),
-        )
+    def _coefficients(self, low: int, high: int, gap: int) -> tuple[Floats, Floats]:
+        """Bernstein coefficients 0 and 1 of the chances that a, b, another wins, u from `low` to `high`.
+
+        Shapes: (3, high - low + 1).
+        """
+        parts = []  # of both: Σ, Pr[Z = -u], Pr[Z < -u]
+        for least, most, apart in ((low, high, gap), (low - gap, high - gap, -gap)):
+            place = slice(self._most - most, self._most - least + 1)
+            sums = self._beats(apart, 1 - most, 1 - least)[: most - least + 1]
+            parts.append([each[::-1] for each in (sums, self._mass[place], self._below[place])])
+        (first, mass_u, under_u), (second, mass_v, under_v) = parts
         return _bernstein(first, second, mass_u, mass_v, under_u, under_v)
 
 
@@ -209,8 +203,8 @@ def _bernstein(
     both = mass_u * mass_v / 2
     lost_u, lost_v = mass_u * under_v, mass_v * under_u
     neither = under_u * under_v
-    start = np.stack((first + lost_u + both, second + lost_v + both, neither))
-    middle = np.stack(
-        (first + lost_u / 2 + both, second + lost_v / 2 + both, neither + (lost_u + lost_v) / 2)
-    )
+    start, middle = np.empty((2, 3, *first.shape))  # filled row by row: there are many small ones
+    start[0], start[1], start[2] = first + lost_u + both, second + lost_v + both, neither
+    middle[0], middle[1] = first + lost_u / 2 + both, second + lost_v / 2 + both
+    np.add(neither, (lost_u + lost_v) / 2, out=middle[2])
     return start, middle

@@ -45,12 +45,12 @@ def running_sum(terms: Floats) -> Floats:
     Many terms in blocks: n of one sign are then off by at most some 2√n roundings, and not by n.
     """
     if len(terms) <= _PLAIN:
-        return np.cumsum(terms)
+        return terms.cumsum()
     wide = math.isqrt(len(terms)) + 1
     padded = np.zeros(-(-len(terms) // wide) * wide)
     padded[: len(terms)] = terms
-    rows = np.cumsum(padded.reshape(-1, wide), axis=1)
-    rows[1:] += np.cumsum(rows[:-1, -1])[:, None]
+    rows = padded.reshape(-1, wide).cumsum(axis=1)
+    rows[1:] += rows[:-1, -1].cumsum()[:, None]
     found: Floats = rows.ravel()[: len(terms)]
     return found
 
